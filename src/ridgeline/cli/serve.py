@@ -39,6 +39,32 @@ def serve(
     api_key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="One key a line; without, anyone may ask.")
     ] = None,
+    chat_template: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|TEXT",
+            help="The Jinja template of conversations. Default: the tokenizer's, else a plain one.",
+        ),
+    ] = None,
+    generation_config: Annotated[
+        Literal["auto", "none"],
+        typer.Option(help="Whether generation_config.json gives defaults of sampling."),
+    ] = "auto",
+    allowed_origins: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN", help="A page's origin that may ask from a browser, or *; repeatable."
+        ),
+    ] = None,
+    ssl_certfile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve https with this certificate (PEM).")
+    ] = None,
+    ssl_keyfile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")
+    ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="The prefix that a proxy takes off.")
+    ] = "",
     max_body_bytes: Annotated[
         int, typer.Option(help="The largest request; a larger one gets 413.", min=1)
     ] = MAX_BODY_BYTES,
@@ -180,6 +206,8 @@ def serve(
             port=port != PORT,
             disaggregated=disaggregated,
             engine=engine != "ridgeline",
+            chat_template=chat_template is not None,
+            ssl_certfile=ssl_certfile is not None,
         )
         words = server_words(
             served_model_name=served_model_name,
@@ -187,7 +215,11 @@ def serve(
             max_body_bytes=max_body_bytes if max_body_bytes != MAX_BODY_BYTES else None,
             request_timeout=request_timeout,
             shutdown_timeout=shutdown_timeout,
+            generation_config=None if generation_config == "auto" else generation_config,
+            root_path=root_path or None,
         )
+        for origin in allowed_origins or ():
+            words += ["--allowed-origins", origin]
         print_manifests(
             config,
             words,
@@ -210,6 +242,11 @@ def serve(
             "--max-body-bytes": max_body_bytes != MAX_BODY_BYTES,
             "--request-timeout": request_timeout is not None,
             "--shutdown-timeout": shutdown_timeout != SHUTDOWN_TIMEOUT_SECONDS,
+            "--chat-template": chat_template is not None,
+            "--generation-config": generation_config != "auto",
+            "--allowed-origins": bool(allowed_origins),
+            "--ssl-certfile": ssl_certfile is not None,
+            "--root-path": bool(root_path),
             "--json": json,
         }
         given = [flag for flag, changed in ours.items() if changed]
@@ -220,8 +257,19 @@ def serve(
         vllm.run(config, host=host, port=port, model_name=name, api_keys=keys)
         return
     server = _server()
+    from ridgeline.checkpoints.generation import GenerationDefaults, read_generation_defaults
+    from ridgeline.serve.http.browsers import check_origins
+    from ridgeline.serve.http.chat_template import read_template
+    from ridgeline.serve.http.tls import check_tls
+
+    use_defaults = generation_config == "auto"
     settings = server.ServerSettings(
+        defaults=read_generation_defaults(model) if use_defaults else GenerationDefaults(),
+        allowed_origins=check_origins(allowed_origins or []),
+        tls=check_tls(ssl_certfile, ssl_keyfile),
+        root_path=root_path.rstrip("/"),
         model_name=name,
+        chat_template=None if chat_template is None else read_template(chat_template),
         host=host,
         port=port,
         api_keys=keys,

@@ -32,10 +32,16 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: dict[int, float] = {}
+    allowed_ids: tuple[int, ...] = ()
+    """The only tokens that may come; empty: all."""
+    forbidden: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that the completion may not contain."""
     seed: int | None = None
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    keep_special: bool = False
+    """Whether special tokens stand in the text."""
     keep_stop: bool = False
     """Whether the text ends with the stop string."""
     logprobs: int | None = None

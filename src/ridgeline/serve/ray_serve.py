@@ -96,7 +96,7 @@ class RayReplica:
         )
         ready = await self._supervisor.start()
         link = self._supervisor.client
-        text = TextTokens(tokenizer, vocab=ready.vocab)
+        text = TextTokens(tokenizer, ready.vocab, chat_template=self._settings.chat_template)
         service = Service(link, text, self._settings, Meters(link, self._settings.model_name))
         self.app = create_app(service)
         self._watching = asyncio.create_task(self._supervisor.watch())

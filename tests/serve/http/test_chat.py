@@ -6,13 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.serve.http.servers import LIBRARY, Server, sse
-from transformers import AutoTokenizer
-
-from ridgeline.serve.http.conversation import render
-from ridgeline.serve.http.protocol.chat import UserMessage
-from ridgeline.serve.http.protocol.errors import ApiError
-from ridgeline.serve.http.text import TextTokens
+from tests.serve.http.servers import Server, sse
 
 WEATHER = {
     "type": "function",
@@ -140,20 +134,6 @@ def test_several_answers_keep_apart(stub: Server) -> None:
     answer = ask(stub, "SAY hello END", n=3)
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
     assert {choice["message"]["content"] for choice in answer["choices"]} == {"hello"}
-
-
-async def _render_without_template() -> None:
-    text = TextTokens(AutoTokenizer.from_pretrained(LIBRARY), vocab=2048)
-    message = UserMessage(role="user", content="x")
-    await render(text, [message], [], opens_turn=True, continues=False, variables={})
-
-
-def test_without_a_template_a_chat_is_refused_in_one_line() -> None:
-    import asyncio
-
-    with pytest.raises(ApiError, match="no chat template; use /v1/completions") as caught:
-        asyncio.run(_render_without_template())
-    assert caught.value.status == 400
 
 
 def test_hints_that_change_no_token_are_taken_and_named_in_a_header(stub: Server) -> None:

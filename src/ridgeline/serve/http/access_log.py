@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ridgeline.serve.http.service import Service
 
 GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-QUIET_PATHS = frozenset({"/health", "/ready", "/metrics"})
+QUIET_PATHS = frozenset({"/health", "/ready", "/metrics", "/ping", "/load"})
 """Asked every few seconds: logged only when they fail."""
 CLIENT_GONE = 499
 """nginx's status for a client that has closed the connection."""
@@ -88,6 +88,8 @@ class RequestRecord:
     finish_reasons: list[str] = field(default_factory=list)
     without_effect: list[str] = field(default_factory=list)
     """Fields of the request that nothing follows from."""
+    defaults: dict[str, float | int] = field(default_factory=dict)
+    """Parameters of sampling that came from the model's generation_config.json."""
     error: str | None = None
 
     def note(self, delta: Delta) -> None:
@@ -117,6 +119,9 @@ class RequestRecord:
         found = [(b"x-request-id", self.request_id.encode())]
         if self.without_effect:
             found.append((b"x-without-effect", ", ".join(self.without_effect).encode()))
+        if self.defaults:
+            said = ", ".join(f"{name}={value:g}" for name, value in self.defaults.items())
+            found.append((b"x-sampling-defaults", said.encode()))
         return found
 
     def fields(self) -> dict[str, object]:

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ridgeline.serve.http.access_log import CLIENT_GONE, AccessLog
+from ridgeline.serve.http.browsers import let_browsers_ask
 from ridgeline.serve.http.gate import Gate
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.reply import ClientGone, error_response, record_of
@@ -47,12 +48,14 @@ def create_app(service: Service) -> FastAPI:
         version="1",
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
+        root_path=service.settings.root_path,
         responses=_ERRORS,
     )
     app.state.service = service
     for route in ROUTES:
         app.include_router(route.router)
     app.add_middleware(Gate, service=service)
+    let_browsers_ask(app, service.settings.allowed_origins)
     app.add_middleware(AccessLog, service=service)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -121,6 +121,7 @@ async def prompt_of(
     opens_turn: bool,
     continues: bool,
     variables: dict[str, Any],
+    documents: Sequence[dict[str, Any]] = (),
     special: bool = False,
 ) -> tuple[int, ...]:
     """Token ids of a conversation.
@@ -129,8 +130,10 @@ async def prompt_of(
         ApiError: 400, for the template is missing, or refuses this conversation.
     """
     rendered = await render(
-        text, messages, tools, opens_turn=opens_turn, continues=continues, variables=variables
-    )
+        text, messages, tools, opens_turn=opens_turn, continues=continues, variables=variables,
+        documents=documents,
+    )  # fmt: skip
+    special = special or text.template.special
     return await text.prompt(rendered, special=special, param="messages")
 
 
@@ -142,13 +145,16 @@ async def render(
     opens_turn: bool,
     continues: bool,
     variables: dict[str, Any],
+    documents: Sequence[dict[str, Any]] = (),
 ) -> str:
     """The conversation as the template writes it."""
-    if not text.tokenizer.chat_template:
+    if documents and "documents" not in text.template.text:
+        raise refused("this model's chat template shows no documents", "documents")
+    if tools and text.template.origin == "plain":
         raise refused(
-            "this model's tokenizer has no chat template; use /v1/completions, or add a"
-            " chat_template to tokenizer_config.json",
-            "messages",
+            "this model has no chat template of its own, and the plain one shows no tools; start"
+            " the server with --chat-template FILE",
+            "tools",
         )
     tokenizer: Any = text.tokenizer
     for name in sorted(variables):
@@ -164,7 +170,9 @@ async def render(
     work = functools.partial(
         text.tokenizer.apply_chat_template,
         conversation,
+        chat_template=text.template.text,
         tools=[_plain_tool(tool) for tool in tools] or None,
+        documents=list(documents) or None,
         add_generation_prompt=opens_turn,
         continue_final_message=continues,
         tokenize=False,

@@ -19,7 +19,7 @@ _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)", re.DOTALL
 )
 """A backslash with what belongs to it; halves of characters that stand together are one."""
-OPEN_PATHS = frozenset({"/health", "/ready", "/metrics"})
+OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/ping"})
 """Paths that need no key, since probes and scrapers have none."""
 BODIES_AT_ONCE = 32
 """So many of the longest may be arriving together: a thousand would fill the memory."""

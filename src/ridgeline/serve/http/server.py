@@ -192,7 +192,9 @@ class _Server:
         async with _first_error(), asyncio.TaskGroup() as group:
             tokenizer = group.create_task(loading)
             started = [group.create_task(one.start()) for one in self._engines]
-        text = TextTokens(tokenizer.result(), vocab=started[0].result().vocab)
+        template = self._settings.chat_template
+        vocab = started[0].result().vocab
+        text = TextTokens(tokenizer.result(), vocab, chat_template=template)
         meters = Meters(link, self._settings.model_name, fleet)
         return Service(link, text, self._settings, meters, fleet)
 
@@ -211,7 +213,8 @@ class _Server:
         return Router(clients, block_size=self._config.block_size)
 
     async def _serve(self, service: Service, listener: socket.socket) -> None:
-        api = _Api(create_app(service), self._room)
+        log.info(service.text.template.in_words)
+        api = _Api(create_app(service), self._room, self._settings)
         watching = [asyncio.create_task(one.watch()) for one in self._engines]
         serving = asyncio.create_task(api.serve([listener]))
         up = asyncio.create_task(api.up.wait())
@@ -219,7 +222,7 @@ class _Server:
         up.cancel()
         if service.engine.ready is not None:
             try:
-                self._on_ready(_address(listener), service.engine.ready)
+                self._on_ready(self._address(listener), service.engine.ready)
             except OSError as error:  # a full disk; those who ask are served all the same
                 log.warning("not said to be ready", extra={"fields": {"why": in_words(error)}})
         signalled = asyncio.create_task(self._signalled.wait())
@@ -238,6 +241,11 @@ class _Server:
             service.text.close()
         for task in ended - {signalled}:
             task.result()  # raises: an engine could not be brought back
+
+    def _address(self, listener: socket.socket) -> str:
+        scheme = "http" if self._settings.tls is None else "https"
+        host, port = listener.getsockname()[:2]
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     async def _drain(self, service: Service) -> None:
         service.drain()
@@ -260,7 +268,8 @@ class _Server:
 class _Api(uvicorn.Server):
     """uvicorn without signal handlers of its own; `up` once it listens."""
 
-    def __init__(self, app: FastAPI, room: ConnectionRoom) -> None:
+    def __init__(self, app: FastAPI, room: ConnectionRoom, settings: ServerSettings) -> None:
+        certificate, key = settings.tls or (None, None)
         super().__init__(
             uvicorn.Config(
                 app,
@@ -273,6 +282,9 @@ class _Api(uvicorn.Server):
                 h11_max_incomplete_event_size=HEAD_BYTES,
                 timeout_graceful_shutdown=2,
                 server_header=False,
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
+                root_path=settings.root_path,
             )
         )
         self.up = asyncio.Event()
@@ -300,8 +312,3 @@ async def _first_error() -> AsyncIterator[None]:
         yield
     except* Exception as group:
         raise group.exceptions[0] from None
-
-
-def _address(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -13,16 +13,20 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import Request
 
+from ridgeline.checkpoints.generation import GenerationDefaults
 from ridgeline.serve.cluster.combined import FleetReport
+from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
 from ridgeline.serve.http.metrics import Meters
 from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError
+from ridgeline.serve.http.protocol.fields import SamplingFields
 from ridgeline.serve.http.reply import Deltas, error_of, unless_gone
 from ridgeline.serve.http.text import TextTokens
 from ridgeline.serve.messages import Ready, Submit
 from ridgeline.serve.process.client import EngineLink, RequestRefused
 
 T = TypeVar("T")
+Body = TypeVar("Body", bound=SamplingFields)
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +41,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_seconds: float | None = None
     shutdown_timeout_seconds: float = 30.0
     """The time for open requests after SIGTERM."""
+    chat_template: str | None = None
+    """The template of conversations, instead of the tokenizer's."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins of pages that browsers let ask; "*": all."""
+    tls: tuple[str, str] | None = None
+    """The files of a certificate and its key; None: plain HTTP."""
+    root_path: str = ""
+    """The prefix of paths that a proxy in front takes off."""
+    defaults: GenerationDefaults = GenerationDefaults()
+    """What requests get that leave a parameter of sampling out."""
 
 
 @dataclass
@@ -153,6 +167,19 @@ class Service:
             seconds = self.settings.request_timeout_seconds
             text = f"not answered within {seconds:g} s (--request-timeout)"
             raise ApiError(504, text) from None
+
+    def with_defaults(self, body: Body, record: RequestRecord) -> Body:
+        """The request with what the model's makers say about the fields that it leaves out."""
+        record.defaults = body.with_defaults(self.settings.defaults)
+        return body.model_copy(update=record.defaults) if record.defaults else body
+
+    def cut(self, prompt: tuple[int, ...], keep: int | None, wanted: int | None) -> tuple[int, ...]:
+        """The last tokens of a prompt: `keep` of them, or with -1 as many as leave room."""
+        if keep is None:
+            return prompt
+        if keep < 0:
+            keep = self.ready.max_length - max(1, wanted or 1)
+        return prompt[max(0, len(prompt) - keep) :]
 
     def room(self, prompt: tuple[int, ...], wanted: int | None, param: str) -> int:
         """New tokens that a prompt may have: as many as wanted, or as many as fit.

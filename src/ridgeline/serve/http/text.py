@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
+from ridgeline.serve.http.chat_template import choose_template
 from ridgeline.serve.http.protocol.errors import refused
 
 SHORT_CHARACTERS = 4000
@@ -51,10 +52,14 @@ def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> Tokenizer:
 class TextTokens:
     """One tokenizer, shared by all requests."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, vocab: int, *, chat_template: str | None = None
+    ) -> None:
         self.tokenizer = tokenizer
         self.vocab = vocab
         """The size of the model's vocabulary: ids from here on are refused."""
+        self.template = choose_template(tokenizer.chat_template, chat_template)
+        """How conversations are written."""
         # A copy, for a truncation set in the file would cut prompts silently.
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()
@@ -78,6 +83,16 @@ class TextTokens:
         if worst >= self.vocab:
             raise refused(f"{param}: token {worst} is not below {self.vocab}", param)
         return tuple(tokens)
+
+    async def forbidden(self, words: list[str]) -> tuple[tuple[int, ...], ...]:
+        """The token sequences of words, as they stand inside a text and behind a space."""
+        found: dict[tuple[int, ...], None] = {}
+        for word in words:
+            for form in (word, " " + word.lstrip(" ")):
+                ids = await self.encode(form, special=False)
+                if ids:
+                    found[ids] = None
+        return tuple(found)
 
     async def decode(self, tokens: tuple[int, ...]) -> str:
         """Text, special tokens kept."""

@@ -4,6 +4,7 @@ First what changes single logits, before any temperature:
 
     grammar            tokens that break it: -∞
     min_tokens         EOS and stop ids: -∞ until so many tokens are there
+    allowed, forbidden all others; what would complete a sequence: -∞
     logit_bias         l + bias                                        OpenAI API reference
     repetition         l / r if l > 0 else l · r, for tokens of prompt or completion
                                                                        CTRL, 1909.05858, sec. 4.1
@@ -50,6 +51,8 @@ def edit(logits: Tensor, rows: list[LogitRow]) -> None:
     """Change [R, V] float32 logits in place, one row each."""
     _grammars(logits, rows)
     _endings(logits, rows)
+    _allowed(logits, rows)
+    _forbidden(logits, rows)
     _biases(logits, rows)
     _penalties(logits, rows)
 
@@ -70,6 +73,29 @@ def _endings(logits: Tensor, rows: list[LogitRow]) -> None:
             ending = {*state.eos_ids, *state.sampling.stop_ids}
             at.extend([index] * len(ending))
             tokens.extend(ending)
+    if at:
+        logits[torch.tensor(at), torch.tensor(tokens)] = float("-inf")
+
+
+def _allowed(logits: Tensor, rows: list[LogitRow]) -> None:
+    for index, row in enumerate(rows):
+        allowed = row.state.sampling.allowed_ids
+        if allowed:
+            kept = torch.tensor(allowed, device=logits.device)
+            values = logits[index, kept]
+            logits[index] = float("-inf")
+            logits[index, kept] = values
+
+
+def _forbidden(logits: Tensor, rows: list[LogitRow]) -> None:
+    at: list[int] = []
+    tokens: list[int] = []
+    for index, row in enumerate(rows):
+        for sequence in row.state.sampling.forbidden:
+            before = sequence[:-1]
+            if row.state.last(len(before), row.drafts) == before:
+                at.append(index)
+                tokens.append(sequence[-1])
     if at:
         logits[torch.tensor(at), torch.tensor(tokens)] = float("-inf")
 

@@ -112,7 +112,11 @@ class SamplingState:
             self.sampling.stop,
             keep_stop=self.sampling.keep_stop,
             min_tokens=self.sampling.min_tokens,
+            keep_special=self.sampling.keep_special,
         )
+        self._longest = max((len(one) for one in self.sampling.forbidden), default=0)
+        self._recent: list[int] = []
+        """The last tokens, as many as a forbidden sequence may have."""
         self.history = TokenHistory(submit.prompt) if self.penalised else None
         self.matcher: Matcher | None = None
         if self.sampling.grammar is not None:
@@ -141,7 +145,9 @@ class SamplingState:
     def plain(self) -> bool:
         """Whether a token is the argmax of the raw logits and nothing else is asked."""
         sampling = self.sampling
-        edited = self.penalised or sampling.logit_bias or sampling.min_tokens or sampling.grammar
+        if self.penalised or sampling.allowed_ids or sampling.forbidden:
+            return False
+        edited = sampling.logit_bias or sampling.min_tokens or sampling.grammar
         return self.greedy and not edited and sampling.logprobs is None
 
     @cached_property
@@ -154,9 +160,15 @@ class SamplingState:
         """The number for the token `ahead` positions after the next one."""
         return uniform(self._key, self.num_tokens + ahead, purpose)
 
+    def last(self, count: int, drafts: tuple[int, ...]) -> tuple[int, ...]:
+        """The last tokens of the completion with these drafts; fewer where it is shorter."""
+        return (*self._recent, *drafts)[-count:] if count else ()
+
     def append(self, token: int) -> None:
         """The completion goes on with this token."""
         self.num_tokens += 1
+        if self._longest > 1:
+            self._recent = [*self._recent, token][1 - self._longest :]
         if self.history is not None:
             self.history.add(token)
         if self.matcher is not None:

@@ -32,6 +32,7 @@ class TextStream:
         *,
         keep_stop: bool = False,
         min_tokens: int = 0,
+        keep_special: bool = False,
     ) -> None:
         self.stopped_by: str | None = None
         """The stop string that was found."""
@@ -40,6 +41,7 @@ class TextStream:
         self._stops = stops
         self._longest = max((len(stop) for stop in stops), default=0)
         self._keep_stop = keep_stop
+        self._keep_special = keep_special
         self._min_tokens = min_tokens
         self._tokens: list[int] = []
         self._context = 0
@@ -81,10 +83,11 @@ class TextStream:
         tokens = self._tokens
         if self._read == len(tokens):
             return
-        whole = decoded(self._tokenizer, tokens[self._context :])
+        special = self._keep_special
+        whole = decoded(self._tokenizer, tokens[self._context :], special=special)
         if whole.endswith(BROKEN) and not partial:
             return
-        before = decoded(self._tokenizer, tokens[self._context : self._read])
+        before = decoded(self._tokenizer, tokens[self._context : self._read], special=special)
         piece = whole[len(before) :]
         if piece:
             # A context without text (special tokens alone) would not keep the next word's space.
@@ -129,12 +132,13 @@ class TextStream:
         return 0
 
 
-def decoded(tokenizer: Tokenizer, tokens: list[int]) -> str:
-    """Text without special tokens, spaces as they are."""
+def decoded(tokenizer: Tokenizer, tokens: list[int], *, special: bool = False) -> str:
+    """Text with or without special tokens, spaces as they are."""
+    skip = not special
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
-        return backend.decode(tokens, skip_special_tokens=True)
-    return tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return backend.decode(tokens, skip_special_tokens=skip)
+    return tokenizer.decode(tokens, skip_special_tokens=skip, clean_up_tokenization_spaces=False)
 
 
 @lru_cache(maxsize=4)

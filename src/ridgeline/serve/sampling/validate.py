@@ -10,10 +10,11 @@ from ridgeline.serve.messages import Sampling, Submit
 
 MOST_COMPLETIONS = 128
 MOST_BEAMS = 32
-MOST_STOPS = 16
+MOST_STOPS = 32
+"""The API takes half as many; a chat template may have its own."""
 LONGEST_STOP = 256
 MOST_IDS = 1024
-"""The most entries of `logit_bias`, and of `stop_ids`."""
+"""The most entries of `logit_bias`, of `stop_ids`, and of `forbidden`."""
 LONGEST_GRAMMAR = 64 * 1024
 MOST_LOGPROBS = 20
 """OpenAI's limit of `top_logprobs`."""
@@ -115,7 +116,7 @@ def _ranges(sampling: Sampling) -> None:
 
 
 def _ids(sampling: Sampling, vocab: int) -> None:
-    for parameter in ("logit_bias", "stop_ids"):
+    for parameter in ("logit_bias", "stop_ids", "forbidden"):
         count = len(getattr(sampling, parameter))
         _check(parameter, holds=count <= MOST_IDS, but=f"has more than {MOST_IDS} tokens")
     for token, bias in sampling.logit_bias.items():
@@ -128,10 +129,18 @@ def _ids(sampling: Sampling, vocab: int) -> None:
                 f"logit_bias of token {token} must be between -100 and 100, not {bias}",
                 "logit_bias",
             )
-    for token in sampling.stop_ids:
+    _known("stop_ids", sampling.stop_ids, vocab)
+    _known("allowed_ids", sampling.allowed_ids, vocab)
+    for sequence in sampling.forbidden:
+        _check("forbidden", holds=bool(sequence), but="has a sequence without tokens")
+        _known("forbidden", sequence, vocab)
+
+
+def _known(parameter: str, tokens: tuple[int, ...], vocab: int) -> None:
+    for token in tokens:
         if not 0 <= token < vocab:
             raise RequestError(
-                f"stop_ids has token {token}; this model knows 0 to {vocab - 1}", "stop_ids"
+                f"{parameter} has token {token}; this model knows 0 to {vocab - 1}", parameter
             )
 
 
@@ -178,11 +187,14 @@ def _beams(sampling: Sampling, count: int) -> None:
         "presence_penalty",
         "frequency_penalty",
         "logit_bias",
+        "allowed_ids",
+        "forbidden",
         "seed",
         "stop",
         "stop_ids",
         "min_tokens",
         "ignore_eos",
+        "keep_special",
         "logprobs",
         "grammar",
     ):

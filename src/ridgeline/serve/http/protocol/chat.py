@@ -215,6 +215,8 @@ class ChatRequest(SamplingFields):
     """Whether the template opens the assistant's turn; yes if absent."""
     continue_final_message: bool | None = None
     """The last message is the beginning of the completion."""
+    documents: Annotated[list[dict[str, Any]], Field(max_length=1024)] | None = None
+    """What the template shows as sources; refused where it shows none."""
     chat_template_kwargs: Variables | None = None
     """Variables of the template, such as Qwen's `enable_thinking`."""
     audio: None = None
@@ -280,6 +282,7 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     message: CompletionMessage
+    token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
     logprobs: ChoiceLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
@@ -293,6 +296,9 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChatChoice]
     usage: TokenUsage
+    prompt_token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    """For each place of the prompt, token id → log-probability; None at the first."""
     object: str = "chat.completion"
     system_fingerprint: str | None = None
 
@@ -310,6 +316,7 @@ class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     index: int
     delta: ChunkDelta
+    token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
     logprobs: ChoiceLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
@@ -323,5 +330,7 @@ class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     choices: list[ChunkChoice]
     usage: TokenUsage | msgspec.UnsetType | None = msgspec.UNSET
+    prompt_token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    """In the first chunk of each completion."""
     object: str = "chat.completion.chunk"
     system_fingerprint: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import Field
@@ -52,10 +52,15 @@ class CompletionLogprobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """One completion, or what a chunk adds to it."""
+    """One completion, or what a chunk adds to it; what is unset was not asked for."""
 
     index: int
     text: str
+    token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    prompt_token_ids: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    """In a stream, in the completion's first chunk."""
+    prompt_logprobs: list[Any] | msgspec.UnsetType = msgspec.UNSET
+    """For each place of the prompt, token id → log-probability; None at the first."""
     logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
@@ -96,7 +101,10 @@ class EmbeddingRequest(Strict):
     )
     encoding_format: Literal["float", "base64"] | None = None
     user: str | None = Field(None, max_length=512)
-    dimensions: None = None
+    dimensions: int | None = Field(None, ge=1, lt=2**31)
+    """So many first numbers of the vector, normalised again (Matryoshka models)."""
+    truncate_prompt_tokens: int | None = Field(None, ge=-1, lt=2**31)
+    """The last tokens of each input that are taken; -1: as many as the context holds."""
 
 
 class Embedding(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ridgeline.checkpoints.generation import GenerationDefaults
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.messages import Grammar, Sampling
 
@@ -86,6 +87,8 @@ class StreamOptions(Strict):
 
     include_usage: bool = False
     """A last chunk without choices says the usage."""
+    continuous_usage_stats: bool = False
+    """Every chunk says the usage so far (vLLM's)."""
     include_obfuscation: Literal[False] | None = None
 
 
@@ -148,6 +151,18 @@ class SamplingFields(Strict):
         None, max_length=1024
     )
     include_stop_str_in_output: bool | None = None
+    allowed_token_ids: Annotated[list[TokenId], Field(fail_fast=True, min_length=1)] | None = None
+    """The only tokens that may come."""
+    bad_words: Annotated[list[StopString], Field(max_length=256)] | None = None
+    """Texts whose tokens may not come, at the beginning of a word or within."""
+    skip_special_tokens: bool | None = None
+    """Whether special tokens are left out of the text; yes if absent."""
+    spaces_between_special_tokens: Literal[True] | None = None
+    prompt_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    truncate_prompt_tokens: int | None = Field(None, ge=-1, lt=2**31)
+    """The prompt's last tokens that are taken; -1: as many as the context holds."""
+    return_token_ids: bool | None = None
+    """Whether the reply has the ids of prompt and completion beside the text."""
     priority: int | None = Field(None, ge=-(2**31), lt=2**31)
     use_beam_search: bool | None = None
     """The `n` best of `n` beams."""
@@ -162,6 +177,8 @@ class SamplingFields(Strict):
     def _stream_options_need_a_stream(self) -> SamplingFields:
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options needs stream: true")
+        if self.prompt_logprobs is not None and self.stream:
+            raise ValueError("prompt_logprobs needs a reply that is not streamed")
         if self.length_penalty is not None and not self.use_beam_search:
             raise ValueError("length_penalty needs use_beam_search: true")
         return self
@@ -176,6 +193,16 @@ class SamplingFields(Strict):
     def usage_in_stream(self) -> bool:
         """Whether the stream ends with a chunk of usage."""
         return self.stream_options is not None and self.stream_options.include_usage
+
+    def with_defaults(self, defaults: GenerationDefaults) -> dict[str, Any]:
+        """What a model's makers say about the fields that the request leaves out.
+
+        Nothing for a beam search, which takes no such parameters.
+        """
+        if self.use_beam_search:
+            return {}
+        said = {n: v for n, v in defaults.given().items() if n != "max_new_tokens"}
+        return {name: value for name, value in said.items() if getattr(self, name) is None}
 
     def grammar(self) -> Grammar | None:
         """The grammar of `structured_outputs`, or of the older `guided_…` names."""
@@ -201,9 +228,23 @@ class SamplingFields(Strict):
         grammar: Grammar | None,
         vocab: int,
         prompt_logprobs: int | None = None,
+        stops: tuple[str, ...] = (),
+        forbidden: tuple[tuple[int, ...], ...] = (),
     ) -> Sampling:
-        """The parameters for the engine; what is absent has OpenAI's default."""
+        """The parameters for the engine; what is absent has OpenAI's default.
+
+        Args:
+            max_tokens: As many as fit.
+            logprobs: How many beside each token; None: none are asked for.
+            grammar: What the completion must match.
+            vocab: The size of the model's vocabulary.
+            prompt_logprobs: The same as `logprobs`, for the prompt's tokens.
+            stops: Strings that end this kind of completion, beside those that are asked for.
+            forbidden: The tokens of `bad_words`.
+        """
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        if not self.use_beam_search:  # which has no stop strings
+            stop = list(dict.fromkeys((*stop, *stops)))
         return Sampling(
             max_tokens=max_tokens,
             min_tokens=self.min_tokens or 0,
@@ -215,17 +256,31 @@ class SamplingFields(Strict):
             presence_penalty=self.presence_penalty or 0.0,
             frequency_penalty=self.frequency_penalty or 0.0,
             logit_bias=_biases(self.logit_bias or {}, vocab),
+            allowed_ids=_allowed(self.allowed_token_ids or [], vocab),
+            forbidden=forbidden,
             seed=self.seed,
             stop=tuple(stop),
             stop_ids=tuple(self.stop_token_ids or ()),
             ignore_eos=bool(self.ignore_eos),
             keep_stop=bool(self.include_stop_str_in_output),
+            keep_special=self.skip_special_tokens is False,
             logprobs=logprobs,
-            prompt_logprobs=prompt_logprobs,
+            prompt_logprobs=_most(prompt_logprobs, self.prompt_logprobs),
             beams=(self.n or 1) if self.use_beam_search else 0,
             length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
             grammar=grammar,
         )
+
+
+def _most(*given: int | None) -> int | None:
+    return max((one for one in given if one is not None), default=None)
+
+
+def _allowed(given: list[int], vocab: int) -> tuple[int, ...]:
+    worst = max(given, default=0)
+    if worst >= vocab:
+        raise refused(f"allowed_token_ids: {worst} is not below {vocab}", "allowed_token_ids")
+    return tuple(dict.fromkeys(given))
 
 
 def _biases(given: dict[str, float], vocab: int) -> dict[int, float]:

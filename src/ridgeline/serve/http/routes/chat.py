@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
 from fastapi import APIRouter, Request
 from msgspec import UNSET
 from starlette.responses import Response
@@ -33,6 +34,7 @@ from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB, TokenUsage, schema_grammar
 from ridgeline.serve.http.reply import new_id, record_of, respond, service_of
 from ridgeline.serve.http.service import Service
+from ridgeline.serve.http.token_report import TokenReport, prompt_logprobs_of
 from ridgeline.serve.http.tool_calls import (
     CallPiece,
     Reader,
@@ -58,6 +60,8 @@ class GrowingChat:
     num_top: int | None
     """The number of most likely tokens to report; None: no log-probabilities were asked for."""
     timer: CompletionTimer
+    report: TokenReport
+    tokens: list[int] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     """The ids of the calls so far."""
     content: str = ""
@@ -68,6 +72,7 @@ class GrowingChat:
     def take(self, delta: Delta) -> list[CallPiece]:
         """What the delta brought, calls found."""
         self.timer.note(delta)
+        self.tokens.extend(delta.tokens)
         if self.reader is None:
             pieces = [CallPiece(content=delta.text)] if delta.text else []
         else:
@@ -93,11 +98,14 @@ class GrowingChat:
         logprobs = self._logprobs(delta.logprobs)
         if logprobs is not None and not logprobs.content:
             logprobs = None
-        if not pieces and logprobs is not None:
+        ids = self.report.ids(delta.tokens) or UNSET
+        if not pieces and (logprobs is not None or ids):
             pieces = [CallPiece()]  # held back for now, but its tokens are not
         for piece in pieces:
-            yield ChunkChoice(index=self.index, delta=self._delta(piece), logprobs=logprobs)
-            logprobs = None
+            yield ChunkChoice(
+                index=self.index, delta=self._delta(piece), logprobs=logprobs, token_ids=ids
+            )
+            logprobs, ids = None, UNSET
         if self.finish_reason is not None:
             yield ChunkChoice(
                 index=self.index,
@@ -126,6 +134,7 @@ class GrowingChat:
         return ChatChoice(
             index=self.index,
             message=message,
+            token_ids=self.report.ids(self.tokens),
             logprobs=self._logprobs(self.logprobs),
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
@@ -161,7 +170,9 @@ async def chat(request: Request, body: ChatRequest) -> Response:
     record.without_effect = body.without_effect
     record.model, record.metadata = body.model, body.metadata
     record.user = body.user or body.safety_identifier
+    body = service.with_defaults(body, record)
     submit = await _submit(service, body)
+    report = TokenReport.of(body, [submit])
     choices = [
         GrowingChat(
             index=index,
@@ -169,10 +180,12 @@ async def chat(request: Request, body: ChatRequest) -> Response:
             one_call=body.parallel_tool_calls is False,
             num_top=(body.top_logprobs or 0) if body.logprobs else None,
             timer=service.meters.timer(record),
+            report=report,
         )
         for index in range(submit.n)
     ]
-    return await respond(request, [submit], _Chat(body, submit.id, choices), stream=body.stream)
+    writer = _Chat(body, submit.id, choices, report)
+    return await respond(request, [submit], writer, stream=body.stream)
 
 
 async def _submit(service: Service, body: ChatRequest) -> Submit:
@@ -187,8 +200,10 @@ async def _submit(service: Service, body: ChatRequest) -> Submit:
         opens_turn=opens,
         continues=continues,
         variables=body.chat_template_kwargs or {},
+        documents=body.documents or (),
     )
     wanted = body.max_completion_tokens or body.max_tokens
+    prompt = service.cut(prompt, body.truncate_prompt_tokens, wanted)
     return Submit(
         id=new_id("chatcmpl"),
         prompt=prompt,
@@ -197,6 +212,8 @@ async def _submit(service: Service, body: ChatRequest) -> Submit:
             logprobs=(body.top_logprobs or 0) if body.logprobs else None,
             grammar=_grammar(body),
             vocab=service.text.vocab,
+            stops=service.text.template.stops,
+            forbidden=await service.text.forbidden(body.bad_words or []),
         ),
         n=body.n or 1,
         priority=body.priority or 0,
@@ -230,13 +247,22 @@ def _format(body: ChatRequest) -> Grammar | None:
 class _Chat:
     """Writes the completions, whole or as chunks; a `reply.ReplyWriter`."""
 
-    def __init__(self, body: ChatRequest, completion_id: str, choices: list[GrowingChat]) -> None:
+    def __init__(
+        self,
+        body: ChatRequest,
+        completion_id: str,
+        choices: list[GrowingChat],
+        report: TokenReport,
+    ) -> None:
         self._body = body
+        self._report = report
+        self._of_prompt: tuple[TokenLogprobs, ...] = ()
         self._id = completion_id
         self._choices = choices
         self._created = int(time.time())
 
     def add(self, position: int, delta: Delta) -> None:  # noqa: ARG002  a chat has one prompt
+        self._of_prompt = self._of_prompt or delta.prompt_logprobs
         self._choices[delta.index].take(delta)
 
     def whole(self, usage: TokenUsage) -> ChatCompletion:
@@ -246,16 +272,20 @@ class _Chat:
             model=self._body.model,
             choices=[choice.choice() for choice in self._choices],
             usage=usage,
+            prompt_token_ids=self._report.prompt_ids(),
+            prompt_logprobs=prompt_logprobs_of(self._of_prompt, self._body.prompt_logprobs),
         )
 
     def opening(self) -> Iterator[ChatChunk]:
         for choice in self._choices:
             role = ChunkDelta(role="assistant", content="")
-            yield self._chunk([ChunkChoice(index=choice.index, delta=role)])
+            chunk = self._chunk([ChunkChoice(index=choice.index, delta=role)])
+            yield msgspec.structs.replace(chunk, prompt_token_ids=self._report.prompt_ids())
 
     def chunks(self, position: int, delta: Delta) -> Iterator[ChatChunk]:  # noqa: ARG002  as above
+        self._report.take(delta)
         for chunk in self._choices[delta.index].chunks(delta):
-            yield self._chunk([chunk])
+            yield self._chunk([chunk], self._report.usage())
 
     def closing(self, usage: TokenUsage) -> Iterator[ChatChunk]:
         if self._body.usage_in_stream:

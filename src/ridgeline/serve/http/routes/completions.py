@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fastapi import APIRouter, Request
+from msgspec import UNSET
 from starlette.responses import Response
 
 from ridgeline.serve.http.metrics import CompletionTimer
@@ -22,6 +23,7 @@ from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB, TokenUsage
 from ridgeline.serve.http.reply import new_id, record_of, respond, service_of
 from ridgeline.serve.http.service import Service
 from ridgeline.serve.http.text import TextTokens
+from ridgeline.serve.http.token_report import TokenReport, prompt_logprobs_of
 from ridgeline.serve.messages import Delta, Logprob, Submit, TokenLogprobs
 
 USUAL_MAX_TOKENS = 16
@@ -46,15 +48,18 @@ async def completions(request: Request, body: CompletionRequest) -> Response:
     record.without_effect = body.without_effect
     record.model, record.user = body.model, body.user
     _check(body)
+    body = service.with_defaults(body, record)
     adapter = service.adapter(body.model)
-    prompts = await _prompts(service.text, body)
+    prompts = await _prompts(service, body)
+    forbidden = await service.text.forbidden(body.bad_words or [])
     if len(prompts) * (body.n or 1) > MOST_COMPLETIONS:
         raise refused(f"more than {MOST_COMPLETIONS} answers in one request", "prompt")
     request_id = new_id("cmpl")
     submits = [
-        _submit(service, body, prompt.tokens, f"{request_id}-{position}", adapter)
+        _submit(service, body, prompt.tokens, f"{request_id}-{position}", adapter, forbidden)
         for position, prompt in enumerate(prompts)
     ]
+    report = TokenReport.of(body, submits)
     texts = [
         _GrowingText(
             index=position * (body.n or 1) + index,
@@ -62,12 +67,14 @@ async def completions(request: Request, body: CompletionRequest) -> Response:
             prompt=prompt,
             text=service.text,
             timer=service.meters.timer(record),
+            report=report,
+            position=position,
         )
         for position, prompt in enumerate(prompts)
         for index in range(body.n or 1)
     ]
     return await respond(
-        request, submits, _Completions(body, request_id, texts), stream=body.stream
+        request, submits, _Completions(body, request_id, texts, report), stream=body.stream
     )
 
 
@@ -78,22 +85,31 @@ def _check(body: CompletionRequest) -> None:
         raise refused("max_tokens: 0 goes with echo only", "max_tokens")
 
 
-async def _prompts(text: TextTokens, body: CompletionRequest) -> list[_Prompt]:
-    found = []
+async def _prompts(service: Service, body: CompletionRequest) -> list[_Prompt]:
+    text, found = service.text, []
     for one in several(body.prompt):
         if isinstance(one, str):
             tokens = await text.prompt(
                 one, special=body.add_special_tokens is not False, param="prompt"
             )
-            found.append(_Prompt(tokens, one))
         else:
             tokens = text.check(one, "prompt")
-            found.append(_Prompt(tokens, await text.decode(tokens) if body.echo else ""))
+        kept = service.cut(tokens, body.truncate_prompt_tokens, body.max_tokens)
+        if isinstance(one, str) and len(kept) == len(tokens):
+            shown = one
+        else:
+            shown = await text.decode(kept) if body.echo else ""
+        found.append(_Prompt(kept, shown))
     return found
 
 
 def _submit(
-    service: Service, body: CompletionRequest, prompt: tuple[int, ...], submit_id: str, adapter: str
+    service: Service,
+    body: CompletionRequest,
+    prompt: tuple[int, ...],
+    submit_id: str,
+    adapter: str,
+    forbidden: tuple[tuple[int, ...], ...],
 ) -> Submit:
     wanted = USUAL_MAX_TOKENS if body.max_tokens is None else max(1, body.max_tokens)
     sampling = body.sampling(
@@ -102,6 +118,7 @@ def _submit(
         prompt_logprobs=body.logprobs if body.echo else None,
         grammar=body.grammar(),
         vocab=service.text.vocab,
+        forbidden=forbidden,
     )
     return Submit(
         id=submit_id,
@@ -122,6 +139,9 @@ class _GrowingText:
     prompt: _Prompt
     text: TextTokens
     timer: CompletionTimer
+    report: TokenReport
+    position: int
+    """The number of its prompt."""
     written: str = ""
     shown: str = ""
     """What `written` had when the last chunk was made."""
@@ -129,7 +149,12 @@ class _GrowingText:
     pieces: list[str] = field(default_factory=list)
     num_shown: int = 0
     """Entries of `found` that chunks have shown already."""
+    ids: list[int] = field(default_factory=list)
+    """The ids that no chunk has shown yet."""
+    of_prompt: tuple[TokenLogprobs, ...] = ()
     began: bool = False
+    asked: bool = False
+    """Whether `choice` was called."""
     finish_reason: str | None = None
     stop_reason: str | int | None = None
 
@@ -140,8 +165,10 @@ class _GrowingText:
             if self.body.logprobs is not None:
                 self.found.extend(prompt_logprobs)
                 self.pieces.extend(self.text.pieces(self.prompt.tokens))
+        self.of_prompt = self.of_prompt or prompt_logprobs
         self.began = True
         if self.body.max_tokens != 0:  # with 0, one token was asked for and nobody wants it
+            self.ids.extend(delta.tokens)
             self.written += delta.text
             self.found.extend(delta.logprobs)
             self.pieces.extend(one.chosen.text for one in delta.logprobs if one.chosen is not None)
@@ -158,10 +185,15 @@ class _GrowingText:
             logprobs = _completion_logprobs(
                 self.found[start:], self.pieces[start:], offset, self.body.logprobs
             )
+        first = not self.asked
+        ids, self.ids, self.asked = self.ids, [], True
         self.shown, self.num_shown = self.written, len(self.found)
         return CompletionChoice(
             index=self.index,
             text=text,
+            token_ids=self.report.ids(ids),
+            prompt_token_ids=self.report.prompt_ids(self.position) if first else UNSET,
+            prompt_logprobs=prompt_logprobs_of(self.of_prompt, self.body.prompt_logprobs),
             logprobs=logprobs,
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
@@ -172,6 +204,7 @@ class _GrowingText:
         return (
             self.finish_reason is not None
             or len(self.written) > len(self.shown)
+            or (self.report.ids_wanted and bool(self.ids))
             or (self.body.logprobs is not None and len(self.found) > self.num_shown)
         )
 
@@ -179,8 +212,15 @@ class _GrowingText:
 class _Completions:
     """Writes the completions, whole or as chunks; a `reply.ReplyWriter`."""
 
-    def __init__(self, body: CompletionRequest, request_id: str, texts: list[_GrowingText]) -> None:
+    def __init__(
+        self,
+        body: CompletionRequest,
+        request_id: str,
+        texts: list[_GrowingText],
+        report: TokenReport,
+    ) -> None:
         self._body = body
+        self._report = report
         self._id = request_id
         self._texts = texts
         self._created = int(time.time())
@@ -189,6 +229,7 @@ class _Completions:
     def add(self, position: int, delta: Delta) -> None:
         if delta.prompt_logprobs:  # they come with completion 0, for all completions to the prompt
             self._prompt_logprobs[position] = delta.prompt_logprobs
+        self._report.take(delta)
         self._text(position, delta).take(delta, self._prompt_logprobs.get(position, ()))
 
     def whole(self, usage: TokenUsage) -> Completion:
@@ -201,7 +242,8 @@ class _Completions:
         self.add(position, delta)
         text = self._text(position, delta)
         if text.has_news:
-            yield self._completion([text.choice()], None)
+            usage = self._report.usage()
+            yield self._completion([text.choice()], usage and self._cut(usage))
 
     def closing(self, usage: TokenUsage) -> Iterator[Completion]:
         if self._body.usage_in_stream:

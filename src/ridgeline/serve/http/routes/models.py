@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import struct
 
 from fastapi import APIRouter, Request
@@ -135,9 +136,12 @@ async def embeddings(request: Request, body: EmbeddingRequest) -> Response:
         else service.text.check(one, "input")
         for one in several(body.input)
     ]
+    prompts = [service.cut(prompt, body.truncate_prompt_tokens, None) for prompt in prompts]
     for prompt in prompts:
         service.room(prompt, None, "input")
     vectors = await service.ask(request, service.engine.embed(tuple(prompts), adapter))
+    if body.dimensions is not None:
+        vectors = tuple(_shortened(vector, body.dimensions) for vector in vectors)
     record.prompt_tokens = sum(len(prompt) for prompt in prompts)
     as_text = body.encoding_format == "base64"
     return json_response(
@@ -152,6 +156,15 @@ async def embeddings(request: Request, body: EmbeddingRequest) -> Response:
             ),
         )
     )
+
+
+def _shortened(vector: tuple[float, ...], count: int) -> tuple[float, ...]:
+    if count > len(vector):
+        text = f"dimensions is {count}; this model's vectors have {len(vector)}"
+        raise refused(text, "dimensions")
+    kept = vector[:count]
+    length = math.hypot(*kept) or 1.0
+    return tuple(value / length for value in kept)
 
 
 def _base64(vector: tuple[float, ...]) -> str:

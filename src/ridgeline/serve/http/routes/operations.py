@@ -1,6 +1,13 @@
-"""`/health`, `/ready`, `/metrics`, `/memory`: for operators. None of them asks the engine."""
+"""For operators: `/health`, `/ready`, `/metrics`, `/memory`, `/load`, `/version`, `/ping`, `/docs`.
+
+None of them asks the engine. `/ping` is what SageMaker asks; `/docs` lists the endpoints, in one
+page without scripts.
+"""
 
 from __future__ import annotations
+
+import html
+from importlib import metadata
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -67,6 +74,63 @@ async def metrics(request: Request) -> Response:
 async def memory(request: Request) -> Response:
     """The memory ledger of the engine's start."""
     return json_response(service_of(request).ready.ledger)
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """Which server this is."""
+
+    version: str
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy the server is."""
+
+    server_load: int
+    """Requests under way."""
+
+
+@router.get("/version")
+async def version() -> Response:
+    """The version of Ridgeline."""
+    return json_response(Version(version=metadata.version("ridgeline")))
+
+
+@router.get("/load")
+async def load(request: Request) -> Response:
+    """The number of requests under way, this one left out."""
+    return json_response(Load(server_load=service_of(request).num_requests - 1))
+
+
+@router.get("/ping")
+@router.post("/ping")
+async def ping(request: Request) -> Response:
+    """The same as `/health`, without a body."""
+    status = _health(service_of(request)).status
+    return Response(status_code=200 if status == "ok" else 503)
+
+
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """The endpoints with a sentence each; the whole schema is at `/openapi.json`."""
+    paths = request.app.openapi()["paths"]
+    rows = [
+        f"<tr><td><code>{method.upper()} {html.escape(path)}</code>"
+        f"<td>{html.escape(operation.get('description', ''))}"
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+    ]
+    table = "\n".join(rows)
+    return Response(_DOCS.format(title="Ridgeline", table=table), media_type="text/html")
+
+
+_DOCS = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width">
+<style>body{{font:16px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}
+td{{padding:.3rem 1rem .3rem 0;vertical-align:top}}</style>
+<h1>{title}</h1><p>OpenAI-compatible API of one language model; the schema is
+<a href="openapi.json">openapi.json</a>.<table>
+{table}
+</table></html>"""
 
 
 def _health(service: Service) -> Health:

@@ -1,0 +1,96 @@
+"""What a reply says of tokens beside its text, in vLLM's form: ids, counts so far, prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ridgeline.serve.http.protocol.fields import (
+    LOWEST_LOGPROB,
+    PromptDetails,
+    SamplingFields,
+    TokenUsage,
+)
+from ridgeline.serve.messages import Delta, Submit, TokenLogprobs
+
+
+class PromptLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """The log-probability of a token at one place of the prompt."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+def prompt_logprobs_of(
+    found: Sequence[TokenLogprobs], wanted: int | None
+) -> list[dict[str, PromptLogprob] | None] | UnsetType:
+    """By token id for each place of the prompt; its first token has none.
+
+    Args:
+        found: What the engine said.
+        wanted: How many of the most likely ones beside the prompt's own; None: not asked for.
+    """
+    if wanted is None:
+        return UNSET
+    return [
+        None
+        if one.chosen is None
+        else {
+            str(entry.token): PromptLogprob(
+                logprob=max(entry.logprob, LOWEST_LOGPROB),
+                rank=entry.rank,
+                decoded_token=entry.text,
+            )
+            for entry in (*one.top[:wanted], one.chosen)
+        }
+        for one in found
+    ]
+
+
+@dataclass(slots=True)
+class TokenReport:
+    """The tokens of one request so far, as far as it asks for them."""
+
+    submits: Sequence[Submit]
+    ids_wanted: bool
+    continuous: bool
+    """Whether every chunk says the usage so far."""
+    num_new: int = 0
+
+    @classmethod
+    def of(cls, body: SamplingFields, submits: Sequence[Submit]) -> TokenReport:
+        """What a request asks for."""
+        options = body.stream_options
+        return cls(
+            submits=submits,
+            ids_wanted=bool(body.return_token_ids),
+            continuous=options is not None and options.continuous_usage_stats,
+        )
+
+    def take(self, delta: Delta) -> None:
+        """Count what came."""
+        self.num_new += len(delta.tokens)
+
+    def prompt_ids(self, position: int = 0) -> tuple[int, ...] | UnsetType:
+        """The prompt's token ids, where they are asked for."""
+        return self.submits[position].prompt if self.ids_wanted else UNSET
+
+    def ids(self, tokens: Sequence[int]) -> tuple[int, ...] | UnsetType:
+        """A completion's token ids, where they are asked for."""
+        return tuple(tokens) if self.ids_wanted else UNSET
+
+    def usage(self) -> TokenUsage | None:
+        """The counts so far, where every chunk has them."""
+        if not self.continuous:
+            return None
+        prompt = sum(len(submit.prompt) for submit in self.submits)
+        return TokenUsage(
+            prompt_tokens=prompt,
+            completion_tokens=self.num_new,
+            total_tokens=prompt + self.num_new,
+            prompt_tokens_details=PromptDetails(cached_tokens=0),
+        )
