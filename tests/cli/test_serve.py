@@ -59,6 +59,12 @@ def test_the_servers_flags_have_the_settings_defaults() -> None:
         (["m", "--api-key-file", "/nowhere"], "--api-key-file /nowhere: no such file"),
         (["m", "--engine", "vllm", "--replicas", "2"], "--engine vllm has no --replicas"),
         (["m", "--max-waitin", "2"], "--max-waitin"),
+        (["m", "--chat-template", "/nowhere"], "--chat-template /nowhere: no such file"),
+        (["m", "--chat-template", "{% for x in %}"], "the text given, line 1"),
+        (["m", "--chat-template", "{{ x }}", "--engine", "vllm"], "has no --chat-template"),
+        (["m", "--allowed-origins", "localhost"], "--allowed-origins localhost: give scheme"),
+        (["m", "--ssl-certfile", "c.pem"], "--ssl-certfile and --ssl-keyfile go together"),
+        (["m", "--ssl-certfile", "c", "--ssl-keyfile", "k"], "--ssl-certfile c: no such file"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(

@@ -25,7 +25,7 @@ class GenerationDefaults(msgspec.Struct, frozen=True, kw_only=True):
     max_new_tokens: int | None = None
 
     def given(self) -> dict[str, float | int]:
-        """Those that are said, by name."""
+        """The defaults that are said, by name."""
         return {
             name: value
             for name in self.__struct_fields__

@@ -68,8 +68,9 @@ class Server:
     def wait_until_ready(self) -> None:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
-        assert "http://" in line, self.log
-        self.address = "http://" + line.partition("http://")[2].split()[0].removesuffix("/v1")
+        found = re.search(r"https?://\S+", line)
+        assert found, self.log
+        self.address = found[0].removesuffix("/v1")
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         return httpx.get(self.address + path, timeout=30, verify=NO_TLS, **options)

@@ -13,6 +13,7 @@ OPERATIONS = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/embeddings"),
+    ("POST", "/invocations"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("POST", "/v1/load_lora_adapter"),
@@ -21,6 +22,9 @@ OPERATIONS = [
     ("GET", "/v1/models/{name}"),
     ("GET", "/health"),
     ("GET", "/memory"),
+    ("GET", "/load"),
+    ("GET", "/version"),
+    ("POST", "/ping"),
 ]
 
 

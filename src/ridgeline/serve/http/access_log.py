@@ -191,7 +191,7 @@ class AccessLog:
             self._write(scope, record, status if whole or status >= 500 else CLIENT_GONE)
 
     def _write(self, scope: Scope, record: RequestRecord, status: int) -> None:
-        if scope["path"] in QUIET_PATHS and status < 400:
+        if own_path(scope) in QUIET_PATHS and status < 400:
             return
         fields: dict[str, Any] = {
             "method": scope["method"],
@@ -202,6 +202,12 @@ class AccessLog:
         }
         level = logging.ERROR if status >= 500 else logging.INFO
         log.log(level, "request", extra={"fields": fields})
+
+
+def own_path(scope: Scope) -> str:
+    """The path without the prefix that a proxy has taken off, and the server put back."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _request_id(scope: Scope) -> str:

@@ -14,10 +14,10 @@ from ridgeline.serve.http.browsers import let_browsers_ask
 from ridgeline.serve.http.gate import Gate
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.reply import ClientGone, error_response, record_of
-from ridgeline.serve.http.routes import chat, completions, models, operations
+from ridgeline.serve.http.routes import chat, completions, invocations, models, operations
 from ridgeline.serve.http.service import Service
 
-ROUTES = (chat, completions, models, operations)
+ROUTES = (chat, completions, models, invocations, operations)
 _ERROR = {
     "description": "OpenAI's error shape",
     "content": {
@@ -48,7 +48,6 @@ def create_app(service: Service) -> FastAPI:
         version="1",
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
-        root_path=service.settings.root_path,
         responses=_ERRORS,
     )
     app.state.service = service

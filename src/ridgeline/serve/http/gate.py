@@ -10,6 +10,7 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ridgeline.records.input_file import DEEPEST, too_deep
+from ridgeline.serve.http.access_log import own_path
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
 from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError, refused
 from ridgeline.serve.http.reply import ClientGone, error_response
@@ -95,7 +96,7 @@ class Gate:
         await self._app(scope, again, send)
 
     def _check(self, scope: Scope) -> None:
-        if scope["path"] in OPEN_PATHS:
+        if own_path(scope) in OPEN_PATHS:
             return
         if self._digests and not self._knows(_header(scope, b"authorization")):
             text = "no such API key; send one as `Authorization: Bearer KEY`"

@@ -72,7 +72,7 @@ class TokenReport:
         )
 
     def take(self, delta: Delta) -> None:
-        """Count what came."""
+        """Count the tokens that came."""
         self.num_new += len(delta.tokens)
 
     def prompt_ids(self, position: int = 0) -> tuple[int, ...] | UnsetType:

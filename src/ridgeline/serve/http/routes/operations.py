@@ -1,4 +1,4 @@
-"""For operators: `/health`, `/ready`, `/metrics`, `/memory`, `/load`, `/version`, `/ping`, `/docs`.
+"""What operators ask: `/health`, `/ready`, `/metrics`, `/memory`, `/load`, `/version`, `/ping`, `/docs`.
 
 None of them asks the engine. `/ping` is what SageMaker asks; `/docs` lists the endpoints, in one
 page without scripts.
@@ -82,11 +82,11 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     version: str
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
     """How busy the server is."""
 
     server_load: int
-    """Requests under way."""
+    """The number of requests under way."""
 
 
 @router.get("/version")
@@ -98,7 +98,7 @@ async def version() -> Response:
 @router.get("/load")
 async def load(request: Request) -> Response:
     """The number of requests under way, this one left out."""
-    return json_response(Load(server_load=service_of(request).num_requests - 1))
+    return json_response(ServerLoad(server_load=service_of(request).num_requests - 1))
 
 
 @router.get("/ping")
