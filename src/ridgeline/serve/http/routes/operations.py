@@ -1,4 +1,4 @@
-"""What operators ask: `/health`, `/ready`, `/metrics`, `/memory`, `/load`, `/version`, `/ping`, `/docs`.
+"""What operators ask: `/health`, `/ready`, `/metrics`, `/memory`, `/load`, `/version`, `/ping`.
 
 None of them asks the engine. `/ping` is what SageMaker asks; `/docs` lists the endpoints, in one
 page without scripts.
