@@ -1,0 +1,236 @@
+"""The kind of part for every workload, so that all GPUs together cost least.
+
+All replicas of a workload have one kind of part, since a Service gives each as many requests. So a
+plan is a choice of a kind for each, and its cost follows: MIG instances by `cover.py`, equal parts
+by rounding up. Choices are improved one and two at a time from several beginnings; then branch and
+bound goes through all others, for as long as it is given. What no choice can beat is the sum of
+each workload's cheapest parts, a part priced by weights under which no GPU holds more than its
+price (the dual of the covering problem).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ridgeline.hardware.mig import mig_geometry
+from ridgeline.queue.share.capacity import PartChoice
+from ridgeline.queue.share.cover import Counts, MigCover
+from ridgeline.queue.share.slots import MODES
+
+Choice = tuple[int, ...]
+"""For each workload the place of its choice among its options."""
+MOST_NODES = 20_000
+_SLACK = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What was chosen, and how good that is."""
+
+    chosen: list[PartChoice]
+    cost: float
+    at_least: float
+    """No choice costs less."""
+    exhausted: bool
+    """Every choice was looked at or ruled out."""
+
+
+class PartAssigner:
+    """Chooses kinds of parts.
+
+    Args:
+        options: For each workload what will do.
+        prices: Of one GPU by device.
+    """
+
+    def __init__(
+        self, options: Sequence[Sequence[PartChoice]], prices: Mapping[str, float]
+    ) -> None:
+        self.options = options
+        self.prices = prices
+        self.covers: dict[str, MigCover] = {}
+        for one in (choice for row in options for choice in row):
+            geometry = mig_geometry(one.kind.device)
+            if geometry is not None and one.kind.device.name not in self.covers:
+                self.covers[one.kind.device.name] = MigCover(geometry)
+        self._parts, self.bound = self._priced_parts()
+
+    def assign(self, most_nodes: int = MOST_NODES) -> Assignment:
+        """Search for the cheapest choice."""
+        best = min((self._improved(start) for start in self._starts()), key=self._rated)
+        best, exhausted = self._branched(best, most_nodes)
+        cost = self.cost(best)
+        return Assignment(
+            chosen=[row[place] for row, place in zip(self.options, best, strict=True)],
+            cost=cost,
+            at_least=cost if exhausted else min(self.bound, cost),
+            exhausted=exhausted,
+        )
+
+    def cost(self, choice: Sequence[int]) -> float:
+        """The price of all GPUs of a choice, or of a choice for the first workloads."""
+        equal, slices = self.demands(choice)
+        total = sum(
+            self.prices[device] * math.ceil(count / sharers)
+            for (device, _, sharers), count in equal.items()
+        )
+        return total + sum(
+            self.prices[device] * len(self.covers[device].cover(counts))
+            for device, counts in slices.items()
+        )
+
+    def demands(
+        self, choice: Sequence[int]
+    ) -> tuple[dict[tuple[str, str, int], int], dict[str, Counts]]:
+        """Equal parts by device, mode and sharers; MIG instances by device."""
+        equal: dict[tuple[str, str, int], int] = defaultdict(int)
+        slices: dict[str, list[int]] = {}
+        for row, place in zip(self.options, choice, strict=False):
+            one = row[place]
+            name = one.kind.device.name
+            if one.kind.mode == "mig":
+                counts = slices.setdefault(name, [0] * self.covers[name].num_profiles)
+                counts[one.kind.place] += one.count
+            else:
+                equal[name, one.kind.mode, one.kind.sharers] += one.count
+        return equal, {name: tuple(counts) for name, counts in slices.items()}
+
+    def _rated(self, choice: Choice) -> tuple[float, float, float]:
+        """Cost, then isolation, then what is left over."""
+        chosen = [row[place] for row, place in zip(self.options, choice, strict=True)]
+        worst = sum(MODES.index(one.kind.mode) * one.count for one in chosen)
+        parts = sum(row[place] for row, place in zip(self._parts, choice, strict=True))
+        return round(self.cost(choice), 9), worst, float(parts)
+
+    # -- beginnings and small changes
+
+    def _starts(self) -> list[Choice]:
+        """The cheapest parts, and the same inside of one way of sharing for all that it serves."""
+        cheapest = [int(np.argmin(row)) for row in self._parts]
+        starts = {tuple(cheapest)}
+        ways = {(one.kind.mode, one.kind.sharers) for row in self.options for one in row}
+        for way in ways:
+            start = list(cheapest)
+            for number, row in enumerate(self.options):
+                places = [place for place, one in enumerate(row)
+                          if (one.kind.mode, one.kind.sharers) == way]  # fmt: skip
+                if places:
+                    start[number] = min(places, key=lambda place: self._parts[number][place])
+            starts.add(tuple(start))
+        return sorted(starts)
+
+    def _improved(self, choice: Choice) -> Choice:
+        """Change one workload, or else two of a kind, as long as that is better."""
+        rated = self._rated(choice)
+        while True:
+            found = min(
+                (other for other in self._near(choice)), key=self._rated, default=choice
+            )
+            if self._rated(found) >= rated:
+                return choice
+            choice, rated = found, self._rated(found)
+
+    def _near(self, choice: Choice) -> list[Choice]:
+        near = []
+        for number, row in enumerate(self.options):
+            for place in range(len(row)):
+                if place != choice[number]:
+                    near.append((*choice[:number], place, *choice[number + 1 :]))
+        # All workloads of one kind move to another kind together.
+        kinds = defaultdict(list)
+        for number, place in enumerate(choice):
+            kinds[id(self.options[number][place].kind)].append(number)
+        for numbers in kinds.values():
+            for target in {id(one.kind): one.kind for one in self.options[numbers[0]]}.values():
+                moved = list(choice)
+                for number in numbers:
+                    for place, one in enumerate(self.options[number]):
+                        if one.kind is target:
+                            moved[number] = place
+                near.append(tuple(moved))
+        return near
+
+    # -- all of them
+
+    def _branched(self, best: Choice, most_nodes: int) -> tuple[Choice, bool]:
+        """Go through every choice that may be cheaper; whether all were gone through."""
+        lowest = [float(row.min()) for row in self._parts]
+        rest = np.concatenate([np.cumsum(lowest[::-1])[::-1], [0.0]])
+        orders = [[int(place) for place in np.argsort(row, kind="stable")] for row in self._parts]
+        cost, nodes = self.cost(best), 0
+        stack: list[tuple[Choice, float]] = [((), 0.0)]
+        while stack:
+            if self.bound >= cost - _SLACK:
+                return best, True
+            partial, parts = stack.pop()
+            number = len(partial)
+            if number == len(self.options):
+                found = self.cost(partial)
+                if found < cost - _SLACK:
+                    best, cost = partial, found
+                continue
+            nodes += 1
+            if nodes > most_nodes:
+                return best, False
+            for place in reversed(orders[number]):
+                longer = (*partial, place)
+                more = parts + float(self._parts[number][place])
+                if self._rounded(more + float(rest[number + 1])) >= cost - _SLACK:
+                    continue
+                if self.cost(longer) < cost - _SLACK:
+                    stack.append((longer, more))
+        return best, True
+
+    # -- the bound
+
+    def _priced_parts(self) -> tuple[list[NDArray[np.float64]], float]:
+        """What each option weighs in money under the best weights found, and the bound by them."""
+        devices = sorted({one.kind.device.name for row in self.options for one in row})
+        tables = {name: [self._table(row, name) for row in self.options] for name in devices}
+        best = {name: 0 for name in devices}
+        bound = -math.inf
+        for _ in range(3):
+            for name in devices:
+                others = [
+                    min((float(tables[other][number][:, best[other]].min())
+                         for other in devices if other != name), default=math.inf)
+                    for number in range(len(self.options))
+                ]  # fmt: skip
+                totals = sum(
+                    np.minimum(table.min(axis=0), other)
+                    for table, other in zip(tables[name], others, strict=True)
+                )
+                best[name] = int(np.argmax(totals))
+                bound = max(bound, float(np.max(totals)))
+        parts = [
+            np.array([tables[one.kind.device.name][number][place, best[one.kind.device.name]]
+                      for place, one in enumerate(row)])
+            for number, row in enumerate(self.options)
+        ]  # fmt: skip
+        return parts, self._rounded(bound)
+
+    def _table(self, row: Sequence[PartChoice], device: str) -> NDArray[np.float64]:
+        """The weight of each option in money [options, weightings]; infinite on other devices."""
+        weights = self.covers[device].weights if device in self.covers else np.ones((1, 1))
+        table = np.full((len(row), len(weights)), math.inf)
+        for place, one in enumerate(row):
+            if one.kind.device.name == device:
+                each = (
+                    weights[:, one.kind.place] if one.kind.mode == "mig" else 1 / one.kind.sharers
+                )
+                table[place] = each * one.count * self.prices[device]
+        return table
+
+    def _rounded(self, bound: float) -> float:
+        """Up to whole GPUs, where all have one price."""
+        prices = set(self.prices.values())
+        if len(prices) > 1:
+            return bound
+        price = prices.pop()
+        return math.ceil(bound / price - _SLACK) * price if price else bound
