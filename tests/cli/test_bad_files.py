@@ -113,6 +113,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("queue doctor", "dcgm"): ("queue doctor state.json --dcgm PATH", TABLE),
     ("queue place", "tasks"): ("queue place PATH --cluster nodes.csv", TABLE),
     ("queue place", "cluster"): ("queue place tasks.csv --cluster PATH", TABLE),
+    ("queue share", "workloads"): ("queue share PATH --device h100", TABLE),
     ("queue simulate", "jobs"): ("queue simulate PATH --gpus 8", TABLE),
     ("queue simulate", "cluster"): ("queue simulate jobs.csv --cluster PATH", TABLE),
     ("explain", "first"): ("explain PATH estimate.json", TABLE),
@@ -134,6 +135,7 @@ NO_FILES = {
     },
     ("roofline", "image"),
     ("validate vision", "calibration"),
+    *{("queue share", one) for one in ("allow", "namespace", "price")},
 }
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {

@@ -100,6 +100,9 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("queue place tasks.csv --cluster nodes.csv --html OUTPUT", "tasks.csv"),
         ("queue place tasks.csv --cluster nodes.csv --html OUTPUT", "nodes.csv"),
     ),
+    ("queue share", "html"): (
+        ("queue share workloads.toml --device h100 --html OUTPUT", "workloads.toml"),
+    ),
     ("queue simulate", "html"): (
         ("queue simulate jobs.csv --gpus 8 --html OUTPUT", "jobs.csv"),
         ("queue simulate jobs.csv --cluster pool.toml --html OUTPUT", "pool.toml"),

@@ -47,6 +47,9 @@ def write_whole_files(folder: Path) -> None:
         '{"items": [{"kind": "Node", "metadata": {"name": "n0"},'
         ' "status": {"allocatable": {"cpu": "9", "memory": "9Gi", "nvidia.com/gpu": "8"}}}]}'
     )
+    (folder / "workloads.toml").write_text(
+        '[[workload]]\nname = "a"\ngpu_share = 0.1\nmemory_bytes = 4e9\n'
+    )
     (folder / "pool.toml").write_text("gpus = 8\n")
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "stack.toml").write_text("")

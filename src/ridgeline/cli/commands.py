@@ -68,6 +68,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "ridgeline.cli.queue_place",
         "what rules of placement leave of a cluster",
     ),
+    "queue share": (
+        "ridgeline.cli.queue_share",
+        "GPUs split among models by MIG, MPS, time-slicing",
+    ),
     "queue simulate": (
         "ridgeline.cli.queue_simulate",
         "a trace of jobs under the policies of a queue",

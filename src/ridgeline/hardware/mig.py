@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ridgeline.errors import InputError
-from ridgeline.hardware.catalogue import FACTS, device
+from ridgeline.hardware.catalogue import FACTS
 from ridgeline.hardware.facts import Device, Fact, Source
 from ridgeline.records.input_file import read_toml
 
-GIB = 2**30
 Cut = tuple[int, ...]
 """Instances of a GPU, by the places of their profiles, descending."""
 
@@ -25,14 +24,14 @@ class MigProfile(Fact, frozen=True, kw_only=True):
     """One kind of instance."""
 
     name: str
-    """As nvidia-smi has it, `3g.40gb`."""
+    """The name that nvidia-smi gives it, `3g.40gb`."""
     compute: int
-    """Compute slices."""
+    """The compute slices that it takes."""
     memory: int
-    """Memory slices."""
+    """The memory slices that it takes."""
     starts: list[int]
-    """Memory slices at which an instance may begin."""
-    memory_gib: float | None = None
+    """The memory slices at which an instance may begin."""
+    memory_bytes: int | None = None
     """What an instance reports; None: no listing was found."""
     sms: int | None = None
 
@@ -74,7 +73,7 @@ class _MigFile(Fact, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class MigSlice:
     """One instance, as a part of its GPU."""
 
     name: str
@@ -92,7 +91,7 @@ class MigGeometry:
     """Everything about the instances of one device, from the smallest profile to the largest."""
 
     profiles: tuple[MigProfile, ...]
-    slices: tuple[Slice, ...]
+    slices: tuple[MigSlice, ...]
     memory_slices: int
 
     def cuts(self) -> list[Cut]:
@@ -123,9 +122,7 @@ class MigGeometry:
             yield so_far
 
     def _has_room(self, profile: MigProfile, used: frozenset[int]) -> bool:
-        return any(
-            not used & set(range(start, start + profile.memory)) for start in profile.starts
-        )
+        return any(not used & set(range(start, start + profile.memory)) for start in profile.starts)
 
 
 @functools.cache
@@ -168,14 +165,14 @@ def mig_geometry(part: Device) -> MigGeometry | None:
     return None
 
 
-def _slice(profile: MigProfile, one: _Geometry, part: Device, unlisted: _Unlisted) -> Slice:
+def _slice(profile: MigProfile, one: _Geometry, part: Device, unlisted: _Unlisted) -> MigSlice:
     bandwidth = profile.memory / one.memory_slices
-    memory = profile.memory_gib
-    return Slice(
+    memory = profile.memory_bytes
+    return MigSlice(
         name=profile.name,
-        memory_bytes=int(
-            memory * GIB if memory is not None
-            else bandwidth * part.memory.usable_bytes * unlisted.memory_share
+        memory_bytes=(
+            memory if memory is not None
+            else int(bandwidth * part.memory.usable_bytes * unlisted.memory_share)
         ),
         compute_share=(
             profile.sms / one.sms if profile.sms is not None

@@ -40,13 +40,13 @@ class SharedWorkload(Computed, frozen=True, kw_only=True):
     thread_percentage: float | None
     """The threads that a client may use (MPS); null elsewhere."""
     load: float
-    """Of what its parts can do, at the load that was given."""
+    """The load that was given, as a part of what its parts can do."""
     resource: str
     """What a pod asks for, as `nvidia.com/mig-3g.40gb`."""
     isolation: str
     """What the mode gives: `hardware`, `memory` or `none`."""
     basis: str
-    """`measured`, or `predicted`."""
+    """Whether the load was `measured` or `predicted`."""
 
 
 class NodeKind(Computed, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class NodeKind(Computed, frozen=True, kw_only=True):
     device: str
     mode: str
     count: int
-    """So many such nodes."""
+    """The number of such nodes."""
     gpus: int
     """GPUs that the plan uses of each."""
     labels: dict[str, str]
@@ -77,7 +77,7 @@ class SharePlan(Computed, frozen=True, kw_only=True):
     objective: str
     """What was made small: `cost` or `gpus`."""
     value: float
-    """Of the objective."""
+    """The objective of this plan: USD per hour, or GPUs."""
     at_least: float
     """No plan of this kind has less."""
     proved: bool
@@ -85,5 +85,5 @@ class SharePlan(Computed, frozen=True, kw_only=True):
     whole_gpus: int | None
     """GPUs if each replica had GPUs of its own; null where that is not allowed."""
     caveats: dict[str, str]
-    """By mode: what its sharing does not protect from."""
+    """For each mode, what its sharing does not protect from."""
     notes: list[str]

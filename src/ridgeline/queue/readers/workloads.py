@@ -13,7 +13,7 @@ from ridgeline.records.input_file import csv_rows, read_text, read_toml
 
 CURE = (
     "workloads are TOML with a [[workload]] each, or CSV with these columns: name, and gpu_share"
-    " with memory_gb, or model with rate, prompt, answer"
+    " with memory_bytes, or model with rate, prompt, answer"
 )
 _COLUMNS = ServedWorkload.__struct_fields__
 

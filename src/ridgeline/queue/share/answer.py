@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
-from ridgeline.hardware.mig import mig_geometry, sharing_losses
+from ridgeline.hardware.mig import mig_devices, mig_geometry, sharing_losses
 from ridgeline.queue.share.assign import MOST_NODES, PartAssigner
 from ridgeline.queue.share.capacity import PartChoice, part_choices
 from ridgeline.queue.share.deal import as_records, dealt, node_kinds
@@ -162,5 +162,8 @@ def _notes(
         )
     without = {kind.device.name for kind in parts_of if mig_geometry(kind.device) is None}
     if "mig" in allow and without:
-        notes.append(f"{', '.join(sorted(without))}: no MIG, or its profiles are not on record")
+        notes.append(
+            f"{', '.join(sorted(without))}: no MIG, or its profiles are not on record; known are"
+            f" those of {', '.join(mig_devices())}"
+        )
     return notes

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from ridgeline.hardware.mig import mig_geometry
 from ridgeline.queue.share.capacity import PartChoice
 from ridgeline.queue.share.cover import Counts, MigCover
-from ridgeline.queue.share.slots import MODES
+from ridgeline.queue.share.slots import MODES, SlotKind
 
 Choice = tuple[int, ...]
 """For each workload the place of its choice among its options."""
 MOST_NODES = 20_000
+"""Partial choices that are looked at for a proof, where nobody says otherwise."""
+MOST_STARTS = 5
 _SLACK = 1e-9
 
 
@@ -63,7 +65,8 @@ class PartAssigner:
 
     def assign(self, most_nodes: int = MOST_NODES) -> Assignment:
         """Search for the cheapest choice."""
-        best = min((self._improved(start) for start in self._starts()), key=self._rated)
+        starts = sorted(self._starts(), key=self._rated)[:MOST_STARTS]
+        best = min((self._improved(start) for start in starts), key=self._rated)
         best, exhausted = self._branched(best, most_nodes)
         cost = self.cost(best)
         return Assignment(
@@ -126,35 +129,34 @@ class PartAssigner:
         return sorted(starts)
 
     def _improved(self, choice: Choice) -> Choice:
-        """Change one workload, or else two of a kind, as long as that is better."""
+        """Give one workload after the other its best kind, then whole kinds, while that helps."""
         rated = self._rated(choice)
         while True:
-            found = min(
-                (other for other in self._near(choice)), key=self._rated, default=choice
-            )
-            if self._rated(found) >= rated:
+            before = rated
+            for number, row in enumerate(self.options):
+                for place in range(len(row)):
+                    other = (*choice[:number], place, *choice[number + 1 :])
+                    if self._rated(other) < rated:
+                        choice, rated = other, self._rated(other)
+            for other in self._moved_kinds(choice):
+                if self._rated(other) < rated:
+                    choice, rated = other, self._rated(other)
+            if rated >= before:
                 return choice
-            choice, rated = found, self._rated(found)
 
-    def _near(self, choice: Choice) -> list[Choice]:
-        near = []
-        for number, row in enumerate(self.options):
-            for place in range(len(row)):
-                if place != choice[number]:
-                    near.append((*choice[:number], place, *choice[number + 1 :]))
-        # All workloads of one kind move to another kind together.
-        kinds = defaultdict(list)
+    def _moved_kinds(self, choice: Choice) -> Iterator[Choice]:
+        """All workloads of one kind moved to another together, where that will do for them."""
+        kinds: dict[SlotKind, list[int]] = defaultdict(list)
         for number, place in enumerate(choice):
-            kinds[id(self.options[number][place].kind)].append(number)
+            kinds[self.options[number][place].kind].append(number)
         for numbers in kinds.values():
-            for target in {id(one.kind): one.kind for one in self.options[numbers[0]]}.values():
+            for target in (one.kind for one in self.options[numbers[0]]):
                 moved = list(choice)
                 for number in numbers:
                     for place, one in enumerate(self.options[number]):
                         if one.kind is target:
                             moved[number] = place
-                near.append(tuple(moved))
-        return near
+                yield tuple(moved)
 
     # -- all of them
 
@@ -193,7 +195,7 @@ class PartAssigner:
         """What each option weighs in money under the best weights found, and the bound by them."""
         devices = sorted({one.kind.device.name for row in self.options for one in row})
         tables = {name: [self._table(row, name) for row in self.options] for name in devices}
-        best = {name: 0 for name in devices}
+        best = dict.fromkeys(devices, 0)
         bound = -math.inf
         for _ in range(3):
             for name in devices:

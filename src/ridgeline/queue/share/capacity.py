@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ridgeline.cost.serving.setting import matmul_dtype
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
@@ -18,7 +19,6 @@ from ridgeline.models import load_model
 from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.plan import ServingTask, capacity_of
 from ridgeline.plan.serving.question import ServingQuestion, check, seen
-from ridgeline.cost.serving.setting import matmul_dtype
 from ridgeline.queue.share.slots import GIVES, SlotKind
 from ridgeline.queue.share.workload import ISOLATION, ServedWorkload
 
@@ -34,7 +34,7 @@ class PartChoice:
     count: int
     replicas: int
     used_share: float
-    """Of what the parts can do, the load without headroom."""
+    """The load, as a part of what the parts can do without headroom."""
 
 
 def part_choices(
@@ -83,7 +83,7 @@ def _isolated(one: ServedWorkload, kind: SlotKind) -> bool:
 def _measured(one: ServedWorkload, kinds: Sequence[SlotKind]) -> list[float]:
     """Replicas' worth of load by kind; infinite where the memory does not fit."""
     assert one.gpu_share is not None
-    assert one.memory_gb is not None
+    assert one.memory_bytes is not None
     devices = {kind.device.name for kind in kinds}
     if not one.measured_on and len(devices) > 1:
         raise InputError(
@@ -92,7 +92,7 @@ def _measured(one: ServedWorkload, kinds: Sequence[SlotKind]) -> list[float]:
         )
     found = []
     for kind in kinds:
-        fits = one.memory_gb * 1e9 <= kind.memory_bytes * one.gpus
+        fits = one.memory_bytes <= kind.memory_bytes * one.gpus
         scale = _slower(one.measured_on, kind.device) if one.measured_on else 1.0
         found.append(one.gpu_share * scale / (kind.share * one.gpus) if fits else math.inf)
     return found
@@ -134,8 +134,7 @@ def _predicted(one: ServedWorkload, kinds: Sequence[SlotKind], headroom: float) 
         )  # fmt: skip
     task = ServingTask(
         model=model, prompt=one.prompt, completion=one.answer, rate=one.rate,
-        ttft_seconds=one.ttft_ms and one.ttft_ms / 1e3,
-        itl_seconds=one.itl_ms and one.itl_ms / 1e3,
+        ttft_seconds=one.ttft_seconds, itl_seconds=one.itl_seconds,
         engine=one.engine, headroom=headroom,
     )  # fmt: skip
     found = [math.inf] * len(kinds)

@@ -1,14 +1,15 @@
 """The fewest GPUs of one device that hold given MIG instances, and a bound that no cut can beat.
 
 The bound: weights of profiles such that no cut weighs more than 1 make the weight of what is asked
-for a lower bound on the GPUs (the dual of covering by cuts, Gilmore and Gomory 1961). All weights
-in small whole numbers are tried, which holds every vertex that these geometries were seen to need.
+for a lower bound on the GPUs (the dual of covering by cuts, Gilmore and Gomory 1961). All
+ratios of small whole numbers are tried.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ class MigCover:
         chosen = []
         left = demand
         while any(left):
-            cut = self._useful(left)[0]
+            cut = next(self._useful(left))
             chosen.append(cut)
             left = _less(left, cut)
         return chosen
@@ -96,23 +97,22 @@ class MigCover:
             self._vain.add((demand, gpus))
         return None
 
-    def _useful(self, demand: Counts) -> list[Counts]:
-        """Cuts with the largest instance that is asked for, what each gives of the demand apart.
+    def _useful(self, demand: Counts) -> Iterator[Counts]:
+        """Cuts with the largest instance that is asked for, those that give most of it first.
 
         Some GPU holds that instance, so one of these cuts is in any cover.
         """
-        largest = max(place for place, count in enumerate(demand) if count)
-        of_use: dict[Counts, Counts] = {}
-        for cut in self.cuts:
-            if cut[largest]:
-                of_use.setdefault(tuple(map(min, cut, demand)), cut)
-        best = self.weights[int((self.weights @ np.array(demand)).argmax())]
-        order = sorted(of_use, key=lambda used: (-float(best @ np.array(used)), used))
-        kept: list[Counts] = []
-        for used in order:
-            if not any(all(map(int.__ge__, more, used)) for more in kept):
-                kept.append(used)
-        return [of_use[used] for used in kept]
+        asked = np.array(demand)
+        largest = int(np.flatnonzero(asked)[-1])
+        cuts = self._rows[self._rows[:, largest] > 0]
+        given = np.minimum(cuts, asked)
+        best = self.weights[int((self.weights @ asked).argmax())]
+        seen: set[bytes] = set()
+        for place in np.argsort(-(given @ best), kind="stable"):
+            key = given[place].tobytes()
+            if key not in seen:
+                seen.add(key)
+                yield tuple(cuts[place].tolist())
 
 
 def _counts(cut: Cut, num_profiles: int) -> Counts:

@@ -11,6 +11,9 @@ from ridgeline.queue.share.capacity import PartChoice
 from ridgeline.queue.share.slots import Mode, SlotKind
 from ridgeline.records.queue_sharing import NodeKind, SharedGpu, SharedPart
 
+SHARE_LABEL = "ridgeline/share"
+"""The label by which pods find nodes that share GPUs as they want them shared."""
+
 
 class CutGpu:
     """A GPU whose parts are handed out."""
@@ -112,7 +115,8 @@ def node_kinds(gpus: Sequence[CutGpu], gpus_per_node: int) -> tuple[list[NodeKin
             name = _node_name(device, mode, sharers, place if mode == "mig" else 0)
             kinds[name] = NodeKind(
                 node=name, device=device, mode=mode, count=len(nodes),
-                gpus=max(len(node) for node in nodes), labels=_labels(mode, name),
+                gpus=max(len(node) for node in nodes),
+                labels=_labels(mode, name, _node_name(device, mode, sharers, 0)),
                 cuts=dict(cuts_of) if mode == "mig" else {},
             )  # fmt: skip
             for node in nodes:
@@ -130,13 +134,15 @@ def _node_name(device: str, mode: Mode, sharers: int, place: int) -> str:
     return "-".join(words)
 
 
-def _labels(mode: Mode, name: str) -> dict[str, str]:
-    """What the operator's MIG manager and the device plug-in read."""
+def _labels(mode: Mode, name: str, share: str) -> dict[str, str]:
+    """What the operator and the device plug-in read, and by what pods choose nodes."""
     if mode == "mig":
-        return {"nvidia.com/mig.config": name}
-    if mode == "whole":
-        return {"nvidia.com/mig.config": "all-disabled"}
-    return {"nvidia.com/device-plugin.config": name, "nvidia.com/mig.config": "all-disabled"}
+        read = {"nvidia.com/mig.config": name}
+    elif mode == "whole":
+        read = {"nvidia.com/mig.config": "all-disabled"}
+    else:
+        read = {"nvidia.com/device-plugin.config": name, "nvidia.com/mig.config": "all-disabled"}
+    return {**read, SHARE_LABEL: share}
 
 
 def as_records(gpus: Sequence[CutGpu], nodes: Sequence[str]) -> list[SharedGpu]:

@@ -37,7 +37,7 @@ CAVEATS: dict[Mode, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SlotKind:
     """One kind of part of one device."""
 
@@ -46,7 +46,7 @@ class SlotKind:
     name: str
     """`3g.40gb`, `1/4`, or `1`."""
     place: int
-    """Of the profile among the device's (MIG); else 0."""
+    """The place of the profile among the device's (MIG); else 0."""
     sharers: int
     """Parts that a GPU has of this kind alone (MPS, time-slicing, whole); 0: see its cuts."""
     memory_bytes: int

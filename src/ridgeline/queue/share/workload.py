@@ -17,14 +17,14 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,48}[a-z0-9])?")
 
 
 class ServedWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model under one load. Either `gpu_share` with `memory_gb`, or `model` with `rate`."""
+    """One model under one load. Either `gpu_share` with `memory_bytes`, or `model` with `rate`."""
 
     name: str
-    """Of lower-case letters, digits and dashes: Kubernetes objects get it."""
+    """A name of lower-case letters, digits and dashes, which Kubernetes objects get."""
     gpu_share: float | None = None
     """How much of a GPU its whole load keeps busy: 0.3, or 1.7 where it needs two."""
-    memory_gb: float | None = None
-    """GPU memory of one replica at its peak, in GB of 1e9 bytes."""
+    memory_bytes: float | None = None
+    """GPU memory of one replica at its peak."""
     measured_on: str = ""
     """The device that `gpu_share` is of; may be left out where one device alone is asked for."""
     model: str = ""
@@ -37,16 +37,16 @@ class ServedWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Tokens of an answer, on average."""
     weights: str = "bf16"
     engine: str = "python"
-    ttft_ms: float | None = None
+    ttft_seconds: float | None = None
     """The mean time to the first token may not be longer."""
-    itl_ms: float | None = None
+    itl_seconds: float | None = None
     """The mean time between tokens may not be longer."""
     gpus: int = 1
     """GPUs of one replica (tensor parallel); several are always whole ones."""
     replicas: int = 1
-    """At least so many."""
+    """The replicas that there are at least."""
     isolation: Isolation = "none"
-    """What it needs: `memory` (nobody takes or reads its memory), `hardware` (nor brings it down
+    """The isolation that it needs: `memory` (nobody takes or reads its memory), `hardware` (nor brings it down
     by a fault)."""
     image: str = ""
     """Container image; with one, a Deployment is written."""
@@ -74,12 +74,12 @@ def check_workload(one: ServedWorkload, where: str) -> None:
             f"{where}: name {one.name!r}; use lower-case letters, digits and dashes, a letter"
             " first, 50 at most"
         )
-    if one.predicted == (one.gpu_share is not None or one.memory_gb is not None):
+    if one.predicted == (one.gpu_share is not None or one.memory_bytes is not None):
         raise InputError(
-            f"{where}: give gpu_share and memory_gb (measured), or model, rate, prompt, answer"
+            f"{where}: give gpu_share and memory_bytes (measured), or model, rate, prompt, answer"
             " (predicted), one of the two"
         )
-    needed = ("rate", "prompt", "answer") if one.predicted else ("gpu_share", "memory_gb")
+    needed = ("rate", "prompt", "answer") if one.predicted else ("gpu_share", "memory_bytes")
     for key in needed:
         value = getattr(one, key)
         if value is None or not 0.0 < value < math.inf:
@@ -87,7 +87,7 @@ def check_workload(one: ServedWorkload, where: str) -> None:
     for key in ("gpus", "replicas"):
         if not 1 <= getattr(one, key) <= 10_000:
             raise InputError(f"{where}: {key} is {getattr(one, key)}; give 1 to 10,000")
-    for key in ("ttft_ms", "itl_ms"):
+    for key in ("ttft_seconds", "itl_seconds"):
         value = getattr(one, key)
         if value is not None and not 0.0 < value < math.inf:
             raise InputError(f"{where}: {key} is {_said(value)}; give a number above 0")
