@@ -1,4 +1,4 @@
-"""Clusters as kubectl tells of them: twenty with one fault each, eight with none.
+"""Clusters as kubectl tells of them: twenty-four with one fault each, twelve with none.
 
 Each is drawn with a seed: what runs beside the fault, where, for how long.
 """
@@ -38,7 +38,8 @@ class Cluster:
 
     def node(self, gpus: int = 8, *, model: str = "NVIDIA-H100-80GB-HBM3", cores: int = 192,
              gigabytes: int = 2048, slices: dict[str, int] | None = None, closed: bool = False,
-             ready: bool = True) -> str:  # fmt: skip
+             ready: bool = True, taint: str = "", labels: dict[str, str] | None = None
+             ) -> str:  # fmt: skip
         name = f"gpu-{len(self.free):03d}"
         self.free[name] = gpus
         amounts = {"cpu": f"{cores * 1000 - 350}m", "memory": f"{gigabytes * 1024 - 900}Mi",
@@ -51,9 +52,11 @@ class Cluster:
             "metadata": {"name": name, "labels": {
                 "kubernetes.io/hostname": name, "nvidia.com/gpu.present": "true",
                 "nvidia.com/gpu.product": model,
-                "topology.kubernetes.io/zone": self.random.choice("ab"),
+                "topology.kubernetes.io/zone": self.random.choice("ab"), **(labels or {}),
             }, "creationTimestamp": stamp(60 * 24 * 90)},
-            "spec": {"unschedulable": True} if closed else {},
+            "spec": ({"unschedulable": True} if closed else {})
+            | ({"taints": [{"key": taint, "value": "yes", "effect": "NoSchedule"}]}
+               if taint else {}),
             "status": {
                 "allocatable": amounts, "capacity": {**amounts, "cpu": str(cores)},
                 "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown",
@@ -72,7 +75,9 @@ class Cluster:
             owner: tuple[str, str] | None = None, labels: dict[str, str] | None = None,
             annotations: dict[str, str] | None = None, slices: dict[str, int] | None = None,
             phase: str = "", model: str = "", gates: bool = False,
-            evicted: float | None = None) -> str:  # fmt: skip
+            evicted: float | None = None, tolerated: str = "",
+            selector: dict[str, str] | None = None,
+            affinity: dict[str, Any] | None = None) -> str:  # fmt: skip
         """`waited`: minutes since it was made; `ran`: minutes since it was started."""
         self.count += 1
         name = f"{prefix}-{self.count:04d}"
@@ -93,6 +98,12 @@ class Cluster:
             spec["nodeName"] = node
         if model:
             spec["nodeSelector"] = {"nvidia.com/gpu.product": model}
+        if selector:
+            spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **selector}
+        if tolerated:
+            spec["tolerations"] = [{"key": tolerated, "operator": "Exists"}]
+        if affinity:
+            spec["affinity"] = affinity
         if gates:
             spec["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
         status: dict[str, Any] = {"phase": phase or ("Running" if node else "Pending")}
@@ -289,6 +300,62 @@ def closed(c: Cluster, **how: bool) -> None:
         c.pod(gpus=8, prefix="large")
 
 
+def tainted(c: Cluster) -> None:
+    """GPU pods without the toleration that the nodes' taint asks for."""
+    names = c.nodes(6, taint="nvidia.com/gpu")
+    for name in names[:3]:
+        c.pod(gpus=8, node=name, ran=600, tolerated="nvidia.com/gpu")
+    for _ in range(3):
+        c.pod(gpus=8, prefix="forgot")
+
+
+def mislabelled(c: Cluster) -> None:
+    """Pods that insist on a label that no node has."""
+    c.busy(c.nodes(4)[:2])
+    for _ in range(4):
+        c.pod(gpus=4, prefix="choosy", affinity=on_nodes("disk", "In", "nvme"))
+
+
+def on_nodes(key: str, operator: str, *values: str) -> dict[str, Any]:
+    one = {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [one]}]}}}  # fmt: skip
+
+
+def queue_of(c: Cluster, gpus: int, *, cohort: str = "") -> None:
+    c.objects.append(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ClusterQueue",
+            "metadata": {"name": "research"},
+            "spec": {
+                **({"cohortName": cohort} if cohort else {}),
+                "resourceGroups": [
+                    {
+                        "coveredResources": [GPU],
+                        "flavors": [
+                            {"name": "gpu", "resources": [{"name": GPU, "nominalQuota": gpus}]}
+                        ],
+                    }
+                ],
+            },
+        }
+    )
+    c.objects.append({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue",
+        "metadata": {"name": "team-a", "namespace": "research"},
+        "spec": {"clusterQueue": "research"}})  # fmt: skip
+
+
+def tight_quota(c: Cluster, waiting: int, each: int, *, cohort: str = "") -> None:
+    names = c.nodes(6)
+    queued = {"kueue.x-k8s.io/queue-name": "team-a"}
+    for name in names[:2]:
+        c.pod(gpus=8, node=name, ran=500, labels=queued)
+    queue_of(c, 16, cohort=cohort)
+    for _ in range(waiting):
+        c.pod(gpus=each, gates=True, labels=queued, prefix="held")
+
+
 PLANTED: dict[str, tuple[str, Callable[[Cluster], None]]] = {
     "spread thinly": ("spreading", lambda c: spread(c, 16, (1, 3), (8, 8, 8))),
     "spread mixed": ("spreading", lambda c: spread(c, 24, (0, 4), (8, 4, 8))),
@@ -314,6 +381,10 @@ PLANTED: dict[str, tuple[str, Callable[[Cluster], None]]] = {
         "mig-mismatch", lambda c: mig(c, {"7g.80gb": 2}, {}, "1g.10gb", 9)),
     "idle notebooks": ("idle-gpus", lambda c: idle(c, 6, 2)),
     "evicted again and again": ("preemption-thrash", thrash),
+    "a taint that nobody tolerates": ("no-node-admits", tainted),
+    "a label that no node has": ("no-node-admits", mislabelled),
+    "a quota below the cluster": ("quota-holds-back", lambda c: tight_quota(c, 3, 8)),
+    "a quota that small pods wait for": ("quota-holds-back", lambda c: tight_quota(c, 9, 1)),
     "cordoned and forgotten": ("closed-nodes", lambda c: closed(c, closed=True)),
 }  # fmt: skip
 
@@ -371,9 +442,51 @@ def working(c: Cluster) -> None:
     c.sampled((35, 99))
 
 
+def dedicated(c: Cluster) -> None:
+    """Nodes that are free and kept for others, while pods wait for the full ones."""
+    c.busy(c.nodes(5), (8, 4))
+    for name in c.nodes(3, taint="dedicated"):
+        c.pod(gpus=4, node=name, ran=500, tolerated="dedicated")
+    for _ in range(3):
+        c.pod(gpus=2, prefix="next")
+
+
+def one_per_node(c: Cluster) -> None:
+    """Replicas that stay apart on purpose: there is one on every node."""
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "llm"}},
+         "topologyKey": "kubernetes.io/hostname"}]}}  # fmt: skip
+    for name in c.nodes(4):
+        c.pod(gpus=2, node=name, ran=900, prefix="llm", labels={"app": "llm"}, affinity=apart)
+    c.pod(gpus=2, prefix="llm", labels={"app": "llm"}, affinity=apart)
+
+
+def one_rack(c: Cluster) -> None:
+    """Pods that want to be in the rack of their store, and that rack is full."""
+    near = {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {
+                        "matchExpressions": [{"key": "app", "operator": "In", "values": ["store"]}]
+                    },
+                    "topologyKey": "rack",
+                }
+            ]
+        }
+    }
+    full_rack = c.nodes(2, labels={"rack": "r1"})
+    c.pod(gpus=0, node=full_rack[0], ran=900, labels={"app": "store"}, prefix="store")
+    c.busy(full_rack)
+    c.nodes(2, labels={"rack": "r2"})
+    c.pod(gpus=4, prefix="near", affinity=near)  # fmt: skip
+
+
 HEALTHY: dict[str, Callable[[Cluster], None]] = {
     "full, and some wait": full, "half empty": quiet, "a gang waits as a whole": whole_gang_waits,
     "held back by its queue": gated, "services spread on purpose": services,
     "a job that is just starting": just_starting, "slices all used": slices_used_up,
-    "everybody works": working,
+    "everybody works": working, "nodes kept for others": dedicated,
+    "replicas kept apart": one_per_node, "a full rack": one_rack,
+    "a quota that may borrow": lambda c: tight_quota(c, 3, 8, cohort="all"),
 }  # fmt: skip

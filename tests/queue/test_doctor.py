@@ -1,4 +1,4 @@
-"""`ridgeline queue doctor`: twenty planted faults, eight healthy clusters, and bad input."""
+"""`ridgeline queue doctor`: twenty-four planted faults, twelve healthy clusters, and bad input."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def diagnosed(words: list[str], capsys: pytest.CaptureFixture[str]) -> QueueDiag
     return msgspec.json.decode(capsys.readouterr().out, type=QueueDiagnosis)
 
 
-def test_of_twenty_planted_clusters_every_cause_is_named_first(
+def test_of_twenty_four_planted_clusters_every_cause_is_named_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed in SEEDS:
@@ -52,11 +52,11 @@ def test_of_twenty_planted_clusters_every_cause_is_named_first(
             causes = [one.cause for one in found.findings]
             if causes[:1] != [cause]:
                 missed[name] = causes
-        assert len(PLANTED) == 20
+        assert len(PLANTED) == 24
         assert not missed
 
 
-def test_of_eight_healthy_clusters_none_is_called_ill(
+def test_of_twelve_healthy_clusters_none_is_called_ill(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed in SEEDS:
@@ -65,7 +65,7 @@ def test_of_eight_healthy_clusters_none_is_called_ill(
             found = diagnosed(write(made(plant, seed), tmp_path), capsys)
             if found.findings:
                 alarms[name] = [one.summary for one in found.findings]
-        assert len(HEALTHY) == 8
+        assert len(HEALTHY) == 12
         assert not alarms
 
 
@@ -224,3 +224,32 @@ def test_a_large_cluster_is_judged_in_seconds(
     assert found.gpus == 2400
     assert found.findings[0].cause == "spreading"
     assert stamp(0) == NOW.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.mark.parametrize("tolerated", ["", "spot"])
+def test_a_pod_counts_as_placeable_only_on_nodes_that_admit_it(
+    tolerated: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Opening a cordoned node helps only those who stand its taint."""
+    cluster = Cluster(0)
+    cluster.busy(cluster.nodes(2))
+    cluster.node(taint="spot", closed=True)
+    cluster.pod(gpus=8, tolerated=tolerated)
+    found = diagnosed(write(cluster, tmp_path), capsys).findings
+    assert [one.cause for one in found] == (["closed-nodes"] if tolerated else [])
+
+
+def test_affinities_decide_where_packing_would_put_pods(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pods that are spread since they must be apart are no fault of the scheduler's."""
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"app": "llm"}}, "topologyKey": "kubernetes.io/hostname"}
+    ]}}  # fmt: skip
+    for affinity, causes in ((None, ["spreading"]), (apart, [])):
+        cluster = Cluster(0)
+        for name in cluster.nodes(4):
+            cluster.pod(gpus=2, node=name, ran=500, labels={"app": "llm"}, affinity=affinity)
+        cluster.pod(gpus=8)
+        found = diagnosed(write(cluster, tmp_path), capsys).findings
+        assert [one.cause for one in found] == causes

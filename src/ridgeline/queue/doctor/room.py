@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ridgeline.queue.doctor.reach import Reach
 from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod
 from ridgeline.queue.placement.fragmentation import TypicalTasks
 from ridgeline.queue.placement.nodes import NodeState, PlacedNode
@@ -25,15 +26,22 @@ class Room:
         state: The cluster.
         closed: Also count the nodes that take no pods at present.
         pure_gpus: Count CPU and memory as if there were no end of them.
+        anywhere: Let pods be on any node, whatever its taints and labels.
     """
 
     def __init__(
-        self, state: LiveCluster, *, closed: bool = False, pure_gpus: bool = False
+        self,
+        state: LiveCluster,
+        *,
+        closed: bool = False,
+        pure_gpus: bool = False,
+        anywhere: bool = False,
     ) -> None:
         nodes = [node for node in state.nodes if node.num_gpus and (closed or not node.closed)]
         self.places = {node.name: place for place, node in enumerate(nodes)}
         self.pure_gpus = pure_gpus
         self.left = NodeState([_placed(node) for node in nodes]) if nodes else None
+        self.reach = Reach(nodes, free=anywhere)
         self._rule = find_rule(PACKING)[1](TypicalTasks(tasks_of([TaskKind(0, WHOLE, 1, 0)])))
 
     def keep(self, pods: Iterable[LivePod]) -> None:
@@ -41,6 +49,7 @@ class Room:
         for pod in pods:
             if self.left is not None and pod.node in self.places:
                 self.left.put(self._asked(pod), self.places[pod.node], 0)
+                self.reach.put(pod, self.places[pod.node])
 
     def pack(self, pods: Iterable[LivePod]) -> None:
         """Put pods, one after the other, where kube-scheduler's MostAllocated would."""
@@ -54,11 +63,12 @@ class Room:
             groups[pod.workload if pod.ranks else pod.name].append(pod)
         started: list[LivePod] = []
         for group in groups.values():
-            before = copy.deepcopy(self.left)
+            before = copy.deepcopy(self.left), self.reach.on_nodes()
             if all(self._place(pod) for pod in group):
                 started += group
             else:
-                self.left = before
+                self.left = before[0]
+                self.reach.restore(before[1])
         return started
 
     def _place(self, pod: LivePod) -> bool:
@@ -66,10 +76,13 @@ class Room:
             return False
         kind = self._asked(pod)
         holding = self.left.holding(kind)
+        holding = holding[self.reach.admitting(pod)[holding]]
         if not len(holding):
             return False
         scores = self._rule.scores(self.left, holding, kind)
-        self.left.put(kind, int(holding[int(np.argmax(scores))]), 0)
+        place = int(holding[int(np.argmax(scores))])
+        self.left.put(kind, place, 0)
+        self.reach.put(pod, place)
         return True
 
     def _asked(self, pod: LivePod) -> TaskKind:
@@ -87,9 +100,11 @@ def _placed(node: LiveNode) -> PlacedNode:
     )  # fmt: skip
 
 
-def starting_now(state: LiveCluster, *, closed: bool = False, pure_gpus: bool = False) -> list[str]:
+def starting_now(
+    state: LiveCluster, *, closed: bool = False, pure_gpus: bool = False, anywhere: bool = False
+) -> list[str]:
     """Names of the waiting pods that would find room with everything else where it is."""
-    room = Room(state, closed=closed, pure_gpus=pure_gpus)
+    room = Room(state, closed=closed, pure_gpus=pure_gpus, anywhere=anywhere)
     room.keep(state.running)
     return [pod.name for pod in room.starting(_whole(state))]
 

@@ -6,6 +6,9 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from ridgeline.queue.doctor.constraints import Constraints, Taint
+
+ANYWHERE = Constraints()
 SETTLED_SECONDS = 300.0
 """A pod that waits for less may yet be placed in the ordinary course of things."""
 _PARTS = re.compile(r"(\d+)g\.")
@@ -25,6 +28,8 @@ class LiveNode:
     model: str = ""
     closed: str = ""
     """Why it takes no pods; empty: it does."""
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,9 @@ class LivePod:
     memory_bytes: int = 0
     model: str = ""
     """The GPU model that it insists on."""
+    labels: dict[str, str] = field(default_factory=dict)
+    constraints: Constraints = ANYWHERE
+    """The nodes that it may be on."""
     gang: bool = False
     """Something starts its workload whole or not at all."""
     quota: str = ""
@@ -73,12 +81,26 @@ class AskedTemplate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuQuota:
+    """The GPUs that the pods of some queues may have at once."""
+
+    name: str
+    """The object that sets it, `ClusterQueue research`."""
+    queues: tuple[str, ...]
+    """The queues whose pods it counts, as `team/queue`."""
+    gpus: int
+    borrows: bool = False
+    """It may have more while others leave theirs unused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
     """Everything that was read."""
 
     nodes: tuple[LiveNode, ...]
     pods: tuple[LivePod, ...]
     templates: tuple[AskedTemplate, ...] = ()
+    quotas: tuple[GpuQuota, ...] = ()
     used_share: dict[str, float] = field(default_factory=dict)
     """Mean utilisation of a pod's GPUs, 0 to 1, by the pod's name; empty: nobody measured."""
     now_seconds: float | None = None
@@ -88,6 +110,18 @@ class LiveCluster:
     def running(self) -> list[LivePod]:
         """Pods that hold what they asked for."""
         return [pod for pod in self.pods if pod.node and not pod.done]
+
+    @property
+    def held_back(self) -> list[LivePod]:
+        """Pods with GPUs that a queue holds back, for so long that it says something."""
+        return [
+            pod
+            for pod in self.pods
+            if pod.gated
+            and not (pod.node or pod.done)
+            and pod.num_gpus
+            and self.age_seconds(pod) >= SETTLED_SECONDS
+        ]
 
     @property
     def waiting(self) -> list[LivePod]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import LivePod
+from ridgeline.queue.readers.kube_constraints import constraints_of
 from ridgeline.records.kube_quantity import parse_quantity
 
 _GPU = re.compile(r"(nvidia|amd)\.com/gpu|gpu\.intel\.com/(i915|xe)|habana\.ai/gaudi")
@@ -58,6 +59,8 @@ def live_pod(one: dict[str, Any], where: str) -> LivePod:
         cpu_milli=milli(asked.get("cpu"), "cpu", where),
         memory_bytes=whole(asked.get("memory"), "memory", where),
         model=str(wanted.get("nvidia.com/gpu.product") or ""),
+        labels={str(k): str(v) for k, v in section(one, "metadata", "labels").items()},
+        constraints=constraints_of(spec, str(section(one, "metadata").get("namespace") or "")),
         gang=any(name in words for name in GANGS)
         or bool(spec.get("schedulingGroup") or spec.get("workloadRef")),
         quota=str(quota or ""),

@@ -9,6 +9,7 @@ from typing import Any
 
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import AskedTemplate, LiveCluster, LiveNode
+from ridgeline.queue.readers.kube_constraints import taints_of
 from ridgeline.queue.readers.kube_pods import (
     asked_slices,
     is_gpu,
@@ -19,6 +20,7 @@ from ridgeline.queue.readers.kube_pods import (
     unix_seconds,
     whole,
 )
+from ridgeline.queue.readers.kube_quotas import quotas_of
 from ridgeline.records.input_file import read_json
 
 KUBECTL_CURE = "give what kubectl get nodes,pods --all-namespaces -o json prints"
@@ -74,6 +76,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
     return LiveCluster(
         nodes=tuple(nodes),
         pods=tuple(pods),
+        quotas=quotas_of(objects, where),
         templates=tuple(t for t in templates if t.workload.partition(" ")[2] not in started),
         now_seconds=_latest(objects),
     )
@@ -99,6 +102,8 @@ def _node(one: dict[str, Any], where: str) -> LiveNode:
         memory_bytes=whole(amounts.get("memory"), "memory", where),
         model=next((str(labels[name]) for name in _MODELS if name in labels), ""),
         closed=closed,
+        labels={str(key): str(value) for key, value in labels.items()},
+        taints=taints_of(section(one, "spec")),
     )
 
 

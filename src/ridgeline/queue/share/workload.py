@@ -46,8 +46,8 @@ class ServedWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     replicas: int = 1
     """The replicas that there are at least."""
     isolation: Isolation = "none"
-    """The isolation that it needs: `memory` (nobody takes or reads its memory), `hardware` (nor brings it down
-    by a fault)."""
+    """The isolation that it needs: `memory` (nobody takes or reads its memory), `hardware` (nor
+    brings it down by a fault)."""
     image: str = ""
     """Container image; with one, a Deployment is written."""
 

@@ -49,7 +49,8 @@ def _overtaking(state: LiveCluster, large: LivePod) -> list[LivePod]:
     """Smaller pods that came after a large one and run where it could."""
     assert large.created_seconds is not None
     fitting = {node.name for node in state.nodes
-               if node.num_gpus >= large.num_gpus and large.model in ("", node.model)}  # fmt: skip
+               if node.num_gpus >= large.num_gpus and large.model in ("", node.model)
+               and not large.constraints.keeps_off(node.labels, node.taints)}  # fmt: skip
     return [
         pod for pod in state.running
         if 0 < pod.num_gpus < large.num_gpus and pod.node in fitting

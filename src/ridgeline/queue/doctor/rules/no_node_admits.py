@@ -1,0 +1,51 @@
+"""Pods wait that no node admits, by taints or labels, though GPUs are free."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ridgeline.queue.doctor.room import starting_now
+from ridgeline.queue.doctor.rules import found
+from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
+from ridgeline.records.queue_finding import QueueFinding
+
+
+def find(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of waiting pods that would start if any node admitted them, and none ever will."""
+    barred = {pod.name: reasons for pod in state.waiting
+              if pod.num_gpus and (reasons := _reasons(state, pod))}  # fmt: skip
+    if not barred:
+        return None
+    starting = set(starting_now(state, anywhere=True))
+    helped = [pod for pod in state.waiting if pod.name in barred and pod.name in starting]
+    if not helped:
+        return None
+    lost = sum(pod.num_gpus for pod in helped)
+    first = helped[0]
+    reasons = barred[first.name]
+    reason, nodes = reasons.most_common(1)[0]
+    kind, _, key = reason.partition(" ")
+    return found(
+        "no-node-admits",
+        lost_gpus=lost,
+        counted="asked for by waiting pods for which GPUs are free, on nodes that keep them off",
+        confidence=0.95,
+        summary=f"{several(len(helped), 'pod')} can be on no node at all: {first.name} is kept off"
+        f" {several(nodes, 'node')} by {kind} {key}",
+        evidence={"pods": len(helped), **{f"nodes kept off by {why}": n
+                                          for why, n in reasons.items()}},
+        where=[pod.name for pod in helped],
+        filled={"key": key, "kind": kind},
+    )  # fmt: skip
+
+
+def _reasons(state: LiveCluster, pod: LivePod) -> Counter[str]:
+    """Why each node of enough GPUs keeps a pod off; empty where one does not."""
+    reasons: Counter[str] = Counter()
+    for node in state.nodes:
+        if node.num_gpus >= pod.num_gpus and pod.model in ("", node.model):
+            why = pod.constraints.keeps_off(node.labels, node.taints)
+            if not why:
+                return Counter()
+            reasons[why] += 1
+    return reasons
