@@ -29,11 +29,11 @@ class Tolerated:
     """A taint that a pod stands."""
 
     key: str = ""
-    """Empty with `Exists`: every taint."""
+    """The taint's key; empty with `Exists`, it is every taint."""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-    """Empty: every effect."""
+    """The taint's effect; empty, it is every effect."""
 
     def covers(self, taint: Taint) -> bool:
         """Whether the taint keeps the pod off no longer.
@@ -113,7 +113,7 @@ class Constraints:
     selector: Term = ()
     """Demands of the node selector."""
     terms: tuple[Term, ...] = ()
-    """Node affinity: one of the terms holds; none: all nodes will do."""
+    """The terms of node affinity, of which one holds; without any, all nodes will do."""
     near: tuple[PodTerm, ...] = ()
     apart: tuple[PodTerm, ...] = ()
 

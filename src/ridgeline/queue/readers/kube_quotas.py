@@ -1,4 +1,4 @@
-"""Quotas of GPUs: the ClusterQueues of Kueue, with the LocalQueues that lead to them.
+"""The quotas of GPUs that Kueue's ClusterQueues set, with the LocalQueues that lead to them.
 
 A ResourceQuota refuses pods instead of letting them wait: nobody sees them, so it is not read.
 """
