@@ -115,6 +115,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("queue place", "cluster"): ("queue place tasks.csv --cluster PATH", TABLE),
     ("queue share", "workloads"): ("queue share PATH --device h100", TABLE),
     ("queue simulate", "jobs"): ("queue simulate PATH --gpus 8", TABLE),
+    ("queue simulate", "submit"): ("queue simulate jobs.csv --gpus 8 --submit PATH", TABLE),
     ("queue simulate", "cluster"): ("queue simulate jobs.csv --cluster PATH", TABLE),
     ("explain", "first"): ("explain PATH estimate.json", TABLE),
     ("explain", "second"): ("explain estimate.json PATH", TABLE),
@@ -136,6 +137,7 @@ NO_FILES = {
     ("roofline", "image"),
     ("validate vision", "calibration"),
     *{("queue share", one) for one in ("allow", "namespace", "price")},
+    ("queue simulate", "autoscale"),
 }
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {

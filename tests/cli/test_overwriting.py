@@ -106,6 +106,7 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("queue simulate", "html"): (
         ("queue simulate jobs.csv --gpus 8 --html OUTPUT", "jobs.csv"),
         ("queue simulate jobs.csv --cluster pool.toml --html OUTPUT", "pool.toml"),
+        ("queue simulate jobs.csv --gpus 8 --submit recipe.toml --html OUTPUT", "recipe.toml"),
     ),
     ("serve", "step_log"): (
         ("serve model --step-log OUTPUT", "model/config.json"),

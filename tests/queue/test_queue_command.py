@@ -9,6 +9,7 @@ import pytest
 
 from ridgeline.cli import main
 from ridgeline.records.queue_simulation import QueueSimulation
+from ridgeline.records.queue_submission import QueueSubmission
 
 JOBS = """name,submit_seconds,duration_seconds,num_gpus,queue
 a,0,600,8,vision
@@ -159,3 +160,28 @@ def test_a_cluster_file_that_makes_no_sense_is_refused(
     said = capsys.readouterr().err
     assert says in said
     assert "cluster.toml" in said
+
+
+def test_a_recipe_is_asked_about_before_it_is_submitted(
+    capsys: pytest.CaptureFixture[str], trace: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[model]\nconfig = "gpt2"\n[data]\npath = "text.txt"\nseq = 64\n[optimizer]\nlr = 1e-3\n'
+        "[layout]\ndp = 8\nglobal_batch = 8\n[run]\nsteps = 3600\n"
+        "[prediction]\nstep_seconds = 1.0\ntokens_per_second_per_gpu = 64.0\npeak_bytes = 1e9\n"
+    )
+    line = ["queue", "simulate", str(trace), "--gpus", "8", "--policy", "fifo",
+            "--submit", str(recipe)]  # fmt: skip
+    assert main.run([*line, "--json"]) == 0
+    found = msgspec.json.decode(capsys.readouterr().out, type=QueueSubmission)
+    (fifo,) = found.policies
+    assert (found.num_gpus, found.duration_seconds, found.submit_seconds) == (8, 3600.0, 120.0)
+    # It comes with c, behind it in the file's order; d alone waits for it.
+    assert {job.job for job in fifo.most_delayed} == {"d"}
+    assert fifo.delayed_jobs == 1
+    assert fifo.by_queue["vision"] == 0.0
+    assert main.run(line) == 0
+    assert "Who waits longer under fifo" in capsys.readouterr().out
+    assert main.run([*line[:4], "4", *line[5:]]) == 2
+    assert "asks for 8 GPUs" in capsys.readouterr().err

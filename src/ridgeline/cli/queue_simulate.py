@@ -56,6 +56,20 @@ def queue_simulate(
             metavar="GPUSxTIME", help="Ask what one more job does to all, as 8x2h or 8x2h@3d."
         ),
     ] = None,
+    submit: Annotated[
+        Path | None,
+        typer.Option(metavar="RECIPE.toml", help="Ask who would wait longer for this run."),
+    ] = None,
+    autoscale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY=VALUE,...",
+            help="Nodes that come and go: gpus, max, delay; also min, idle, price per node-hour.",
+        ),
+    ] = None,
+    wait_objective: Annotated[
+        float | None, duration_option("With --autoscale: 95 % of jobs wait no longer.")
+    ] = None,
     redraw: Annotated[
         int, typer.Option(help="Traces redrawn from this one, for intervals; 0: none.", min=0)
     ] = 0,
@@ -67,13 +81,20 @@ def queue_simulate(
     json: Json = False,
 ) -> None:
     """Play a trace of jobs under several policies: waiting, completion, GPU use, fairness."""
+    from ridgeline.cli import queue_questions as questions
     from ridgeline.cli.show import progress, show_answer
     from ridgeline.queue.answer import simulate_queue
     from ridgeline.queue.policies import policy_names
     from ridgeline.queue.readers.jobs_file import read_jobs
     from ridgeline.report.views.queue_simulation import queue_simulation_document
 
-    where = _cluster(cluster, gpus, restart, checkpoint)
+    if wait_objective is not None and autoscale is None:
+        raise InputError("--wait-objective belongs to --autoscale; give both")
+    if autoscale is not None and (cluster, gpus, submit, add) != (None, None, None, None):
+        raise InputError(
+            "--autoscale brings its own nodes; leave out --cluster, --gpus, --add and --submit"
+        )
+    where = None if autoscale is not None else _cluster(cluster, gpus, restart, checkpoint)
     traced = read_jobs(jobs)
     chosen = traced.jobs
     if queue is not None:
@@ -81,13 +102,26 @@ def queue_simulate(
             known = ", ".join(dict.fromkeys(chosen.queues))
             raise InputError(f"--queue {queue}: {jobs} has no such queue; it has {known}")
         chosen = chosen.of_queue(queue)
+    title = f"{jobs.name}, queue {queue}" if queue else jobs.name
+    if where is None:
+        questions.show_autoscaling(
+            chosen, autoscale or "", wait_objective, trace=title, skip_unfit=skip_unfit,
+            notes=traced.notes, html=html, json=json,
+        )  # fmt: skip
+        return
     names = policy_names() if policy == ["all"] else policy or list(USUAL_POLICIES)
+    if submit is not None:
+        questions.show_submission(
+            chosen, where, list(dict.fromkeys(names)), submit, trace=title, seed=seed, html=html,
+            json=json,
+        )  # fmt: skip
+        return
     with progress() as say:
         found = simulate_queue(
             chosen,
             where,
             list(dict.fromkeys(names)),
-            trace=f"{jobs.name}, queue {queue}" if queue else jobs.name,
+            trace=title,
             redrawn=redraw,
             skip_unfit=skip_unfit,
             added=_added(add),
