@@ -42,6 +42,6 @@ class NodeAutoscaling(Computed, frozen=True, kw_only=True):
     best: ScaledSetting | None
     """The cheapest that meets the objective; None where none does."""
     fixed: ScaledSetting
-    """As many nodes as the largest setting may have, that never go."""
+    """The largest setting's nodes, if they never went."""
     settings: list[ScaledSetting]
     notes: list[str]
