@@ -167,7 +167,8 @@ def test_a_recipe_is_asked_about_before_it_is_submitted(
 ) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
-        '[model]\nconfig = "gpt2"\n[data]\npath = "text.txt"\nseq = 64\n[optimizer]\nlr = 1e-3\n'
+        '[model]\nconfig = "gpt2"\n[data]\npath = "text.txt"\nseq = 64\n[optimizer]\n'
+        "learning_rate = 1e-3\nfinal_learning_rate = 1e-4\n"
         "[layout]\ndp = 8\nglobal_batch = 8\n[run]\nsteps = 3600\n"
         "[prediction]\nstep_seconds = 1.0\ntokens_per_second_per_gpu = 64.0\npeak_bytes = 1e9\n"
     )

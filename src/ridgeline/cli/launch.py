@@ -36,6 +36,10 @@ def launch(
     name: Annotated[
         str, typer.Option(help="What the run is called. Default: from the recipe's name.")
     ] = "",
+    state: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="STATE.json", help="What kubectl prints, to say how long it waits."),
+    ] = None,
     change: Changes = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be started; start nothing.")
@@ -55,6 +59,10 @@ def launch(
     if len(files) != 1:
         raise InputError(f"one recipe is launched at a time, not {len(files)}")
     job = _job(files[0], on, cluster, name, change or [])
+    if state and on != "kubernetes":
+        raise InputError("--state is what kubectl prints, for --on kubernetes; leave it out")
+    if on in ("kubernetes", "slurm"):
+        _say_wait(job.recipe.layout.num_devices, on, state or [])
     if dry_run:
         _show(job, on, cluster, json=json)
     elif on in ("local", "torchrun"):
@@ -117,6 +125,33 @@ def _show(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> Non
         return
     _say_price(job)
     sys.stdout.write(text)
+
+
+def _say_wait(num_gpus: int, on: Place, state: list[Path]) -> None:
+    """How long the run will wait, before it is submitted; without a state, how to have that."""
+    from ridgeline.cli.show import progress
+    from ridgeline.queue.expected_wait import expected_wait
+    from ridgeline.queue.readers.cluster_state import read_cluster_state
+    from ridgeline.report.views.launch import wait_line
+
+    if on == "slurm":
+        line = (
+            "wait: not known; ridgeline queue simulate sacct.txt --submit says it by the past, and"
+            " squeue --start once the run is submitted"
+        )
+    elif not state:
+        line = (
+            "wait: not known; kubectl get nodes,pods -A -o json > state.json, and --state"
+            " state.json, say it"
+        )
+    else:
+        found = expected_wait(read_cluster_state(state), num_gpus)
+        line = wait_line(
+            (found.p10_seconds, found.p50_seconds, found.p90_seconds),
+            running=found.running, ahead=found.ahead, ended=found.ended,
+        )  # fmt: skip
+    with progress() as say:
+        say(line)
 
 
 def _say_price(job: LaunchJob) -> None:

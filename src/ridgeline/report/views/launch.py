@@ -122,3 +122,16 @@ def _summary(verdicts: Sequence[ManifestVerdict]) -> str:
     unknown = len(verdicts) - len(known)
     line = f"{len(known)} checked: {rejected} would be rejected, {stuck} would never start"
     return line + (f"; {unknown} of unknown kinds" if unknown else "")
+
+
+def wait_line(seconds: tuple[float, float, float], *, running: int, ahead: int, ended: int) -> str:
+    """How long a run will wait, with its interval, and what that rests on.
+
+    >>> wait_line((0.0, 60.0, 7200.0), running=9, ahead=2, ended=40)
+    'wait: about 60.0 s (0 s to 120 min, 8 times of 10): 2 ahead, 9 running, by 40 ended runs'
+    """
+    low, middle, high = (quantity.seconds(one) for one in seconds)
+    return (
+        f"wait: about {middle} ({low} to {high}, 8 times of 10): {ahead} ahead, {running} running,"
+        f" by {ended} ended runs"
+    )

@@ -1,0 +1,95 @@
+"""The wait that `ridgeline launch --state` tells before anything is submitted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.queue.planted_clusters import Cluster, stamp
+
+from ridgeline.cli import main
+from ridgeline.errors import InputError
+from ridgeline.queue.expected_wait import ExpectedWait, expected_wait
+from ridgeline.queue.readers.cluster_state import read_cluster_state
+
+
+def asked(cluster: Cluster, folder: Path, gpus: int) -> ExpectedWait:
+    path = folder / "state.json"
+    path.write_text(json.dumps({"items": cluster.objects}))
+    return expected_wait(read_cluster_state([path]), gpus)
+
+
+def history(cluster: Cluster, node: str, minutes: list[float]) -> None:
+    """Pods that ended an hour ago, after so many minutes."""
+    for lasted in minutes:
+        cluster.pod(gpus=1, node=node, ran=60 + lasted, phase="Succeeded")
+        cluster.objects[-1]["status"]["containerStatuses"] = [
+            {"state": {"terminated": {"finishedAt": stamp(60)}}}
+        ]
+
+
+def test_a_free_cluster_starts_a_run_at_once(tmp_path: Path) -> None:
+    cluster = Cluster(0)
+    names = cluster.nodes(2)
+    history(cluster, names[0], [30] * 6)
+    found = asked(cluster, tmp_path, 8)
+    assert (found.p90_seconds, found.starts_now, found.ended) == (0.0, 1.0, 6)
+
+
+def test_a_run_waits_for_what_runs_and_for_whom_came_before(tmp_path: Path) -> None:
+    """All runs last an hour, of which the running one has done twenty minutes."""
+    cluster = Cluster(0)
+    (name,) = cluster.nodes(1)
+    history(cluster, name, [60] * 6)
+    cluster.pod(gpus=8, node=name, ran=20)
+    assert asked(cluster, tmp_path, 8).p50_seconds == pytest.approx(2400, abs=60)
+    cluster.pod(gpus=8, waited=10)
+    found = asked(cluster, tmp_path, 8)
+    assert found.p10_seconds == pytest.approx(6000, abs=60)
+    assert (found.running, found.ahead) == (1, 1)
+
+
+def test_the_interval_is_as_wide_as_what_runs_lasted(tmp_path: Path) -> None:
+    cluster = Cluster(0)
+    (name,) = cluster.nodes(1)
+    history(cluster, name, [20, 30, 60, 120, 240, 480, 960])
+    cluster.pod(gpus=8, node=name, ran=1)
+    found = asked(cluster, tmp_path, 8)
+    assert 1000 < found.p10_seconds < found.p50_seconds < found.p90_seconds < 960 * 60
+
+
+def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
+    cluster = Cluster(0)
+    (name,) = cluster.nodes(1)
+    with pytest.raises(InputError, match="0 pods with GPUs have ended, 5 are needed"):
+        asked(cluster, tmp_path, 8)
+    history(cluster, name, [20] * 5)
+    with pytest.raises(InputError, match="asks for 16 GPUs, which the empty cluster of 8"):
+        asked(cluster, tmp_path, 16)
+
+
+def test_launch_says_the_wait_or_how_to_have_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, place, state = tmp_path / "gpt.toml", tmp_path / "cluster.toml", tmp_path / "state.json"
+    recipe.write_text(
+        '[model]\nconfig = "gpt2"\n[data]\npath = "text.txt"\nseq = 64\n[optimizer]\n'
+        "learning_rate = 1e-3\nfinal_learning_rate = 1e-4\n[layout]\ndp = 8\nglobal_batch = 8\n"
+    )
+    place.write_text(
+        "[nodes]\ndevices = 8\ncpus = 8\nmemory_bytes = 64_000_000_000\n"
+        '[kubernetes]\nimage = "a"\nclaim = "b"\nqueue = "c"\n'
+    )
+    cluster = Cluster(0)
+    history(cluster, cluster.nodes(2)[0], [30] * 6)
+    state.write_text(json.dumps({"items": cluster.objects}))
+    line = ["launch", str(recipe), "--on", "kubernetes", "--cluster", str(place), "--dry-run"]
+    assert main.run([*line, "--state", str(state)]) == 0
+    said = capsys.readouterr()
+    assert "wait: about 0 s (0 s to 0 s, 8 times of 10): 0 ahead, 0 running" in said.err
+    assert "wait:" not in said.out
+    assert main.run(line) == 0
+    assert "kubectl get nodes,pods -A -o json > state.json" in capsys.readouterr().err
+    assert main.run([*line[:2], "--state", str(state), "--dry-run"]) == 2
+    assert "--state is what kubectl prints" in capsys.readouterr().err
