@@ -32,8 +32,6 @@ class ExpectedWait:
     p10_seconds: float
     p50_seconds: float
     p90_seconds: float
-    starts_now: float
-    """Part of the drawings in which it starts at once."""
     running: int
     """Workloads that hold GPUs."""
     ahead: int
@@ -93,7 +91,6 @@ def expected_wait(state: LiveCluster, num_gpus: int, *, seed: int = 0) -> Expect
         p10_seconds=float(low),
         p50_seconds=float(middle),
         p90_seconds=float(high),
-        starts_now=float(np.mean(np.array(waits) <= 0.0)),
         running=len(running),
         ahead=len(waiting),
         ended=len(ended),
