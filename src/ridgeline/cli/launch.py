@@ -61,14 +61,13 @@ def launch(
     job = _job(files[0], on, cluster, name, change or [])
     if state and on != "kubernetes":
         raise InputError("--state is what kubectl prints, for --on kubernetes; leave it out")
-    if on in ("kubernetes", "slurm"):
-        _say_wait(job.recipe.layout.num_devices, on, state or [])
+    wait = _wait(job.recipe.layout.num_devices, on, state or [])
     if dry_run:
-        _show(job, on, cluster, json=json)
+        _show(job, on, cluster, wait, json=json)
     elif on in ("local", "torchrun"):
         _run_here(job, on, cluster, json=json)
     else:
-        _submit(job, on, cluster, json=json)
+        _submit(job, on, cluster, wait, json=json)
 
 
 def _job(path: Path, on: Place, cluster: Path | None, name: str, change: list[str]) -> LaunchJob:
@@ -111,7 +110,7 @@ def _this_machine(cluster: ClusterFile, ranks: int) -> ClusterFile:
     return msgspec.structs.replace(cluster, run=section, nodes=nodes)
 
 
-def _show(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> None:
+def _show(job: LaunchJob, on: Place, cluster: Path | None, wait: str, *, json: bool) -> None:
     import sys
 
     from ridgeline.cli.show import print_json
@@ -123,38 +122,36 @@ def _show(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> Non
     if json:
         print_json({"name": job.name, "on": on, "price": price, "written": text})
         return
-    _say_price(job)
+    _say_price(job, wait)
     sys.stdout.write(text)
 
 
-def _say_wait(num_gpus: int, on: Place, state: list[Path]) -> None:
+def _wait(num_gpus: int, on: Place, state: list[Path]) -> str:
     """How long the run will wait, before it is submitted; without a state, how to have that."""
-    from ridgeline.cli.show import progress
+    if on == "slurm":
+        return (
+            "wait: not known; ridgeline queue simulate sacct.txt --submit says it by the past, and"
+            " squeue --start once the run is submitted"
+        )
+    if on != "kubernetes":
+        return ""
+    if not state:
+        return (
+            "wait: not known; kubectl get nodes,pods -A -o json > state.json, and --state"
+            " state.json, say it"
+        )
     from ridgeline.queue.expected_wait import expected_wait
     from ridgeline.queue.readers.cluster_state import read_cluster_state
     from ridgeline.report.views.launch import wait_line
 
-    if on == "slurm":
-        line = (
-            "wait: not known; ridgeline queue simulate sacct.txt --submit says it by the past, and"
-            " squeue --start once the run is submitted"
-        )
-    elif not state:
-        line = (
-            "wait: not known; kubectl get nodes,pods -A -o json > state.json, and --state"
-            " state.json, say it"
-        )
-    else:
-        found = expected_wait(read_cluster_state(state), num_gpus)
-        line = wait_line(
-            (found.p10_seconds, found.p50_seconds, found.p90_seconds),
-            running=found.running, ahead=found.ahead, ended=found.ended,
-        )  # fmt: skip
-    with progress() as say:
-        say(line)
+    found = expected_wait(read_cluster_state(state), num_gpus)
+    return wait_line(
+        (found.p10_seconds, found.p50_seconds, found.p90_seconds),
+        running=found.running, ahead=found.ahead, ended=found.ended,
+    )  # fmt: skip
 
 
-def _say_price(job: LaunchJob) -> None:
+def _say_price(job: LaunchJob, wait: str = "") -> None:
     from ridgeline.cli.show import progress
     from ridgeline.launch.price import price_of
     from ridgeline.report.views.launch import price_line
@@ -170,6 +167,8 @@ def _say_price(job: LaunchJob) -> None:
                 unknown=price.unknown,
             )
         )
+        if wait:
+            say(wait)
 
 
 def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> None:
@@ -208,13 +207,13 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
         print_document(run_document(read_record(result, TrainingRun), losses, folder))
 
 
-def _submit(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> None:
+def _submit(job: LaunchJob, on: Place, cluster: Path | None, wait: str, *, json: bool) -> None:
     from ridgeline.launch.places import refuse_twins, submit
     from ridgeline.launch.remembered import Remembered, state_folder
 
     remembered = Remembered(state_folder())
     refuse_twins(job, remembered)
-    _say_price(job)
+    _say_price(job, wait)
     submit(job, on, cluster, remembered)
     _print_run(job.name, json=json)
 
