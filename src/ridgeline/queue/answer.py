@@ -6,26 +6,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ridgeline.errors import InputError
 from ridgeline.queue.cluster import QueuedCluster, check_queued_cluster
-from ridgeline.queue.jobs import ADDED, Jobs
-from ridgeline.queue.policies import find_policy
-from ridgeline.queue.simulate import PlayedQueue, play_queue, unfit_jobs
-from ridgeline.records.queue_simulation import (
-    AddedJob,
-    Bounds,
-    GroupWaits,
-    QueueSimulation,
-    QueueTimeline,
-    SimulatedQueue,
+from ridgeline.queue.elastic import check_elastic
+from ridgeline.queue.figures import (
+    at_share,
+    figures_of,
+    group_waits,
+    interval,
+    intervals_of,
+    mean_of,
+    queue_groups,
+    size_groups,
+    timeline_of,
 )
-
-STRETCHES = 240
-"""So many of them make a timeline: what a screen can tell apart."""
-BOUND_SECONDS = 10.0
-"""Below it a job's slowdown is not divided by its time (Feitelson's bounded slowdown)."""
+from ridgeline.queue.jobs import ADDED, Jobs, jobs_in_order
+from ridgeline.queue.policies import find_policy
+from ridgeline.queue.pools import counted_jobs
+from ridgeline.queue.simulate import play_queue, unfit_jobs
+from ridgeline.queue.spot import spot_mixes
+from ridgeline.queue.wants import PLAIN
+from ridgeline.records.queue_simulation import AddedJob, QueueSimulation, SimulatedQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,7 @@ def simulate_queue(
     trace: str = "",
     redrawn: int = 0,
     skip_unfit: bool = False,
+    mixed: bool = False,
     added: JobAsked | None = None,
     seed: int = 0,
     notes: Sequence[str] = (),
@@ -60,6 +63,7 @@ def simulate_queue(
         trace: Its name in the answer.
         redrawn: How many traces of jobs drawn with replacement the intervals rest on.
         skip_unfit: Leave out jobs that the empty cluster has no GPUs for, instead of refusing.
+        mixed: Whether to try more and more of the nodes as spot capacity.
         added: One more job to ask about.
         seed: Draws the failures of nodes and the redrawn traces.
         notes: Remarks of whoever read the trace.
@@ -71,8 +75,9 @@ def simulate_queue(
     check_queued_cluster(cluster, "the cluster")
     for name in policies:
         find_policy(name)
-    fitting = _fitting(jobs, cluster, skip_unfit=skip_unfit)
-    if added is not None and not cluster.pool().fits(added.num_gpus):
+    check_elastic(jobs)
+    fitting = _fitting(counted_jobs(jobs, cluster), cluster, skip_unfit=skip_unfit)
+    if added is not None and not _holds(cluster, added):
         raise InputError(
             f"--add asks for {added.num_gpus:,} GPUs, which the empty cluster of"
             f" {cluster.num_gpus:,} does not have in one piece; ask for fewer"
@@ -87,12 +92,21 @@ def simulate_queue(
         jobs=len(fitting),
         left_out=len(jobs) - len(fitting),
         gpus=cluster.num_gpus,
-        nodes=sum(one.count for one in cluster.nodes),
+        nodes=cluster.num_nodes,
         placement=cluster.placement if cluster.nodes else "",
         policies=found,
+        mixes=spot_mixes(fitting, cluster, policies, seed, on_progress) if mixed else [],
         redrawn=redrawn,
         notes=list(notes),
     )
+
+
+def _holds(cluster: QueuedCluster, added: JobAsked) -> bool:
+    alone = jobs_in_order(
+        names=[ADDED], submit_seconds=[0.0], duration_seconds=[added.duration_seconds],
+        num_gpus=[added.num_gpus],
+    )  # fmt: skip
+    return not unfit_jobs(alone, cluster)
 
 
 def _fitting(jobs: Jobs, cluster: QueuedCluster, *, skip_unfit: bool) -> Jobs:
@@ -103,7 +117,7 @@ def _fitting(jobs: Jobs, cluster: QueuedCluster, *, skip_unfit: bool) -> Jobs:
         first = unfit[0]
         more = f" and {len(unfit) - 1:,} more jobs" if len(unfit) > 1 else ""
         raise InputError(
-            f"job {jobs.names[first]} asks for {jobs.num_gpus[first]:,} GPUs{more}, which the empty"
+            f"job {jobs.names[first]} asks for {_asked_for(jobs, first)}{more}, which the empty"
             f" cluster of {cluster.num_gpus:,} does not have in one piece; give a larger cluster,"
             " or --skip-unfit to leave such jobs out"
         )
@@ -111,6 +125,20 @@ def _fitting(jobs: Jobs, cluster: QueuedCluster, *, skip_unfit: bool) -> Jobs:
         raise InputError(f"none of the {len(jobs):,} jobs fits {cluster.num_gpus:,} GPUs")
     gone = set(unfit)
     return jobs.chosen([place for place in range(len(jobs)) if place not in gone])
+
+
+def _asked_for(jobs: Jobs, place: int) -> str:
+    """What a job asks for, in words."""
+    gpus = f"{jobs.num_gpus[place]:,} GPUs"
+    wants = jobs.wants[place] if jobs.wants else PLAIN
+    words = [
+        f"of type {wants.gpu_type}" if wants.gpu_type else "",
+        f"with {wants.cpus:g} cores" if wants.cpus else "",
+        f"with {wants.memory_gib:g} GiB" if wants.memory_gib else "",
+        f"within one {wants.level}" if wants.required and wants.level != "node" else "",
+        "that are not spot" if wants.on_demand else "",
+    ]
+    return " ".join([gpus, *(word for word in words if word)])
 
 
 def _judged(
@@ -126,109 +154,41 @@ def _judged(
         on_progress(f"{policy}: {done:,} of {total:,} jobs")
 
     played = play_queue(jobs, cluster, policy, seed=seed, on_progress=progress)
-    waits = played.first_start_seconds - jobs.submit_seconds
-    completions = played.end_seconds - jobs.submit_seconds
-    makespan = float(played.end_seconds.max() - jobs.submit_seconds[0])
-    gpu_hours = cluster.num_gpus * makespan / 3600.0
+    seen = figures_of(jobs, cluster, played)
+    waits, completions = seen.waits[seen.ended], seen.completions[seen.ended]
     drawn = []
     for number in range(1, redrawn + 1):
         on_progress(f"{policy}: redrawn trace {number} of {redrawn}")
         other = jobs.redrawn(seed + number)
         again = play_queue(other, cluster, policy, seed=seed + number)
-        drawn.append(np.sort(again.first_start_seconds - other.submit_seconds))
+        drawn.append(figures_of(other, cluster, again))
     return SimulatedQueue(
         policy=policy,
         title=find_policy(policy)[0].title,
-        mean_wait_seconds=float(waits.mean()),
-        p50_wait_seconds=_at(waits, 0.5),
-        p99_wait_seconds=_at(waits, 0.99),
-        mean_completion_seconds=float(completions.mean()),
-        makespan_seconds=makespan,
-        utilisation=jobs.gpu_seconds / 3600.0 / gpu_hours if gpu_hours else 0.0,
-        fairness=_fairness(jobs, completions),
+        mean_wait_seconds=mean_of(waits),
+        p50_wait_seconds=at_share(waits, 0.5),
+        p99_wait_seconds=at_share(waits, 0.99),
+        mean_completion_seconds=mean_of(completions),
+        p50_completion_seconds=at_share(completions, 0.5),
+        p99_completion_seconds=at_share(completions, 0.99),
+        makespan_seconds=seen.makespan_seconds,
+        utilisation=seen.utilisation,
+        fairness=seen.fairness,
+        unfairly_treated_share=float((seen.finish_time_fairness > 1.0 + 1e-9).mean()),
+        p99_finish_time_fairness=at_share(seen.finish_time_fairness, 0.99),
+        fragmented_share=seen.fragmented_share,
         interruptions=int(played.interruptions.sum()),
-        lost_gpu_hours=float(played.lost_seconds @ jobs.num_gpus) / 3600.0,
-        cost_usd=None if cluster.gpu_hour_price is None else gpu_hours * cluster.gpu_hour_price,
-        mean_wait_interval=_interval([float(one.mean()) for one in drawn]),
-        p99_wait_interval=_interval([_at(one, 0.99) for one in drawn]),
-        by_size=_groups(size_groups(jobs), jobs, waits, completions),
-        by_queue=_groups(_queue_groups(jobs), jobs, waits, completions),
-        timeline=_timeline(played),
+        lost_gpu_hours=seen.lost_gpu_hours,
+        wasted_gpu_hours=seen.wasted_gpu_hours,
+        stuck_jobs=int((~seen.ended).sum()),
+        cost_usd=seen.cost_usd,
+        mean_wait_interval=interval([mean_of(one.waits[one.ended]) for one in drawn]),
+        p99_wait_interval=interval([at_share(one.waits[one.ended], 0.99) for one in drawn]),
+        intervals=intervals_of(drawn),
+        by_size=group_waits(size_groups(jobs), jobs, seen.waits, seen.completions),
+        by_queue=group_waits(queue_groups(jobs), jobs, seen.waits, seen.completions),
+        timeline=timeline_of(played),
         added=added,
-    )
-
-
-def _at(values: NDArray[np.float64], share: float) -> float:
-    return float(np.sort(values)[int(share * len(values))])
-
-
-def _interval(values: Sequence[float]) -> Bounds | None:
-    if not values:
-        return None
-    low, high = np.percentile(values, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def size_groups(jobs: Jobs) -> dict[str, NDArray[np.int64]]:
-    """Places of jobs by their GPUs: 1, 2-4, 5-8, 9-16 and so on, doubling."""
-    found: dict[str, NDArray[np.int64]] = {}
-    low, high = 1, 1
-    while low <= int(jobs.num_gpus.max()):
-        places = np.flatnonzero((jobs.num_gpus >= low) & (jobs.num_gpus <= high))
-        if len(places):
-            found[f"{low}" if low == high else f"{low}-{high}"] = places
-        low, high = high + 1, max(4, 2 * high)
-    return found
-
-
-def _queue_groups(jobs: Jobs) -> dict[str, NDArray[np.int64]]:
-    names = np.array(jobs.queues)
-    groups = {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(jobs.queues)}
-    return groups if len(groups) > 1 else {}
-
-
-def _groups(
-    groups: dict[str, NDArray[np.int64]],
-    jobs: Jobs,
-    waits: NDArray[np.float64],
-    completions: NDArray[np.float64],
-) -> list[GroupWaits]:
-    return [
-        GroupWaits(
-            group=name,
-            jobs=len(places),
-            gpu_hours=float(jobs.num_gpus[places] @ jobs.duration_seconds[places]) / 3600.0,
-            mean_wait_seconds=float(waits[places].mean()),
-            p50_wait_seconds=_at(waits[places], 0.5),
-            p99_wait_seconds=_at(waits[places], 0.99),
-            mean_completion_seconds=float(completions[places].mean()),
-        )
-        for name, places in groups.items()
-    ]
-
-
-def _fairness(jobs: Jobs, completions: NDArray[np.float64]) -> float:
-    """Jain, Chiu and Hawe 1984: (Σx)² / (n Σx²), of the groups' mean bounded slowdowns."""
-    bounded = np.maximum(1.0, completions / np.maximum(jobs.duration_seconds, BOUND_SECONDS))
-    groups = _queue_groups(jobs) or size_groups(jobs)
-    means = np.array([bounded[places].mean() for places in groups.values()])
-    return float(means.sum() ** 2 / (len(means) * (means @ means)))
-
-
-def _timeline(played: PlayedQueue) -> QueueTimeline:
-    """Time-weighted means over equal stretches of what holds from each moment to the next."""
-    first, last = float(played.moments[0]), float(played.moments[-1])
-    edges = np.linspace(first, max(last, first + 1.0), STRETCHES + 1)
-    stretch = float(edges[1] - edges[0])
-
-    def means(values: NDArray[np.int64]) -> list[float]:
-        area = np.concatenate([[0.0], np.cumsum(values[:-1] * np.diff(played.moments))])
-        return [float(one) for one in np.diff(np.interp(edges, played.moments, area)) / stretch]
-
-    return QueueTimeline(
-        stretch_seconds=stretch,
-        busy_gpus=means(played.busy_gpus),
-        waiting_jobs=means(played.waiting),
     )
 
 
@@ -243,11 +203,12 @@ def _asked(jobs: Jobs, cluster: QueuedCluster, policy: str, asked: JobAsked, see
     place = more.names.index(ADDED)
     played = play_queue(more, cluster, policy, seed=seed)
     before = play_queue(jobs, cluster, policy, seed=seed).first_start_seconds
-    others = np.delete(played.first_start_seconds, place)
+    last = float(played.moments[-1])
+    others = np.minimum(np.delete(played.first_start_seconds, place), last)
     return AddedJob(
         num_gpus=asked.num_gpus,
         duration_seconds=asked.duration_seconds,
         submit_seconds=at,
-        wait_seconds=float(played.first_start_seconds[place] - at),
-        others_mean_wait_change_seconds=float((others - before).mean()),
+        wait_seconds=float(min(played.first_start_seconds[place], last) - at),
+        others_mean_wait_change_seconds=float((others - np.minimum(before, last)).mean()),
     )

@@ -15,13 +15,34 @@ Written as TOML:
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.queue.pool import CountedPool, GpuPool, NodePool, PlacementName
+from ridgeline.hardware.catalogue import device
+from ridgeline.queue.pool import PlacementName
+from ridgeline.queue.shares import CohortShare, QueueShare, check_shares
 from ridgeline.records.input_file import read_toml
+
+SharingName = Literal["fraction", "mps", "time-slicing"]
+
+
+class SpotTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nodes that are cheap and may be taken away."""
+
+    interruptions_per_hour: float
+    """How often each node is taken, on average."""
+    return_hours: float = 0.5
+    """From losing a node until another one takes its place."""
+
+
+class SpotOffer(SpotTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a provider asks for nodes like ours that it may take away."""
+
+    gpu_hour_price: float
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,15 +51,29 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     count: int
     gpus: int
     """GPUs of one node."""
+    gpu_type: str = ""
+    """What jobs call its GPUs; a device that we know can be split by MIG."""
+    cpus: float | None = None
+    """Cores of one node; none: they are not counted."""
+    memory_gib: float | None = None
+    nodes_per_nvlink: int = 1
+    """Nodes that one NVLink domain joins: 18 in an NVL72 of four GPUs a node."""
+    nodes_per_rack: int | None = None
+    """None: all of them are in one."""
+    gpu_hour_price: float | None = None
+    """Instead of the cluster's."""
+    spot: SpotTerms | None = None
 
 
-class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one queue may have."""
+class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What communication costs whose GPUs lie apart."""
 
-    weight: float = 1.0
-    """Its part of a contended cluster, beside the weights of the others (policy `fair`)."""
-    quota: int = 0
-    """GPUs that it gets back from borrowers when it asks (policy `quota`)."""
+    device: str
+    """A GPU that we know, whose NVLink and usual network are taken."""
+    rack_oversubscription: float = 1.0
+    """How many times less bandwidth there is between racks than within one."""
+    all_reduced_gb: float = 1.0
+    """Gradients that a job sums up in a step, in gigabytes."""
 
 
 class QueuedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,9 +82,24 @@ class QueuedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     gpus: int = 0
     """GPUs of one pool, where `nodes` is empty."""
     nodes: list[NodeGroup] = []
+    cpus: float | None = None
+    """Cores beside `gpus`; none: they are not counted."""
+    memory_gib: float | None = None
     placement: PlacementName = "pack"
+    network: Network | None = None
+    """None: nobody is slower for lying apart."""
+    sharing: SharingName = "fraction"
+    """What jobs of less than one GPU do to each other on it."""
+    sharing_loss: float | None = None
+    """The part of a shared GPU's throughput that sharing costs; none: what is known of it."""
+    scaling: list[tuple[float, float]] = []
+    """Speed by GPUs of an elastic job, ascending; empty: Amdahl's law with its own share."""
     queues: dict[str, QueueShare] = {}
+    cohorts: dict[str, CohortShare] = {}
+    """Groups of queues that lend to each other (policy `quota`)."""
     gpu_hour_price: float | None = None
+    spot_offer: SpotOffer | None = None
+    """To ask how many of the nodes had better be spot capacity (`--spot-mix`)."""
     restart_seconds: float = 0.0
     """From the moment at which an interrupted job is started again until its work goes on."""
     checkpoint_seconds: float = 0.0
@@ -59,18 +109,24 @@ class QueuedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     node_mtbf_hours: float | None = None
     """Mean time between failures of one node; none: nodes do not fail."""
     node_repair_hours: float = 4.0
+    gang_timeout_seconds: float = 0.0
+    """After which a job that holds a part of its GPUs gives them back (policy `pod-by-pod`); 0:
+    never, and two such jobs can wait for each other for good."""
 
     @property
     def num_gpus(self) -> int:
         """All GPUs of the cluster."""
         return sum(one.count * one.gpus for one in self.nodes) if self.nodes else self.gpus
 
-    def pool(self) -> GpuPool:
-        """All of its GPUs, free."""
-        if not self.nodes:
-            return CountedPool(self.gpus)
-        sizes = [one.gpus for one in self.nodes for _ in range(one.count)]
-        return NodePool(sizes, self.placement)
+    @property
+    def num_nodes(self) -> int:
+        """Nodes; none where a pool only counts GPUs."""
+        return sum(one.count for one in self.nodes)
+
+    def price_of(self, group: NodeGroup | None) -> float | None:
+        """What an hour of one GPU costs, in USD."""
+        own = None if group is None else group.gpu_hour_price
+        return self.gpu_hour_price if own is None else own
 
 
 def read_queued_cluster(path: Path) -> QueuedCluster:
@@ -92,18 +148,55 @@ def check_queued_cluster(cluster: QueuedCluster, where: str) -> None:
     """
     if cluster.nodes and cluster.gpus:
         raise InputError(f"{where}: gpus and nodes are both given; keep the one that is true")
-    if any(one.count < 1 or one.gpus < 1 for one in cluster.nodes) or cluster.num_gpus < 1:
+    if any(one.count < 1 or one.gpus < 0 for one in cluster.nodes) or cluster.num_gpus < 1:
         raise InputError(f"{where}: a cluster needs at least one GPU: nodes with count and gpus")
-    for key in ("restart_seconds", "checkpoint_seconds", "las_gpu_seconds", "node_repair_hours"):
-        if not 0.0 <= getattr(cluster, key) < float("inf"):
-            raise InputError(f"{where}: {key} is {getattr(cluster, key):g}; give 0 or more")
-    if cluster.gpu_hour_price is not None and not 0.0 <= cluster.gpu_hour_price < float("inf"):
-        raise InputError(f"{where}: gpu_hour_price is {cluster.gpu_hour_price:g}; give 0 or more")
+    for key in ("restart_seconds", "checkpoint_seconds", "las_gpu_seconds", "node_repair_hours",
+                "gang_timeout_seconds"):  # fmt: skip
+        _check_amount(getattr(cluster, key), f"{where}: {key}")
+    for key in ("gpu_hour_price", "cpus", "memory_gib"):
+        _check_amount(getattr(cluster, key), f"{where}: {key}")
     if cluster.node_mtbf_hours is not None:
         if not 0.0 < cluster.node_mtbf_hours < float("inf"):
             raise InputError(f"{where}: node_mtbf_hours is to be more than 0")
         if not cluster.nodes:
             raise InputError(f"{where}: node_mtbf_hours needs nodes: a pool has none that fail")
-    for name, share in cluster.queues.items():
-        if not 0.0 < share.weight < float("inf") or share.quota < 0:
-            raise InputError(f"{where}: queues.{name}: weight is above 0 and quota 0 or more")
+    if cluster.nodes and (cluster.cpus is not None or cluster.memory_gib is not None):
+        raise InputError(f"{where}: cpus and memory_gib belong to the nodes where there are nodes")
+    for place, group in enumerate(cluster.nodes):
+        _check_group(group, f"{where}: nodes[{place}]")
+    if cluster.spot_offer is not None:
+        _check_spot(cluster.spot_offer, f"{where}: spot_offer")
+        _check_amount(cluster.spot_offer.gpu_hour_price, f"{where}: spot_offer.gpu_hour_price")
+    if cluster.sharing_loss is not None and not 0.0 <= cluster.sharing_loss < 1.0:
+        raise InputError(f"{where}: sharing_loss is {cluster.sharing_loss:g}; give 0 to below 1")
+    points = cluster.scaling
+    if any(after[0] <= before[0] for before, after in pairwise(points)) or any(
+        gpus < 1 or speed <= 0 for gpus, speed in points
+    ):
+        raise InputError(f"{where}: scaling is GPUs and speed, ascending in GPUs: [[1, 1], [8, 7]]")
+    if cluster.network is not None:
+        device(cluster.network.device)
+        if not cluster.network.rack_oversubscription >= 1.0:
+            raise InputError(f"{where}: network.rack_oversubscription is 1 or more")
+        if not 0.0 < cluster.network.all_reduced_gb < float("inf"):
+            raise InputError(f"{where}: network.all_reduced_gb is above 0")
+    check_shares(cluster.queues, cluster.cohorts, where)
+
+
+def _check_group(group: NodeGroup, where: str) -> None:
+    for key in ("cpus", "memory_gib", "gpu_hour_price"):
+        _check_amount(getattr(group, key), f"{where}: {key}")
+    if group.nodes_per_nvlink < 1 or (group.nodes_per_rack or 1) < 1:
+        raise InputError(f"{where}: nodes_per_nvlink and nodes_per_rack are 1 or more")
+    if group.spot is not None:
+        _check_spot(group.spot, f"{where}: spot")
+
+
+def _check_spot(terms: SpotTerms, where: str) -> None:
+    _check_amount(terms.interruptions_per_hour, f"{where}.interruptions_per_hour")
+    _check_amount(terms.return_hours, f"{where}.return_hours")
+
+
+def _check_amount(amount: float | None, what: str) -> None:
+    if amount is not None and not 0.0 <= amount < float("inf"):
+        raise InputError(f"{what} is {amount:g}; give 0 or more")

@@ -21,7 +21,7 @@ class InOrder(ABC):
 
     def arrive(self, job: int) -> None:
         """Let a job wait at its rank."""
-        self.waiting.add(job, self.state.size[job], self.rank(job))
+        self.waiting.add(job, self.state.asked[job], self.rank(job))
 
     def finished(self, job: int) -> None:
         """Do nothing with a job that ended, since nothing is kept of running ones."""
@@ -34,6 +34,10 @@ class InOrder(ABC):
             if not fitting:
                 return
             self.state.start(self.waiting.take(min(fitting)[1]))
+
+    def changed(self, job: int) -> None:
+        """Do nothing with a job whose end has moved, since no ends are kept."""
+        del job
 
     def next_moment(self) -> float:
         """Nothing is due by time alone."""

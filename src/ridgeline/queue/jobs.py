@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ridgeline.queue.wants import PLAIN, JobWants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,11 +23,14 @@ class Jobs:
     submit_seconds: NDArray[np.float64]
     duration_seconds: NDArray[np.float64]
     """How long a job runs once it has all its GPUs and is never interrupted."""
-    num_gpus: NDArray[np.int64]
+    num_gpus: NDArray[Any]
+    """Whole numbers, but where jobs share GPUs; an elastic job's duration is that with so many."""
     queues: tuple[str, ...]
     """The tenant, virtual cluster or partition that a job belongs to."""
     priority: NDArray[np.int64]
     """Larger is more urgent."""
+    wants: tuple[JobWants, ...] = ()
+    """What else each asks for; empty where none asks for anything else."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -44,6 +50,7 @@ class Jobs:
             num_gpus=self.num_gpus[at],
             queues=tuple(self.queues[one] for one in at),
             priority=self.priority[at],
+            wants=tuple(self.wants[one] for one in at) if self.wants else (),
         )
 
     def of_queue(self, name: str) -> Jobs:
@@ -72,9 +79,10 @@ class Jobs:
             names=(*self.names[:place], ADDED, *self.names[place:]),
             submit_seconds=np.insert(self.submit_seconds, place, at_seconds),
             duration_seconds=np.insert(self.duration_seconds, place, duration_seconds),
-            num_gpus=np.insert(self.num_gpus, place, num_gpus),
+            num_gpus=np.asarray(np.insert(self.num_gpus, place, num_gpus)),
             queues=(*self.queues[:place], queue, *self.queues[place:]),
             priority=np.insert(self.priority, place, 0),
+            wants=(*self.wants[:place], PLAIN, *self.wants[place:]) if self.wants else (),
         )
 
 
@@ -87,9 +95,10 @@ def jobs_in_order(
     names: Sequence[str],
     submit_seconds: Sequence[float],
     duration_seconds: Sequence[float],
-    num_gpus: Sequence[int],
+    num_gpus: Sequence[float],
     queues: Sequence[str] | None = None,
     priority: Sequence[int] | None = None,
+    wants: Sequence[JobWants] = (),
 ) -> Jobs:
     """Jobs sorted by submission; those of one moment stay in the order in which they were given.
 
@@ -100,12 +109,14 @@ def jobs_in_order(
     (('two', 'one'), 300.0)
     """
     count = len(names)
+    gpus = np.asarray(num_gpus, dtype=np.float64)
     unsorted = Jobs(
         names=tuple(names),
         submit_seconds=np.asarray(submit_seconds, dtype=np.float64),
         duration_seconds=np.asarray(duration_seconds, dtype=np.float64),
-        num_gpus=np.asarray(num_gpus, dtype=np.int64),
+        num_gpus=gpus.astype(np.int64) if (gpus == np.floor(gpus)).all() else gpus,
         queues=tuple(queues) if queues is not None else ("",) * count,
         priority=np.asarray(priority if priority is not None else [0] * count, dtype=np.int64),
+        wants=tuple(wants) if any(one != PLAIN for one in wants) else (),
     )
     return unsorted.chosen(np.argsort(unsorted.submit_seconds, kind="stable"))

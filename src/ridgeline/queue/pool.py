@@ -1,31 +1,34 @@
 """Free GPUs, as one pool that only counts, or nodes on which whole GPUs are placed.
 
 A job of more GPUs than a node has takes whole nodes and the rest on one more. Both kinds are
-monotone: where a job fits, a smaller one fits too; the policies rest on that.
+monotone: where a job fits, a smaller one fits too. `detailed_pool.py` has a third kind, whose nodes
+differ in more than that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 PlacementName = Literal["pack", "spread"]
-Held = list[tuple[int, int]]
-"""Which nodes a job holds GPUs of, and how many of each."""
+Held: TypeAlias = list[tuple[int, Any]]
+"""Which nodes a job holds something of, and what of each: of a pool that counts, how many GPUs."""
+Asked: TypeAlias = Any
+"""What a job asks of its pool: a number of GPUs where the pool counts, else a `Wish`."""
 
 
 class GpuPool(Protocol):
     """Where GPUs are taken from and given back to."""
 
-    gpus: int
+    gpus: float
     """All GPUs that there are."""
-    free: int
+    free: float
     """How many nobody holds."""
 
-    def fits(self, size: int) -> bool:
-        """Whether a job of `size` GPUs could start now."""
+    def fits(self, asked: Asked) -> bool:
+        """Whether a job that asks for so much could start now."""
 
-    def take(self, size: int) -> Held:
+    def take(self, asked: Asked) -> Held:
         """Give GPUs to a job that fits."""
 
     def give(self, held: Held) -> None:
@@ -38,8 +41,8 @@ class GpuPool(Protocol):
 class ImaginedRoom(Protocol):
     """What would be free if jobs gave back what they hold."""
 
-    def fits(self, size: int) -> bool:
-        """Whether a job of `size` GPUs could start then."""
+    def fits(self, asked: Asked) -> bool:
+        """Whether a job that asks for so much could start then."""
 
     def change(self, held: Held, sign: int) -> None:
         """Add the GPUs of a job (sign 1), or take them away again (-1)."""
@@ -49,16 +52,17 @@ class CountedPool:
     """GPUs that are all alike and all near each other."""
 
     def __init__(self, gpus: int) -> None:
-        self.gpus = self.free = gpus
+        self.gpus: float = gpus
+        self.free: float = gpus
 
-    def fits(self, size: int) -> bool:
+    def fits(self, asked: int) -> bool:
         """Whether so many are free."""
-        return size <= self.free
+        return asked <= self.free
 
-    def take(self, size: int) -> Held:
+    def take(self, asked: int) -> Held:
         """Hand out GPUs, which have no place."""
-        self.free -= size
-        return [(0, size)]
+        self.free -= asked
+        return [(0, asked)]
 
     def give(self, held: Held) -> None:
         """Take so many GPUs back."""
@@ -70,11 +74,11 @@ class CountedPool:
 
 
 class _ImaginedCount:
-    def __init__(self, free: int) -> None:
+    def __init__(self, free: float) -> None:
         self.free = free
 
-    def fits(self, size: int) -> bool:
-        return size <= self.free
+    def fits(self, asked: int) -> bool:
+        return asked <= self.free
 
     def change(self, held: Held, sign: int) -> None:
         self.free += sign * held[0][1]
@@ -91,7 +95,8 @@ class NodePool:
         self.sizes = tuple(sizes)
         self.largest = max(self.sizes)
         self.placement = placement
-        self.gpus = self.free = sum(self.sizes)
+        self.gpus: float = sum(self.sizes)
+        self.free: float = self.gpus
         self.free_of = list(self.sizes)
         # A dict keeps the order of insertion, so that runs are repeatable.
         self._with_free: list[dict[int, None]] = [{} for _ in range(self.largest + 1)]
@@ -99,13 +104,13 @@ class NodePool:
             self._with_free[size][node] = None
         self._counts = [len(nodes) for nodes in self._with_free]
 
-    def fits(self, size: int) -> bool:
+    def fits(self, asked: int) -> bool:
         """Whether the whole nodes and the rest can be had."""
-        return size <= self.free and _have_room(self._counts, size)
+        return asked <= self.free and _have_room(self._counts, asked)
 
-    def take(self, size: int) -> Held:
+    def take(self, asked: int) -> Held:
         """Hand out whole nodes, then the rest where the placement says."""
-        whole, rest = divmod(size, self.largest)
+        whole, rest = divmod(asked, self.largest)
         held: Held = []
         for _ in range(whole):
             node = next(iter(self._with_free[self.largest]))
@@ -121,6 +126,10 @@ class NodePool:
         """Take GPUs back to their nodes."""
         for node, count in held:
             self._move(node, count)
+
+    def with_free(self) -> list[int]:
+        """How many nodes have 0, 1, 2 … GPUs free."""
+        return self._counts
 
     def imagined(self) -> ImaginedRoom:
         """How many nodes have how many free."""
@@ -161,8 +170,8 @@ class _ImaginedNodes:
         self._free_of, self._counts = free_of, list(counts)
         self._changed: dict[int, int] = {}
 
-    def fits(self, size: int) -> bool:
-        return _have_room(self._counts, size)
+    def fits(self, asked: int) -> bool:
+        return _have_room(self._counts, asked)
 
     def change(self, held: Held, sign: int) -> None:
         for node, count in held:

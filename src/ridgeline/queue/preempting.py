@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from ridgeline.queue.machine import NEVER, ClusterState
-from ridgeline.queue.pool import Held, ImaginedRoom, NodePool
+from ridgeline.queue.pool import Asked, Held, ImaginedRoom, NodePool
 from ridgeline.queue.waiting import Rank, WaitingJobs
 
 
@@ -24,7 +24,7 @@ class Preempting(ABC):
         self.waiting = WaitingJobs()
         self._running: list[tuple[Rank, int, float]] = []
         """Running jobs, the last in rank first; entries of the past stay until they are met."""
-        self._in_vain: dict[int, int] = {}
+        self._in_vain: dict[Asked, int] = {}
         """Size and waiting job that found no room; it finds none until more of some node comes
         within its reach, which is what is free and what jobs hold that it outranks."""
         self._on_node: dict[int, dict[int, int]] = {}
@@ -46,7 +46,7 @@ class Preempting(ABC):
 
     def arrive(self, job: int) -> None:
         """Let a job wait at its rank."""
-        self.waiting.add(job, self.state.size[job], self.rank(job))
+        self.waiting.add(job, self.state.asked[job], self.rank(job))
 
     def finished(self, job: int) -> None:
         """Let those try again for whom its GPUs were out of reach, and are enough now."""
@@ -55,6 +55,12 @@ class Preempting(ABC):
             self._in_vain.clear()
         else:
             self._reached([job], held)
+
+    def changed(self, job: int) -> None:
+        """Order a running job anew whose end has moved."""
+        if job in self._places:
+            self.note_running(job)
+            self._in_reach_of_more(job)
 
     def next_moment(self) -> float:
         """Nothing is due by time alone."""
@@ -65,7 +71,7 @@ class Preempting(ABC):
         if self._gpus != self.state.pool.gpus:  # a node failed, or came back
             self._gpus = self.state.pool.gpus
             self._in_vain.clear()
-        blocked: set[int] = set()
+        blocked: set[Asked] = set()
         while True:
             heads = [head for head in self.waiting.heads() if head[1] not in blocked]
             if not heads:
@@ -95,12 +101,12 @@ class Preempting(ABC):
         entry = (self.last_first(job), job, self.state.started_at[job])
         heapq.heappush(self._running, entry)
 
-    def _start(self, size: int) -> None:
+    def _start(self, size: Asked) -> None:
         self._begin(self.waiting.take(size))
 
     def _begin(self, job: int) -> None:
-        if self._in_vain.get(self.state.size[job]) == job:
-            del self._in_vain[self.state.size[job]]
+        if self._in_vain.get(self.state.asked[job]) == job:
+            del self._in_vain[self.state.asked[job]]
         self.state.start(job)
         self._places[job] = self.state.held[job]
         for node, count in self._places[job]:
@@ -110,7 +116,7 @@ class Preempting(ABC):
     def _leave(self, job: int) -> Held:
         held = self._places.pop(job)
         for node, _ in held:
-            del self._on_node[node][job]
+            self._on_node[node].pop(job, None)
         return held
 
     def _in_reach_of_more(self, job: int) -> None:
@@ -131,7 +137,7 @@ class Preempting(ABC):
             or not self._opens(size, waiting, held)
         }
 
-    def _opens(self, size: int, waiting: int, held: Held) -> bool:
+    def _opens(self, size: Asked, waiting: int, held: Held) -> bool:
         """Whether one of these nodes could now give what a job lacks; else it is still in vain."""
         pool = self.state.pool
         if not isinstance(pool, NodePool):
@@ -148,7 +154,7 @@ class Preempting(ABC):
 
     def _room_for(self, job: int) -> list[int]:
         """Running jobs that it outranks and whose GPUs are enough; empty: there are none."""
-        state, size = self.state, self.state.size[job]
+        state, size = self.state, self.state.asked[job]
         met: list[tuple[Rank, int, float]] = []
         victims: dict[int, None] = {}
         room = state.pool.imagined()
@@ -169,7 +175,7 @@ class Preempting(ABC):
                 heapq.heappush(self._running, entry)
         return needed
 
-    def _needed(self, size: int, room: ImaginedRoom, victims: list[int]) -> list[int]:
+    def _needed(self, size: Asked, room: ImaginedRoom, victims: list[int]) -> list[int]:
         """The victims without those that can be spared, the first in rank tried first."""
         needed = []
         for victim in reversed(victims):

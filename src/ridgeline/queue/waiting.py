@@ -1,8 +1,9 @@
 """Jobs that wait, as one heap per size, so that the first one that fits is found in no time.
 
-Where a size fits, every smaller one does. So the first job in some order that fits is the first
-among the heads of the sizes that fit, and taking it again and again is the same as a scan of all
-waiting jobs in that order: what was passed over did not fit, and GPUs only become fewer.
+A size is whatever jobs ask of the pool: those that ask alike fit alike. So the first job in some
+order that fits is the first among the heads of the sizes that fit, and taking it again and again is
+the same as a scan of all waiting jobs in that order: what was passed over did not fit, and GPUs
+only become fewer.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from typing import Any, TypeAlias
+
+from ridgeline.queue.pool import Asked
 
 Rank: TypeAlias = tuple[Any, ...]
 """What waiting jobs are ordered by; smaller is earlier."""
@@ -19,24 +22,24 @@ class WaitingJobs:
     """Waiting jobs with a rank that does not change while they wait."""
 
     def __init__(self) -> None:
-        self._heaps: dict[int, list[tuple[Rank, int]]] = {}
+        self._heaps: dict[Asked, list[tuple[Rank, int]]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, job: int, size: int, rank: Rank) -> None:
+    def add(self, job: int, size: Asked, rank: Rank) -> None:
         """Let a job wait."""
         heapq.heappush(self._heaps.setdefault(size, []), ((*rank, job), job))
         self._count += 1
 
-    def heads(self) -> Iterator[tuple[Rank, int, int]]:
+    def heads(self) -> Iterator[tuple[Rank, Asked, int]]:
         """The first job of each size: rank, size, job."""
         for size, heap in self._heaps.items():
             if heap:
                 yield heap[0][0], size, heap[0][1]
 
-    def take(self, size: int) -> int:
+    def take(self, size: Asked) -> int:
         """Remove the first job of a size."""
         self._count -= 1
         return heapq.heappop(self._heaps[size])[1]

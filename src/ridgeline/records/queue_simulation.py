@@ -31,12 +31,14 @@ class QueueTimeline(Computed, frozen=True, kw_only=True):
     stretch_seconds: float
     busy_gpus: list[float]
     waiting_jobs: list[float]
+    fragmented_gpus: list[float]
+    """Idle GPUs that the typical job cannot use; empty where a pool only counts GPUs."""
 
 
 class AddedJob(Computed, frozen=True, kw_only=True):
     """What became of the one more job that was asked about."""
 
-    num_gpus: int
+    num_gpus: float
     duration_seconds: float
     submit_seconds: float
     wait_seconds: float
@@ -53,6 +55,8 @@ class SimulatedQueue(Computed, frozen=True, kw_only=True):
     p50_wait_seconds: float
     p99_wait_seconds: float
     mean_completion_seconds: float
+    p50_completion_seconds: float
+    p99_completion_seconds: float
     makespan_seconds: float
     """From the first submission to the last end."""
     utilisation: float
@@ -60,18 +64,47 @@ class SimulatedQueue(Computed, frozen=True, kw_only=True):
     fairness: float
     """Jain's index of the mean bounded slowdowns of queues: 1 where all are slowed alike; of sizes
     of jobs where there is one queue."""
+    unfairly_treated_share: float
+    """Jobs that ended later than in a part of the cluster of their own: an equal share for all that
+    ask at the time (finish-time fairness above 1: Mahajan et al., Themis, NSDI 2020)."""
+    p99_finish_time_fairness: float
+    """Completion over that in such a part."""
+    fragmented_share: float | None
+    """F(M) of Weng et al., ATC 2023, over time: idle GPUs that the typical job cannot use, of all;
+    null where a pool only counts GPUs."""
     interruptions: int
     lost_gpu_hours: float
     """Work done twice, and starting again."""
+    wasted_gpu_hours: float
+    """All that GPUs were held for beyond the work: what was lost; jobs that lie apart or share, and
+    are slower for it; elastic jobs beyond what scales; gangs of which some ranks wait."""
+    stuck_jobs: int
+    """Jobs that wait for each other for good; figures of time are those of the others."""
     cost_usd: float | None
-    """GPU-hours of the makespan at the cluster's price; null without a price."""
+    """GPU-hours of the makespan at the cluster's price, of spot nodes while they were there; null
+    without a price."""
     mean_wait_interval: Bounds | None
     """2.5 and 97.5 percentiles over redrawn traces; null where none were asked for."""
     p99_wait_interval: Bounds | None
+    intervals: dict[str, Bounds]
+    """The same of the other figures, by name."""
     by_size: list[GroupWaits]
     by_queue: list[GroupWaits]
     timeline: QueueTimeline
     added: AddedJob | None
+
+
+class SpotMix(Computed, frozen=True, kw_only=True):
+    """The trace on a cluster of which some nodes are spot capacity, under one policy."""
+
+    policy: str
+    spot_share: float
+    """Of the nodes."""
+    cost_usd: float
+    mean_completion_seconds: float
+    p99_wait_seconds: float
+    interruptions: int
+    lost_gpu_hours: float
 
 
 class QueueSimulation(Computed, frozen=True, kw_only=True):
@@ -86,6 +119,8 @@ class QueueSimulation(Computed, frozen=True, kw_only=True):
     """None (0) where a pool only counts GPUs."""
     placement: str
     policies: list[SimulatedQueue]
+    mixes: list[SpotMix]
+    """More and more of the nodes as spot capacity; empty where that was not asked."""
     redrawn: int
     """Traces of the intervals."""
     notes: list[str]

@@ -36,6 +36,9 @@ class QueuePolicy(Protocol):
     def finished(self, job: int) -> None:
         """A running job has ended, or lost its node, and its GPUs are free."""
 
+    def changed(self, job: int) -> None:
+        """The end of a running job has moved: it runs faster or slower than before."""
+
     def schedule(self) -> None:
         """Start whom the policy lets start now."""
 

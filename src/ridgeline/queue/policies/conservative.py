@@ -1,8 +1,9 @@
 """Conservative backfill, in which every job gets a start on arrival, and nobody ever delays it.
 
 Mu'alem and Feitelson, IEEE TPDS 2001, section 2. Durations are known here, so reservations hold as
-they were made. They are made on the number of free GPUs; on nodes, a job whose GPUs lie scattered
-at its start waits for the next moment at which it fits.
+they were made; a job that is slowed by others leaves what was promised to them as it was. They are
+made on the number of free GPUs; on nodes, a job whose GPUs lie scattered at its start waits for the
+next moment at which it fits.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class ConservativeBackfill:
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._times: list[float] = [0.0]
-        self._free: list[int] = [state.pool.gpus]
+        self._free: list[float] = [state.pool.gpus]
         self._starts: list[tuple[float, int]] = []
         self._late: list[int] = []
 
@@ -45,6 +46,9 @@ class ConservativeBackfill:
         if state.end[job] == NEVER:
             self._reserve(state.now, max(state.now, state.ends_at[job]), -state.size[job])
 
+    def changed(self, job: int) -> None:
+        """Leave its reservation as it was made."""
+
     def schedule(self) -> None:
         """Start those whose time has come."""
         state = self.state
@@ -52,7 +56,7 @@ class ConservativeBackfill:
             self._late.append(heapq.heappop(self._starts)[1])
         scattered = []
         for job in self._late:
-            if state.pool.fits(state.size[job]):
+            if state.pool.fits(state.asked[job]):
                 state.start(job)
             else:
                 scattered.append(job)
@@ -62,7 +66,7 @@ class ConservativeBackfill:
         """The next promised start."""
         return self._starts[0][0] if self._starts else NEVER
 
-    def _earliest(self, size: int, length: float) -> float:
+    def _earliest(self, size: float, length: float) -> float:
         """The first moment from which `size` GPUs stay free for `length` seconds."""
         self._forget()
         times = np.array([*self._times, NEVER])
@@ -74,7 +78,7 @@ class ConservativeBackfill:
         ends = times[np.flatnonzero(edges == -1)]
         return float(begins[int(np.argmax(ends - begins >= length))])
 
-    def _reserve(self, start: float, end: float, size: int) -> None:
+    def _reserve(self, start: float, end: float, size: float) -> None:
         first, last = self._step(start), self._step(end)
         for place in range(first, last):
             self._free[place] -= size

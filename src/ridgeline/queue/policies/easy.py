@@ -12,6 +12,7 @@ from bisect import bisect_left, insort
 
 import numpy as np
 
+from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.policies import PolicyCard
 
@@ -26,18 +27,21 @@ class EasyBackfill:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._sizes = np.array(state.size, dtype=np.int64)
+        self._sizes = np.array(state.size)
         self._work = np.array(state.remaining)
         """What a waiting job will take, in seconds."""
         self._queue = np.empty(0, dtype=np.int64)
         self._new: list[int] = []
         self._ends: list[tuple[float, int]] = []
         """Ends of running jobs, the earliest first."""
-        self._kept: tuple[int, float, int] | None = None
+        self._kept: tuple[int, float, float] | None = None
         """The head, its shadow and what that leaves free, as long as nothing can change them."""
         self._last = (NEVER, 0)
         """The end that the shadow waits for: jobs that end before it are no matter to it."""
         self._gpus = state.pool.gpus
+        self._alike = not isinstance(state.pool, DetailedPool)
+        """Whether jobs of one size fit alike, and smaller ones where larger do."""
+        self._end_of: dict[int, float] = {}
 
     def arrive(self, job: int) -> None:
         """Queue at the end; a job that lost its node is the oldest again."""
@@ -47,9 +51,18 @@ class EasyBackfill:
 
     def finished(self, job: int) -> None:
         """Its end no longer counts."""
-        if self.state.end[job] == NEVER or (self.state.ends_at[job], job) > self._last:
+        end = (self._end_of.pop(job), job)
+        if self.state.end[job] == NEVER or end > self._last:
             self._kept = None
-        del self._ends[bisect_left(self._ends, (self.state.ends_at[job], job))]
+        del self._ends[bisect_left(self._ends, end)]
+
+    def changed(self, job: int) -> None:
+        """Plan with its new end."""
+        if job in self._end_of:
+            del self._ends[bisect_left(self._ends, (self._end_of[job], job))]
+            self._end_of[job] = self.state.ends_at[job]
+            insort(self._ends, (self._end_of[job], job))
+            self._kept = None
 
     def next_moment(self) -> float:
         """Nothing is due by time alone."""
@@ -66,7 +79,7 @@ class EasyBackfill:
         started = 0
         while started < len(self._queue):
             head = int(self._queue[started])
-            if not state.pool.fits(state.size[head]):
+            if not state.pool.fits(state.asked[head]):
                 break
             self._start(head)
             started += 1
@@ -90,11 +103,11 @@ class EasyBackfill:
                 break
             at += first
             job = int(self._queue[at])
-            if state.pool.fits(state.size[job]):
+            if state.pool.fits(state.asked[job]):
                 self._start(job)
                 kept[at] = False
                 spare -= 0 if short[at] else state.size[job]
-            else:  # nor does any as large
+            elif self._alike:  # nor does any as large
                 largest = state.size[job] - 1
             at += 1
             if at >= len(self._queue):
@@ -103,26 +116,28 @@ class EasyBackfill:
 
     def _start(self, job: int) -> None:
         self.state.start(job)
+        self._end_of[job] = self.state.ends_at[job]
         end = (self.state.ends_at[job], job)
         insort(self._ends, end)
         if end > self._last:
             self._kept = None
 
-    def _shadow_of(self, head: int) -> tuple[float, int]:
+    def _shadow_of(self, head: int) -> tuple[float, float]:
         if self._gpus != self.state.pool.gpus:  # a node failed, or came back
             self._gpus, self._kept = self.state.pool.gpus, None
         if self._kept is None or self._kept[0] != head:
-            self._kept = (head, *self._shadow(self.state.size[head]))
+            self._kept = (head, *self._shadow(head))
         return self._kept[1:]
 
-    def _shadow(self, size: int) -> tuple[float, int]:
+    def _shadow(self, head: int) -> tuple[float, float]:
         """When the head can start, in seconds, and how many GPUs it then leaves free."""
         state = self.state
+        asked, size = state.asked[head], state.size[head]
         room, free = state.pool.imagined(), state.pool.free
         for end, job in self._ends:
             room.change(state.held[job], 1)
             free += state.size[job]
-            if room.fits(size):
+            if room.fits(asked):
                 self._last = (end, job)
                 return end, free - size
         self._last = (NEVER, 0)

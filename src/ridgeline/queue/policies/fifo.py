@@ -30,8 +30,11 @@ class FirstInFirstOut:
     def schedule(self) -> None:
         """Start the head while it fits."""
         state = self.state
-        while self.waiting and state.pool.fits(state.size[self.waiting[0]]):
+        while self.waiting and state.pool.fits(state.asked[self.waiting[0]]):
             state.start(self.waiting.popleft())
+
+    def changed(self, job: int) -> None:
+        """Nothing is kept of running jobs."""
 
     def next_moment(self) -> float:
         """Nothing is due by time alone."""

@@ -14,6 +14,9 @@ from ridgeline.queue.policies import PolicyCard
 from ridgeline.queue.preempting import Preempting
 from ridgeline.queue.waiting import Rank
 
+NEARLY_SECONDS = 1e-6
+"""Less than that to go is none."""
+
 CARD = PolicyCard(
     title="little work done so far first, in two queues; durations need not be known",
     interrupts=True,
@@ -46,10 +49,14 @@ class LeastAttainedService(Preempting):
         state = self.state
         while self._leaves and self._leaves[0][0] <= state.now:
             _, job, started = heapq.heappop(self._leaves)
-            if job in state.held and state.started_at[job] == started:
-                self._level[job] = 1
+            if job not in state.held or state.started_at[job] != started or self._level[job]:
+                continue
+            if self._to_go(job) > NEARLY_SECONDS:  # it has become slower since
                 self.note_running(job)
-                self._in_reach_of_more(job)
+                continue
+            self._level[job] = 1
+            self.note_running(job)
+            self._in_reach_of_more(job)
         super().schedule()
 
     def note_running(self, job: int) -> None:
@@ -57,8 +64,7 @@ class LeastAttainedService(Preempting):
         super().note_running(job)
         state = self.state
         if self._level[job] == 0:
-            to_go = state.cluster.las_gpu_seconds - state.attained(job)
-            leaves = state.started_at[job] + state.delay[job] + max(0.0, to_go) / state.size[job]
+            leaves = state.has_worked(job, self._to_go(job))
             if leaves < state.ends_at[job]:
                 heapq.heappush(self._leaves, (leaves, job, state.started_at[job]))
 
@@ -71,6 +77,12 @@ class LeastAttainedService(Preempting):
                 return moment
             heapq.heappop(self._leaves)
         return NEVER
+
+    def _to_go(self, job: int) -> float:
+        """Seconds of work until it leaves the first queue."""
+        state = self.state
+        left = state.cluster.las_gpu_seconds - state.attained(job)
+        return max(0.0, left) / float(state.size[job])
 
 
 POLICY = LeastAttainedService

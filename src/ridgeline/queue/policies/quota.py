@@ -1,22 +1,33 @@
-"""Quotas with borrowing and reclaim, after Kueue's cohort of cluster queues.
+"""Quotas with borrowing, lending and reclaim, by the rules of Kueue's cluster queues.
 
-A queue may take more than its quota while others leave GPUs idle. A job that its queue's quota
-covers gets them back: borrowers lose their newest jobs first, and only down to their quota
-(Kueue's documentation, "Preemption": reclaimWithinCohort Any, queueing strategy BestEffortFIFO).
+Each queue offers its first job by priority and arrival (BestEffortFIFO: the first that can be
+admitted). Of the offers those go first that borrow nothing, then the more urgent, then the older.
+A job that does not fit may interrupt: less urgent jobs of its own queue (`within_queue`), and, if
+its queue's quota covers it, jobs of queues that borrow (`reclaim_within_cohort`), as long as they
+borrow. Those of other queues go first, then the less urgent, then the newest; whom it does not
+need is spared. Source: Kueue's documentation, "Cluster Queue" and "Preemption" (classic). Flavors
+and fair sharing are not modelled, and a job is admitted only where nodes have room for it.
 """
 
 from __future__ import annotations
 
-from ridgeline.queue.cluster import QueueShare
+from collections.abc import Iterable
+
+from ridgeline.errors import InputError
+from ridgeline.queue.cohorts import QuotaTree
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.policies import PolicyCard
-from ridgeline.queue.waiting import WaitingJobs
+from ridgeline.queue.pool import Asked, ImaginedRoom
+from ridgeline.queue.shares import QueueShare
+from ridgeline.queue.waiting import Rank, WaitingJobs
 
 CARD = PolicyCard(
-    title="quotas; idle GPUs are lent, and taken back from the newest borrowers",
+    title="quotas in cohorts; idle GPUs are lent, and taken back from the newest borrowers",
     interrupts=True,
-    source="Kueue documentation, Preemption",
+    source="Kueue documentation, Cluster Queue and Preemption",
 )
+Offer = tuple[bool, Rank, str, Asked, int]
+"""Whether it borrows, rank, queue, size, job."""
 
 
 class QuotasWithBorrowing:
@@ -26,90 +37,165 @@ class QuotasWithBorrowing:
         self.state = state
         self.waiting = {name: WaitingJobs() for name in dict.fromkeys(state.queue)}
         self.running: dict[str, dict[int, None]] = {name: {} for name in self.waiting}
-        self.used = dict.fromkeys(self.waiting, 0)
-        shares = state.cluster.queues
-        self.quota = {name: shares.get(name, QueueShare()).quota for name in self.waiting}
+        cluster = state.cluster
+        self.tree = QuotaTree(self.waiting, cluster.queues, cluster.cohorts, state.pool.gpus)
+        self.share = {name: cluster.queues.get(name, QueueShare()) for name in self.waiting}
+        self._in_vain: set[int] = set()
+        """Jobs that found nobody to interrupt since anything ended or was submitted."""
+        self._gpus = state.pool.gpus
+        for job, name in enumerate(state.queue):
+            if state.size[job] > self.tree.most(name) + 1e-9:
+                raise InputError(
+                    f"job {job + 1} of queue {name} asks for {state.size[job]:g} GPUs, and its"
+                    f" quota with all that it may borrow is {self.tree.most(name):g}; raise"
+                    " quota or borrowing_limit, or leave the job out"
+                )
 
     def arrive(self, job: int) -> None:
         """Let a job wait in its queue."""
         state = self.state
-        self.waiting[state.queue[job]].add(job, state.size[job], (state.submit[job],))
+        rank = (-state.priority[job], state.submit[job])
+        self.waiting[state.queue[job]].add(job, state.asked[job], rank)
 
     def finished(self, job: int) -> None:
         """Its queue has so many GPUs less."""
-        name = self.state.queue[job]
-        self.used[name] -= self.state.size[job]
-        del self.running[name][job]
+        self._leave(job)
+        self._in_vain.clear()
+
+    def changed(self, job: int) -> None:
+        """Do nothing with a job whose end has moved, since no ends are kept."""
+        del job
 
     def schedule(self) -> None:
-        """Start what quotas cover, taking back what is lent; then lend what is left."""
-        while self._start_covered() or self._lend():
+        """Admit one offer after the other, until none can be admitted."""
+        if self._gpus != self.state.pool.gpus:  # a node failed, or came back
+            self._gpus = self.state.pool.gpus
+            self._in_vain.clear()
+        while self._admit_one():
             pass
 
     def next_moment(self) -> float:
         """Nothing is due by time alone."""
         return NEVER
 
-    def _start_covered(self) -> bool:
-        heads = sorted(
-            (rank, size, name)
-            for name, jobs in self.waiting.items()
-            for rank, size, _ in jobs.heads()
-            if self.used[name] + size <= self.quota[name]
-        )
-        for _, size, name in heads:
-            if self.state.pool.fits(size) or self._take_back(size):
+    def _admit_one(self) -> bool:
+        for _, _, name, size, job in sorted(self._offers(), key=lambda one: one[:2]):
+            if self.tree.available(name) >= self.state.size[job] and self.state.pool.fits(size):
                 self._start(name, size)
                 return True
+            if job in self._in_vain:
+                continue
+            victims = self._victims(name, job)
+            if victims:
+                self._evict(victims)
+                self._start(name, size)
+                return True
+            self._in_vain.add(job)
         return False
 
-    def _lend(self) -> bool:
-        fits = self.state.pool.fits
-        heads = [
-            (rank, size, name)
-            for name, jobs in self.waiting.items()
-            for rank, size, _ in jobs.heads()
-            if fits(size)
-        ]
-        if heads:
-            _, size, name = min(heads)
-            self._start(name, size)
-        return bool(heads)
+    def _offers(self) -> list[Offer]:
+        """The heads of all queues; of a strict one only the very first."""
+        found: list[Offer] = []
+        for name, jobs in self.waiting.items():
+            heads = list(jobs.heads())
+            if heads and self.share[name].strategy == "strict-fifo":
+                heads = [min(heads)]
+            used, quota = self.tree.used(name), self.tree.quota(name)
+            found += [(used + self.state.size[job] > quota, rank, name, size, job)
+                      for rank, size, job in heads]  # fmt: skip
+        return found
 
-    def _start(self, name: str, size: int) -> None:
+    def _start(self, name: str, size: Asked) -> None:
         job = self.waiting[name].take(size)
         self.state.start(job)
         self.running[name][job] = None
-        self.used[name] += size
+        self.tree.add(name, self.state.size[job])
 
-    def _take_back(self, size: int) -> bool:
-        """Interrupt borrowers, newest first, until a job fits; all or none of them."""
-        state, lent = self.state, dict(self.used)
-        newest = sorted(
-            (job for name, jobs in self.running.items() for job in jobs if self._borrows(name)),
-            key=lambda job: (-state.started_at[job], -job),
+    def _leave(self, job: int) -> None:
+        name = self.state.queue[job]
+        self.tree.add(name, -self.state.size[job])
+        del self.running[name][job]
+
+    def _evict(self, victims: list[int]) -> None:
+        for job in victims:
+            self._leave(job)
+            self.state.interrupt(job)
+            self.arrive(job)
+        self._in_vain.clear()
+
+    def _victims(self, name: str, job: int) -> list[int]:
+        """Whom to interrupt so that a job can start; empty: that cannot be done."""
+        own = self._own_candidates(name, job)
+        covered = self.tree.used(name) + self.state.size[job] <= self.tree.quota(name)
+        if covered or self.share[name].borrow_within_cohort:
+            lower_alone = not covered or self.share[name].reclaim_within_cohort == "lower-priority"
+            others = self._borrowers(name, job, lower_alone=lower_alone)
+            if not covered or self.share[name].reclaim_within_cohort != "never":
+                found = self._enough(name, job, [*others, *own], borrowing=not covered)
+                if found:
+                    return found
+        return self._enough(name, job, own, borrowing=True)
+
+    def _own_candidates(self, name: str, job: int) -> list[int]:
+        rule, state = self.share[name].within_queue, self.state
+        if rule == "never":
+            return []
+        newer = rule == "lower-or-newer-equal-priority"
+        return self._in_order(
+            other for other in self.running[name]
+            if state.priority[other] < state.priority[job]
+            or (newer and state.priority[other] == state.priority[job]
+                and state.submit[other] > state.submit[job])
+        )  # fmt: skip
+
+    def _borrowers(self, name: str, job: int, *, lower_alone: bool) -> list[int]:
+        state, root = self.state, self.tree.root_of(name)
+        return self._in_order(
+            other
+            for queue, jobs in self.running.items()
+            if queue != name and self.tree.borrows(queue) and self.tree.root_of(queue) == root
+            for other in jobs
+            if not lower_alone or state.priority[other] < state.priority[job]
         )
-        victims: list[int] = []
-        room = state.pool.imagined()
-        for job in newest:
-            name = state.queue[job]
-            if lent[name] <= self.quota[name]:
-                continue
-            lent[name] -= state.size[job]
-            victims.append(job)
-            room.change(state.held[job], 1)
-            if room.fits(size):
-                break
-        enough = room.fits(size)
-        if enough:
-            for job in victims:
-                self.finished(job)
-                state.interrupt(job)
-                self.arrive(job)
-        return enough
 
-    def _borrows(self, name: str) -> bool:
-        return self.used[name] > self.quota[name]
+    def _in_order(self, jobs: Iterable[int]) -> list[int]:
+        """The less urgent first, then the newest."""
+        state = self.state
+        return sorted(jobs, key=lambda job: (state.priority[job], -state.started_at[job], -job))
+
+    def _enough(self, name: str, job: int, candidates: list[int], *, borrowing: bool) -> list[int]:
+        """The candidates that are needed, in their order; empty: all of them are not enough."""
+        state, room = self.state, self.state.pool.imagined()
+        gone: list[int] = []
+        for other in candidates:
+            queue = state.queue[other]
+            if queue != name and not self.tree.borrows(queue):
+                continue
+            self.tree.add(queue, -state.size[other])
+            room.change(state.held[other], 1)
+            gone.append(other)
+            if self._would_fit(name, job, room, borrowing=borrowing):
+                break
+        enough = bool(gone) and self._would_fit(name, job, room, borrowing=borrowing)
+        needed = gone.copy() if enough else []
+        for other in reversed(gone):
+            self.tree.add(state.queue[other], state.size[other])
+            if enough:
+                room.change(state.held[other], -1)
+                if self._would_fit(name, job, room, borrowing=borrowing):
+                    needed.remove(other)
+                else:
+                    self.tree.add(state.queue[other], -state.size[other])
+                    room.change(state.held[other], 1)
+        for other in needed:
+            self.tree.add(state.queue[other], state.size[other])
+        return needed
+
+    def _would_fit(self, name: str, job: int, room: ImaginedRoom, *, borrowing: bool) -> bool:
+        size = self.state.size[job]
+        if not borrowing and self.tree.used(name) + size > self.tree.quota(name):
+            return False
+        return self.tree.available(name) >= size and room.fits(self.state.asked[job])
 
 
 POLICY = QuotasWithBorrowing

@@ -1,0 +1,151 @@
+"""How much of a cohort's GPUs a queue may use: Kueue's arithmetic of quotas that are lent.
+
+Kueue's documentation, "Cluster Queue" (borrowing and lending limits) and "Cohort" (trees). A queue
+or cohort keeps for itself what its lending limit does not let go. What it uses beyond that counts
+against its parent; beyond its quota it borrows, at most its borrowing limit. A tree gives as much
+as its root has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ridgeline.queue.shares import CohortShare, QueueShare
+
+UNLIMITED = float("inf")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Node:
+    """A queue or a cohort."""
+
+    quota: float
+    """Its own and, of a cohort, what its members lend."""
+    borrowing_limit: float
+    lending_limit: float
+    parent: _Node | None = None
+    used: float = 0.0
+    """By its jobs or, of a cohort, of its members beyond what they keep."""
+    children: list[_Node] = field(default_factory=list)
+
+    @property
+    def kept(self) -> float:
+        """What it never lends."""
+        return max(0.0, self.quota - self.lending_limit)
+
+    def available(self) -> float:
+        """How much more it may use now; below 0 where more is in use than there is."""
+        if self.parent is None:
+            return self.quota - self.used
+        from_parent = self.parent.available()
+        lent_in = self.quota - self.kept
+        used_of_parent = max(0.0, self.used - self.kept)
+        allowed = lent_in - used_of_parent + self.borrowing_limit
+        return max(0.0, self.kept - self.used) + min(allowed, from_parent)
+
+    def most(self) -> float:
+        """How much it could use if nobody else used anything."""
+        if self.parent is None:
+            return self.quota
+        lent_in = self.quota - self.kept
+        return self.kept + min(lent_in + self.borrowing_limit, self.parent.most())
+
+    def add(self, amount: float) -> None:
+        """Use so much more, or less."""
+        before = max(0.0, self.used - self.kept)
+        self.used += amount
+        if self.parent is not None:
+            self.parent.add(max(0.0, self.used - self.kept) - before)
+
+
+class QuotaTree:
+    """Queues in their cohorts, with what each uses.
+
+    What no quota names of the cluster belongs to the cohort without a name, in which all queues
+    are that name none.
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        queues: Mapping[str, QueueShare],
+        cohorts: Mapping[str, CohortShare],
+        gpus: float,
+    ) -> None:
+        self._cohorts: dict[str, _Node] = {}
+        self._queues: dict[str, _Node] = {}
+        self._cohort_of: dict[str, str] = {}
+        for name in cohorts:
+            self._cohort(name, cohorts)
+        for name in dict.fromkeys([*queues, *names]):
+            share = queues.get(name, QueueShare())
+            parent = self._cohort(share.cohort, cohorts)
+            self._queues[name] = _Node(
+                quota=share.quota,
+                borrowing_limit=_limit(share.borrowing_limit),
+                lending_limit=_limit(share.lending_limit),
+                parent=parent,
+            )
+            parent.children.append(self._queues[name])
+        named = sum(one.quota for one in (*self._queues.values(), *self._cohorts.values()))
+        self._cohort("", cohorts).quota += max(0.0, gpus - named)
+        for node in self._cohorts.values():
+            if node.parent is None:
+                _gather(node)
+
+    def quota(self, queue: str) -> float:
+        """What is a queue's own."""
+        return self._queues[queue].quota
+
+    def used(self, queue: str) -> float:
+        """What a queue uses."""
+        return self._queues[queue].used
+
+    def borrows(self, queue: str) -> bool:
+        """Whether a queue uses more than its own."""
+        return self._queues[queue].used > self._queues[queue].quota
+
+    def available(self, queue: str) -> float:
+        """How much more a queue may use now."""
+        return self._queues[queue].available()
+
+    def most(self, queue: str) -> float:
+        """How much a queue could use if nobody else used anything."""
+        return self._queues[queue].most()
+
+    def root_of(self, queue: str) -> int:
+        """Queues with one root lend to each other."""
+        node = self._queues[queue]
+        while node.parent is not None:
+            node = node.parent
+        return id(node)
+
+    def add(self, queue: str, amount: float) -> None:
+        """Let a queue use so much more, or less."""
+        self._queues[queue].add(amount)
+
+    def _cohort(self, name: str, cohorts: Mapping[str, CohortShare]) -> _Node:
+        if name not in self._cohorts:
+            share = cohorts.get(name, CohortShare())
+            parent = self._cohort(share.parent, cohorts) if share.parent else None
+            self._cohorts[name] = _Node(
+                quota=share.quota,
+                borrowing_limit=_limit(share.borrowing_limit),
+                lending_limit=_limit(share.lending_limit),
+                parent=parent,
+            )
+            if parent is not None:
+                parent.children.append(self._cohorts[name])
+        return self._cohorts[name]
+
+
+def _limit(given: int | None) -> float:
+    return UNLIMITED if given is None else float(given)
+
+
+def _gather(node: _Node) -> None:
+    """Count what members lend to a cohort's own."""
+    for child in node.children:
+        _gather(child)
+        node.quota += child.quota - child.kept

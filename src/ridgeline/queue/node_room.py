@@ -1,0 +1,144 @@
+"""What is free on one node: whole GPUs, parts of GPUs that are shared, cores, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ridgeline.queue.mig_slots import MigGrid
+from ridgeline.queue.wants import Piece
+
+WHOLE = 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeRoom:
+    """One node. A GPU that is shared is not among the whole ones until its last part is free."""
+
+    whole: int
+    cpu_milli: int
+    memory_mib: int
+    gpu_type: str = ""
+    spot: bool = False
+    grid: MigGrid | None = None
+    """How its GPUs can be split by MIG; none: they cannot."""
+    parts: dict[int, int] = field(default_factory=dict)
+    """Thousandths that are free of a GPU that jobs share, by its number."""
+    grids: dict[int, int] = field(default_factory=dict)
+    """Slots that are taken, as bits, of a GPU that is split by MIG."""
+    numbered: int = 0
+    """The next number of a GPU that is shared or split."""
+
+    def copy(self) -> NodeRoom:
+        """The same, to try what would be."""
+        return replace(self, parts=dict(self.parts), grids=dict(self.grids))
+
+    def holds(self, piece: Piece) -> bool:
+        """Whether the node has room for it."""
+        if (
+            piece.gpus > self.whole
+            or piece.cpu_milli > self.cpu_milli
+            or piece.memory_mib > self.memory_mib
+            or (piece.gpu_type and piece.gpu_type != self.gpu_type)
+            or (piece.on_demand and self.spot)
+        ):
+            return False
+        if piece.gpu_slice:
+            return self._slot_for(piece.gpu_slice) is not None
+        return not piece.milli or bool(self.whole) or self._part_for(piece.milli) is not None
+
+    def pieces_that_fit(self, piece: Piece) -> int:
+        """How many times it holds a piece of one whole GPU."""
+        if not self.holds(piece):
+            return 0
+        most = self.whole
+        if piece.cpu_milli:
+            most = min(most, self.cpu_milli // piece.cpu_milli)
+        if piece.memory_mib:
+            most = min(most, self.memory_mib // piece.memory_mib)
+        return most
+
+    def free_gpus(self) -> float:
+        """All that is free, parts as parts."""
+        parts = sum(self.parts.values()) / WHOLE
+        if self.grid is None:
+            return self.whole + parts
+        slices = self.grid.memory_slices
+        taken = sum(one.bit_count() for one in self.grids.values())
+        return self.whole + parts + len(self.grids) - taken / slices
+
+    def usable(self, piece: Piece) -> float:
+        """How much of what is free a task like this could be put on."""
+        if not self.holds(piece):
+            return 0.0
+        if piece.gpu_slice:
+            assert self.grid is not None
+            slices = self.grid.memory_slices
+            fitting = [one for one in self.grids.values()
+                       if self.grid.slots_for(piece.gpu_slice, one)]  # fmt: skip
+            return self.whole + sum(slices - one.bit_count() for one in fitting) / slices
+        if piece.milli:
+            enough = [one for one in self.parts.values() if one >= piece.milli]
+            return self.whole + sum(enough) / WHOLE
+        return float(self.whole) if piece.gpus else 0.0
+
+    def put(self, piece: Piece) -> tuple[int, int]:
+        """Take a piece that it holds; which shared GPU, and which of its slots."""
+        self.cpu_milli -= piece.cpu_milli
+        self.memory_mib -= piece.memory_mib
+        self.whole -= piece.gpus
+        if piece.gpu_slice:
+            return self._split(piece.gpu_slice)
+        return (self._share(piece.milli), 0) if piece.milli else (-1, 0)
+
+    def give(self, piece: Piece, at: tuple[int, int]) -> None:
+        """Take back what a piece held."""
+        self.cpu_milli += piece.cpu_milli
+        self.memory_mib += piece.memory_mib
+        self.whole += piece.gpus
+        number, slots = at
+        if piece.gpu_slice:
+            self.grids[number] &= ~slots
+            if not self.grids[number]:
+                del self.grids[number]
+                self.whole += 1
+        elif piece.milli:
+            self.parts[number] += piece.milli
+            if self.parts[number] == WHOLE:
+                del self.parts[number]
+                self.whole += 1
+
+    def _part_for(self, milli: int) -> int | None:
+        """The shared GPU with least left that is enough."""
+        enough = [(free, number) for number, free in self.parts.items() if free >= milli]
+        return min(enough)[1] if enough else None
+
+    def _share(self, milli: int) -> int:
+        number = self._part_for(milli)
+        if number is None:
+            self.whole -= 1
+            number, self.numbered = self.numbered, self.numbered + 1
+            self.parts[number] = WHOLE
+        self.parts[number] -= milli
+        return number
+
+    def _slot_for(self, profile: str) -> tuple[int, int] | None:
+        """A split GPU (or -1: one that is whole) and the slots that the profile would take."""
+        if self.grid is None:
+            return None
+        for number, taken in self.grids.items():
+            slots = self.grid.slots_for(profile, taken)
+            if slots:
+                return number, slots
+        slots = self.grid.slots_for(profile, 0)
+        return (-1, slots) if slots and self.whole else None
+
+    def _split(self, profile: str) -> tuple[int, int]:
+        found = self._slot_for(profile)
+        assert found is not None, "asked to put what it does not hold"
+        number, slots = found
+        if number < 0:
+            self.whole -= 1
+            number, self.numbered = self.numbered, self.numbered + 1
+            self.grids[number] = 0
+        self.grids[number] |= slots
+        return number, slots

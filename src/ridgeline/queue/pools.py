@@ -1,0 +1,110 @@
+"""Which pool a cluster has for its jobs, and what each job asks of it."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from ridgeline.errors import InputError
+from ridgeline.queue.cluster import QueuedCluster
+from ridgeline.queue.detailed_pool import DetailedPool
+from ridgeline.queue.jobs import Jobs
+from ridgeline.queue.mig_slots import mig_grid
+from ridgeline.queue.node_room import NodeRoom
+from ridgeline.queue.pool import Asked, CountedPool, GpuPool, NodePool
+from ridgeline.queue.wants import PLAIN, Level, Wish, wish_of
+
+UNCOUNTED = 2**60
+"""Cores or memory of a node that does not say how much it has."""
+
+
+def pool_for(cluster: QueuedCluster, jobs: Jobs) -> GpuPool:
+    """All GPUs of a cluster, free, told apart as far as its jobs ask for it."""
+    if any(one.detailed for one in set(jobs.wants)) or jobs.num_gpus.dtype.kind == "f":
+        return _detailed(cluster)
+    if cluster.network is not None and any(one.comm_share for one in set(jobs.wants)):
+        return _detailed(cluster)
+    if not cluster.nodes:
+        return CountedPool(cluster.gpus)
+    sizes = [one.gpus for one in cluster.nodes for _ in range(one.count)]
+    return NodePool(sizes, cluster.placement)
+
+
+def start_sizes(jobs: Jobs) -> list[Any]:
+    """GPUs that each job starts with."""
+    sizes: list[Any] = jobs.num_gpus.tolist()
+    if not jobs.wants:
+        return sizes
+    return [one.min_gpus or size for size, one in zip(sizes, jobs.wants, strict=True)]
+
+
+def wishes_of(jobs: Jobs, pool: GpuPool) -> list[Asked]:
+    """What each job asks of the pool; jobs that ask alike ask for one thing."""
+    sizes = start_sizes(jobs)
+    if not isinstance(pool, DetailedPool):
+        return sizes
+    made: dict[Any, Wish] = {}
+    wants = jobs.wants or (PLAIN,) * len(jobs)
+    found = []
+    for size, one in zip(sizes, wants, strict=True):
+        key = (size, one)
+        if key not in made:
+            made[key] = wish_of(size, one, pool.largest)
+        found.append(made[key])
+    return found
+
+
+def counted_jobs(jobs: Jobs, cluster: QueuedCluster) -> Jobs:
+    """The jobs with MIG instances counted as the parts of a GPU that they are.
+
+    Raises:
+        InputError: No node can be split into an instance that a job asks for.
+    """
+    if not any(one.gpu_slice for one in set(jobs.wants)):
+        return jobs
+    from dataclasses import replace
+
+    pool = _detailed(cluster)
+    sizes = jobs.num_gpus.astype(float)
+    for place, one in enumerate(jobs.wants):
+        if one.gpu_slice:
+            sizes[place] = pool.gpus_of(one.gpu_slice)
+            if not sizes[place]:
+                raise InputError(
+                    f"job {jobs.names[place]} asks for a MIG instance {one.gpu_slice}, into which"
+                    " no node's GPUs can be split; give the nodes a gpu_type that can"
+                )
+    return replace(jobs, num_gpus=sizes)
+
+
+def _detailed(cluster: QueuedCluster) -> DetailedPool:
+    rooms: list[NodeRoom] = []
+    domains: dict[Level, list[int]] = {"node": [], "nvlink": [], "rack": []}
+    if not cluster.nodes:
+        rooms = [_room(cluster.gpus, cluster.cpus, cluster.memory_gib)]
+        domains = {level: [0] for level in domains}
+    numbers = {level: count() for level in domains}
+    for group in cluster.nodes:
+        grid = mig_grid(group.gpu_type)
+        spans: dict[Level, int] = {
+            "node": 1, "nvlink": group.nodes_per_nvlink, "rack": group.nodes_per_rack or group.count
+        }  # fmt: skip
+        for node in range(group.count):
+            room = _room(group.gpus, group.cpus, group.memory_gib)
+            room.gpu_type, room.grid, room.spot = group.gpu_type, grid, group.spot is not None
+            rooms.append(room)
+            for level, span in spans.items():
+                if node % span == 0:
+                    latest = next(numbers[level])
+                    domains[level].append(latest)
+                else:
+                    domains[level].append(domains[level][-1])
+    return DetailedPool(rooms, domains, cluster.placement)
+
+
+def _room(gpus: int, cpus: float | None, memory_gib: float | None) -> NodeRoom:
+    return NodeRoom(
+        whole=gpus,
+        cpu_milli=UNCOUNTED if cpus is None else round(1000 * cpus),
+        memory_mib=UNCOUNTED if memory_gib is None else round(1024 * memory_gib),
+    )

@@ -1,0 +1,88 @@
+"""What queues may have of a cluster: weights in a tree, quotas in cohorts that lend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from ridgeline.errors import InputError
+
+Reclaim = Literal["never", "lower-priority", "any"]
+Within = Literal["never", "lower-priority", "lower-or-newer-equal-priority"]
+
+
+class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one queue may have. Quotas count GPUs; their words are Kueue's."""
+
+    weight: float = 1.0
+    """Its part of what its parent has, beside the weights of its siblings (`fair`, `drf`)."""
+    parent: str = ""
+    """The queue that it is a part of; empty: the cluster."""
+    quota: int = 0
+    """GPUs that are its own: nominalQuota."""
+    cohort: str = ""
+    """Whom it borrows from and lends to; queues that name none are together in one."""
+    borrowing_limit: int | None = None
+    """Most GPUs above its quota; none: as many as the cohort has."""
+    lending_limit: int | None = None
+    """Most GPUs of its quota that others may have; none: all of them."""
+    reclaim_within_cohort: Reclaim = "any"
+    """From which borrowers it takes back what its quota covers."""
+    within_queue: Within = "never"
+    """Which of its own jobs a more urgent one may interrupt: withinClusterQueue."""
+    borrow_within_cohort: bool = False
+    """Whether a job that has to borrow may interrupt less urgent ones of other queues for it."""
+    strategy: Literal["best-effort-fifo", "strict-fifo"] = "best-effort-fifo"
+    """Whether a head that cannot be admitted blocks those behind it."""
+
+
+class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a group of queues may have."""
+
+    parent: str = ""
+    """The cohort that it is a part of; empty: it is a root, and lends to nobody."""
+    quota: int = 0
+    """GPUs that belong to the cohort and none of its queues."""
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+def check_shares(
+    queues: Mapping[str, QueueShare], cohorts: Mapping[str, CohortShare], where: str
+) -> None:
+    """Refuse shares that make no sense.
+
+    Raises:
+        InputError: Which key, and what it may be.
+    """
+    for name, share in queues.items():
+        if not 0.0 < share.weight < float("inf") or share.quota < 0:
+            raise InputError(f"{where}: queues.{name}: weight is above 0 and quota 0 or more")
+        _check_limits(share, f"{where}: queues.{name}")
+        if share.parent and share.parent not in queues:
+            raise InputError(f"{where}: queues.{name}: no queue {share.parent!r} to be its parent")
+    for name, cohort in cohorts.items():
+        if cohort.quota < 0:
+            raise InputError(f"{where}: cohorts.{name}: quota is 0 or more")
+        _check_limits(cohort, f"{where}: cohorts.{name}")
+        if cohort.parent and cohort.parent not in cohorts:
+            raise InputError(f"{where}: cohorts.{name}: no cohort {cohort.parent!r} above it")
+    _check_circles({name: one.parent for name, one in queues.items()}, f"{where}: queues")
+    _check_circles({name: one.parent for name, one in cohorts.items()}, f"{where}: cohorts")
+
+
+def _check_limits(share: QueueShare | CohortShare, where: str) -> None:
+    if (share.borrowing_limit or 0) < 0 or (share.lending_limit or 0) < 0:
+        raise InputError(f"{where}: borrowing_limit and lending_limit are 0 or more")
+
+
+def _check_circles(parents: Mapping[str, str], where: str) -> None:
+    for name in parents:
+        above, seen = parents[name], {name}
+        while above:
+            if above in seen:
+                raise InputError(f"{where}.{name} is its own ancestor; a tree has a root")
+            seen.add(above)
+            above = parents.get(above, "")
