@@ -5,24 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from ridgeline.errors import InputError
-from ridgeline.queue.readers import job_table, slurm
+from ridgeline.queue.readers import job_table, kube_jobs, slurm
+from ridgeline.queue.readers.columns import CURE
 from ridgeline.queue.readers.traced_jobs import TracedJobs
 from ridgeline.records.input_file import read_text
 
 
 def read_jobs(path: Path) -> TracedJobs:
-    """Read jobs out of our own CSV, Philly's, or what Slurm's `sacct --parsable2` prints.
+    """Read jobs out of CSV, what Slurm's `sacct` prints, or what kubectl prints of pods.
 
     Raises:
         InputError: It is none of them, or a row cannot be: which line, and what to do.
     """
-    text = read_text(path, cure=job_table.CURE)
-    first = text.lstrip("\ufeff").partition("\n")[0].strip()
+    text = read_text(path, cure=CURE)
+    start = text.lstrip("\ufeff").lstrip()
+    first = start.partition("\n")[0].strip()
     where = str(path)
-    if slurm.is_header(first):
-        found = slurm.read_table(text, where)
+    if start.startswith(("{", "[")):
+        found = kube_jobs.read_pods(path)
+    elif slurm.is_header(first):
+        found = slurm.read_table(start, where)
     else:
         found = job_table.read_table(text, where)
     if not len(found.jobs):
-        raise InputError(f"{where}: no job in it; {job_table.CURE}")
+        left = " ".join(found.notes)
+        raise InputError(f"{where}: no job in it; {left + ' ' if left else ''}{CURE}")
     return found

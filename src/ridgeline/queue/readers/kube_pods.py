@@ -12,7 +12,13 @@ from ridgeline.queue.doctor.state import LivePod
 from ridgeline.queue.readers.kube_constraints import constraints_of
 from ridgeline.records.kube_quantity import parse_quantity
 
-_GPU = re.compile(r"(nvidia|amd)\.com/gpu|gpu\.intel\.com/(i915|xe)|habana\.ai/gaudi")
+_GPU = re.compile(
+    r"(nvidia|amd)\.com/gpu|nvidia\.com/(gpu\.shared|pgpu)|gpu\.intel\.com/(i915|xe)"
+    r"|habana\.ai/gaudi|google\.com/tpu|aws\.amazon\.com/neuron(device)?"
+    r"|huawei\.com/Ascend\d+\w*|cambricon\.com/mlu\d*|(metax-tech|iluvatar|birentech)\.com/gpu"
+    r"|hygon\.com/dcu|enflame\.com/gcu|mthreads\.com/gpu|qualcomm\.com/qaic|furiosa\.ai/npu"
+)
+"""Names under which device plugins count whole accelerators."""
 _SLICE = re.compile(r"nvidia\.com/mig-(\d+g\.\d+gb(?:\.\w+)?)")
 
 RANKED = {

@@ -1,29 +1,49 @@
-"""What `sacct --parsable2` prints of jobs that have ended.
+"""What `sacct` prints of jobs that have ended, with `--parsable2`, `--parsable` or a delimiter.
 
     sacct -aX --parsable2 -S 2026-01-01 -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES
 
-Field names as in sacct's manual page. A job's GPUs are the `gres/gpu` of AllocTRES (or ReqTRES);
-its time is what it ran, however it ended, since that is what it held its GPUs for.
+Field names as in sacct's manual page. A job's GPUs are the `gres/gpu` of AllocTRES (or ReqTRES, or
+AllocGRES); its time is what it ran, however it ended, since that is what it held its GPUs for. The
+components of a heterogeneous job (`12+0`, `12+1`) are one job, which holds all of their GPUs.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from datetime import datetime
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from ridgeline.errors import InputError
 from ridgeline.queue.jobs import jobs_in_order
+from ridgeline.queue.readers.moments import duration_seconds, moment_seconds
 from ridgeline.queue.readers.traced_jobs import TracedJobs
 
 CURE = "print it with sacct -aX --parsable2 -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES"
 _GPUS = re.compile(r"gres/gpu=(\d+)")
 _TYPED = re.compile(r"gres/gpu:[^=,]+=(\d+)")
+_GRES = re.compile(r"(?:gres:)?gpu(?::[^:,()]+)?:(\d+)")
+_STEP = re.compile(r"\.(\d+|batch|extern|interactive)$")
+_GOING_ON = {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING",
+             "REQUEUE_HOLD", "REQUEUE_FED", "SIGNALING", "STAGE_OUT", "STOPPED",
+             "SPECIAL_EXIT", "PD", "R", "S", "CG", "CF", "RQ", "RS"}  # fmt: skip
+MARKS = "|,;^\t"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Printed:
+    """One line that is a job, or a component of one."""
+
+    name: str
+    submit_seconds: float
+    duration_seconds: float
+    num_gpus: int
+    queue: str
 
 
 def is_header(line: str) -> bool:
     """Whether a first line is one of sacct's."""
-    names = line.split("|")
-    return len(names) > 1 and "JobID" in names
+    return any("JobID" in names or "JobIDRaw" in names for names in _splits(line))
 
 
 def read_table(text: str, where: str) -> TracedJobs:
@@ -33,68 +53,113 @@ def read_table(text: str, where: str) -> TracedJobs:
         InputError: A field is missing, or a line does not have as many; which line.
     """
     lines = text.lstrip("\ufeff").splitlines()
-    head = lines[0].strip().split("|")
-    tres = next((one for one in ("AllocTRES", "ReqTRES") if one in head), None)
-    missing = [one for one in ("JobID", "Submit", "ElapsedRaw") if one not in head]
-    if missing or tres is None:
-        raise InputError(f"{where}: no field {(missing or ['AllocTRES'])[0]}; {CURE}")
-    names: list[str] = []
-    submit: list[float] = []
-    duration: list[float] = []
-    gpus: list[int] = []
-    queues: list[str] = []
-    left = {"without GPUs": 0, "waiting or running": 0}
+    head = next(one for one in _splits(lines[0]) if "JobID" in one or "JobIDRaw" in one)
+    mark = next(one for one in MARKS if lines[0].strip().split(one) == head)
+    head = [one.strip() for one in head]
+    name = "JobID" if "JobID" in head else "JobIDRaw"
+    asked = [one for one in ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES") if one in head]
+    runs = [one for one in ("ElapsedRaw", "Elapsed") if one in head]
+    missing = [one for one, there in (("Submit", "Submit" in head), ("ElapsedRaw", runs),
+                                      ("AllocTRES", asked)) if not there]  # fmt: skip
+    if missing:
+        raise InputError(f"{where}: no field {missing[0]}; {CURE}")
+    left = Counter({"without GPUs": 0, "waiting or running": 0, "that never started": 0})
+    jobs: dict[tuple[str, float], _Printed] = {}
     for number, line in enumerate(lines[1:], 2):
+        texts = line.split(mark)
         if not line.strip():
             continue
-        cells = dict(zip(head, line.split("|"), strict=False))
-        if line.count("|") < len(head) - 1:
+        if len(texts) < len(head):
             raise InputError(f"{where}, line {number}: fewer fields than the first line; {CURE}")
-        if "." in cells["JobID"]:
-            continue  # a step: its job stands above it
-        count = num_gpus(cells[tres])
-        if cells.get("State", "").split(" ")[0] in ("PENDING", "RUNNING", "SUSPENDED"):
+        cells = dict(zip(head, (one.strip() for one in texts), strict=False))
+        if _STEP.search(cells[name]):
+            continue  # its job stands above it
+        gpus = next((found for one in asked if (found := num_gpus(cells[one], cells))), 0)
+        lasted = _elapsed(cells[runs[0]], f"{where}, line {number}: {runs[0]}")
+        if cells.get("State", "").split(" ")[0].rstrip("+").upper() in _GOING_ON:
             left["waiting or running"] += 1
-        elif not count:
+        elif not gpus:
             left["without GPUs"] += 1
+        elif not lasted and not cells.get("AllocTRES", "set"):
+            left["that never started"] += 1
         else:
-            names.append(cells["JobID"])
-            submit.append(_moment(cells["Submit"], where, number))
-            duration.append(_elapsed(cells["ElapsedRaw"], where, number))
-            gpus.append(count)
-            queues.append(cells.get("Partition", ""))
-    first = min(submit, default=0.0)
-    jobs = jobs_in_order(
-        names=names,
-        submit_seconds=[one - first for one in submit],
-        duration_seconds=duration,
-        num_gpus=gpus,
-        queues=queues,
-    )
-    notes = tuple(f"{count} jobs {why} were left out." for why, count in left.items() if count)
-    return TracedJobs(jobs=jobs, notes=notes)
+            _join(jobs, _Printed(
+                name=cells[name],
+                submit_seconds=_moment(cells["Submit"], where, number),
+                duration_seconds=lasted,
+                num_gpus=gpus,
+                queue=cells.get("Partition", ""),
+            ))  # fmt: skip
+    return _traced(list(jobs.values()), left)
 
 
-def num_gpus(tres: str) -> int:
+def num_gpus(tres: str, cells: dict[str, str] | None = None) -> int:
     """GPUs of a list of trackable resources; typed ones are counted where no total is given.
+
+    Of a list of generic resources, which is per node, by the nodes of the line.
 
     >>> num_gpus("billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1")
     2
     >>> num_gpus("cpu=4,gres/gpu:a100=2,gres/gpu:h100=1"), num_gpus("cpu=4")
     (3, 0)
+    >>> num_gpus("gpu:a100:4", {"NNodes": "2"})
+    8
     """
     total = _GPUS.search(tres)
-    return int(total[1]) if total else sum(int(one) for one in _TYPED.findall(tres))
+    if total:
+        return int(total[1])
+    typed = _TYPED.findall(tres)
+    if typed or "=" in tres:
+        return sum(int(one) for one in typed)
+    line = cells or {}
+    nodes = line.get("NNodes") or line.get("AllocNodes") or "1"
+    return sum(int(one) for one in _GRES.findall(tres)) * int(nodes if nodes.isdigit() else 1)
+
+
+def _splits(line: str) -> list[list[str]]:
+    found = [line.strip().split(mark) for mark in MARKS]
+    return [one for one in found if len(one) > 1]
+
+
+def _join(jobs: dict[tuple[str, float], _Printed], one: _Printed) -> None:
+    """Add a job, or a component to its heterogeneous job."""
+    name = one.name.partition("+")[0]
+    key = (name, one.submit_seconds)
+    before = jobs.get(key)
+    if before is None or "+" not in one.name:
+        while key in jobs:  # printed again after a requeue (sacct --duplicates)
+            key = (f"{key[0]}'", key[1])
+        jobs[key] = replace(one, name=key[0])
+        return
+    jobs[key] = replace(
+        before,
+        num_gpus=before.num_gpus + one.num_gpus,
+        duration_seconds=max(before.duration_seconds, one.duration_seconds),
+    )
+
+
+def _traced(printed: list[_Printed], left: Counter[str]) -> TracedJobs:
+    first = min((one.submit_seconds for one in printed), default=0.0)
+    jobs = jobs_in_order(
+        names=[one.name for one in printed],
+        submit_seconds=[one.submit_seconds - first for one in printed],
+        duration_seconds=[one.duration_seconds for one in printed],
+        num_gpus=[one.num_gpus for one in printed],
+        queues=[one.queue for one in printed],
+    )
+    notes = tuple(f"{count} jobs {why} were left out." for why, count in left.items() if count)
+    return TracedJobs(jobs=jobs, notes=notes)
 
 
 def _moment(text: str, where: str, line: int) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise InputError(f"{where}, line {line}: Submit is {text!r}, no time; {CURE}") from None
+    found = moment_seconds(text)
+    if found is None or math.isnan(found):
+        raise InputError(f"{where}, line {line}: Submit is {text!r}, no time; {CURE}")
+    return found
 
 
-def _elapsed(text: str, where: str, line: int) -> float:
-    if not text.isdigit():
-        raise InputError(f"{where}, line {line}: ElapsedRaw is {text!r}, no seconds; {CURE}")
-    return float(text)
+def _elapsed(text: str, what: str) -> float:
+    found = duration_seconds(text) if text else 0.0
+    if found is None or not found >= 0.0:
+        raise InputError(f"{what} is {text!r}, no seconds; {CURE}")
+    return found

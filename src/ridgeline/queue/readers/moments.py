@@ -1,0 +1,71 @@
+"""Times and durations as traces write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+
+MISSING = {"", "none", "null", "nan", "unknown", "n/a", "-", "invalid"}
+"""What stands for a time that there is none of."""
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
+_FORMATS = ("%Y/%m/%d %H:%M:%S", "%d/%m/%Y %H:%M:%S", "%Y-%m-%d %H:%M:%S %Z")
+
+
+def moment_seconds(text: str) -> float | None:
+    """Seconds of a number, or of a date with or without a time zone; NaN: it is no time.
+
+    None where there is no time. Dates without a zone are taken as of one and the same.
+
+    >>> moment_seconds("90"), moment_seconds("1970-01-01T00:01:30"), moment_seconds("Unknown")
+    (90.0, 90.0, None)
+    """
+    words = text.strip()
+    if words.casefold() in MISSING:
+        return None
+    try:
+        return _finite(float(words))
+    except ValueError:
+        pass
+    try:
+        found: datetime | None = datetime.fromisoformat(words)
+    except ValueError:
+        found = _by_format(words)
+    if found is None:
+        return math.nan
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def duration_seconds(text: str) -> float | None:
+    """Seconds of a number or of a clock as Slurm writes it; NaN: it is no duration.
+
+    >>> duration_seconds("90"), duration_seconds("1-02:03:04"), duration_seconds("01:30")
+    (90.0, 93784.0, 90.0)
+    """
+    words = text.strip()
+    if words.casefold() in MISSING:
+        return None
+    try:
+        return _finite(float(words))
+    except ValueError:
+        pass
+    found = _CLOCK.fullmatch(words)
+    if found is None:
+        return math.nan
+    days, first, second, third = found.groups()
+    if third is None:  # minutes and seconds
+        return 60.0 * int(first) + int(second)
+    return 86400.0 * int(days or 0) + 3600.0 * int(first) + 60.0 * int(second) + float(third)
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else math.nan
+
+
+def _by_format(words: str) -> datetime | None:
+    for one in _FORMATS:
+        try:
+            return datetime.strptime(words, one)  # noqa: DTZ007 - the caller adds the zone
+        except ValueError:
+            continue
+    return None
