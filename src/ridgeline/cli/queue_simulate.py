@@ -24,7 +24,8 @@ def queue_simulate(
     jobs: Annotated[
         Path,
         typer.Argument(
-            metavar="JOBS.csv", help="Jobs as CSV, or what sacct --parsable2 prints of them."
+            metavar="JOBS.csv",
+            help="Jobs as CSV, or as sacct or kubectl get pods -o json prints them.",
         ),
     ],
     cluster: Annotated[
@@ -76,6 +77,10 @@ def queue_simulate(
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Leave out jobs that the cluster cannot hold.")
     ] = False,
+    spot_mix: Annotated[
+        bool,
+        typer.Option("--spot-mix", help="Try more and more of the nodes as the file's spot offer."),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Draws redrawn traces and failures of nodes.")] = 0,
     html: Html = None,
     json: Json = False,
@@ -124,6 +129,7 @@ def queue_simulate(
             trace=title,
             redrawn=redraw,
             skip_unfit=skip_unfit,
+            mixed=spot_mix,
             added=_added(add),
             seed=seed,
             notes=traced.notes,

@@ -23,7 +23,7 @@ from ridgeline.queue.figures import (
 )
 from ridgeline.queue.jobs import ADDED, Jobs, jobs_in_order
 from ridgeline.queue.policies import find_policy
-from ridgeline.queue.pools import counted_jobs
+from ridgeline.queue.pools import counted_jobs, heeded_jobs
 from ridgeline.queue.simulate import play_queue, unfit_jobs
 from ridgeline.queue.spot import spot_mixes
 from ridgeline.queue.wants import PLAIN
@@ -76,7 +76,8 @@ def simulate_queue(
     for name in policies:
         find_policy(name)
     check_elastic(jobs)
-    fitting = _fitting(counted_jobs(jobs, cluster), cluster, skip_unfit=skip_unfit)
+    heeded = counted_jobs(heeded_jobs(jobs, cluster), cluster)
+    fitting = _fitting(heeded, cluster, skip_unfit=skip_unfit)
     if added is not None and not _holds(cluster, added):
         raise InputError(
             f"--add asks for {added.num_gpus:,} GPUs, which the empty cluster of"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -54,6 +55,27 @@ def wishes_of(jobs: Jobs, pool: GpuPool) -> list[Asked]:
     return found
 
 
+def heeded_jobs(jobs: Jobs, cluster: QueuedCluster) -> Jobs:
+    """The jobs without what the cluster does not count: cores, memory, a network."""
+    cores, memory = (
+        getattr(cluster, key) is not None or any(getattr(one, key) is not None
+                                                 for one in cluster.nodes)
+        for key in ("cpus", "memory_gib")
+    )  # fmt: skip
+    kept = {
+        one: replace(
+            one,
+            cpus=one.cpus if cores else 0.0,
+            memory_gib=one.memory_gib if memory else 0.0,
+            comm_share=one.comm_share if cluster.network else 0.0,
+        )
+        for one in set(jobs.wants)
+    }
+    if all(one == PLAIN for one in kept.values()):
+        return replace(jobs, wants=())
+    return replace(jobs, wants=tuple(kept[one] for one in jobs.wants))
+
+
 def counted_jobs(jobs: Jobs, cluster: QueuedCluster) -> Jobs:
     """The jobs with MIG instances counted as the parts of a GPU that they are.
 
@@ -62,8 +84,6 @@ def counted_jobs(jobs: Jobs, cluster: QueuedCluster) -> Jobs:
     """
     if not any(one.gpu_slice for one in set(jobs.wants)):
         return jobs
-    from dataclasses import replace
-
     pool = _detailed(cluster)
     sizes = jobs.num_gpus.astype(float)
     for place, one in enumerate(jobs.wants):

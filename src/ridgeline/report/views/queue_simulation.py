@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from ridgeline import quantity
 from ridgeline.records.queue_simulation import (
@@ -14,10 +15,20 @@ from ridgeline.records.queue_simulation import (
 from ridgeline.report import document as doc
 from ridgeline.report.figures import Figure, plain_text, plot_layout, rounded
 
-COLOURS = ("--accent", "--forward", "--backward", "--optimizer", "--communication", "--data")
+COLOURS = ("--accent", "--communication", "--good", "--data", "--optimizer", "--forward")
+DASHES = ("solid", "dash", "dot")
+"""So that more policies than colours can be told apart."""
+NEXT_TO_NOTHING = 1e-6
+SPOT_NOTE = "The same jobs on the same nodes, of which a share is spot capacity at its own price."
 NOTE = (
-    "Wait: from submission to the first start. Completion: from submission to the end. Fair: Jain's"
-    " index of how much queues (or sizes of jobs) are slowed, 1 at best."
+    "Wait: from submission to the first start. Completion: from submission to the end. In brackets:"
+    " 95 % of the redrawn traces."
+)
+FAIR_NOTE = (
+    "Jain: how evenly queues (or sizes of jobs) are slowed, 1 at best. Unfair: jobs that ended"
+    " later than in an equal part of the cluster of their own. Fragmented: idle GPUs that the"
+    " typical job cannot use, of all, over time. Wasted: GPU-hours held beyond the work, among them"
+    " those lost to work done twice and to starting again."
 )
 
 
@@ -27,11 +38,13 @@ def queue_simulation_document(found: QueueSimulation) -> doc.ReportDocument:
         doc.Lead(found.trace or "jobs", _cluster(found), "Queue"),
         doc.Values(_headline(found)),
         doc.Chapter("Policies", [_policies(found)], NOTE),
-        doc.Only("page", doc.figure("waiting", _over_time(found, waiting=True), 320)),
-        doc.Only("page", doc.figure("busy", _over_time(found, waiting=False), 320)),
+        doc.Chapter("Fairness, waste and cost", [_fairness(found)], FAIR_NOTE),
+        doc.Only("page", [doc.Chapter("The cluster over time", _lines_over_time(found))]),
         doc.Chapter("Mean wait by size of job", [_waits(found, sizes=True)]),
         doc.Only("page", doc.figure("sizes", _by_size(found), 320)),
     ]
+    if found.mixes:
+        shown.append(doc.Chapter("Spot capacity", [_mixes(found)], SPOT_NOTE))
     if found.policies[0].by_queue:
         shown.append(doc.Chapter("Mean wait by queue", [_waits(found, sizes=False)]))
     if any(one.added for one in found.policies):
@@ -50,6 +63,9 @@ def _cluster(found: QueueSimulation) -> str:
 def _headline(found: QueueSimulation) -> list[tuple[str, doc.Words]]:
     best = min(found.policies, key=lambda one: one.mean_completion_seconds)
     pairs: list[tuple[str, doc.Words]] = [("jobs", quantity.count(found.jobs))]
+    stuck = max(one.stuck_jobs for one in found.policies)
+    if stuck:
+        pairs.append(("wait for each other for good", quantity.count(stuck)))
     if found.left_out:
         pairs.append(("too large, left out", quantity.count(found.left_out)))
     if len(found.policies) > 1:
@@ -62,10 +78,8 @@ def _policies(found: QueueSimulation) -> doc.DataTable:
     columns = (
         doc.words("policy", ""),
         *doc.figures("wait mean", "wait P50", "wait P99", "completion"),
+        doc.Column("P99", "completion P99", wide=True),
         doc.Column("use", "GPU use"),
-        doc.Column("fair", "fair", wide=True),
-        *doc.figures("interrupted", "lost GPU-h"),
-        doc.Column("cost_usd", "cost", wide=True),
     )
     rows = [
         (
@@ -73,14 +87,61 @@ def _policies(found: QueueSimulation) -> doc.DataTable:
             _long(one.mean_wait_seconds) + _bounds(one.mean_wait_interval),
             _long(one.p50_wait_seconds),
             _long(one.p99_wait_seconds) + _bounds(one.p99_wait_interval),
-            _long(one.mean_completion_seconds),
-            quantity.percent(one.utilisation),
+            _long(one.mean_completion_seconds)
+            + _bounds(one.intervals.get("mean_completion_seconds")),
+            _long(one.p99_completion_seconds),
+            quantity.percent(one.utilisation) + _percents(one.intervals.get("utilisation")),
+        )
+        for one in found.policies
+    ]
+    return doc.DataTable(columns, rows)
+
+
+def _fairness(found: QueueSimulation) -> doc.DataTable:
+    columns = (
+        doc.words("policy", ""),
+        *doc.figures("Jain", "unfair", "fragmented", "interrupted", "lost GPU-h", "wasted GPU-h"),
+        doc.Column("cost_usd", "cost"),
+    )
+    rows = [
+        (
+            one.policy,
             quantity.digits(one.fairness),
+            quantity.percent(one.unfairly_treated_share),
+            None
+            if one.fragmented_share is None
+            else quantity.percent(one.fragmented_share, 1)
+            + _percents(one.intervals.get("fragmented_share")),
             quantity.count(one.interruptions) if one.interruptions else None,
             quantity.digits(one.lost_gpu_hours) if one.interruptions else None,
+            quantity.digits(one.wasted_gpu_hours) if one.wasted_gpu_hours > NEXT_TO_NOTHING
+            else None,
             one.cost_usd,
         )
         for one in found.policies
+    ]  # fmt: skip
+    return doc.DataTable(columns, rows)
+
+
+def _mixes(found: QueueSimulation) -> doc.DataTable:
+    columns = (
+        doc.words("policy", ""),
+        doc.Column("spot", "spot nodes"),
+        doc.Column("cost_usd", "cost"),
+        *doc.figures("completion", "wait P99", "interrupted", "lost GPU-h"),
+    )
+    cheapest = min(found.mixes, key=lambda one: one.cost_usd)
+    rows = [
+        (
+            one.policy,
+            quantity.percent(one.spot_share) + (", cheapest" if one is cheapest else ""),
+            one.cost_usd,
+            _long(one.mean_completion_seconds),
+            _long(one.p99_wait_seconds),
+            quantity.count(one.interruptions),
+            quantity.digits(one.lost_gpu_hours),
+        )
+        for one in found.mixes
     ]
     return doc.DataTable(columns, rows)
 
@@ -142,10 +203,27 @@ def _bounds(bounds: Bounds | None) -> str:
     return "" if bounds is None else f" [{_long(bounds[0])}, {_long(bounds[1])}]"
 
 
-def _over_time(found: QueueSimulation, *, waiting: bool) -> Figure:
-    layout = plot_layout("days", "jobs that wait" if waiting else "GPUs in use")
+def _percents(bounds: Bounds | None) -> str:
+    if bounds is None:
+        return ""
+    return f" [{quantity.percent(bounds[0])}, {quantity.percent(bounds[1])}]"
+
+
+AXES = {"waiting": "jobs that wait", "busy": "GPUs in use", "fragmented": "GPUs idle and unusable"}
+
+
+def _lines_over_time(found: QueueSimulation) -> list[doc.Block]:
+    shown = [*doc.figure("busy", _over_time(found, "busy"), 320),
+             *doc.figure("waiting", _over_time(found, "waiting"), 320)]  # fmt: skip
+    if found.policies[0].timeline.fragmented_gpus:
+        shown += doc.figure("fragmented", _over_time(found, "fragmented"), 320)
+    return shown
+
+
+def _over_time(found: QueueSimulation, what: Literal["waiting", "busy", "fragmented"]) -> Figure:
+    layout = plot_layout("days", AXES[what])
     layout["yaxis"]["rangemode"] = "tozero"
-    if not waiting:
+    if what == "busy":
         layout["shapes"] = [
             {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": found.gpus, "y1": found.gpus,
              "line": {"color": "--limit", "width": 1.5, "dash": "dash"}}
@@ -153,7 +231,8 @@ def _over_time(found: QueueSimulation, *, waiting: bool) -> Figure:
     data = []
     for place, one in enumerate(found.policies):
         line = one.timeline
-        values = line.waiting_jobs if waiting else line.busy_gpus
+        values = {"waiting": line.waiting_jobs, "busy": line.busy_gpus,
+                  "fragmented": line.fragmented_gpus}[what]  # fmt: skip
         data.append(
             {
                 "type": "scatter",
@@ -162,7 +241,8 @@ def _over_time(found: QueueSimulation, *, waiting: bool) -> Figure:
                 "x": [rounded((at + 0.5) * line.stretch_seconds / 86400.0)
                       for at in range(len(values))],
                 "y": [rounded(value) for value in values],
-                "line": {"color": COLOURS[place % len(COLOURS)], "width": 1.5},
+                "line": {"color": COLOURS[place % len(COLOURS)], "width": 1.5,
+                         "dash": DASHES[place // len(COLOURS) % len(DASHES)]},
                 "hovertemplate": "day %{x:.2f}: %{y:.4g}",
             }
         )  # fmt: skip
@@ -173,6 +253,8 @@ def _by_size(found: QueueSimulation) -> Figure:
     layout = plot_layout("GPUs of a job", "hours of waiting, mean")
     layout["barmode"] = "group"
     layout["xaxis"]["type"] = "category"
+    layout["yaxis"]["type"] = "log"
+    layout["yaxis"]["dtick"] = 1
     data = [
         {
             "type": "bar",
