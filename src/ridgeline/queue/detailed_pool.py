@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from ridgeline.queue.node_room import NodeRoom
 from ridgeline.queue.pool import PlacementName
-from ridgeline.queue.wants import Level, Piece, Wish
+from ridgeline.queue.wants import Level, NodePiece, Wish
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A piece on a node."""
 
-    piece: Piece
+    piece: NodePiece
     gpu: int
     """The number of the shared or split GPU; -1: it has whole ones, or none."""
     slots: int
@@ -50,9 +50,9 @@ class DetailedPool:
         self.gpus: float = sum(self.sizes)
         self.free: float = self.gpus
         self._domain_of = {level: np.asarray(one) for level, one in domains.items()}
-        self._holds: dict[Piece, NDArray[np.int64]] = {}
+        self._holds: dict[NodePiece, NDArray[np.int64]] = {}
         """How many times each node holds a piece: 0 or 1 but for pieces of single GPUs."""
-        self._single: set[Piece] = set()
+        self._single: set[NodePiece] = set()
         self._order = np.array([self._rank(room) for room in self.rooms])
         self._closed: dict[int, NodeRoom] = {}
         self.touched: set[int] = set()
@@ -106,7 +106,7 @@ class DetailedPool:
         self.gpus += self.sizes[node]
         self._changed(node)
 
-    def counts(self, piece: Piece, *, single: bool = False) -> NDArray[np.int64]:
+    def counts(self, piece: NodePiece, *, single: bool = False) -> NDArray[np.int64]:
         """How many times each node holds a piece."""
         found = self._holds.get(piece)
         if found is None or (single and piece not in self._single):
@@ -120,7 +120,7 @@ class DetailedPool:
         """The domain that each node is in."""
         return self._domain_of[level]
 
-    def _times(self, room: NodeRoom, piece: Piece) -> int:
+    def _times(self, room: NodeRoom, piece: NodePiece) -> int:
         return room.pieces_that_fit(piece) if piece in self._single else int(room.holds(piece))
 
     def _allowed(self, wish: Wish) -> NDArray[np.bool_] | None:
@@ -134,14 +134,14 @@ class DetailedPool:
         free = np.bincount(domain, weights=np.array([one.whole for one in self.rooms]))
         return np.asarray(domain == having[int(free[having].argmin())])
 
-    def _node_for(self, piece: Piece, nodes: NDArray[np.bool_] | None) -> int:
+    def _node_for(self, piece: NodePiece, nodes: NDArray[np.bool_] | None) -> int:
         holds = self.counts(piece) > 0
         if nodes is not None:
             holds = holds & nodes
         order = np.where(holds, self._order, np.inf)
         return int(order.argmin())
 
-    def _put(self, node: int, piece: Piece) -> tuple[int, Placed]:
+    def _put(self, node: int, piece: NodePiece) -> tuple[int, Placed]:
         grid = self.rooms[node].grid
         gpu, slots = self.rooms[node].put(piece)
         gpus = piece.gpus + piece.milli / 1000
@@ -152,7 +152,7 @@ class DetailedPool:
         self._changed(node)
         return node, placed
 
-    def _scatter(self, single: Piece, gpus: int) -> DetailedHeld:
+    def _scatter(self, single: NodePiece, gpus: int) -> DetailedHeld:
         """GPUs of as few nodes as will do: those with the most first, the last one the smallest."""
         held: DetailedHeld = []
         while gpus:
@@ -204,7 +204,7 @@ class ImaginedRooms:
         """The domain that each node is in."""
         return self._pool.domains(level)
 
-    def counts(self, piece: Piece, *, single: bool = False) -> NDArray[np.int64]:
+    def counts(self, piece: NodePiece, *, single: bool = False) -> NDArray[np.int64]:
         """How many times each node would hold a piece."""
         times = self._pool.counts(piece, single=single)
         if not self._rooms:
@@ -232,7 +232,7 @@ def _retake(room: NodeRoom, placed: Placed) -> None:
 class CountedNodes(Protocol):
     """Nodes by what they hold, as they are or as they would be."""
 
-    def counts(self, piece: Piece, *, single: bool = False) -> NDArray[np.int64]:
+    def counts(self, piece: NodePiece, *, single: bool = False) -> NDArray[np.int64]:
         """How many times each node holds a piece."""
 
     def domains(self, level: Level) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.machine import ClusterState
 from ridgeline.queue.node_room import NodeRoom
 from ridgeline.queue.pool import NodePool
-from ridgeline.queue.wants import Piece, Wish
+from ridgeline.queue.wants import NodePiece, Wish
 
 POPULAR = 0.95
 """Typical are the most frequent pieces, until they make up this share of all jobs."""
@@ -41,7 +41,7 @@ class DetailedFragments:
     def __init__(self, state: ClusterState, pool: DetailedPool) -> None:
         self._pool = pool
         counted = Counter(_typical(one) for one in state.asked)
-        chosen: list[tuple[Piece, int]] = []
+        chosen: list[tuple[NodePiece, int]] = []
         for piece, times in counted.most_common():
             if sum(count for _, count in chosen) >= POPULAR * len(state.asked):
                 break
@@ -78,5 +78,5 @@ def fragments_of(state: ClusterState) -> Fragments | None:
     return None
 
 
-def _typical(wish: Wish) -> Piece:
-    return wish.single or wish.full or wish.rest or Piece(gpus=0)
+def _typical(wish: Wish) -> NodePiece:
+    return wish.single or wish.full or wish.rest or NodePiece(gpus=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ridgeline.queue.mig_slots import MigGrid
-from ridgeline.queue.wants import Piece
+from ridgeline.queue.wants import NodePiece
 
 WHOLE = 1000
 
@@ -32,7 +32,7 @@ class NodeRoom:
         """The same, to try what would be."""
         return replace(self, parts=dict(self.parts), grids=dict(self.grids))
 
-    def holds(self, piece: Piece) -> bool:
+    def holds(self, piece: NodePiece) -> bool:
         """Whether the node has room for it."""
         if (
             piece.gpus > self.whole
@@ -46,7 +46,7 @@ class NodeRoom:
             return self._slot_for(piece.gpu_slice) is not None
         return not piece.milli or bool(self.whole) or self._part_for(piece.milli) is not None
 
-    def pieces_that_fit(self, piece: Piece) -> int:
+    def pieces_that_fit(self, piece: NodePiece) -> int:
         """How many times it holds a piece of one whole GPU."""
         if not self.holds(piece):
             return 0
@@ -66,7 +66,7 @@ class NodeRoom:
         taken = sum(one.bit_count() for one in self.grids.values())
         return self.whole + parts + len(self.grids) - taken / slices
 
-    def usable(self, piece: Piece) -> float:
+    def usable(self, piece: NodePiece) -> float:
         """How much of what is free a task like this could be put on."""
         if not self.holds(piece):
             return 0.0
@@ -81,7 +81,7 @@ class NodeRoom:
             return self.whole + sum(enough) / WHOLE
         return float(self.whole) if piece.gpus else 0.0
 
-    def put(self, piece: Piece) -> tuple[int, int]:
+    def put(self, piece: NodePiece) -> tuple[int, int]:
         """Take a piece that it holds; which shared GPU, and which of its slots."""
         self.cpu_milli -= piece.cpu_milli
         self.memory_mib -= piece.memory_mib
@@ -90,7 +90,7 @@ class NodeRoom:
             return self._split(piece.gpu_slice)
         return (self._share(piece.milli), 0) if piece.milli else (-1, 0)
 
-    def give(self, piece: Piece, at: tuple[int, int]) -> None:
+    def give(self, piece: NodePiece, at: tuple[int, int]) -> None:
         """Take back what a piece held."""
         self.cpu_milli += piece.cpu_milli
         self.memory_mib += piece.memory_mib

@@ -58,7 +58,7 @@ PLAIN = JobWants()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class NodePiece:
     """What one node is asked for at once."""
 
     gpus: int
@@ -76,12 +76,12 @@ class Piece:
 class Wish:
     """What a job asks of a pool whose nodes are told apart; jobs that ask alike share one."""
 
-    full: Piece | None
+    full: NodePiece | None
     """What is asked of each of `num_full` nodes."""
     num_full: int
-    rest: Piece | None
+    rest: NodePiece | None
     """What is asked of one node more."""
-    single: Piece | None
+    single: NodePiece | None
     """One GPU's part of the job, where GPUs that lie apart will do."""
     level: Level
     required: bool
@@ -91,7 +91,7 @@ class Wish:
         """Whole GPUs of the job."""
         return sum(times * one.gpus for one, times in self.pieces())
 
-    def pieces(self) -> list[tuple[Piece, int]]:
+    def pieces(self) -> list[tuple[NodePiece, int]]:
         """What is asked of nodes, and of how many."""
         found = [(self.full, self.num_full), (self.rest, 1)]
         return [(one, times) for one, times in found if one is not None and times]
@@ -102,9 +102,9 @@ def wish_of(num_gpus: float, wants: JobWants, largest: int) -> Wish:
     whole = math.floor(num_gpus)
     share = num_gpus - whole
 
-    def piece(gpus: int, milli: int = 0) -> Piece:
+    def piece(gpus: int, milli: int = 0) -> NodePiece:
         part = (gpus / num_gpus) if whole else 1.0
-        return Piece(
+        return NodePiece(
             gpus=gpus,
             milli=milli,
             gpu_slice=wants.gpu_slice,
