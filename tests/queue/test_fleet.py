@@ -57,10 +57,12 @@ def test_drf_gives_what_progressive_filling_gives(
         duration_seconds=[100.0] * each * len(demands),
         num_gpus=[demand[0] for demand in demands for _ in range(each)],
         queues=[str(user) for user in range(len(demands)) for _ in range(each)],
-        wants=[JobWants(cpus=d[1], memory_gib=d[2]) for d in demands for _ in range(each)],
+        wants=[
+            JobWants(cpus=d[1], memory_bytes=d[2] * 2**30) for d in demands for _ in range(each)
+        ],
     )
     shares = {str(user): QueueShare(weight=weights[user]) for user in range(len(demands))}
-    cluster = QueuedCluster(gpus=16, cpus=64, memory_gib=64, queues=shares)
+    cluster = QueuedCluster(gpus=16, cpus=64, memory_gibibytes=64, queues=shares)
     first = play_queue(jobs, cluster, "drf").first_start_seconds == 0.0
     ours = [int(first[user * each : (user + 1) * each].sum()) for user in range(len(demands))]
     direct = progressive_filling(capacity, [[float(d) for d in one] for one in demands], weights)

@@ -135,7 +135,7 @@ def _asked_for(jobs: Jobs, place: int) -> str:
     words = [
         f"of type {wants.gpu_type}" if wants.gpu_type else "",
         f"with {wants.cpus:g} cores" if wants.cpus else "",
-        f"with {wants.memory_gib:g} GiB" if wants.memory_gib else "",
+        f"with {wants.memory_bytes / 2**30:g} GiB" if wants.memory_bytes else "",
         f"within one {wants.level}" if wants.required and wants.level != "node" else "",
         "that are not spot" if wants.on_demand else "",
     ]

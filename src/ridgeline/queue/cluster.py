@@ -55,11 +55,11 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What jobs call its GPUs; a device that we know can be split by MIG."""
     cpus: float | None = None
     """Cores of one node; none: they are not counted."""
-    memory_gib: float | None = None
+    memory_gibibytes: float | None = msgspec.field(default=None, name="memory_gib")
     nodes_per_nvlink: int = 1
     """Nodes that one NVLink domain joins: 18 in an NVL72 of four GPUs a node."""
     nodes_per_rack: int | None = None
-    """None: all of them are in one."""
+    """Nodes that stand in one rack; None: all of them."""
     gpu_hour_price: float | None = None
     """Instead of the cluster's."""
     spot: SpotTerms | None = None
@@ -72,7 +72,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A GPU that we know, whose NVLink and usual network are taken."""
     rack_oversubscription: float = 1.0
     """How many times less bandwidth there is between racks than within one."""
-    all_reduced_gb: float = 1.0
+    all_reduced_gigabytes: float = msgspec.field(default=1.0, name="all_reduced_gb")
     """Gradients that a job sums up in a step, in gigabytes."""
 
 
@@ -84,10 +84,10 @@ class QueuedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     nodes: list[NodeGroup] = []
     cpus: float | None = None
     """Cores beside `gpus`; none: they are not counted."""
-    memory_gib: float | None = None
+    memory_gibibytes: float | None = msgspec.field(default=None, name="memory_gib")
     placement: PlacementName = "pack"
     network: Network | None = None
-    """None: nobody is slower for lying apart."""
+    """What communication costs; None: nobody is slower for lying apart."""
     sharing: SharingName = "fraction"
     """What jobs of less than one GPU do to each other on it."""
     sharing_loss: float | None = None
@@ -153,14 +153,15 @@ def check_queued_cluster(cluster: QueuedCluster, where: str) -> None:
     for key in ("restart_seconds", "checkpoint_seconds", "las_gpu_seconds", "node_repair_hours",
                 "gang_timeout_seconds"):  # fmt: skip
         _check_amount(getattr(cluster, key), f"{where}: {key}")
-    for key in ("gpu_hour_price", "cpus", "memory_gib"):
+    _check_amount(cluster.memory_gibibytes, f"{where}: memory_gib")
+    for key in ("gpu_hour_price", "cpus"):
         _check_amount(getattr(cluster, key), f"{where}: {key}")
     if cluster.node_mtbf_hours is not None:
         if not 0.0 < cluster.node_mtbf_hours < float("inf"):
             raise InputError(f"{where}: node_mtbf_hours is to be more than 0")
         if not cluster.nodes:
             raise InputError(f"{where}: node_mtbf_hours needs nodes: a pool has none that fail")
-    if cluster.nodes and (cluster.cpus is not None or cluster.memory_gib is not None):
+    if cluster.nodes and (cluster.cpus is not None or cluster.memory_gibibytes is not None):
         raise InputError(f"{where}: cpus and memory_gib belong to the nodes where there are nodes")
     for place, group in enumerate(cluster.nodes):
         _check_group(group, f"{where}: nodes[{place}]")
@@ -178,13 +179,14 @@ def check_queued_cluster(cluster: QueuedCluster, where: str) -> None:
         device(cluster.network.device)
         if not cluster.network.rack_oversubscription >= 1.0:
             raise InputError(f"{where}: network.rack_oversubscription is 1 or more")
-        if not 0.0 < cluster.network.all_reduced_gb < float("inf"):
+        if not 0.0 < cluster.network.all_reduced_gigabytes < float("inf"):
             raise InputError(f"{where}: network.all_reduced_gb is above 0")
     check_shares(cluster.queues, cluster.cohorts, where)
 
 
 def _check_group(group: NodeGroup, where: str) -> None:
-    for key in ("cpus", "memory_gib", "gpu_hour_price"):
+    _check_amount(group.memory_gibibytes, f"{where}: memory_gib")
+    for key in ("cpus", "gpu_hour_price"):
         _check_amount(getattr(group, key), f"{where}: {key}")
     if group.nodes_per_nvlink < 1 or (group.nodes_per_rack or 1) < 1:
         raise InputError(f"{where}: nodes_per_nvlink and nodes_per_rack are 1 or more")

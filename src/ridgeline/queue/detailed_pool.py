@@ -96,7 +96,7 @@ class DetailedPool:
         self._closed[node] = room
         self.free -= self.sizes[node]
         self.gpus -= self.sizes[node]
-        self.rooms[node] = NodeRoom(whole=0, cpu_milli=-1, memory_mib=-1)
+        self.rooms[node] = NodeRoom(whole=0, cpu_milli=-1, memory_bytes=-1)
         self._changed(node)
 
     def reopen(self, node: int) -> None:
@@ -219,7 +219,7 @@ def _retake(room: NodeRoom, placed: Placed) -> None:
     """Give a piece the very place that it had."""
     piece = placed.piece
     room.cpu_milli -= piece.cpu_milli
-    room.memory_mib -= piece.memory_mib
+    room.memory_bytes -= piece.memory_bytes
     room.whole -= piece.gpus
     if piece.gpu_slice:
         room.whole -= placed.gpu not in room.grids

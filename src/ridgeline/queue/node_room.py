@@ -12,11 +12,11 @@ WHOLE = 1000
 
 @dataclass(slots=True, kw_only=True)
 class NodeRoom:
-    """One node. A GPU that is shared is not among the whole ones until its last part is free."""
+    """What is free on one node; of a shared GPU only its parts, until the last one is free."""
 
     whole: int
     cpu_milli: int
-    memory_mib: int
+    memory_bytes: int
     gpu_type: str = ""
     spot: bool = False
     grid: MigGrid | None = None
@@ -37,7 +37,7 @@ class NodeRoom:
         if (
             piece.gpus > self.whole
             or piece.cpu_milli > self.cpu_milli
-            or piece.memory_mib > self.memory_mib
+            or piece.memory_bytes > self.memory_bytes
             or (piece.gpu_type and piece.gpu_type != self.gpu_type)
             or (piece.on_demand and self.spot)
         ):
@@ -53,8 +53,8 @@ class NodeRoom:
         most = self.whole
         if piece.cpu_milli:
             most = min(most, self.cpu_milli // piece.cpu_milli)
-        if piece.memory_mib:
-            most = min(most, self.memory_mib // piece.memory_mib)
+        if piece.memory_bytes:
+            most = min(most, self.memory_bytes // piece.memory_bytes)
         return most
 
     def free_gpus(self) -> float:
@@ -84,7 +84,7 @@ class NodeRoom:
     def put(self, piece: NodePiece) -> tuple[int, int]:
         """Take a piece that it holds; which shared GPU, and which of its slots."""
         self.cpu_milli -= piece.cpu_milli
-        self.memory_mib -= piece.memory_mib
+        self.memory_bytes -= piece.memory_bytes
         self.whole -= piece.gpus
         if piece.gpu_slice:
             return self._split(piece.gpu_slice)
@@ -93,7 +93,7 @@ class NodeRoom:
     def give(self, piece: NodePiece, at: tuple[int, int]) -> None:
         """Take back what a piece held."""
         self.cpu_milli += piece.cpu_milli
-        self.memory_mib += piece.memory_mib
+        self.memory_bytes += piece.memory_bytes
         self.whole += piece.gpus
         number, slots = at
         if piece.gpu_slice:

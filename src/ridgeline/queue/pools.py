@@ -60,13 +60,13 @@ def heeded_jobs(jobs: Jobs, cluster: QueuedCluster) -> Jobs:
     cores, memory = (
         getattr(cluster, key) is not None or any(getattr(one, key) is not None
                                                  for one in cluster.nodes)
-        for key in ("cpus", "memory_gib")
+        for key in ("cpus", "memory_gibibytes")
     )  # fmt: skip
     kept = {
         one: replace(
             one,
             cpus=one.cpus if cores else 0.0,
-            memory_gib=one.memory_gib if memory else 0.0,
+            memory_bytes=one.memory_bytes if memory else 0.0,
             comm_share=one.comm_share if cluster.network else 0.0,
         )
         for one in set(jobs.wants)
@@ -101,7 +101,7 @@ def _detailed(cluster: QueuedCluster) -> DetailedPool:
     rooms: list[NodeRoom] = []
     domains: dict[Level, list[int]] = {"node": [], "nvlink": [], "rack": []}
     if not cluster.nodes:
-        rooms = [_room(cluster.gpus, cluster.cpus, cluster.memory_gib)]
+        rooms = [_room(cluster.gpus, cluster.cpus, cluster.memory_gibibytes)]
         domains = {level: [0] for level in domains}
     numbers = {level: count() for level in domains}
     for group in cluster.nodes:
@@ -110,7 +110,7 @@ def _detailed(cluster: QueuedCluster) -> DetailedPool:
             "node": 1, "nvlink": group.nodes_per_nvlink, "rack": group.nodes_per_rack or group.count
         }  # fmt: skip
         for node in range(group.count):
-            room = _room(group.gpus, group.cpus, group.memory_gib)
+            room = _room(group.gpus, group.cpus, group.memory_gibibytes)
             room.gpu_type, room.grid, room.spot = group.gpu_type, grid, group.spot is not None
             rooms.append(room)
             for level, span in spans.items():
@@ -122,9 +122,9 @@ def _detailed(cluster: QueuedCluster) -> DetailedPool:
     return DetailedPool(rooms, domains, cluster.placement)
 
 
-def _room(gpus: int, cpus: float | None, memory_gib: float | None) -> NodeRoom:
+def _room(gpus: int, cpus: float | None, memory_gibibytes: float | None) -> NodeRoom:
     return NodeRoom(
         whole=gpus,
         cpu_milli=UNCOUNTED if cpus is None else round(1000 * cpus),
-        memory_mib=UNCOUNTED if memory_gib is None else round(1024 * memory_gib),
+        memory_bytes=UNCOUNTED if memory_gibibytes is None else round(2**30 * memory_gibibytes),
     )

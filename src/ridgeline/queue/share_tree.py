@@ -21,7 +21,7 @@ from ridgeline.queue.shares import QueueShare
 from ridgeline.queue.waiting import Rank
 
 Amounts = tuple[float, ...]
-"""Of each resource."""
+"""The amounts of each resource, in one order."""
 
 
 @dataclass(slots=True)

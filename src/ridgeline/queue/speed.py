@@ -120,7 +120,7 @@ class SpreadCost:
 
     def __init__(self, network: Network, cluster: QueuedCluster) -> None:
         self._site = parse_cluster(f"8x{network.device}")
-        self._bytes = network.all_reduced_gb * 1e9
+        self._bytes = network.all_reduced_gigabytes * 1e9
         self._oversubscription = network.rack_oversubscription
         self._node_gpus: list[int] = []
         self._domain: list[int] = []

@@ -16,7 +16,7 @@ class JobWants:
 
     cpus: float = 0.0
     """Cores of the whole job, spread over its nodes as its GPUs are."""
-    memory_gib: float = 0.0
+    memory_bytes: float = 0.0
     gpu_slice: str = ""
     """A MIG profile, as `1g.10gb`, of which the job takes one."""
     gpu_type: str = ""
@@ -49,7 +49,7 @@ class JobWants:
     def detailed(self) -> bool:
         """Whether counting free GPUs per node does not tell where it fits."""
         return bool(
-            self.cpus or self.memory_gib or self.gpu_slice or self.gpu_type or self.on_demand
+            self.cpus or self.memory_bytes or self.gpu_slice or self.gpu_type or self.on_demand
             or self.level != "node" or not self.required
         )  # fmt: skip
 
@@ -67,7 +67,7 @@ class NodePiece:
     """Thousandths of one GPU."""
     gpu_slice: str = ""
     cpu_milli: int = 0
-    memory_mib: int = 0
+    memory_bytes: int = 0
     gpu_type: str = ""
     on_demand: bool = False
 
@@ -109,7 +109,7 @@ def wish_of(num_gpus: float, wants: JobWants, largest: int) -> Wish:
             milli=milli,
             gpu_slice=wants.gpu_slice,
             cpu_milli=math.ceil(1000 * wants.cpus * part - 1e-6),
-            memory_mib=math.ceil(1024 * wants.memory_gib * part - 1e-6),
+            memory_bytes=math.ceil(wants.memory_bytes * part),
             gpu_type=wants.gpu_type,
             on_demand=wants.on_demand,
         )

@@ -99,7 +99,7 @@ class SpotMix(Computed, frozen=True, kw_only=True):
 
     policy: str
     spot_share: float
-    """Of the nodes."""
+    """The share of the nodes that is spot capacity."""
     cost_usd: float
     mean_completion_seconds: float
     p99_wait_seconds: float

@@ -25,15 +25,15 @@ class DominantResourceFairness(PoorestFirst):
         """All of the cluster; 0 of what it does not count."""
         cluster = self.state.cluster
         if not cluster.nodes:
-            return (cluster.gpus, cluster.cpus or 0.0, cluster.memory_gib or 0.0)
+            return (cluster.gpus, cluster.cpus or 0.0, cluster.memory_gibibytes or 0.0)
         cpus = sum(one.count * (one.cpus or 0.0) for one in cluster.nodes)
-        memory = sum(one.count * (one.memory_gib or 0.0) for one in cluster.nodes)
+        memory = sum(one.count * (one.memory_gibibytes or 0.0) for one in cluster.nodes)
         return (cluster.num_gpus, cpus, memory)
 
     def amounts(self, job: int) -> Amounts:
         """What a job asks for."""
         wants = self.state.wants[job]
-        return (self.state.size[job], wants.cpus, wants.memory_gib)
+        return (self.state.size[job], wants.cpus, wants.memory_bytes / 2**30)
 
 
 POLICY = DominantResourceFairness

@@ -21,7 +21,7 @@ class WeightedFairShares(PoorestFirst):
     """GPUs are the only resource."""
 
     def capacity(self) -> Sequence[float]:
-        """All GPUs."""
+        """All GPUs of the pool."""
         return (self.state.pool.gpus,)
 
     def amounts(self, job: int) -> Amounts:

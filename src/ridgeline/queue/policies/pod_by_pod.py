@@ -91,7 +91,7 @@ class PodByPod:
             return parts
         return [
             wish_of(part, replace(wants, cpus=wants.cpus * part / size,
-                                  memory_gib=wants.memory_gib * part / size), pool.largest)
+                                  memory_bytes=wants.memory_bytes * part / size), pool.largest)
             for part in parts
         ]  # fmt: skip
 

@@ -33,11 +33,11 @@ def _wants(cells: Sequence[tuple[str, str]]) -> JobWants:
     row = {name: text for name, text in cells if text}
     level, required = _topology(row.get("topology", ""))
     cpus = _amount(row, "cpus") or _amount(row, "cpu_milli") / 1000.0
-    memory = _amount(row, "memory_gib") or _amount(row, "memory_mib") / 1024.0
+    memory = 2**30 * _amount(row, "memory_gib") or 2**20 * _amount(row, "memory_mib")
     kind = row.get("gpu_type", "")
     return JobWants(
         cpus=cpus,
-        memory_gib=memory,
+        memory_bytes=memory,
         gpu_type="" if "|" in kind else kind,
         gpu_slice=row.get("gpu_slice", ""),
         on_demand=_on_demand(row.get("spot", "")),

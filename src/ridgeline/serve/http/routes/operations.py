@@ -1,4 +1,4 @@
-"""What operators ask: `/health`, `/ready`, `/metrics`, `/memory`, `/load`, `/version`, `/ping`.
+"""What operators ask: health, readiness, metrics, memory, load, version, ping and a page of docs.
 
 None of them asks the engine. `/ping` is what SageMaker asks; `/docs` lists the endpoints, in one
 page without scripts.
