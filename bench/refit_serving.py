@@ -1,14 +1,15 @@
 """Refit the coefficients of serving to a table of published runs, and cross-validate by source.
 
-    python bench/refit_serving.py shared/data/published_serving.csv            only report
-    python bench/refit_serving.py shared/data/published_serving.csv --write    and ship it
+    python bench/refit_serving.py shared/data/published_serving*.csv            only report
+    python bench/refit_serving.py shared/data/published_serving*.csv --write    and ship it
 
 Writes `src/ridgeline/plan/serving/calibration.toml` and `left_out.toml`, which holds for every
 source the coefficients and spreads that the other sources alone suggest.
 
-Each source and metric weighs as much as `SOURCE_ROWS` rows at most. Each source also has an offset
-of its own per kind of metric (its version, flags and client): a random effect with spread `OFFSET`,
-fitted along and thrown away, so that what differs between sources in common does not pull physics.
+A campaign is what one source measured of one model on one device. Each weighs as much as
+`CAMPAIGN_ROWS` rows of a kind of metric at most, and has an offset of its own per kind (its version,
+flags and client): a random effect with spread `OFFSET`, fitted along and thrown away, so that what
+differs between campaigns in common does not pull physics.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,8 @@ import tomli_w
 from ridgeline.cost.arrays import Bools, Floats
 from ridgeline.cost.training.estimate import COVERAGE_80
 from ridgeline.models.counts import parameter_count
-from ridgeline.plan.fitting import RobustFit
-from ridgeline.plan.serving.coefficients import CALIBRATION, LEFT_OUT, Spread, priors
+from ridgeline.plan.fitting import STEP, RobustFit
+from ridgeline.plan.serving.coefficients import CALIBRATION, LEFT_OUT, priors
 from ridgeline.plan.serving.prepared import (
     PreparedServing,
     family,
@@ -35,22 +37,29 @@ from ridgeline.plan.serving.prepared import (
     outcome,
     prepare,
 )
-from ridgeline.plan.serving.published import PublishedServing, read_table
+from ridgeline.plan.serving.published import LATENCIES, PublishedServing, read_table
+from ridgeline.plan.serving.spreads import FAR, Spread, believed, class_of
 
-PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_serving.csv"
-SOURCE_ROWS = 10
-"""Rows that one kind of metric of one source counts for, however many it has."""
+DATA = Path(__file__).parents[2] / "shared" / "data"
+PUBLISHED = [DATA / "published_serving.csv", DATA / "published_serving_more.csv"]
+CAMPAIGN_ROWS = 10
+"""Rows that one kind of metric counts for in one campaign, however many it has; all campaigns of a
+source together count for the root of their number."""
+WARMING_SECONDS = 3.0
+WARMING_CLIENTS = 16
+"""A first token that took longer beside no more clients than these tells of the engine's start (the
+README of `published_serving_more.csv`)."""
 EXPERT_WEIGHT = 0.5
 """Weight of a mixture's row: what engines make of experts changes between releases."""
 LOSS_SCALE = 0.08
 """Error in log from which the loss grows linearly: about the noise between releases."""
 OFFSET = 0.10
-"""Standard deviation of what a source's version, flags and client do to all of its rows."""
-FAMILIES = ("first_token", "next_token", "throughput")
+"""Standard deviation of what a campaign's version, flags and client do to all of its rows."""
 CAP = 20
-"""Rows that one source counts for in a spread."""
+"""Rows that one campaign counts for in a spread."""
 LEAST_ROWS = 6
-"""Rows of a kind from which its spread is taken; fewer leave what is believed."""
+LEAST_CAMPAIGNS = 2
+"""Rows and campaigns of a class from which its spread is taken; fewer leave what is believed."""
 STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372, 1.363, 1.356)
 """Where Student's t with 1, 2, … degrees of freedom has a tenth of its mass to the right: a spread
 known from few sources is less sure than one known from many (Student, Biometrika 6, 1908)."""
@@ -62,38 +71,41 @@ HEAD = """\
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("table", type=Path, nargs="?", default=PUBLISHED)
+    arguments.add_argument("tables", type=Path, nargs="*", default=PUBLISHED)
     arguments.add_argument("--write", action="store_true")
     options = arguments.parse_args()
-    if options.table == PUBLISHED and not PUBLISHED.exists():
-        print(f"{PUBLISHED} is not here: nothing to fit to")
+    if options.tables == PUBLISHED and not PUBLISHED[0].exists():
+        print(f"{PUBLISHED[0]} is not here: nothing to fit to")
         return
-    prepared = prepare(
-        [one for one in read_table(options.table) if isinstance(one, PublishedServing)]
-    )
+    read = [one for table in options.tables for one in read_table(table)]
+    prepared = prepare([one for one in read if isinstance(one, PublishedServing)])
     use = usable(prepared)
     logs = fit(problem_of(prepared, use))
     for parameter, value in zip(priors(), np.exp(logs), strict=True):
         print(f"{parameter.name:34s} {parameter.prior:10.4g} -> {value:10.4g}")
-    without = fit_without(prepared, use, logs)
-    sources = np.array([run.source for run in prepared.runs])
-    errors = np.zeros(len(sources))
-    for source, found in without.items():
-        errors[sources == source] = log_errors(prepared, found)[sources == source]
-    spread = spread_of(prepared, errors, use)
+    sources = [run.source for run in prepared.runs]
+    campaigns = [run.campaign for run in prepared.runs]
+    by_source = left_out(prepared, use, logs, sources)
+    by_campaign = left_out(prepared, use, logs, campaigns)
+    judged = [*judgements(prepared, use, sources, by_source)]
+    judged += judgements(prepared, use, campaigns, by_campaign)
+    spread = spread_of(judged)
     print(spread)
     if options.write:
         whole = document(logs, spread) | {
-            "table": options.table.name,
+            "table": ", ".join(table.name for table in options.tables),
             "rows": rows_seen(prepared, use),
+            "seen": seen_by(prepared, use),
+            "campaigns": sorted({run.campaign for run in prepared.runs}),
             "ranges": ranges_of(
                 [run for run, used in zip(prepared.runs, use, strict=True) if used]
             ),
         }
         CALIBRATION.write_text(HEAD + "\n" + tomli_w.dumps(whole))
         left = {
-            source: document(found, spread_of(prepared, errors, use & (sources != source)))
-            for source, found in without.items()
+            source: document(found, spread_of([one for one in judged if one.source != source]))
+            | {"seen": seen_by(prepared, use & (np.array(sources) != source))}
+            for source, found in by_source.items()
         }
         LEFT_OUT.write_text(HEAD + "\n" + tomli_w.dumps({"source": left}))
 
@@ -112,27 +124,36 @@ def usable(prepared: PreparedServing) -> Bools:
         waiting = family(run) == "first_token" and (found.saturated[index] or run.prompt < 1)
         burst = run.load.kind == "burst"
         impossible = floor_reason(run, prepared.hosted, index)
-        good.append(not (run.note.noisy or waiting or burst or impossible or not found.fits[index]))
+        strange = run.note.noisy or run.note.other_attention or is_warming(run)
+        good.append(not (strange or waiting or burst or impossible or not found.fits[index]))
     return np.array(good)
 
 
-def problem_of(prepared: PreparedServing, use: Bools) -> RobustFit:
-    """Runs to fit to, those where `use` is true, sources weighing alike.
+def is_warming(run: PublishedServing) -> bool:
+    """Whether a first token took so long beside so few clients that the engine was still warming."""
+    slow = run.metric in LATENCIES and run.published * LATENCIES[run.metric] > WARMING_SECONDS
+    return family(run) == "first_token" and slow and run.load.number <= WARMING_CLIENTS
 
-    The coefficients come first, then one offset for each kind of metric of each source.
+
+def problem_of(prepared: PreparedServing, use: Bools, known: Floats | None = None) -> RobustFit:
+    """Runs to fit to, those where `use` is true, campaigns weighing alike.
+
+    The coefficients come first, then one offset for each kind of metric of each campaign.
+
+    Args:
+        prepared: All runs.
+        use: Those to fit to.
+        known: Slopes of all runs' errors, one column a coefficient, where they are known well
+            enough; None: they are taken anew in each round.
     """
-    keys = [(run.source, family(run)) for run in prepared.runs]
+    keys = [(run.source, run.campaign, family(run)) for run in prepared.runs]
     counts = Counter(key for key, used in zip(keys, use.tolist(), strict=True) if used)
-    weights = np.array(
-        [
-            min(counts[key], SOURCE_ROWS)
-            / counts[key]
-            * (EXPERT_WEIGHT if run.model.experts else 1.0)
-            if used
-            else 0.0
-            for key, run, used in zip(keys, prepared.runs, use.tolist(), strict=True)
-        ]
-    )
+    campaigns = Counter((source, kind) for source, _, kind in counts)
+    weights = np.zeros(len(keys))
+    for index in np.flatnonzero(use).tolist():
+        source, _, kind = key = keys[index]
+        share = min(counts[key], CAMPAIGN_ROWS) / counts[key] / campaigns[source, kind] ** 0.5
+        weights[index] = share * (EXPERT_WEIGHT if prepared.runs[index].model.experts else 1.0)
     names = list(counts)
     groups = np.array([[float(key == name) for name in names] for key in keys])
     free = np.full(len(names), np.inf)  # offsets have no bounds
@@ -151,6 +172,9 @@ def problem_of(prepared: PreparedServing, use: Bools) -> RobustFit:
         low=np.concatenate([np.log([one.low for one in priors()]), -free]),
         high=np.concatenate([np.log([one.high for one in priors()]), free]),
         linear=groups,
+        slopes=None
+        if known is None
+        else lambda _: np.where(weights[:, None] > 0.0, np.hstack([known, groups]), 0.0),
     )
 
 
@@ -163,56 +187,109 @@ def fit(problem: RobustFit, start: Floats | None = None) -> Floats:
     return problem.minimise(logs, rounds=30)[:count]
 
 
-def fit_without(prepared: PreparedServing, use: Bools, start: Floats) -> dict[str, Floats]:
-    """Source → coefficients fitted to all the others."""
-    sources = np.array([run.source for run in prepared.runs])
+def left_out(
+    prepared: PreparedServing, use: Bools, start: Floats, keys: Sequence[str]
+) -> dict[str, Floats]:
+    """Key → coefficients fitted to all runs but those with this key.
+
+    Slopes are those of the whole fit: errors are nearly linear between the two, and taking slopes
+    anew would cost as much as the whole fit, each time.
+    """
+    slopes = slopes_at(prepared, start)
+    names = np.array(keys)
     return {
-        str(source): fit(problem_of(prepared, use & (sources != source)), start)
-        for source in dict.fromkeys(sources.tolist())
+        key: fit(problem_of(prepared, use & (names != key), slopes), start)
+        for key in dict.fromkeys(keys)
+        if (use & (names == key)).any()
     }
 
 
-def spread_of(prepared: PreparedServing, errors: Floats, use: Bools) -> Spread:
-    """Spreads whose 80 % intervals hold 80 % of these errors of sources left out."""
-    believed = Spread()
-    kinds = np.array([family(run) for run in prepared.runs])
-    experts = np.array([run.model.experts is not None for run in prepared.runs])
-    values = {}
-    for kind in FAMILIES:
-        rows = use & (kinds == kind) & ~experts
-        found = width(prepared.runs, errors, rows)
-        few = for_few_sources(prepared.runs, rows)
-        values[kind] = getattr(believed, kind) if found is None else found * few
-    scaled = errors / np.array([values[kind] for kind in kinds])
-    found = width(prepared.runs, scaled, use & experts)
-    factor = believed.experts if found is None else max(found, 1.0)
-    return Spread(**values, experts=factor)
+def slopes_at(prepared: PreparedServing, logs: Floats) -> Floats:
+    """Slopes of every run's error, one column a coefficient."""
+    now = log_errors(prepared, logs)
+    columns = []
+    for index in range(len(logs)):
+        moved = logs.copy()
+        moved[index] += STEP
+        columns.append((log_errors(prepared, moved) - now) / STEP)
+    return np.stack(columns, axis=1)
 
 
-def width(runs: Sequence[PublishedServing], errors: Floats, rows: Bools) -> float | None:
-    """Standard deviation whose 80 % interval holds 80 % of the errors, a source `CAP` at most."""
-    index = np.flatnonzero(rows)
-    if len(index) < LEAST_ROWS:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One run predicted by a fit that did not see it."""
+
+    source: str
+    campaign: str
+    name: str
+    """The class of its error."""
+    error: float
+    far: bool
+    """Whether it lies far from what that fit has seen."""
+
+
+def judgements(
+    prepared: PreparedServing, use: Bools, keys: Sequence[str], fits: dict[str, Floats]
+) -> list[Judgement]:
+    """Every run of the fit, predicted without the runs that share its key."""
+    names = np.array(keys)
+    found = []
+    for key, logs in fits.items():
+        errors = log_errors(prepared, logs)
+        seen = set(seen_by(prepared, use & (names != key)))
+        for index in np.flatnonzero(use & (names == key)).tolist():
+            run = prepared.runs[index]
+            found.append(
+                Judgement(
+                    source=run.source,
+                    campaign=run.campaign,
+                    name=class_of(family(run), experts=run.place.experts),
+                    error=float(errors[index]),
+                    far=run.place.key not in seen,
+                )
+            )
+    return found
+
+
+def seen_by(prepared: PreparedServing, use: Bools) -> list[str]:
+    """The keys of the places of these runs."""
+    used = zip(prepared.runs, use.tolist(), strict=True)
+    return sorted({run.place.key for run, yes in used if yes})
+
+
+def spread_of(judged: Sequence[Judgement]) -> Spread:
+    """Spreads whose 80 % intervals hold 80 % of these errors."""
+    near: dict[str, float] = {}
+    far: dict[str, float] = {}
+    for name in sorted({one.name for one in judged}):
+        close = width([one for one in judged if one.name == name and not one.far])
+        near[name] = believed(name) if close is None else close
+        distant = width([one for one in judged if one.name == name and one.far])
+        far[name] = near[name] * FAR if distant is None else max(distant, near[name])
+    return Spread(near=near, far=far)
+
+
+def width(judged: Sequence[Judgement]) -> float | None:
+    """Standard deviation whose 80 % interval holds 80 % of the errors, a campaign `CAP` at most.
+
+    Wider the fewer campaigns taught it; None where they are too few to teach anything.
+    """
+    counts = Counter(one.campaign for one in judged)
+    if len(judged) < LEAST_ROWS or len(counts) < LEAST_CAMPAIGNS:
         return None
-    names = [runs[i].source for i in index.tolist()]
-    weights = np.array([min(names.count(name), CAP) / names.count(name) for name in names])
-    sizes = np.abs(errors[index])
+    weights = np.array([min(counts[one.campaign], CAP) / counts[one.campaign] for one in judged])
+    sizes = np.abs([one.error for one in judged])
     order = np.argsort(sizes)
     share = np.cumsum(weights[order]) / weights.sum()
-    return float(sizes[order][np.searchsorted(share, 0.8)] / COVERAGE_80)
-
-
-def for_few_sources(runs: Sequence[PublishedServing], rows: Bools) -> float:
-    """How much wider a spread is to be taken that so few sources taught."""
-    freedom = len({runs[i].source for i in np.flatnonzero(rows).tolist()}) - 1
-    return STUDENT[min(max(freedom, 1), len(STUDENT)) - 1] / COVERAGE_80
+    few = STUDENT[min(len(counts) - 1, len(STUDENT)) - 1] / COVERAGE_80
+    return float(sizes[order][np.searchsorted(share, 0.8)] / COVERAGE_80 * few)
 
 
 def features(run: PublishedServing) -> dict[str, float]:
     """What the range is about."""
     return {
         "parameters": float(parameter_count(run.model)),
-        "tp": float(run.tp),
+        "tp": float(run.layout.tp),
         "prompt": run.prompt,
         "completion": run.completion,
     }
@@ -233,7 +310,10 @@ def document(logs: Floats, spread: Spread) -> dict[str, Any]:
         one.name: float(f"{value:.4g}")
         for one, value in zip(priors(), np.exp(logs).tolist(), strict=True)
     }
-    sigma = {name: round(float(getattr(spread, name)), 4) for name in spread.__struct_fields__}
+    sigma = {
+        side: {name: round(value, 4) for name, value in getattr(spread, side).items()}
+        for side in spread.__struct_fields__
+    }
     return {"values": values, "sigma": sigma}
 
 

@@ -26,6 +26,7 @@ from ridgeline.hardware.facts import (
     PriceFile,
     Source,
 )
+from ridgeline.hardware.names import read_name
 from ridgeline.records.input_file import read_toml
 
 FACTS = Path(__file__).parent
@@ -54,13 +55,26 @@ def devices() -> list[Device]:
 
 
 def device(name: str) -> Device:
-    """The device called `name`: a canonical name, an alias, or what the driver reports.
+    """The device called `name`: a canonical name, an alias, or what the driver reports; or one of
+    these with memory, power or a part of the package behind it (`names.py`).
 
     >>> device("NVIDIA H100 80GB HBM3").name
     'H100-SXM-80GB'
+    >>> device("RTX4090-24GB").name
+    'RTX-4090'
     """
+    found = _known(name) or read_name(name, _known)
+    if found is not None:
+        return found
     book = catalogue()
     return book.devices[_find(name, book.device_names, "device")]
+
+
+def _known(name: str) -> Device | None:
+    """The device of a plain name; None where there is none."""
+    book = catalogue()
+    canonical = book.device_names.get(_fold(name))
+    return None if canonical is None else book.devices[canonical]
 
 
 def match_reported_name(name: str) -> Device | None:
@@ -100,7 +114,8 @@ def peer_bandwidth_bytes_per_second(part: Device) -> float | None:
 
 def prices(name: str) -> list[Price]:
     """The prices on record for a device, cheapest first; empty when there are none."""
-    canonical = device(name).name
+    part = device(name)
+    canonical = part.variant_of or part.name
     found = [price for price in catalogue().prices if price.device == canonical]
     return sorted(found, key=lambda price: price.usd_per_device_hour)
 

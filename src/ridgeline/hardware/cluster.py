@@ -62,7 +62,7 @@ def parse_cluster(
     num_devices, name = _split(text)
     part = catalogue.device(name)
     _check_overrides(domain_size, domain_bytes_per_second, network_bytes_per_second)
-    assumed = [*_ambiguity(name, part)]
+    assumed = [*part.assumed, *_ambiguity(name, part)]
     changes: dict[str, float | int | None] = {
         "domain_size": domain_size,
         "domain_bytes_per_second": domain_bytes_per_second,

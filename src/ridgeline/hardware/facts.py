@@ -133,6 +133,10 @@ class Device(Fact, frozen=True, kw_only=True):
     power: Power | None = None
     interconnects: list[Interconnect] = []
     notes: str = ""
+    variant_of: str = ""
+    """Filled on look-up by such a name: the part in the catalogue that it was made of."""
+    assumed: list[str] = []
+    """Filled on look-up by a name that says more than the catalogue: what it left open."""
     sources: dict[str, Source] = {}
     """Filled on loading from the file's `[sources]`: those that this device refers to."""
 

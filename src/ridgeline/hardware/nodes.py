@@ -50,9 +50,10 @@ def node_of(part: Device) -> tuple[Node, Source | None]:
     'DGX H100'
     """
     by_device, sources = _read(FILE)
-    if part.name not in by_device:
+    name = part.variant_of or part.name
+    if name not in by_device:
         return _assumed_node(part), None
-    node = by_device[part.name]
+    node = by_device[name]
     return node, sources[node.source]
 
 

@@ -109,6 +109,16 @@ def is_mixture(spec: ModelSpec, layer: int) -> bool:
     return (layer + 1) % spec.experts.every == 0
 
 
+def num_routed_layers(spec: ModelSpec) -> int:
+    """Layers whose MLP is a mixture of experts.
+
+    >>> from ridgeline.models.presets import preset
+    >>> num_routed_layers(preset("DeepSeek-V3"))
+    58
+    """
+    return sum(is_mixture(spec, layer) for layer in range(num_layers(spec)))
+
+
 def is_decoder(spec: ModelSpec, layer: int) -> bool:
     """Whether this layer attends to an encoder: the layers behind an encoder-decoder's first."""
     return layer >= spec.layers

@@ -119,6 +119,18 @@ def _network_gigabits(note: str, path: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedPool:
+    """Workers that only prefill or only decode, as a note states them."""
+
+    workers: int
+    tp: int
+    dp: int
+    ep: int
+    batch: float | None
+    """Sequences of one group of devices at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingNote:
     """What the note of a served run states; None or false: it says nothing of it."""
 
@@ -135,6 +147,18 @@ class ServingNote:
     most_sequences: float | None
     chunk: float | None
     """Prompt tokens of one step at most."""
+    attention_tp: int | None
+    """Devices that share each sequence's attention."""
+    attention_dp: int | None
+    """Groups of devices that take whole sequences."""
+    ep: int | None
+    """Groups among which whole experts are dealt out."""
+    disaggregated: bool
+    """Whether prompts and completions are computed on devices of their own."""
+    prefill: ServedPool | None
+    decode: ServedPool | None
+    other_attention: bool
+    """Whether its layers attend in a way that no column expresses: linear, or to chosen tokens."""
 
 
 def read_serving_note(note: str) -> ServingNote:
@@ -154,7 +178,25 @@ def read_serving_note(note: str) -> ServingNote:
         cache_tokens=_number(note, r"KV (?:cache )?([\d,]+) tokens"),
         most_sequences=_number(note, r"max[-_]num[-_]seqs[ =:]*(\d+)"),
         chunk=_number(note, r"max[-_]num[-_]batched[-_]tokens[ =:]*(\d+)"),
+        attention_tp=_whole(note, r"attention tp=(\d+)"),
+        attention_dp=_whole(note, r"attention dp=(\d+)"),
+        ep=_whole(note, r"experts ep=(\d+)"),
+        disaggregated="disaggregated" in words,
+        prefill=_pool(words, "prefill"),
+        decode=_pool(words, "decode"),
+        other_attention=bool(re.search(r"linear attention|sparse attention", words)),
     )
+
+
+def _pool(words: str, kind: str) -> ServedPool | None:
+    """Workers such as `decode 4 workers x tp8 dp2 ep16 (bs 12)`."""
+    shape = rf"{kind} (\d+) workers? x tp(\d+)(?: dp(\d+))?(?: ep(\d+))?(?: \(bs (\d+)\))?"
+    found = re.search(shape, words)
+    if found is None:
+        return None
+    workers, tp, dp, ep = (int(text or 1) for text in found.groups()[:4])
+    batch = float(found[5]) if found[5] else None
+    return ServedPool(workers=workers, tp=tp, dp=dp, ep=ep, batch=batch)
 
 
 def read_watts(text: str) -> float | None:
@@ -164,6 +206,11 @@ def read_watts(text: str) -> float | None:
     (330.0, None)
     """
     return _number(text, r"(\d{3,4}) ?W\b")
+
+
+def _whole(text: str, pattern: str) -> int | None:
+    found = re.search(pattern, text)
+    return int(found[1]) if found else None
 
 
 def _number(text: str, pattern: str) -> float | None:

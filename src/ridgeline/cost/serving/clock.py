@@ -13,7 +13,14 @@ import numpy as np
 
 from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.cost.serving.setting import Hosted
-from ridgeline.cost.serving.step import StepTime, Work, blended, step_time
+from ridgeline.cost.serving.step import (
+    StepTime,
+    Work,
+    blended,
+    prompt_host_seconds,
+    step_time,
+)
+from ridgeline.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,22 +30,30 @@ class StepClock:
     shared_read_seconds: float = 0.0
     expert_read_seconds: float = 0.0
     """Time of reading all routed experts."""
-    expert_missed: float = 0.0
-    """Share of the experts that one token is not sent to."""
+    expert_share: float = 0.0
+    """Share of the experts that one token is sent to."""
+    evenness: float = 1.0
+    """How even the popularity of experts is."""
+    expert_token_seconds: float = 0.0
+    """Matmuls of one token in its experts, each with tokens in plenty."""
+    expert_tokens: float = 0.0
+    """Tokens of an expert at which they take twice that."""
     token_seconds: float = 0.0
-    """Matmuls of one token."""
+    """Matmuls of one token elsewhere."""
     head_seconds: float = 0.0
     """Matmuls of the head for one sequence that is sampled."""
     sequence_seconds: float = 0.0
     """Host time of the same."""
     pair_seconds: float = 0.0
     window_pair_seconds: float = 0.0
+    decode_pair_seconds: float = 0.0
+    """Matmuls of a decode with one token of the cache."""
     cache_seconds: float = 0.0
     """Reading one token of the cache, layers of full attention."""
     window_cache_seconds: float = 0.0
     window: float = math.inf
     sent_seconds: float = 0.0
-    """Time of all-reduces, per token."""
+    """Time of all-reduces and of passing over activations, per token."""
     fixed_device_seconds: float = 0.0
     """Latency of all-reduces, starting of kernels."""
     least_device_seconds: float = 0.0
@@ -67,15 +82,21 @@ class StepClock:
         """
         tokens = prompt_tokens + decodes
         sampled = decodes + prompts_done
-        met: float = 1.0 - self.expert_missed**tokens
-        read = self.shared_read_seconds + self.expert_read_seconds * met
+        met: float = 1.0 - (1.0 + self.expert_share * tokens / self.evenness) ** -self.evenness
         matmuls = tokens * self.token_seconds + sampled * self.head_seconds
+        experts = 0.0
+        if self.expert_read_seconds and tokens:
+            each = tokens * self.expert_share / met
+            slowed = tokens * self.expert_token_seconds * (1.0 + self.expert_tokens / each)
+            experts = blended(self.expert_read_seconds * met, slowed)
         seen = min(prompt_pairs, prompt_tokens * self.window)
         attention = prompt_pairs * self.pair_seconds + seen * self.window_pair_seconds
         recent = min(float(decode_context), decodes * self.window)
         cache = decode_context * self.cache_seconds + recent * self.window_cache_seconds
+        cache = blended(cache, decode_context * self.decode_pair_seconds)
         device = (
-            blended(read, matmuls)
+            blended(self.shared_read_seconds, matmuls)
+            + experts
             + attention
             + cache
             + tokens * self.sent_seconds
@@ -87,7 +108,13 @@ class StepClock:
 
 
 def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
-    """The clock of the first case of these arrays."""
+    """The clock of the first case of these arrays.
+
+    Raises:
+        InputError: Its sequences are dealt out among groups of devices.
+    """
+    if hosted.groups[0] > 1.0:
+        raise InputError("a simulation knows no attention data parallelism; leave it at 1")
 
     def of(prompts: float = 0.0, done: float = 0.0, decodes: float = 0.0) -> StepTime:
         one = {
@@ -97,6 +124,7 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
             "prompts_done": done,
             "decodes": decodes,
             "decode_context": 0.0,
+            "prompt_groups": 1.0,
         }
         work = Work(**{name: np.array([value]) for name, value in one.items()})
         return step_time(hosted.take(slice(0, 1)), rates.take(slice(0, 1)), work)
@@ -108,22 +136,31 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
     reading = hosted.bandwidth * rates.memory * rates.unpack
     pair = 2.0 / (hosted.peak_sixteen * rates.attention)
     cached = 1.0 / (hosted.bandwidth * rates.cache)
-    launched = rates.prompt_seconds + hosted.routed * rates.prompt_routing_seconds
+    expert_token = 2.0 * hosted.expert_products / (hosted.peak * rates.gemm * rates.expert_gemm)
+    linear_token = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm)
+    eager = hosted.layers * rates.eager_seconds
+    launched = np.maximum(eager, prompt_host_seconds(hosted, rates))
     return StepClock(
         shared_read_seconds=value(hosted.shared_bytes / reading),
-        expert_read_seconds=value(hosted.expert_bytes / reading),
-        expert_missed=1.0 - value(hosted.expert_share),
-        token_seconds=value(token.matmuls),
+        expert_read_seconds=value(hosted.expert_bytes / (reading * rates.expert_memory)),
+        expert_share=value(hosted.expert_share),
+        evenness=value(rates.evenness),
+        expert_token_seconds=value(expert_token),
+        expert_tokens=value(rates.expert_tokens),
+        token_seconds=value(linear_token),
         head_seconds=value(head.matmuls),
         sequence_seconds=value(rates.sequence_seconds),
         pair_seconds=value(hosted.pair_products * pair),
         window_pair_seconds=value(hosted.window_pair_products * pair),
+        decode_pair_seconds=value(hosted.decode_pair_products * pair),
         cache_seconds=value(hosted.cache_bytes * cached),
         window_cache_seconds=value(hosted.window_cache_bytes * cached),
         window=value(hosted.window),
-        sent_seconds=value(token.communication - empty.communication),
+        sent_seconds=value(
+            token.communication - empty.communication + token.launches - empty.launches
+        ),
         fixed_device_seconds=value(empty.communication + empty.launches),
-        least_device_seconds=value(hosted.layers * rates.eager_seconds),
-        least_prompt_seconds=value(hosted.layers * np.maximum(rates.eager_seconds, launched)),
+        least_device_seconds=value(eager),
+        least_prompt_seconds=value(launched),
         fixed_host_seconds=value(rates.step_seconds),
     )

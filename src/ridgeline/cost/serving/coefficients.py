@@ -18,7 +18,16 @@ class Rates(Cases):
     gemm: Floats
     """Share of the peak that linear layers sustain over a full step."""
     expert_gemm: Floats
-    """Rate of the grouped matmuls of routed experts over that."""
+    """Rate of the grouped matmuls of routed experts over that, with many tokens for each expert."""
+    expert_tokens: Floats
+    """Tokens of an expert at which its matmuls run at half that rate."""
+    expert_memory: Floats
+    """Rate of reading routed experts' weights over that of the others."""
+    evenness: Floats
+    """The shape of the gamma distribution of experts' popularity; infinite: all alike."""
+    passes: Floats
+    """Times that a layer writes or reads its activations outside of matmuls: norms, quantising,
+    and of routed layers sorting tokens by experts and adding up what these return."""
     attention: Floats
     """Share of the 16-bit peak that a prompt's attention sustains."""
     memory: Floats
@@ -48,6 +57,8 @@ class Rates(Cases):
     """The same per sequence that is sampled."""
     request_seconds: Floats
     """Once per request, before its prompt runs: transport, tokenising, admission."""
+    handover_seconds: Floats
+    """Once per request of a disaggregated server: the second engine's admission and first step."""
     start: Floats
     """The share of a closed loop's requests that are sent when all clients start at once."""
     occupancy: Floats

@@ -12,7 +12,7 @@ chunks of at most `chunk` tokens beside the decodes:
 
 Time to the first token: the prompt's own steps, beside the decodes, and the wait for prompts that
 arrived with it. All n clients of a closed loop start at once, and so the first of so many requests
-of each waits for (n - 1) / 2 others; what follows is spread over a completion's time.
+of each waits for half of the wave; what follows is spread over a completion's time.
 """
 
 from __future__ import annotations
@@ -84,7 +84,22 @@ def first_token_seconds(
     others = np.maximum(clients - 1.0, 0.0)
     one = np.ones_like(clients)
     alone = prompt_seconds(hosted, rates, lengths, one, others)
-    return np.asarray(rates.request_seconds + alone * (1.0 + rates.start * others / 2.0))
+    waiting = wave_seconds(hosted, rates, lengths, clients)
+    return np.asarray(rates.request_seconds + alone + rates.start * waiting)
+
+
+def wave_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, clients: Floats) -> Floats:
+    """Mean wait of one of so many prompts that come at once for those before it.
+
+    Steps carry as many of them as fit into a chunk, so that what they share is paid once a step;
+    but those that come while a step runs fill the next one only in part: taken as half of the way
+    between chunks that are full and prompts one by one.
+    """
+    none = np.zeros_like(clients)
+    packed = prompt_seconds(hosted, rates, lengths, clients, none)
+    one = prompt_seconds(hosted, rates, lengths, np.ones_like(clients), none)
+    whole = (packed + clients * one / hosted.groups) / 2.0
+    return np.asarray(np.maximum(whole - one, 0.0) / 2.0)
 
 
 def most_running(hosted: Hosted, rates: Rates, lengths: RequestLengths) -> Floats:
@@ -116,6 +131,7 @@ def _work(
 ) -> Work:
     """A step with these tokens of prompts of the usual length, taken from anywhere in them."""
     seen = np.minimum((lengths.prompt + 1.0) / 2.0, hosted.window)
+    pieces = prompt_tokens / np.maximum(np.minimum(lengths.prompt, lengths.chunk), 1.0)
     return Work(
         prompt_tokens=prompt_tokens,
         prompt_pairs=prompt_tokens * (lengths.prompt + 1.0) / 2.0,
@@ -123,6 +139,7 @@ def _work(
         prompts_done=prompt_tokens / np.maximum(lengths.prompt, 1.0),
         decodes=decodes,
         decode_context=context,
+        prompt_groups=np.clip(pieces, 1.0, hosted.groups),
     )
 
 
@@ -207,8 +224,11 @@ def _open_running(
     running = np.ones_like(most)
     if not is_open.any():
         return running
-    per_second = np.where(is_open, rate, 1.0) * lengths.completion
+    some = np.ones_like(most)[is_open]
+    limit, per_second = most[is_open], (rate * lengths.completion)[is_open]
+    parts = hosted.take(is_open), rates.take(is_open), lengths.take(is_open)
     for _ in range(ROUNDS):
-        seconds = steady_step(hosted, rates, lengths, np.minimum(running, most)).total
-        running = 0.5 * running + 0.5 * per_second * seconds
+        seconds = steady_step(*parts, np.minimum(some, limit)).total
+        some = 0.5 * some + 0.5 * per_second * seconds
+    running[is_open] = some
     return running

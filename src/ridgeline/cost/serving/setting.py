@@ -16,7 +16,12 @@ from ridgeline.cost.serving.kv_cache import layer_bytes_per_token
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.hardware.facts import Device
-from ridgeline.models.counts import active_routed_parameters, embedding_parameters, parameter_parts
+from ridgeline.models.counts import (
+    active_routed_parameters,
+    embedding_parameters,
+    num_routed_layers,
+    parameter_parts,
+)
 from ridgeline.models.spec import ModelSpec
 
 
@@ -42,6 +47,9 @@ class Hosted(Cases):
     """Multiplications of one query with one key and value, over all layers of full attention."""
     window_pair_products: Floats
     """The same over the layers that see a window."""
+    decode_pair_products: Floats
+    """Multiplications of one decode's query with one cached token, over all layers; latent
+    attention stays in the latent width."""
     cache_bytes: Floats
     """Kept per token by the layers of full attention."""
     window_cache_bytes: Floats
@@ -61,14 +69,31 @@ class Hosted(Cases):
     bandwidth: Floats
     """Bytes per second of the device's memory."""
     ranks: Floats
-    """Devices that share each layer."""
+    """Devices that share each layer's attention."""
+    groups: Floats
+    """Groups of such devices that take whole sequences each (attention data parallelism); all of
+    them together share the routed experts."""
     link: Floats
     """Bytes per second and direction between them."""
+    routed_layers: Floats
+    """Layers with routed experts."""
+    expert_slots: Floats
+    """Copies that a routed layer makes of each token on one device, one for each of its experts."""
 
     @property
     def routed(self) -> Floats:
         """1 for a mixture of experts, else 0."""
         return np.asarray((self.expert_bytes > 0).astype(np.float64))
+
+
+def busiest(hosted: Hosted, sequences: Floats) -> Floats:
+    """Sequences of the group that has the most: an even share, but no less than one.
+
+    >>> from types import SimpleNamespace
+    >>> busiest(SimpleNamespace(groups=np.array([4.0])), np.array([1.0, 2.0, 16.0]))
+    array([1., 1., 4.])
+    """
+    return np.asarray(np.maximum(sequences / hosted.groups, np.minimum(sequences, 1.0)))
 
 
 def cached_bytes(hosted: Hosted, context: Floats) -> Floats:
@@ -107,22 +132,45 @@ def check_generates(model: ModelSpec) -> None:
         raise InputError(f"{model.name} is no causal language model; only those generate tokens")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingLayout:
+    """The devices of one replica: what they share."""
+
+    tp: int = 1
+    """Devices that share each sequence's attention."""
+    attention_dp: int = 1
+    """Groups of `tp` devices that take whole sequences; all share the routed experts."""
+    ep: int = 1
+    """Groups among which whole experts are dealt out; 1: each expert is cut into pieces."""
+
+    @property
+    def devices(self) -> int:
+        """The devices of the replica."""
+        return self.tp * self.attention_dp
+
+
 def host(
-    model: ModelSpec, device: Device, *, tp: int, weights: str, cache: str, power: float = 1.0
+    model: ModelSpec,
+    device: Device,
+    layout: ServingLayout,
+    *,
+    weights: str,
+    cache: str,
+    power: float = 1.0,
 ) -> dict[str, float]:
     """The fields of `Hosted` for one replica.
 
     Args:
         model: A decoder.
         device: What each rank runs on.
-        tp: Devices that share each layer.
+        layout: What the replica's devices share.
         weights: Of linear layers: a key of `WEIGHT_BITS`. Embedding and head stay in 16 bits.
         cache: A key of `CACHE_BYTES`.
         power: Watts over those of the data sheet; clocks follow its square root.
     """
     check_generates(model)
-    if tp < 1 or model.heads % tp:
-        raise InputError(f"tp {tp} does not divide the {model.heads} heads of {model.name}")
+    check_layout(model, layout)
+    tp, devices = layout.tp, layout.devices
     bits = _known(weights, WEIGHT_BITS, "weights")
     parts = parameter_parts(model)
     head = float(model.vocab * model.hidden)
@@ -139,19 +187,22 @@ def host(
     clock = math.sqrt(power)
     embedding = float(embedding_parameters(model)) * 2.0
     shared_bytes = (shared * shared_bits / 8.0 + head_bytes) / tp
-    expert_bytes = parts.routed_experts * width / tp
+    expert_bytes = parts.routed_experts * width / devices
+    experts = model.experts
+    slots = experts.top_k / layout.ep if experts else 0.0
     tied = head_bytes if model.tied_embeddings else 0.0
     return {
         "layers": float(model.layers),
         "hidden": float(model.hidden),
         "shared_bytes": shared_bytes,
         "expert_bytes": expert_bytes,
-        "expert_share": model.experts.top_k / model.experts.num_experts if model.experts else 1.0,
+        "expert_share": experts.top_k / experts.num_experts if experts else 1.0,
         "shared_products": shared / tp,
-        "expert_products": active_routed_parameters(model) / tp,
+        "expert_products": active_routed_parameters(model) / devices,
         "head_products": head / tp,
         "pair_products": pair * full,
         "window_pair_products": pair * windowed,
+        "decode_pair_products": decode_pair_products(model) / tp,
         "cache_bytes": each * full,
         "window_cache_bytes": each * windowed,
         "window": float(model.sliding_window) if windowed else math.inf,
@@ -162,8 +213,37 @@ def host(
         "peak_sixteen": device.peak(device.training_dtype) * clock,
         "bandwidth": device.memory.bandwidth_bytes_per_second,
         "ranks": float(tp),
-        "link": link_bytes_per_second(device, tp),
+        "groups": float(layout.attention_dp),
+        "link": link_bytes_per_second(device, devices),
+        "routed_layers": float(num_routed_layers(model)),
+        "expert_slots": slots,
     }
+
+
+def decode_pair_products(model: ModelSpec) -> float:
+    """Multiplications of one decode with one cached token, over all heads and layers."""
+    latent = model.latent
+    if latent is None:
+        return 2.0 * model.heads * model.head_dim * model.layers
+    return float(model.heads * (2 * latent.kv_rank + latent.rope_dim) * model.layers)
+
+
+def check_layout(model: ModelSpec, layout: ServingLayout) -> None:
+    """Refuse what cannot be split so."""
+    if layout.tp < 1 or model.heads % layout.tp:
+        raise InputError(f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
+    if layout.attention_dp < 1 or layout.ep < 1:
+        raise InputError("attention_dp and ep must be whole numbers of 1 or more")
+    if layout.ep == 1:
+        return
+    experts = model.experts
+    if experts is None:
+        raise InputError(f"ep is {layout.ep}, but {model.name} has no experts")
+    if layout.devices % layout.ep or experts.num_experts % layout.ep:
+        raise InputError(
+            f"ep {layout.ep} must divide the {layout.devices} devices of a replica and the"
+            f" {experts.num_experts} experts of {model.name}"
+        )
 
 
 def matmul_dtype(device: Device, weights: str) -> str:
@@ -180,6 +260,12 @@ def is_widened(device: Device, weights: str) -> bool:
     """Whether weights are stored in fewer bits than they are multiplied with."""
     done = {"fp8": 8.0, "int8": 8.0, "fp4": 4.5}.get(matmul_dtype(device, weights), 16.0)
     return _known(weights, WEIGHT_BITS, "weights") < done
+
+
+def widening(device: Device, weights: str) -> str:
+    """What happens to such weights on a device that does not multiply them."""
+    dtype = matmul_dtype(device, weights)
+    return f"{weights} weights are widened to {dtype}: {device.name} has no matmuls of theirs"
 
 
 def link_bytes_per_second(device: Device, tp: int) -> float:

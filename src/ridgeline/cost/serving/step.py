@@ -1,15 +1,23 @@
 """The time of one step of a serving engine: prompt tokens and decodes in one forward pass.
 
     linear layers    (w^p + g^p)^(1/p), w: weights read, g: their matmuls       p = `BLEND`
-    attention        cache of every decode read; matmuls of every prompt token with its context
+    routed experts   the same, apart: they run after one another; and copies of their tokens
+    attention        cache of every decode read, beside its matmuls: latent attention makes so many
+                     of what it keeps that they may take longer (DeepSeek-V2, 2405.04434, 2.1);
+                     matmuls of every prompt token with its context
     tensor parallel  two all-reduces a layer: latency, and 2 (n-1)/n of the activations
+    experts beside   attention data parallelism sends each token to its experts and back: two
+                     all-to-alls a routed layer, in 8 and 16 bits (DeepEP's README)
     launches         a least time per layer, of kernels that have next to nothing to do
     host             a fixed time per step, and one per sequence that is sampled
 
 Reading and matmuls of linear layers overlap, so that the longer one counts but for the ridge,
 where neither hides the other (Williams et al., "Roofline", CACM 52(4), 2009). A step reads all
 weights once, of a routed layer those of the experts that some token of the step is sent to: of E
-experts with k per token, T tokens miss one with (1 - k/E)^T. Eager engines cannot launch faster
+experts with k per token, T tokens miss one with (1 + T k / (E a))^-a, a: how even their popularity
+is. Grouped matmuls work in tiles of
+rows: with few tokens for each expert most of a tile is empty, so that their rate is t / (t + t0)
+of the best (Gale et al., "MegaBlocks", 2211.15841, section 3). Eager engines cannot launch faster
 than their host: the longer of device and host counts. Sources of the forms: Pope et al.,
 2211.05102, section 2; Shoeybi et al., 1909.08053, section 3; Agrawal et al., 2403.02310, section 3.
 
@@ -25,7 +33,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Cases, Floats
 from ridgeline.cost.serving.coefficients import Rates
-from ridgeline.cost.serving.setting import Hosted, cached_bytes
+from ridgeline.cost.serving.setting import Hosted, busiest, cached_bytes
 
 N = TypeVar("N", float, Floats)
 BLEND = 4.0
@@ -47,7 +55,12 @@ class Work(Cases):
     """Sequences that get one more token."""
     decode_context: Floats
     """Tokens in the cache of one of them, on average."""
+    prompt_groups: Floats
+    """Groups of devices among which the prompts are spread: 1 for a prompt alone."""
 
+
+LEAST_EVENNESS = 0.5
+"""The least even routing that a physical limit allows for."""
 
 TERMS = ("weights", "matmuls", "attention", "cache", "communication", "launches", "host")
 
@@ -69,36 +82,77 @@ class StepTime(Cases):
 def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     """Seconds of a step. Cases are matched by position."""
     tokens = work.prompt_tokens + work.decodes
-    sampled = work.decodes + work.prompts_done
-    read = hosted.shared_bytes + hosted.expert_bytes * experts_met(hosted.expert_share, tokens)
-    weights = read / (hosted.bandwidth * rates.memory * rates.unpack)
+    decodes = busiest(hosted, work.decodes)
+    prompts = work.prompt_tokens / work.prompt_groups
+    own = prompts + decodes  # tokens of the group that has the most
+    reading = hosted.bandwidth * rates.memory
+    weights = hosted.shared_bytes / (reading * rates.unpack)
     linear = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm)
-    routed = 2.0 * hosted.expert_products / (hosted.peak * rates.gemm * rates.expert_gemm)
     head = 2.0 * hosted.head_products / (hosted.peak_sixteen * rates.gemm)
-    matmuls = tokens * (linear + routed) + sampled * head
+    sampled_here = busiest(hosted, work.decodes + work.prompts_done)
+    matmuls = own * linear + sampled_here * head
+    expert_weights, expert_matmuls = _experts(hosted, rates, tokens)
     pairs = (
         hosted.pair_products * work.prompt_pairs + hosted.window_pair_products * work.window_pairs
     )
-    attention = 2.0 * pairs / (hosted.peak_sixteen * rates.attention)
-    cache = work.decodes * cached_bytes(hosted, work.decode_context)
-    cache = cache / (hosted.bandwidth * rates.cache)
-    communication = _communication(hosted, rates, tokens)
-    launches = hosted.layers * (rates.layer_seconds + hosted.routed * rates.routing_seconds)
-    host = rates.step_seconds + rates.sequence_seconds * sampled
-    device = blended(weights, matmuls) + attention + cache + communication + launches
-    launched = rates.prompt_seconds + hosted.routed * rates.prompt_routing_seconds
-    launched = np.where(work.prompt_tokens > 0.0, launched, 0.0)
-    total = np.maximum(device, hosted.layers * np.maximum(rates.eager_seconds, launched)) + host
+    attention = 2.0 * pairs / work.prompt_groups / (hosted.peak_sixteen * rates.attention)
+    cache = decodes * cached_bytes(hosted, work.decode_context) / (hosted.bandwidth * rates.cache)
+    seen = decodes * work.decode_context * hosted.decode_pair_products
+    cache = blended(cache, 2.0 * seen / (hosted.peak_sixteen * rates.attention))
+    activations = rates.passes * activation_bytes(hosted, own, tokens) / reading
+    communication = _communication(hosted, rates, own) + _dispatch(hosted, rates, tokens)
+    starts = hosted.layers * rates.layer_seconds + hosted.routed_layers * rates.routing_seconds
+    launches = starts + activations
+    host = rates.step_seconds + rates.sequence_seconds * sampled_here
+    linear_layers = blended(weights, matmuls) + blended(expert_weights, expert_matmuls)
+    device = linear_layers + attention + cache + communication + launches
+    eager = hosted.layers * rates.eager_seconds
+    launched = np.where(work.prompt_tokens > 0.0, prompt_host_seconds(hosted, rates), 0.0)
     return StepTime(
-        weights=weights,
-        matmuls=matmuls,
+        weights=weights + expert_weights,
+        matmuls=matmuls + expert_matmuls,
         attention=attention,
         cache=cache,
         communication=communication,
         launches=launches,
         host=host,
-        total=total,
+        total=np.maximum(device, np.maximum(eager, launched)) + host,
     )
+
+
+def prompt_host_seconds(hosted: Hosted, rates: Rates) -> Floats:
+    """Host time of launching a step that carries prompts."""
+    routing = hosted.routed_layers * rates.prompt_routing_seconds
+    return np.asarray(hosted.layers * rates.prompt_seconds + routing)
+
+
+def activation_bytes(hosted: Hosted, own: Floats, tokens: Floats) -> Floats:
+    """Bytes of one pass over all activations, in 16 bits: each token's, and its copies for
+    experts.
+    """
+    routed = tokens * hosted.routed_layers * hosted.expert_slots
+    return np.asarray(2.0 * hosted.hidden * (own * hosted.layers + routed))
+
+
+def met_of(hosted: Hosted, rates: Rates, tokens: Floats) -> Floats:
+    """Share of a replica's experts that a step reads; all of a dense model's, which has none."""
+    return np.where(
+        hosted.expert_bytes > 0.0,
+        experts_met(hosted.expert_share, tokens, rates.evenness),
+        1.0,
+    )
+
+
+def _experts(hosted: Hosted, rates: Rates, tokens: Floats) -> tuple[Floats, Floats]:
+    """Seconds of reading the routed experts that these tokens meet, and of their matmuls."""
+    met = met_of(hosted, rates, tokens)
+    reading = hosted.bandwidth * rates.memory * rates.unpack * rates.expert_memory
+    each = tokens * hosted.expert_share / np.maximum(met, 1e-12)
+    rate = hosted.peak * rates.gemm * rates.expert_gemm * each / (each + rates.expert_tokens)
+    multiplying = np.where(
+        tokens > 0.0, tokens * 2.0 * hosted.expert_products / np.maximum(rate, 1e-12), 0.0
+    )
+    return np.asarray(hosted.expert_bytes * met / reading), np.asarray(multiplying)
 
 
 def blended(reading: N, multiplying: N) -> N:
@@ -107,13 +161,16 @@ def blended(reading: N, multiplying: N) -> N:
     return seconds
 
 
-def experts_met(share: Floats, tokens: Floats) -> Floats:
+def experts_met(share: Floats, tokens: Floats, evenness: Floats) -> Floats:
     """Share of the experts that at least one of so many tokens is sent to.
 
-    >>> experts_met(np.array([0.25]), np.array([1.0, 8.0])).round(2)
-    array([0.25, 0.9 ])
+    Experts are not equally popular: of gamma-distributed popularity with the shape `evenness`, the
+    share of experts without a token is the negative binomial's at zero (Greenwood and Yule, 1920).
+
+    >>> experts_met(np.array([0.25]), np.array([1.0, 8.0]), np.array([2.0])).round(2)
+    array([0.21, 0.75])
     """
-    return np.asarray(1.0 - (1.0 - share) ** tokens)
+    return np.asarray(1.0 - (1.0 + share * tokens / evenness) ** -evenness)
 
 
 def sequences_that_fit(hosted: Hosted, rates: Rates, context: Floats) -> Floats:
@@ -121,14 +178,16 @@ def sequences_that_fit(hosted: Hosted, rates: Rates, context: Floats) -> Floats:
     left = hosted.memory_bytes * rates.reserve - hosted.resident_bytes
     stated = hosted.cache_room_bytes
     room = np.where(np.isnan(stated), left, stated)
-    return np.asarray(np.maximum(room, 0.0) / np.maximum(cached_bytes(hosted, context), 1.0))
+    each = np.maximum(cached_bytes(hosted, context), 1.0)
+    return np.asarray(np.maximum(room, 0.0) / each * hosted.groups)
 
 
 def least_step_seconds(hosted: Hosted, tokens: Floats) -> Floats:
     """What physics asks of a step of so many tokens: reading or multiplying at the printed peak."""
-    met = experts_met(hosted.expert_share, tokens)
+    met = experts_met(hosted.expert_share, tokens, np.array(LEAST_EVENNESS))
     reading = (hosted.shared_bytes + hosted.expert_bytes * met) / hosted.bandwidth
-    multiplying = 2.0 * tokens * (hosted.shared_products + hosted.expert_products) / hosted.peak
+    products = hosted.shared_products / hosted.groups + hosted.expert_products
+    multiplying = 2.0 * tokens * products / hosted.peak
     return np.asarray(np.maximum(reading, multiplying))
 
 
@@ -138,3 +197,16 @@ def _communication(hosted: Hosted, rates: Rates, tokens: Floats) -> Floats:
     moved = 2.0 * (ranks - 1.0) / ranks * tokens * hosted.hidden * 2.0
     each = rates.reduce_seconds * np.log2(ranks) + moved / (hosted.link * rates.link)
     return np.asarray(2.0 * hosted.layers * np.where(ranks > 1.0, each, 0.0))
+
+
+def _dispatch(hosted: Hosted, rates: Rates, tokens: Floats) -> Floats:
+    """Tokens on their way to their experts, in 8 bits, and back, in 16, a routed layer.
+
+    A token goes to each device once at most, and only where sequences are dealt out do devices
+    lack some: else each has all tokens already, and the all-reduce joins what experts return.
+    """
+    devices = hosted.ranks * hosted.groups
+    copies = np.minimum(hosted.expert_slots * devices, devices - 1.0)
+    moved = tokens / devices * copies * hosted.hidden * 3.0
+    each = 2.0 * rates.reduce_seconds * np.log2(devices) + moved / (hosted.link * rates.link)
+    return np.asarray(hosted.routed_layers * np.where(hosted.groups > 1.0, each, 0.0))

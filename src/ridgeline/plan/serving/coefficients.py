@@ -5,8 +5,7 @@ or to a kind of load, never to a model, a table or a row. `priors.toml` lists th
 `calibration.toml` holds their fitted values, and `left_out.toml` those of fits without one source
 each.
 
-Errors are taken as normal in the logarithm with one spread per kind of metric; each source's own
-version, flags and client are in it, since each was predicted by coefficients that never saw it.
+How wide intervals are: `spreads.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ import numpy as np
 
 from ridgeline.cost.arrays import Floats, Ints
 from ridgeline.cost.serving.coefficients import Rates
-from ridgeline.cost.training.estimate import COVERAGE_80
 from ridgeline.errors import InputError
 from ridgeline.plan.fitting import Parameter, PriorFile
+from ridgeline.plan.serving.spreads import Place, Spread
 from ridgeline.records.input_file import read_toml
 
 FOLDER = Path(__file__).parent
@@ -60,21 +59,6 @@ def holds(one: Parameter, case: Situation) -> bool:
     )
 
 
-class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Standard deviation of log(published / predicted) for sources outside the fit, by kind."""
-
-    first_token: float = 0.4
-    next_token: float = 0.25
-    throughput: float = 0.25
-    experts: float = 1.3
-    """Times as wide for mixtures of experts."""
-
-
-def factor_of(sigma: float) -> float:
-    """An 80 % interval reaches from the prediction over this to the prediction times this."""
-    return float(np.exp(COVERAGE_80 * sigma))
-
-
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The content of `calibration.toml`."""
 
@@ -85,8 +69,16 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What it was fitted to."""
     rows: dict[str, dict[str, int]] = {}
     """Architecture → weights' precision → published runs that the fit has seen."""
+    seen: list[str] = []
+    """The keys of the places (`spreads.Place`) that the fit has seen."""
+    campaigns: list[str] = []
+    """Source, model and device of the fitted runs, as `campaign_of` joins them."""
     ranges: dict[str, list[float]] = {}
     """Least and most of what the fitted runs had: tp, running, prompt, completion, parameters."""
+
+    def sigma_of(self, kind: str, place: Place) -> float:
+        """The spread of one kind of metric of one case."""
+        return self.sigma.of(kind, place, self.seen)
 
     def logs(self) -> Floats:
         """Logarithms in the order of the priors; a name that is not there keeps its prior."""

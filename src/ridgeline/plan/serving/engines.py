@@ -9,9 +9,11 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.hardware.facts import Device
 from ridgeline.records.input_file import read_toml
 
 ENGINES = Path(__file__).with_name("engines.toml")
+LARGE_BYTES = 70 * 2**30
 USUAL = "python"
 """The class of an engine that no cue names."""
 
@@ -25,9 +27,32 @@ class EngineClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     most_sequences: int
     chunk: int
     """Prompt tokens of one step at most."""
+    large_most_sequences: int = 0
+    """The same on devices of `LARGE_BYTES` and more that are newer than Ampere; 0: the same."""
+    small_chunk: int = 0
+    """The chunk on all other devices; 0: the same."""
     reserved: float
     """The share of a completion's tokens that admission keeps room for."""
     why: str
+
+    def most_on(self, device: Device) -> float:
+        """Sequences that it runs at once on a device unless told otherwise."""
+        large = self.large_most_sequences and is_large(device)
+        return float(self.large_most_sequences if large else self.most_sequences)
+
+    def chunk_on(self, device: Device) -> float:
+        """Prompt tokens of one step on a device unless told otherwise."""
+        small = self.small_chunk and not is_large(device)
+        return float(self.small_chunk if small else self.chunk)
+
+
+def is_large(device: Device) -> bool:
+    """Whether an engine takes a device for a large one of the data centre (vLLM's
+    `EngineArgs._set_default_args`).
+    """
+    return device.memory.usable_bytes >= LARGE_BYTES and not device.architecture.startswith(
+        "Ampere"
+    )
 
 
 class EngineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

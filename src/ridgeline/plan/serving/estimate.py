@@ -25,6 +25,7 @@ from ridgeline.cost.serving.setting import (
     host,
     is_widened,
     matmul_dtype,
+    widening,
 )
 from ridgeline.cost.serving.speculation import Forecast, forecast
 from ridgeline.cost.serving.step import TERMS
@@ -34,7 +35,6 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import (
     Calibration,
     Situation,
-    factor_of,
     places,
     rates_at,
     read_calibration,
@@ -42,6 +42,7 @@ from ridgeline.plan.serving.coefficients import (
 from ridgeline.plan.serving.engines import engine as engine_called
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check
+from ridgeline.plan.serving.spreads import factor_of
 from ridgeline.records.serving_plan import Ranged, ReplicaDeployment, ServingEstimate
 
 
@@ -65,7 +66,7 @@ class Arrays:
 def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arrays:
     """The numbers of these replicas."""
     fields = [
-        host(one.model, one.device, tp=one.tp, weights=one.weights, cache=one.cache_kind)
+        host(one.model, one.device, one.layout, weights=one.weights, cache=one.cache_kind)
         for one in replicas
     ]
     engines = [engine_called(one.engine) for one in replicas]
@@ -77,9 +78,11 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
         lengths=RequestLengths(
             prompt=np.array([max(one.prompt, 1.0) for one in replicas]),
             completion=np.array([max(one.completion, 1.0) for one in replicas]),
-            chunk=np.array([float(one.chunk or engine.chunk) for one, engine in pairs]),
+            chunk=np.array(
+                [float(one.chunk or engine.chunk_on(one.device)) for one, engine in pairs]
+            ),
             most_sequences=np.array(
-                [float(one.most_sequences or engine.most_sequences) for one, engine in pairs]
+                [float(one.most_sequences or engine.most_on(one.device)) for one, engine in pairs]
             ),
             reserved=np.array([engine.reserved for engine in engines]),
         ),
@@ -131,11 +134,10 @@ def _document(
     found: LoadOutcome,
     calibration: Calibration,
 ) -> ServingEstimate:
-    hosted, lengths, spread = arrays.hosted, arrays.lengths, calibration.sigma
-    wider = spread.experts if replica.model.experts else 1.0
+    hosted, lengths = arrays.hosted, arrays.lengths
     first, each, speed = (
-        factor_of(sigma * wider)
-        for sigma in (spread.first_token, spread.next_token, spread.throughput)
+        factor_of(calibration.sigma_of(kind, replica.place))
+        for kind in ("first_token", "next_token", "throughput")
     )
     ttft, tpot = float(found.first_token_seconds[0]), float(found.next_token_seconds[0])
     steps = max(replica.completion - 1.0, 0.0)
@@ -182,14 +184,16 @@ def _document(
 
 
 def _assumed(replica: ServingQuestion) -> list[str]:
-    engine = engine_called(replica.engine)
-    lines = [f"an engine of the class {engine.name}: {engine.why}"]
+    engine, device = engine_called(replica.engine), replica.device
+    lines = [*device.assumed, f"an engine of the class {engine.name}: {engine.why}"]
+    if is_widened(device, replica.weights):
+        lines.append(widening(device, replica.weights))
     if not replica.cache:
         lines.append(f"the cache is kept in {replica.cache_kind}, as usual with {replica.weights}")
     if replica.chunk is None:
-        lines.append(f"steps carry at most {engine.chunk:,} prompt tokens")
+        lines.append(f"steps carry at most {engine.chunk_on(device):,.0f} prompt tokens")
     if replica.most_sequences is None:
-        lines.append(f"at most {engine.most_sequences:,} sequences run at once")
+        lines.append(f"at most {engine.most_on(device):,.0f} sequences run at once")
     lines.append("no prefix is shared; latencies are those without drafting")
     return lines
 

@@ -22,7 +22,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.serving.coefficients import Calibration, factor_of, read_calibration
+from ridgeline.plan.serving.coefficients import Calibration, read_calibration
 from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check_range, seen
@@ -222,9 +222,7 @@ def _option(
     task: ServingTask, capacity: Capacity, index: int, calibration: Calibration
 ) -> ServingOption:
     replica = capacity.replicas[index]
-    spread = calibration.sigma
-    wider = spread.experts if task.model.experts else 1.0
-    factor = factor_of(spread.throughput * wider)
+    factor = factor_of(calibration.sigma_of("throughput", replica.place))
     count = needed(task, capacity, index)
     if task.users is not None:
         load = ServedLoad(kind="closed", number=task.users / count)

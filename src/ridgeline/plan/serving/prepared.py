@@ -6,13 +6,15 @@ and ITL are of decoding alone, throughput counts all of a request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ridgeline import quantity
-from ridgeline.cost.arrays import Floats, Ints
+from ridgeline.cost.arrays import Bools, Floats, Ints
+from ridgeline.cost.serving.disaggregated import Pool, disaggregated_outcome
 from ridgeline.cost.serving.load import KINDS, LoadOutcome, RequestLengths, outcome_of
 from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted
 from ridgeline.cost.serving.step import least_step_seconds
@@ -34,16 +36,25 @@ class PreparedServing:
     number: Floats
     """The number of each load."""
     published: Floats
+    metrics: NDArray[np.str_]
+    """The name of each row's metric."""
+    replicas: Floats
+    """Replicas whose speeds a row adds up; 1 where pools are counted together."""
+    devices: Floats
+    read_bytes: Floats
+    """Bytes of weights that a step of one token reads on each device."""
+    pools: tuple[Pool, Pool] | None
+    """Prefill and decode of disaggregated runs, and stand-ins of the others."""
+    is_split: Bools
+    """Whether a run is disaggregated."""
 
 
 def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
     """The arrays of these runs."""
+    hosted = _hosted([run.hosted for run in runs])
     return PreparedServing(
         runs=list(runs),
-        hosted=Hosted(**{
-            name: np.array([run.hosted[name] for run in runs], dtype=np.float64)
-            for name in HOSTED_FIELDS
-        }),
+        hosted=hosted,
         lengths=RequestLengths(
             prompt=np.array([max(run.prompt, 1.0) for run in runs]),
             completion=np.array([run.completion for run in runs]),
@@ -55,6 +66,12 @@ def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
         kind=np.array([KINDS.index(run.load.kind) for run in runs]),
         number=np.array([run.load.number for run in runs]),
         published=np.array([run.published for run in runs]),
+        metrics=np.array([run.metric for run in runs]),
+        replicas=np.array([1.0 if run.prefill else float(run.replicas) for run in runs]),
+        devices=np.array([float(run.devices) for run in runs]),
+        read_bytes=np.array([weights_read(run) for run in runs]),
+        pools=_pools(runs, hosted),
+        is_split=np.array([run.prefill is not None for run in runs]),
     )  # fmt: skip
 
 
@@ -73,38 +90,62 @@ def situation_of(run: PublishedServing) -> Situation:
 def outcome(prepared: PreparedServing, logs: Floats) -> LoadOutcome:
     """What each run should show, coefficients being at these logarithms."""
     rates = rates_at(prepared.where, logs)
-    return outcome_of(prepared.hosted, rates, prepared.lengths, prepared.kind, prepared.number)
+    one = outcome_of(prepared.hosted, rates, prepared.lengths, prepared.kind, prepared.number)
+    if prepared.pools is None:
+        return one
+    prefill, decode = prepared.pools
+    two = disaggregated_outcome(prefill, decode, rates, prepared.lengths, prepared.number)
+    names = LoadOutcome.__dataclass_fields__
+    return LoadOutcome(
+        **{
+            name: np.where(prepared.is_split, getattr(two, name), getattr(one, name))
+            for name in names
+        }
+    )
+
+
+def _pools(runs: Sequence[PublishedServing], hosted: Hosted) -> tuple[Pool, Pool] | None:
+    """Both pools of every run, of one without any the run itself; None: no run has pools."""
+    if not any(run.prefill for run in runs):
+        return None
+    first = [run.prefill.hosted if run.prefill else run.hosted for run in runs]
+    stated = [run.prefill.decode.most_sequences if run.prefill else None for run in runs]
+    prefill = Pool(
+        hosted=_hosted(first),
+        workers=np.array([float(run.prefill.pool.workers if run.prefill else 1) for run in runs]),
+        most_sequences=np.full(len(runs), np.inf),
+    )
+    decode = Pool(
+        hosted=hosted,
+        workers=np.array([float(run.replicas) for run in runs]),
+        most_sequences=np.array([number or np.inf for number in stated]),
+    )
+    return prefill, decode
+
+
+def _hosted(fields: Sequence[Mapping[str, float]]) -> Hosted:
+    columns = {name: np.array([one[name] for one in fields], float) for name in HOSTED_FIELDS}
+    return Hosted(**columns)
 
 
 def in_metric(prepared: PreparedServing, found: LoadOutcome) -> Floats:
     """Each row's prediction in its own metric."""
-    values = np.empty(len(prepared.runs))
-    for index, run in enumerate(prepared.runs):
-        values[index] = _one(run, found, index)
-    return values
-
-
-def _one(run: PublishedServing, found: LoadOutcome, index: int) -> float:
-    first = float(found.first_token_seconds[index])
-    each = float(found.next_token_seconds[index])
-    speed = float(found.tokens_per_second[index]) * run.replicas
-    metric = run.metric
-    if metric in LATENCIES:
+    lengths, first, each = prepared.lengths, found.first_token_seconds, found.next_token_seconds
+    speed = found.tokens_per_second * prepared.replicas
+    whole = first + (lengths.completion - 1.0) * each
+    values = {
+        "output_tokens_per_s_total": speed,
+        "output_tokens_per_s_per_gpu": speed / prepared.devices,
+        "total_tokens_per_s": speed * (lengths.prompt + lengths.completion) / lengths.completion,
+        "requests_per_s": speed / lengths.completion,
+        "tokens_per_s_batch1": 1.0 / each,
+        "bandwidth_gbs": prepared.read_bytes / each / 1e9,
+    }
+    for metric, unit in LATENCIES.items():
         kind = metric.partition("_")[0]
-        whole = first + (run.completion - 1.0) * each
-        seconds = {"ttft": first, "e2e": whole}.get(kind, each)
-        return seconds / LATENCIES[metric]
-    if metric == "output_tokens_per_s_per_gpu":
-        return speed / (run.replicas * run.tp)
-    if metric == "total_tokens_per_s":
-        return speed * (run.prompt + run.completion) / run.completion
-    if metric == "requests_per_s":
-        return speed / run.completion
-    if metric == "tokens_per_s_batch1":
-        return 1.0 / each
-    if metric == "bandwidth_gbs":
-        return weights_read(run) / each / 1e9
-    return speed
+        values[metric] = {"ttft": first, "e2e": whole}.get(kind, each) / unit
+    chosen = [prepared.metrics == name for name in values]
+    return np.asarray(np.select(chosen, list(values.values())))
 
 
 def weights_read(run: PublishedServing) -> float:
@@ -140,7 +181,7 @@ def floor_reason(run: PublishedServing, hosted: Hosted, index: int) -> str:
     what = "the first token" if first else "a token"
     return (
         f"below the floor: {quantity.seconds(seconds)} for {what}, but reading the weights and"
-        f" multiplying takes {run.device.name} x {run.tp} at least {quantity.seconds(least)}"
+        f" multiplying takes {run.device.name} x {run.layout.devices} at least {quantity.seconds(least)}"
     )
 
 
@@ -152,7 +193,7 @@ def _speed_reason(run: PublishedServing, hosted: Hosted) -> str:
     """Throughput beyond the peak of the matmuls, or of reading weights for so few sequences."""
     per_second = {
         "requests_per_s": run.published * run.completion,
-        "output_tokens_per_s_per_gpu": run.published * run.tp * run.replicas,
+        "output_tokens_per_s_per_gpu": run.published * run.devices,
         "total_tokens_per_s": run.published * run.completion / (run.prompt + run.completion),
     }.get(run.metric, run.published)
     per_replica = per_second / run.replicas
@@ -164,6 +205,6 @@ def _speed_reason(run: PublishedServing, hosted: Hosted) -> str:
     if per_replica * least <= 1.0:
         return ""
     return (
-        f"above the ceiling: {per_second:.4g} tokens/s, but {run.device.name} x {run.tp} cannot"
+        f"above the ceiling: {per_second:.4g} tokens/s, but {run.device.name} x {run.layout.devices} cannot"
         f" read and multiply for more than {1.0 / least * run.replicas:.4g}"
     )

@@ -2,7 +2,7 @@
 
 Columns are listed in `COLUMNS`. Empty cells are filled by rule, never by looking at the value:
 
-- tp: what is left of the devices over pp. A bare `A100` is the 80 GB SXM part.
+- tp: what is left of the devices over pp; columns and words of other layouts: `layouts.py`. A bare `A100` is the 80 GB SXM part.
 - KV cache: 8 bits beside float weights of 8 or 4 bits, else 16 (`setting.default_cache`).
 - Lengths of a single stream: `STREAM_TOKENS`; otherwise blank lengths make a row insufficient.
 - Load: from `batch_or_concurrency` and the note, see `load_of`.
@@ -20,6 +20,7 @@ from typing import Literal
 
 from ridgeline.cost.serving.setting import (
     WEIGHT_BITS,
+    ServingLayout,
     default_cache,
     host,
     is_widened,
@@ -32,6 +33,8 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.models.table import spec_from_table
 from ridgeline.plan.notes import ServingNote, read_serving_note, read_watts
 from ridgeline.plan.serving.engines import EngineClass, engine_of
+from ridgeline.plan.serving.layouts import PoolLayout, layout_of, pools_of
+from ridgeline.plan.serving.spreads import Place
 from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
 
 COLUMNS = (
@@ -64,6 +67,15 @@ class ServedLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillPool:
+    """Workers that only prefill, and the model on one of them."""
+
+    pool: PoolLayout
+    decode: PoolLayout
+    hosted: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedServing:
     """One row that can be predicted."""
 
@@ -72,7 +84,10 @@ class PublishedServing:
     model: ModelSpec
     device: Device
     replicas: int
-    tp: int
+    layout: ServingLayout
+    """Of one replica; of a disaggregated row, of one decode worker."""
+    prefill: PrefillPool | None
+    """The workers that only prefill; None: one engine does both."""
     precision: str
     """The dtype of the linear layers' matmuls."""
     widened: float
@@ -92,6 +107,28 @@ class PublishedServing:
     def source(self) -> str:
         """The name of whoever published it."""
         return self.cells["source"]
+
+    @property
+    def campaign(self) -> str:
+        """What was measured in one go: a source's runs of one model on one device."""
+        return f"{self.source}, {self.model.name}, {self.device.name}"
+
+    @property
+    def place(self) -> Place:
+        """Where the run lies, as far as its error depends on it."""
+        return Place(
+            architecture=self.device.architecture,
+            engine=self.engine.name,
+            experts=self.model.experts is not None,
+            layout=self.layout,
+            split=self.prefill is not None,
+        )
+
+    @property
+    def devices(self) -> int:
+        """All devices, those that only prefill too."""
+        whole_replicas = self.replicas * self.layout.devices
+        return whole_replicas + (self.prefill.pool.devices if self.prefill else 0)
 
 
 class Insufficient(Exception):
@@ -123,20 +160,23 @@ def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
         model = spec_from_table(cells)
     except InputError as error:
         raise Insufficient(str(error)) from None
-    count = whole(cells, "n_gpus") or 1
     pp = whole(cells, "pp") or 1
-    tp = whole(cells, "tp") or max(count // pp, 1)
     if pp > 1:
         raise Insufficient(f"pp is {pp}: no published run with pipeline stages is in the fit")
-    if count % tp:
-        raise InputError(f"tp {tp} does not divide n_gpus {count}")
+    pools = pools_of(cells, note)
+    count = whole(cells, "n_gpus") or (sum(one.devices for one in pools) if pools else 1)
+    layout = pools[1].layout if pools else layout_of(cells, note, count)
+    check_count(count, layout, pools)
     weights = cells["weight_dtype"].lower() or "bf16"
     cache = cells.get("kv_dtype", "").lower() or default_cache(weights)
     engine = engine_of(f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}")
     load = load_of(cells["batch_or_concurrency"], note)
     single = metric in ("tokens_per_s_batch1", "bandwidth_gbs")
     prompt, completion = _length(cells, "isl", single=single), _length(cells, "osl", single=single)
-    hosted = host(model, device, tp=tp, weights=weights, cache=cache, power=power)
+    hosted, *prefill = (
+        host(model, device, one, weights=weights, cache=cache, power=power)
+        for one in (layout, *((pools[0].layout,) if pools else ()))
+    )
     if note.cache_tokens is not None:
         kept = hosted["cache_bytes"] + hosted["window_cache_bytes"]
         hosted |= {"cache_room_bytes": note.cache_tokens * kept}
@@ -145,16 +185,17 @@ def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
         cells=cells,
         model=model,
         device=device,
-        replicas=count // tp,
-        tp=tp,
+        replicas=pools[1].workers if pools else count // layout.devices,
+        layout=layout,
+        prefill=PrefillPool(pool=pools[0], decode=pools[1], hosted=prefill[0]) if pools else None,
         precision=matmul_dtype(device, weights),
         widened=WEIGHT_BITS[weights] if is_widened(device, weights) else 0.0,
         engine=engine,
         load=load,
         prompt=prompt,
         completion=max(completion, 1.0),
-        most_sequences=note.most_sequences or float(engine.most_sequences),
-        chunk=note.chunk or float(engine.chunk),
+        most_sequences=note.most_sequences or engine.most_on(device),
+        chunk=note.chunk or engine.chunk_on(device),
         hosted=hosted,
         metric=metric,
         published=published,
@@ -162,10 +203,22 @@ def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
     )
 
 
+def check_count(
+    count: int, layout: ServingLayout, pools: tuple[PoolLayout, PoolLayout] | None
+) -> None:
+    """Refuse a number of devices that the layout does not come to."""
+    if pools is None and count % layout.devices:
+        raise InputError(
+            f"tp {layout.tp} x attention_dp {layout.attention_dp} does not divide n_gpus {count}"
+        )
+    needed = sum(one.devices for one in pools) if pools else count
+    if needed != count:
+        raise InputError(f"n_gpus is {count}, but the workers of both pools have {needed}")
+
+
 def device_of(text: str, watts: float | None = None) -> tuple[Device, float]:
     """The device of a cell, and its power over the data sheet's (`A100-SXM4-80GB@330W`)."""
     name, _, limit = text.partition("@")
-    name = re.sub(r"-?(unspecified|\d+GB)$", "", name) if _unknown(name) else name
     try:
         device = catalogue.device(name)
     except InputError as error:
@@ -174,14 +227,6 @@ def device_of(text: str, watts: float | None = None) -> tuple[Device, float]:
     if stated and device.power:
         return device, min(stated / device.power.watts, 1.0)
     return device, 1.0
-
-
-def _unknown(name: str) -> bool:
-    try:
-        catalogue.device(name)
-    except InputError:
-        return True
-    return False
 
 
 def load_of(text: str, note: ServingNote) -> ServedLoad:

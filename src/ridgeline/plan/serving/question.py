@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ridgeline.cost.serving.setting import (
     WEIGHT_BITS,
+    ServingLayout,
     check_generates,
     default_cache,
     matmul_dtype,
@@ -16,9 +17,8 @@ from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.serving.coefficients import (
-    Calibration,
-)
+from ridgeline.plan.serving.coefficients import Calibration
+from ridgeline.plan.serving.spreads import Place
 
 BEYOND = 2.0
 """How far beyond the fitted range, as a factor, a question is still answered."""
@@ -31,6 +31,11 @@ class ServingQuestion:
     model: ModelSpec
     device: Device
     tp: int = 1
+    """Devices that share each sequence's attention."""
+    attention_dp: int = 1
+    """Groups of these that take whole sequences and share the experts."""
+    ep: int = 1
+    """Groups among which whole experts are dealt out."""
     weights: str = "bf16"
     cache: str = ""
     """What the cache is kept in; empty: what such checkpoints come with."""
@@ -39,6 +44,21 @@ class ServingQuestion:
     completion: float
     chunk: float | None = None
     most_sequences: float | None = None
+
+    @property
+    def layout(self) -> ServingLayout:
+        """What the replica's devices share."""
+        return ServingLayout(tp=self.tp, attention_dp=self.attention_dp, ep=self.ep)
+
+    @property
+    def place(self) -> Place:
+        """Where the question lies, as far as errors depend on it."""
+        return Place(
+            architecture=self.device.architecture,
+            engine=self.engine,
+            experts=self.model.experts is not None,
+            layout=self.layout,
+        )
 
     @property
     def cache_kind(self) -> str:

@@ -1,8 +1,8 @@
 """The serving model's error on a table of published runs (`ridgeline validate serving`).
 
 Errors are predicted / published - 1 in the row's own metric. By default each row is predicted by
-coefficients that never saw its source (`left_out.toml`); a source that no fit has seen is
-predicted by the shipped ones. Rows that break physics are refused with the reason; times to the
+coefficients that never saw its source (`left_out.toml`); a source, or a source's runs of a model on
+a device, that no fit has seen, by the shipped ones. Rows that break physics are refused with the reason; times to the
 first token of saturated servers say how long a run was, not how fast the server is, and are
 reported as insufficient.
 """
@@ -16,11 +16,10 @@ import numpy as np
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.load import LoadOutcome
+from ridgeline.cost.serving.setting import widening
 from ridgeline.plan.serving.coefficients import (
     LEFT_OUT,
     Calibration,
-    Spread,
-    factor_of,
     prior_calibration,
     read_calibration,
     read_left_out,
@@ -34,6 +33,7 @@ from ridgeline.plan.serving.prepared import (
     prepare,
 )
 from ridgeline.plan.serving.published import PublishedServing, read_table
+from ridgeline.plan.serving.spreads import factor_of
 from ridgeline.plan.table_cells import Unreadable, error_figures, overall_figures, unjudged
 from ridgeline.records.validation import (
     ServingErrors,
@@ -84,11 +84,11 @@ def _calibrations(prepared: PreparedServing, name: str) -> list[tuple[Calibratio
     if name != "unseen":
         return [(read_calibration(Path(name)), everyone)]
     shipped, left_out = read_calibration(), read_left_out(LEFT_OUT)
-    pairs = []
-    for source in dict.fromkeys(run.source for run in prepared.runs):
-        mine = [index for index in everyone if prepared.runs[index].source == source]
-        pairs.append((left_out.get(source, shipped), mine))
-    return pairs
+    fitted = set(shipped.campaigns)
+    groups: dict[str, list[int]] = {}
+    for index, run in enumerate(prepared.runs):
+        groups.setdefault(run.source if run.campaign in fitted else "", []).append(index)
+    return [(left_out.get(source, shipped), mine) for source, mine in groups.items()]
 
 
 def _results(
@@ -110,7 +110,7 @@ def _result(
     calibration: Calibration,
 ) -> ServingRow:
     run, value = prepared.runs[index], float(predicted[index])
-    spread = factor_of(_sigma_of(run, calibration.sigma))
+    spread = factor_of(calibration.sigma_of(family(run), run.place))
     status, reason = _status(prepared, found, index)
     judged = status == "ok"
     return ServingRow(
@@ -118,7 +118,7 @@ def _result(
         source=run.source,
         model=run.cells["model"],
         gpu=run.cells["gpu"],
-        n_gpus=run.replicas * run.tp,
+        n_gpus=run.devices,
         metric_name=run.metric,
         published=run.published,
         predicted=value if status != "refused" else None,
@@ -131,12 +131,6 @@ def _result(
     )
 
 
-def _sigma_of(run: PublishedServing, spread: Spread) -> float:
-    """The spread of one run's metric."""
-    value = float(getattr(spread, family(run)))
-    return value * (spread.experts if run.model.experts else 1.0)
-
-
 def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[str, str]:
     run = prepared.runs[index]
     impossible = floor_reason(run, prepared.hosted, index)
@@ -145,7 +139,7 @@ def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[
     if not found.fits[index]:
         return "refused", (
             f"{run.model.name} and one sequence of {run.prompt + run.completion:.0f} tokens do not"
-            f" fit in {run.tp} x {run.device.name}"
+            f" fit in {run.layout.devices} x {run.device.name}"
         )
     if family(run) == "first_token" and found.saturated[index]:
         return "insufficient", (
@@ -154,7 +148,18 @@ def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[
         )
     if run.note.noisy:
         return "insufficient", "the table itself says to treat this value as noisy"
-    return "ok", ""
+    return "ok", "; ".join(_assumptions(run))
+
+
+def _assumptions(run: PublishedServing) -> list[str]:
+    """What a row that is judged was taken for."""
+    said = list(run.device.assumed)
+    weights = run.cells["weight_dtype"].lower() or "bf16"
+    if run.widened:
+        said.append(widening(run.device, weights))
+    if run.note.other_attention:
+        said.append("its attention is linear or sparse in part, and was taken for full attention")
+    return said
 
 
 def errors_of(rows: Sequence[ServingRow]) -> ServingErrors:

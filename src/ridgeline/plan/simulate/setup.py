@@ -138,6 +138,7 @@ def _as_published(
         scaling=scaling,
         seed=question.seed,
     )
-    sigma = calibration.sigma
-    wider = sigma.experts if model.experts else 1.0
-    return setup, Unsure(step=sigma.next_token * wider, first_token=sigma.first_token * wider)
+    step, first = (
+        calibration.sigma_of(kind, replica.place) for kind in ("next_token", "first_token")
+    )
+    return setup, Unsure(step=step, first_token=first)

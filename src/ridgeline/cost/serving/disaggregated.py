@@ -1,0 +1,82 @@
+"""Prefill and decode on devices of their own: two pools, and the way of the cache between them.
+
+    first token    its prompt's steps in the prefill pool, the wait for prompts that arrived with
+                   it there, the cache's way to the decode pool, one step there
+    next token     a step of the decode pool that carries no prompt
+    throughput     what the slower pool serves: P / prefill seconds, or D n o / decode seconds
+
+The cache of a prompt leaves over the network of the devices that computed it, all at once (Zhong
+et al., "DistServe", 2401.09670, section 4; Patel et al., "Splitwise", 2311.18677, section 4.2).
+
+Everything is an array over cases, one number a case.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ridgeline.cost.arrays import Cases, Floats
+from ridgeline.cost.serving.coefficients import Rates
+from ridgeline.cost.serving.load import (
+    LoadOutcome,
+    RequestLengths,
+    decode_seconds,
+    most_running,
+    prompt_seconds,
+    wave_seconds,
+)
+from ridgeline.cost.serving.setting import Hosted, cached_bytes
+from ridgeline.cost.serving.step import sequences_that_fit
+
+NETWORK_BYTES_PER_SECOND = 50e9
+"""Of one device: a port of 400 Gb/s each, as in all systems that are sold for this (NVIDIA DGX H100
+and GB200 NVL72 data sheets)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool(Cases):
+    """Replicas that do one of the two."""
+
+    hosted: Hosted
+    workers: Floats
+    most_sequences: Floats
+    """Sequences of one group of devices at most; infinite where it is not stated."""
+
+
+def disaggregated_outcome(
+    prefill: Pool, decode: Pool, rates: Rates, lengths: RequestLengths, clients: Floats
+) -> LoadOutcome:
+    """What a closed loop of so many clients sees of two pools."""
+    each = clients / decode.workers
+    allowed = replace(lengths, most_sequences=decode.most_sequences * decode.hosted.groups)
+    most = np.maximum(most_running(decode.hosted, rates, allowed), 1.0)
+    running = np.minimum(each, most)
+    step = decode_seconds(decode.hosted, rates, lengths, running)
+    clients = np.where(np.isfinite(clients), clients, 1.0)
+    one, none = np.ones_like(clients), np.zeros_like(clients)
+    alone = prompt_seconds(prefill.hosted, rates, lengths, one, none)
+    share = np.maximum(clients / prefill.workers, 1.0)
+    waiting = rates.start * wave_seconds(prefill.hosted, rates, lengths, share)
+    full = prompt_seconds(prefill.hosted, rates, lengths, prefill.hosted.groups, none)
+    handed = rates.handover_seconds + transfer_seconds(prefill, lengths)
+    first = rates.request_seconds + alone + waiting + handed + step
+    cycle = first + (lengths.completion - 1.0) * step
+    served = running * decode.workers * lengths.completion / cycle
+    prompts = prefill.workers * prefill.hosted.groups / full * lengths.completion
+    fits = sequences_that_fit(decode.hosted, rates, lengths.prompt + lengths.completion) >= 1.0
+    return LoadOutcome(
+        first_token_seconds=first,
+        next_token_seconds=step,
+        tokens_per_second=np.minimum(served, prompts),
+        running=running,
+        saturated=(each > most) | (served > prompts),
+        fits=fits,
+    )
+
+
+def transfer_seconds(prefill: Pool, lengths: RequestLengths) -> Floats:
+    """Time in which one prompt's cache leaves the devices that computed it."""
+    sent = cached_bytes(prefill.hosted, lengths.prompt)
+    return np.asarray(sent / NETWORK_BYTES_PER_SECOND)
