@@ -7,9 +7,9 @@ Writes `src/ridgeline/plan/serving/calibration.toml` and `left_out.toml`, which 
 source the coefficients and spreads that the other sources alone suggest.
 
 A campaign is what one source measured of one model on one device. Each weighs as much as
-`CAMPAIGN_ROWS` rows of a kind of metric at most, and has an offset of its own per kind (its version,
-flags and client): a random effect with spread `OFFSET`, fitted along and thrown away, so that what
-differs between campaigns in common does not pull physics.
+`CAMPAIGN_ROWS` rows of a kind of metric at most, and has an offset of its own per kind (its
+version, flags and client): a random effect with spread `OFFSET`, fitted along and thrown away, so
+that what differs between campaigns in common does not pull physics.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ EXPERT_WEIGHT = 0.5
 """Weight of a mixture's row: what engines make of experts changes between releases."""
 LOSS_SCALE = 0.08
 """Error in log from which the loss grows linearly: about the noise between releases."""
+STRANGE = 2.5
+"""Error of the priors, as a factor, beyond which a row is judged but not fitted to: a queue, a
+cache of prefixes or a kernel that fell back, which no column states."""
 OFFSET = 0.10
 """Standard deviation of what a campaign's version, flags and client do to all of its rows."""
 CAP = 20
@@ -79,7 +82,8 @@ def main() -> None:
         return
     read = [one for table in options.tables for one in read_table(table)]
     prepared = prepare([one for one in read if isinstance(one, PublishedServing)])
-    use = usable(prepared)
+    judged_rows = usable(prepared)
+    use = judged_rows & ~off_by_far(prepared)
     logs = fit(problem_of(prepared, use))
     for parameter, value in zip(priors(), np.exp(logs), strict=True):
         print(f"{parameter.name:34s} {parameter.prior:10.4g} -> {value:10.4g}")
@@ -87,8 +91,8 @@ def main() -> None:
     campaigns = [run.campaign for run in prepared.runs]
     by_source = left_out(prepared, use, logs, sources)
     by_campaign = left_out(prepared, use, logs, campaigns)
-    judged = [*judgements(prepared, use, sources, by_source)]
-    judged += judgements(prepared, use, campaigns, by_campaign)
+    judged = [*judgements(prepared, use, judged_rows, sources, by_source)]
+    judged += judgements(prepared, use, judged_rows, campaigns, by_campaign)
     spread = spread_of(judged)
     print(spread)
     if options.write:
@@ -129,8 +133,13 @@ def usable(prepared: PreparedServing) -> Bools:
     return np.array(good)
 
 
+def off_by_far(prepared: PreparedServing) -> Bools:
+    """Rows that the priors miss by more than a factor of `STRANGE`: something else decided."""
+    return np.abs(log_errors(prepared, np.log([one.prior for one in priors()]))) > np.log(STRANGE)
+
+
 def is_warming(run: PublishedServing) -> bool:
-    """Whether a first token took so long beside so few clients that the engine was still warming."""
+    """Whether a first token took so long beside so few clients that the engine was starting."""
     slow = run.metric in LATENCIES and run.published * LATENCIES[run.metric] > WARMING_SECONDS
     return family(run) == "first_token" and slow and run.load.number <= WARMING_CLIENTS
 
@@ -229,15 +238,19 @@ class Judgement:
 
 
 def judgements(
-    prepared: PreparedServing, use: Bools, keys: Sequence[str], fits: dict[str, Floats]
+    prepared: PreparedServing,
+    use: Bools,
+    judged: Bools,
+    keys: Sequence[str],
+    fits: dict[str, Floats],
 ) -> list[Judgement]:
-    """Every run of the fit, predicted without the runs that share its key."""
+    """Every run that can be judged, predicted without the runs that share its key."""
     names = np.array(keys)
     found = []
     for key, logs in fits.items():
         errors = log_errors(prepared, logs)
         seen = set(seen_by(prepared, use & (names != key)))
-        for index in np.flatnonzero(use & (names == key)).tolist():
+        for index in np.flatnonzero(judged & (names == key)).tolist():
             run = prepared.runs[index]
             found.append(
                 Judgement(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -21,8 +22,10 @@ from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
+    from ridgeline.plan.serving.coefficients import Calibration
     from ridgeline.plan.serving.published import ServedLoad
     from ridgeline.plan.serving.question import ServingQuestion
+    from ridgeline.records.estimate import CoefficientChange
     from ridgeline.records.serving_plan import ServingEstimate, Speculation
 
 
@@ -32,6 +35,10 @@ def predict_serving(
     prompt: PromptTokens,
     answer: AnswerTokens,
     tp: TensorParallel = 1,
+    attention_dp: Annotated[
+        int, typer.Option(help="Groups of --tp devices that take whole requests and share experts.")
+    ] = 1,
+    ep: Annotated[int, typer.Option(help="Groups among which whole experts are dealt out.")] = 1,
     weights: Weights = "bf16",
     cache: Cache = "",
     users: Annotated[
@@ -44,6 +51,10 @@ def predict_serving(
     ] = None,
     acceptance: Annotated[
         float | None, typer.Option(help="Chance that a draft is accepted, 0 to 1.")
+    ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN.json", help="Load points of your own, one to three."),
     ] = None,
     draft_model: Annotated[
         str, typer.Option(help="What drafts. Default: drafts cost nothing (prompt look-up).")
@@ -65,17 +76,35 @@ def predict_serving(
         load_model(model),
         gpu,
         tp=tp,
+        attention_dp=attention_dp,
+        ep=ep,
         weights=weights,
         cache=cache,
         engine=engine,
         prompt=prompt,
         completion=answer,
     )
-    found = estimate_serving(replica, _load(users, rate))
+    calibration, changes = _calibrated(replica, measured)
+    found = estimate_serving(replica, _load(users, rate), calibration)
+    found = msgspec.structs.replace(found, calibrated=changes)
     if drafts is not None or acceptance is not None or draft_model:
         gain = _speculation(replica, found, drafts, acceptance, draft_model)
         found = msgspec.structs.replace(found, speculation=gain)
     show_answer(found, serving_estimate_document(found), json=json)
+
+
+def _calibrated(
+    replica: ServingQuestion, measured: Path | None
+) -> tuple[Calibration, list[CoefficientChange]]:
+    """The shipped calibration, or the one that explains the user's own load points."""
+    from ridgeline.plan.serving.coefficients import read_calibration
+
+    shipped = read_calibration()
+    if measured is None:
+        return shipped, []
+    from ridgeline.plan.serving.measured import calibrate, read_measured
+
+    return calibrate(read_measured(measured, replica), shipped)
 
 
 def _speculation(

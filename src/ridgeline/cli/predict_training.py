@@ -147,6 +147,8 @@ def predict_training(
     calibrate: Annotated[
         list[Path] | None,
         typer.Option(
+            "--measured",
+            "--calibrate",
             metavar="RUN.json",
             help="Measured steps of your own, one to three.",
             rich_help_panel=TOKENS_PANEL,

@@ -55,8 +55,10 @@ def devices() -> list[Device]:
 
 
 def device(name: str) -> Device:
-    """The device called `name`: a canonical name, an alias, or what the driver reports; or one of
-    these with memory, power or a part of the package behind it (`names.py`).
+    """The device called `name`.
+
+    A canonical name, an alias, or what the driver reports; or one of these with memory, power or a
+    part of the package behind it (`names.py`).
 
     >>> device("NVIDIA H100 80GB HBM3").name
     'H100-SXM-80GB'

@@ -51,26 +51,49 @@ def unjudged(one: Unreadable, row: Callable[..., Row]) -> Row:
     )
 
 
-def error_figures(rows: Sequence[ValidationRow]) -> dict[str, Any]:
-    """The fields that the errors of a set of rows have in both validations."""
+def error_figures(
+    rows: Sequence[ValidationRow], is_time: Callable[[str], bool] = lambda _: True
+) -> dict[str, Any]:
+    """The fields that the errors of a set of rows have in all validations.
+
+    Args:
+        rows: Those without an error are left out.
+        is_time: Whether an error is of a time, by the row's metric; else it is of a rate.
+    """
     judged = [row for row in rows if row.error is not None]
     if not judged:
-        return {"rows": 0, "median": None, "p90": None, "bias": None, "coverage": None}
+        return {"rows": 0}
     errors = np.array([row.error for row in judged], dtype=float)
+    times = np.array([is_time(row.metric_name) for row in judged])
     inside = [(row.low or 0.0) <= (row.published or 0.0) <= (row.high or 0.0) for row in judged]
+    widths = [row.high / row.predicted for row in judged if row.high and row.predicted]
+    by_source: dict[str, list[float]] = {}
+    for row, error in zip(judged, np.abs(errors).tolist(), strict=True):
+        by_source.setdefault(row.source, []).append(error)
     return {
         "rows": len(judged),
         "median": float(np.median(np.abs(errors))),
         "p90": float(np.quantile(np.abs(errors), 0.9)),
-        "bias": float(np.median(errors)),
+        "bias": float(np.median(np.where(times, 1.0 / (1.0 + errors), 1.0 + errors))) - 1.0,
         "coverage": float(np.mean(inside)),
+        "width": float(np.mean(widths)) if widths else None,
+        "mean_of_sources": float(np.mean([np.median(found) for found in by_source.values()])),
+        "p90_of_sources": float(np.mean([np.quantile(one, 0.9) for one in by_source.values()])),
     }
 
 
-def overall_figures(rows: Sequence[ValidationRow], statuses: Sequence[str]) -> dict[str, Any]:
-    """The fields that the summary of all rows has in both validations."""
+OVERALL = ("rows", "median", "p90", "bias", "coverage")
+
+
+def overall_figures(
+    rows: Sequence[ValidationRow],
+    statuses: Sequence[str],
+    is_time: Callable[[str], bool] = lambda _: True,
+) -> dict[str, Any]:
+    """The fields that the summary of all rows has in all validations."""
     counts = {status: statuses.count(status) for status in ("ok", "refused", "insufficient")}
-    return error_figures(rows) | counts | {"rows": len(rows)}
+    figures = error_figures(rows, is_time)
+    return {name: figures.get(name) for name in OVERALL} | counts | {"rows": len(rows)}
 
 
 def read_cells(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:

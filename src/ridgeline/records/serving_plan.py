@@ -6,6 +6,7 @@ interval.
 
 from __future__ import annotations
 
+from ridgeline.records.estimate import CoefficientChange
 from ridgeline.records.finite import Computed
 
 Pair = tuple[float, float]
@@ -78,6 +79,8 @@ class ServingEstimate(
     cache_bytes_per_token: float
     """Bytes of KV cache per token on one device."""
     assumed: list[str]
+    calibrated: list[CoefficientChange] = []
+    """What the user's own measured load points changed."""
     speculation: Speculation | None = None
     """Where it was asked for."""
 

@@ -6,6 +6,13 @@ import msgspec
 
 from ridgeline.records.finite import Computed
 
+CONVENTIONS = (
+    "an error is |predicted / published - 1|, in the row's own metric (of training: in step time)",
+    "pooled figures count every row once; means over sources count every source once",
+    "a bias is of speed: above 0 is predicted too fast, for times and rates alike",
+    "refused and insufficient rows are counted, and in no other figure; so are saturated ones",
+)
+
 
 class ValidationRow(Computed, frozen=True, kw_only=True):
     """One row; `published`, `predicted`, `low` and `high` are in the row's own metric."""
@@ -34,9 +41,16 @@ class Errors(Computed, frozen=True, kw_only=True):
     median: float | None = None
     p90: float | None = None
     bias: float | None = None
-    """Median of the signed errors."""
+    """Median of predicted over published *speed*, less 1: above 0 is predicted too fast, for times
+    and for rates alike."""
     coverage: float | None = None
     """Share of published values inside the 80 % interval."""
+    width: float | None = None
+    """Mean over rows of the interval's upper end over the prediction."""
+    mean_of_sources: float | None = None
+    """Mean of the sources' medians, each counting once; `median` and `p90` are over rows."""
+    p90_of_sources: float | None = None
+    """The same of their 90th percentiles."""
 
 
 class Overall(Computed, frozen=True, kw_only=True):
@@ -95,6 +109,8 @@ class TrainingValidation(
     by_source: dict[str, TrainingErrors]
     overall: TrainingOverall
     calibration: str
+    conventions: tuple[str, ...] = CONVENTIONS
+    """How the figures are meant."""
 
 
 class ServingRow(ValidationRow, frozen=True, kw_only=True):
@@ -111,15 +127,14 @@ class ServingRow(ValidationRow, frozen=True, kw_only=True):
 class ServingErrors(Errors, frozen=True, kw_only=True):
     """Errors of some rows."""
 
-    mean_of_sources: float | None = None
-    """Mean of the sources' medians, each counting once."""
-
 
 class ServingOverall(Overall, frozen=True, kw_only=True):
     """The table as a whole."""
 
     dense: ServingErrors
     experts: ServingErrors
+    saturated: int
+    """Times to the first token of saturated servers, which are in no other figure."""
 
 
 class ServingValidation(
@@ -133,6 +148,8 @@ class ServingValidation(
     """Kind of metric, dense models and mixtures of experts apart."""
     overall: ServingOverall
     calibration: str
+    conventions: tuple[str, ...] = CONVENTIONS
+    """How the figures are meant."""
 
 
 class VisionRow(ValidationRow, frozen=True, kw_only=True):

@@ -8,11 +8,10 @@ from bench.refit_serving import fit, problem_of
 from tests.plan.serving.test_serving_table import CELLS
 
 from ridgeline.cost.serving.coefficients import Rates
+from ridgeline.cost.serving.setting import ServingLayout
 from ridgeline.plan.serving.coefficients import (
     CALIBRATION,
     LEFT_OUT,
-    Spread,
-    factor_of,
     prior_calibration,
     priors,
     read_calibration,
@@ -20,6 +19,7 @@ from ridgeline.plan.serving.coefficients import (
 )
 from ridgeline.plan.serving.prepared import in_metric, outcome, prepare
 from ridgeline.plan.serving.published import PublishedServing, read_row
+from ridgeline.plan.serving.spreads import KINDS, Place, Spread, factor_of
 
 
 def runs(num: int = 12) -> list[PublishedServing]:
@@ -79,4 +79,15 @@ def test_the_shipped_files_are_of_these_priors() -> None:
 
 def test_an_interval_is_as_wide_as_its_spread() -> None:
     assert factor_of(0.0) == 1.0
-    assert factor_of(Spread().throughput) == pytest.approx(np.exp(1.2816 * 0.25), rel=1e-3)
+    place = Place(architecture="Hopper", engine="python", experts=False, layout=ServingLayout())
+    near = Spread().of("throughput", place, {place.key})
+    assert factor_of(near) == pytest.approx(np.exp(1.2816 * 0.25), rel=1e-3)
+
+
+def test_what_lies_far_from_the_fit_has_the_wider_interval() -> None:
+    spread = read_calibration().sigma
+    layout = ServingLayout(tp=8, attention_dp=4, ep=32)
+    strange = Place(architecture="Nowhere", engine="python", experts=True, layout=layout)
+    for kind in KINDS:
+        near = spread.of(kind, strange, {strange.key})
+        assert spread.of(kind, strange, read_calibration().seen) >= near

@@ -63,5 +63,7 @@ class Rates(Cases):
     """The share of a closed loop's requests that are sent when all clients start at once."""
     occupancy: Floats
     """Sequences that run at saturation over those that memory could hold as engines count."""
+    workspace_bytes: Floats
+    """Memory of each device that activations, captured graphs and communicators take."""
     reserve: Floats
     """Share of the memory that weights and cache may fill."""

@@ -35,6 +35,10 @@ NETWORK_BYTES_PER_SECOND = 50e9
 and GB200 NVL72 data sheets)."""
 
 
+ROUNDS = 12
+"""Damped rounds of finding the sequences that prefill keeps running."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool(Cases):
     """Replicas that do one of the two."""
@@ -49,31 +53,46 @@ def disaggregated_outcome(
     prefill: Pool, decode: Pool, rates: Rates, lengths: RequestLengths, clients: Floats
 ) -> LoadOutcome:
     """What a closed loop of so many clients sees of two pools."""
-    each = clients / decode.workers
-    allowed = replace(lengths, most_sequences=decode.most_sequences * decode.hosted.groups)
-    most = np.maximum(most_running(decode.hosted, rates, allowed), 1.0)
-    running = np.minimum(each, most)
-    step = decode_seconds(decode.hosted, rates, lengths, running)
     clients = np.where(np.isfinite(clients), clients, 1.0)
     one, none = np.ones_like(clients), np.zeros_like(clients)
     alone = prompt_seconds(prefill.hosted, rates, lengths, one, none)
     share = np.maximum(clients / prefill.workers, 1.0)
     waiting = rates.start * wave_seconds(prefill.hosted, rates, lengths, share)
-    full = prompt_seconds(prefill.hosted, rates, lengths, prefill.hosted.groups, none)
     handed = rates.handover_seconds + transfer_seconds(prefill, lengths)
+    full = prompt_seconds(prefill.hosted, rates, lengths, prefill.hosted.groups, none)
+    prompts_per_second = prefill.workers * prefill.hosted.groups / full
+    allowed = replace(lengths, most_sequences=decode.most_sequences * decode.hosted.groups)
+    most = np.maximum(most_running(decode.hosted, rates, allowed), 1.0)
+    each = np.minimum(clients / decode.workers, most)
+    running = _fed(decode, rates, lengths, each, prompts_per_second / decode.workers)
+    step = decode_seconds(decode.hosted, rates, lengths, running)
     first = rates.request_seconds + alone + waiting + handed + step
     cycle = first + (lengths.completion - 1.0) * step
     served = running * decode.workers * lengths.completion / cycle
-    prompts = prefill.workers * prefill.hosted.groups / full * lengths.completion
+    prompts = prompts_per_second * lengths.completion
     fits = sequences_that_fit(decode.hosted, rates, lengths.prompt + lengths.completion) >= 1.0
     return LoadOutcome(
         first_token_seconds=first,
         next_token_seconds=step,
         tokens_per_second=np.minimum(served, prompts),
         running=running,
-        saturated=(each > most) | (served > prompts),
+        saturated=(clients / decode.workers > most) | (running < each) | (served > prompts),
         fits=fits,
     )
+
+
+def _fed(
+    decode: Pool, rates: Rates, lengths: RequestLengths, most: Floats, prompts_per_second: Floats
+) -> Floats:
+    """Sequences that run in one decode worker.
+
+    `most`, or those that prefill brings before others end (Little's law).
+    """
+    running = most
+    for _ in range(ROUNDS):
+        seconds = lengths.completion * decode_seconds(decode.hosted, rates, lengths, running)
+        running = 0.5 * running + 0.5 * np.minimum(most, prompts_per_second * seconds)
+    return np.asarray(np.maximum(running, np.minimum(most, 1.0)))
 
 
 def transfer_seconds(prefill: Pool, lengths: RequestLengths) -> Floats:

@@ -127,9 +127,7 @@ def prompt_host_seconds(hosted: Hosted, rates: Rates) -> Floats:
 
 
 def activation_bytes(hosted: Hosted, own: Floats, tokens: Floats) -> Floats:
-    """Bytes of one pass over all activations, in 16 bits: each token's, and its copies for
-    experts.
-    """
+    """Bytes of one pass over all activations in 16 bits, each token's copies for experts too."""
     routed = tokens * hosted.routed_layers * hosted.expert_slots
     return np.asarray(2.0 * hosted.hidden * (own * hosted.layers + routed))
 
@@ -175,7 +173,7 @@ def experts_met(share: Floats, tokens: Floats, evenness: Floats) -> Floats:
 
 def sequences_that_fit(hosted: Hosted, rates: Rates, context: Floats) -> Floats:
     """Sequences of so many tokens whose caches fit beside the weights; 0 where these do not."""
-    left = hosted.memory_bytes * rates.reserve - hosted.resident_bytes
+    left = hosted.memory_bytes * rates.reserve - hosted.resident_bytes - rates.workspace_bytes
     stated = hosted.cache_room_bytes
     room = np.where(np.isnan(stated), left, stated)
     each = np.maximum(cached_bytes(hosted, context), 1.0)

@@ -47,12 +47,9 @@ class EngineClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def is_large(device: Device) -> bool:
-    """Whether an engine takes a device for a large one of the data centre (vLLM's
-    `EngineArgs._set_default_args`).
-    """
-    return device.memory.usable_bytes >= LARGE_BYTES and not device.architecture.startswith(
-        "Ampere"
-    )
+    """Whether an engine takes it for a large one (vLLM's `EngineArgs._set_default_args`)."""
+    large = device.memory.usable_bytes >= LARGE_BYTES
+    return large and not device.architecture.startswith("Ampere")
 
 
 class EngineFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

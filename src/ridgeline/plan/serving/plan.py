@@ -26,6 +26,7 @@ from ridgeline.plan.serving.coefficients import Calibration, read_calibration
 from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check_range, seen
+from ridgeline.plan.serving.spreads import factor_of
 from ridgeline.records.serving_plan import Change, ServingOption, ServingPlan
 
 TENSOR_RANKS = (1, 2, 4, 8)

@@ -93,15 +93,14 @@ def outcome(prepared: PreparedServing, logs: Floats) -> LoadOutcome:
     one = outcome_of(prepared.hosted, rates, prepared.lengths, prepared.kind, prepared.number)
     if prepared.pools is None:
         return one
-    prefill, decode = prepared.pools
-    two = disaggregated_outcome(prefill, decode, rates, prepared.lengths, prepared.number)
-    names = LoadOutcome.__dataclass_fields__
-    return LoadOutcome(
-        **{
-            name: np.where(prepared.is_split, getattr(two, name), getattr(one, name))
-            for name in names
-        }
-    )
+    prefill, decode = (pool.take(prepared.is_split) for pool in prepared.pools)
+    parts = rates.take(prepared.is_split), prepared.lengths.take(prepared.is_split)
+    two = disaggregated_outcome(prefill, decode, *parts, prepared.number[prepared.is_split])
+    fields = {}
+    for name in LoadOutcome.__dataclass_fields__:
+        fields[name] = getattr(one, name).copy()
+        fields[name][prepared.is_split] = getattr(two, name)
+    return LoadOutcome(**fields)
 
 
 def _pools(runs: Sequence[PublishedServing], hosted: Hosted) -> tuple[Pool, Pool] | None:
@@ -181,7 +180,8 @@ def floor_reason(run: PublishedServing, hosted: Hosted, index: int) -> str:
     what = "the first token" if first else "a token"
     return (
         f"below the floor: {quantity.seconds(seconds)} for {what}, but reading the weights and"
-        f" multiplying takes {run.device.name} x {run.layout.devices} at least {quantity.seconds(least)}"
+        f" multiplying takes {run.device.name} x {run.layout.devices} at least"
+        f" {quantity.seconds(least)}"
     )
 
 
@@ -205,6 +205,7 @@ def _speed_reason(run: PublishedServing, hosted: Hosted) -> str:
     if per_replica * least <= 1.0:
         return ""
     return (
-        f"above the ceiling: {per_second:.4g} tokens/s, but {run.device.name} x {run.layout.devices} cannot"
-        f" read and multiply for more than {1.0 / least * run.replicas:.4g}"
+        f"above the ceiling: {per_second:.4g} tokens/s, but {run.device.name} x"
+        f" {run.layout.devices} cannot read and multiply for more than"
+        f" {1.0 / least * run.replicas:.4g}"
     )

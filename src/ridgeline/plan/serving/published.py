@@ -2,7 +2,8 @@
 
 Columns are listed in `COLUMNS`. Empty cells are filled by rule, never by looking at the value:
 
-- tp: what is left of the devices over pp; columns and words of other layouts: `layouts.py`. A bare `A100` is the 80 GB SXM part.
+- tp: all devices, where pp is 1; columns and words of other layouts: `layouts.py`.
+- A bare `A100` is the 80 GB SXM part (`hardware/names.py` reads what stands behind a name).
 - KV cache: 8 bits beside float weights of 8 or 4 bits, else 16 (`setting.default_cache`).
 - Lengths of a single stream: `STREAM_TOKENS`; otherwise blank lengths make a row insufficient.
 - Load: from `batch_or_concurrency` and the note, see `load_of`.

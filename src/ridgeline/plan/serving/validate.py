@@ -2,17 +2,15 @@
 
 Errors are predicted / published - 1 in the row's own metric. By default each row is predicted by
 coefficients that never saw its source (`left_out.toml`); a source, or a source's runs of a model on
-a device, that no fit has seen, by the shipped ones. Rows that break physics are refused with the reason; times to the
-first token of saturated servers say how long a run was, not how fast the server is, and are
-reported as insufficient.
+a device, that no fit has seen, by the shipped ones. Rows that break physics are refused with the
+reason; times to the first token of saturated servers say how long a run was, not how fast the
+server is, and are reported as insufficient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.load import LoadOutcome
@@ -32,7 +30,7 @@ from ridgeline.plan.serving.prepared import (
     outcome,
     prepare,
 )
-from ridgeline.plan.serving.published import PublishedServing, read_table
+from ridgeline.plan.serving.published import LATENCIES, PublishedServing, read_table
 from ridgeline.plan.serving.spreads import factor_of
 from ridgeline.plan.table_cells import Unreadable, error_figures, overall_figures, unjudged
 from ridgeline.records.validation import (
@@ -41,6 +39,9 @@ from ridgeline.records.validation import (
     ServingRow,
     ServingValidation,
 )
+
+SATURATED = "saturated"
+"""How the reason begins of a row that queues."""
 
 
 def validate_serving(table: Path | str, *, calibration: str = "unseen") -> ServingValidation:
@@ -54,13 +55,13 @@ def validate_serving(table: Path | str, *, calibration: str = "unseen") -> Servi
     read = read_table(Path(table))
     runs = [one for one in read if isinstance(one, PublishedServing)]
     rows = {one.row: unjudged(one, ServingRow) for one in read if isinstance(one, Unreadable)}
-    experts: dict[int, bool] = {}
+    models: dict[int, str] = {}
     if runs:
         prepared = prepare(runs)
         found = [_results(prepared, *pair) for pair in _calibrations(prepared, calibration)]
         for part in found:
             rows |= part
-        experts = {run.row: run.model.experts is not None for run in runs}
+        models = {run.row: _kind_of_model(run) for run in runs}
     ordered = [rows[row] for row in sorted(rows)]
     return ServingValidation(
         rows=ordered,
@@ -68,8 +69,8 @@ def validate_serving(table: Path | str, *, calibration: str = "unseen") -> Servi
             source: errors_of([row for row in ordered if row.source == source])
             for source in dict.fromkeys(row.source for row in ordered)
         },
-        by_metric=_by_metric(ordered, experts),
-        overall=_overall(ordered, experts),
+        by_metric=_by_metric(ordered, models),
+        overall=_overall(ordered, models),
         calibration=calibration,
     )
 
@@ -143,8 +144,13 @@ def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[
         )
     if family(run) == "first_token" and found.saturated[index]:
         return "insufficient", (
-            "saturated: requests queue, so that the time to the first token grows with the length"
-            " of the run, which no column states"
+            f"{SATURATED}: requests queue, so that the time to the first token grows with the"
+            " length of the run, which no column states"
+        )
+    if family(run) == "first_token" and run.prefill is not None:
+        return "insufficient", (
+            "disaggregated: most of the time to the first token is the wait for a place in either"
+            " pool, which depends on the router and on how the run began, in no column"
         )
     if run.note.noisy:
         return "insufficient", "the table itself says to treat this value as noisy"
@@ -164,33 +170,32 @@ def _assumptions(run: PublishedServing) -> list[str]:
 
 def errors_of(rows: Sequence[ServingRow]) -> ServingErrors:
     """Errors of these rows, taken together."""
-    medians = _medians([row for row in rows if row.error is not None])
-    mean = float(np.mean(medians)) if medians else None
-    return ServingErrors(**error_figures(rows), mean_of_sources=mean)
+    return ServingErrors(**error_figures(rows, LATENCIES.__contains__))
 
 
-def _medians(rows: Sequence[ServingRow]) -> list[float]:
-    sources = dict.fromkeys(row.source for row in rows)
-    return [
-        float(np.median([abs(row.error or 0.0) for row in rows if row.source == source]))
-        for source in sources
-    ]
+def _kind_of_model(run: PublishedServing) -> str:
+    """`dense` or `experts`; apart from these what no column can express."""
+    kind = "experts" if run.model.experts else "dense"
+    if run.note.other_attention:
+        return f"{kind}, other attention"
+    return f"{kind}, two pools" if run.prefill else kind
 
 
-def _by_metric(rows: Sequence[ServingRow], experts: dict[int, bool]) -> dict[str, ServingErrors]:
-    """Kind of metric, dense models and mixtures apart."""
+def _by_metric(rows: Sequence[ServingRow], models: dict[int, str]) -> dict[str, ServingErrors]:
+    """Kind of metric, kinds of models apart."""
     groups: dict[str, list[ServingRow]] = {}
     for row in rows:
         if row.error is None:
             continue
-        name = f"{row.kind} {'experts' if experts[row.row] else 'dense'}"
+        name = f"{row.kind} {models[row.row]}"
         groups.setdefault(name, []).append(row)
     return {name: errors_of(groups[name]) for name in sorted(groups)}
 
 
-def _overall(rows: Sequence[ServingRow], experts: dict[int, bool]) -> ServingOverall:
+def _overall(rows: Sequence[ServingRow], models: dict[int, str]) -> ServingOverall:
     return ServingOverall(
-        **overall_figures(rows, [row.status for row in rows]),
-        dense=errors_of([row for row in rows if experts.get(row.row) is False]),
-        experts=errors_of([row for row in rows if experts.get(row.row) is True]),
+        **overall_figures(rows, [row.status for row in rows], LATENCIES.__contains__),
+        saturated=sum(row.reason.startswith(SATURATED) for row in rows),
+        dense=errors_of([row for row in rows if models.get(row.row, "").startswith("dense")]),
+        experts=errors_of([row for row in rows if models.get(row.row, "").startswith("experts")]),
     )

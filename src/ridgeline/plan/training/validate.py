@@ -169,6 +169,9 @@ def average(parts: Sequence[TrainingErrors]) -> TrainingErrors:
         p90=mean("p90"),
         bias=mean("bias"),
         coverage=mean("coverage"),
+        width=mean("width"),
+        mean_of_sources=mean("median"),
+        p90_of_sources=mean("p90"),
     )
 
 

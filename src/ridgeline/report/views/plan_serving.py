@@ -55,6 +55,9 @@ def serving_estimate_document(found: ServingEstimate) -> doc.ReportDocument:
     if found.speculation is not None:
         lines.append(_speculation_line(found.speculation))
     lines += [f"assumed: {line}" for line in found.assumed]
+    lines += [
+        f"{one.name}: {one.before:.4g} → {one.after:.4g}, as measured" for one in found.calibrated
+    ]
     return doc.ReportDocument(title, [doc.DataTable(columns, rows, title=title), doc.Lines(lines)])
 
 

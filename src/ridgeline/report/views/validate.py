@@ -31,7 +31,7 @@ WORDS = {
 KINDS = {"first_token": "time to first token", "next_token": "time per token"}
 MOST_REASONS = 12
 MOST_FAILED_ROWS = 20
-ERRORS = figures("rows", "median", "p90", "bias", "inside 80 %")
+ERRORS = figures("rows", "median", "p90", "bias in speed", "inside 80 %")
 
 
 def training_validation_document(found: TrainingValidation) -> ReportDocument:
@@ -56,6 +56,7 @@ def training_validation_document(found: TrainingValidation) -> ReportDocument:
     ]
     failed = [row for row in found.rows if row.status != "ok"][:MOST_FAILED_ROWS]
     lines += [f"row {row.row} ({row.source}): {row.status}: {row.reason}" for row in failed]
+    lines += found.conventions
     return ReportDocument(title, [table, Lines(lines)])
 
 
@@ -70,10 +71,11 @@ def serving_validation_document(found: ServingValidation) -> ReportDocument:
     title = f"Serving, predicted against published, {how}"
     whole = found.overall
     unjudged = f"{whole.refused} refused, {whole.insufficient} insufficient"
-    lines = [f"{whole.ok} of {whole.rows} rows judged; {unjudged}"]
+    lines = [f"{whole.ok} of {whole.rows} rows judged; {unjudged}, {whole.saturated} saturated"]
     reasons = Counter((row.status, row.reason) for row in found.rows if row.status != "ok")
     for (status, reason), count in reasons.most_common(MOST_REASONS):
         lines.append(f"{count} x {status}: {reason}")
+    lines += found.conventions
     table = DataTable((words("of", ""), *ERRORS, *figures("by source")), rows, title=title)
     return ReportDocument(title, [table, Lines(lines)])
 

@@ -1,0 +1,182 @@
+"""Update the coefficients by one to three load points of the user's own (`--measured`).
+
+The shipped coefficients are the prior, with the spreads of `priors.toml`; a measured figure counts
+like many published rows, because it was seen on the very machine. Other layouts, lengths and loads
+are then predicted by what moved: a memory that is slower than thought is so for all of them.
+
+A file holds one point or a list of up to three:
+
+    {"users": 16, "ttft_ms": 212, "tpot_ms": 9.1}
+    {"rate": 4, "tp": 2, "prompt": 1000, "answer": 200, "output_tokens_per_second": 780}
+
+What a point leaves out (`tp`, `prompt`, `answer`) is as in the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ridgeline.cost.arrays import Floats
+from ridgeline.cost.serving.load import KINDS, outcome_of
+from ridgeline.errors import InputError
+from ridgeline.plan.fitting import RobustFit
+from ridgeline.plan.serving.coefficients import Calibration, priors
+from ridgeline.plan.serving.estimate import arrays_of
+from ridgeline.plan.serving.published import ServedLoad
+from ridgeline.plan.serving.question import ServingQuestion
+from ridgeline.plan.serving.spreads import Spread, class_of
+from ridgeline.records.estimate import CoefficientChange
+from ridgeline.records.input_file import read_json
+
+MEASURED_WEIGHT = 5.0
+LOSS_SCALE = 0.05
+"""A figure counts for five errors of this size: about the noise between two runs."""
+MEASURED_SIGMA = {"first_token": 0.35, "next_token": 0.15, "throughput": 0.11}
+"""Spreads of other load points once one is measured (docs/results/accuracy_serving.md)."""
+SMALLEST_CHANGE = 0.005
+CURE = 'give {"users": 16, "ttft_ms": 212, "tpot_ms": 9.1}, or a list of up to three'
+
+
+class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One load point as a file has it."""
+
+    users: float | None = None
+    rate: float | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    output_tokens_per_second: float | None = None
+    tp: int | None = None
+    prompt: float | None = None
+    answer: float | None = None
+
+    def load(self) -> ServedLoad:
+        """How requests came.
+
+        Raises:
+            InputError: Not exactly one of `users` and `rate` is given.
+        """
+        number = self.users or self.rate
+        if (self.users is None) == (self.rate is None) or not number or number <= 0:
+            raise InputError("give users or rate, above 0")
+        return ServedLoad(kind="closed" if self.users else "open", number=number)
+
+    def figures(self) -> dict[str, float]:
+        """Kind of metric → what was measured, in seconds or tokens per second.
+
+        Raises:
+            InputError: There is none, or one is not above 0.
+        """
+        stated = {
+            "first_token": (self.ttft_ms, 1e-3),
+            "next_token": (self.tpot_ms, 1e-3),
+            "throughput": (self.output_tokens_per_second, 1.0),
+        }
+        found = {name: one * unit for name, (one, unit) in stated.items() if one is not None}
+        if not found or min(found.values()) <= 0.0:
+            raise InputError("give ttft_ms, tpot_ms or output_tokens_per_second, above 0")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPoint:
+    """A load point and the question that it answers."""
+
+    replica: ServingQuestion
+    load: ServedLoad
+    figures: dict[str, float]
+
+
+def read_measured(path: Path, replica: ServingQuestion) -> list[MeasuredPoint]:
+    """The points of a file.
+
+    Raises:
+        InputError: With the file, what is wrong in it, and the cure.
+    """
+    content = read_json(path, object, option="--measured", cure=CURE)
+    entries = content if isinstance(content, list) else [content]
+    if not 1 <= len(entries) <= 3:
+        raise InputError(f"--measured {path}: {len(entries)} points; give one to three")
+    try:
+        return [_point(entry, replica) for entry in entries]
+    except (msgspec.ValidationError, InputError) as error:
+        raise InputError(f"--measured {path}: {error}; {CURE}") from None
+
+
+def _point(entry: Any, replica: ServingQuestion) -> MeasuredPoint:
+    one = msgspec.convert(entry, MeasuredLoad)
+    own = replace(
+        replica,
+        tp=one.tp or replica.tp,
+        prompt=one.prompt or replica.prompt,
+        completion=one.answer or replica.completion,
+    )
+    return MeasuredPoint(replica=own, load=one.load(), figures=one.figures())
+
+
+def calibrate(
+    points: Sequence[MeasuredPoint], shipped: Calibration
+) -> tuple[Calibration, list[CoefficientChange]]:
+    """A calibration that explains the points, and what moved.
+
+    Raises:
+        InputError: A point is of a server that queues: its figures say how long it ran.
+    """
+    start = shipped.logs()
+    if any(_saturated(point, shipped) for point in points):
+        raise InputError("--measured: at this load requests queue; measure below saturation")
+    seen = np.log([value for point in points for value in point.figures.values()])
+
+    def errors(logs: Floats) -> Floats:
+        return np.concatenate([_predicted(point, shipped, logs) for point in points]) - seen
+
+    problem = RobustFit(
+        errors=errors,
+        weights=np.full(len(seen), MEASURED_WEIGHT),
+        loss_scale=LOSS_SCALE,
+        prior=start,
+        spread=np.array([one.spread for one in priors()]),
+        low=np.log([one.low for one in priors()]),
+        high=np.log([one.high for one in priors()]),
+    )
+    after = np.exp(problem.minimise(start, rounds=15)).tolist()
+    changes = [
+        CoefficientChange(name=one.name, before=before, after=value)
+        for one, before, value in zip(priors(), np.exp(start).tolist(), after, strict=True)
+        if abs(value / before - 1.0) > SMALLEST_CHANGE
+    ]
+    values = {one.name: value for one, value in zip(priors(), after, strict=True)}
+    sigma = {
+        class_of(kind, experts=experts): value
+        for kind, value in MEASURED_SIGMA.items()
+        for experts in (False, True)
+    }
+    changed = msgspec.structs.replace(
+        shipped, values=values, sigma=Spread(near=sigma, far=sigma), table=""
+    )
+    return changed, changes
+
+
+def _saturated(point: MeasuredPoint, calibration: Calibration) -> bool:
+    arrays = arrays_of([point.replica], calibration)
+    kind, number = np.array([KINDS.index(point.load.kind)]), np.array([point.load.number])
+    return bool(outcome_of(arrays.hosted, arrays.rates, arrays.lengths, kind, number).saturated[0])
+
+
+def _predicted(point: MeasuredPoint, shipped: Calibration, logs: Floats) -> Floats:
+    """Logarithms of the point's figures by coefficients at these logarithms."""
+    values = {one.name: value for one, value in zip(priors(), np.exp(logs).tolist(), strict=True)}
+    arrays = arrays_of([point.replica], msgspec.structs.replace(shipped, values=values))
+    kind, number = np.array([KINDS.index(point.load.kind)]), np.array([point.load.number])
+    found = outcome_of(arrays.hosted, arrays.rates, arrays.lengths, kind, number)
+    known = {
+        "first_token": found.first_token_seconds,
+        "next_token": found.next_token_seconds,
+        "throughput": found.tokens_per_second,
+    }
+    return np.log([float(known[name][0]) for name in point.figures])
