@@ -7,7 +7,7 @@ Gauss-Newton (Levenberg-Marquardt; Nocedal and Wright, "Numerical Optimization",
 10.3).
 
 The published runs are fitted by `bench/refit_training.py` and `bench/refit_serving.py`, a user's
-own measurements by `training/measured.py` (`--calibrate`) and `simulate/fit.py` (`--steps`).
+own measurements by `training/measured.py` (`--measured`) and `simulate/fit.py` (`--steps`).
 """
 
 from __future__ import annotations

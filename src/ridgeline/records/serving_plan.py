@@ -6,6 +6,8 @@ interval.
 
 from __future__ import annotations
 
+import msgspec
+
 from ridgeline.records.estimate import CoefficientChange
 from ridgeline.records.finite import Computed
 
@@ -79,7 +81,7 @@ class ServingEstimate(
     cache_bytes_per_token: float
     """Bytes of KV cache per token on one device."""
     assumed: list[str]
-    calibrated: list[CoefficientChange] = []
+    calibrated: list[CoefficientChange] = msgspec.field(default_factory=list)
     """What the user's own measured load points changed."""
     speculation: Speculation | None = None
     """Where it was asked for."""

@@ -1,4 +1,4 @@
-"""Update the coefficients by one to three measured steps of the user's own (`--calibrate`).
+"""Update the coefficients by one to three measured steps of the user's own (`--measured`).
 
 The shipped coefficients are the prior, with the spreads of `priors.toml`; a measured step counts
 like many published rows, because it ran on the very machine. Only coefficients that the measured
@@ -78,10 +78,10 @@ def read_measured(
     path: Path, model: ModelSpec, workload: Workload, layout: Layout
 ) -> list[MeasuredStep]:
     """The steps of a file; what it leaves out is as in the run being predicted."""
-    content = read_json(path, object, option="--calibrate", cure=CURE)
+    content = read_json(path, object, option="--measured", cure=CURE)
     entries = content if isinstance(content, list) else [content]
     if not 1 <= len(entries) <= 3:
-        raise InputError(f"--calibrate {path}: {len(entries)} steps; give one to three")
+        raise InputError(f"--measured {path}: {len(entries)} steps; give one to three")
     return [_step(path, entry, model, workload, layout) for entry in entries]
 
 
@@ -89,20 +89,20 @@ def _step(
     path: Path, entry: Any, model: ModelSpec, workload: Workload, layout: Layout
 ) -> MeasuredStep:
     if not isinstance(entry, dict):
-        raise InputError(f"--calibrate {path}: holds {type(entry).__name__}; {CURE}")
+        raise InputError(f"--measured {path}: holds {type(entry).__name__}; {CURE}")
     if "profile" in entry:
         entry = {"step_seconds": _median_of_record(entry["profile"])}
     unknown = sorted(set(entry) - {"step_seconds", "layout", "seq", "model"})
     if unknown:
-        raise InputError(f"--calibrate {path}: unknown key {', '.join(unknown)}; {CURE}")
+        raise InputError(f"--measured {path}: unknown key {', '.join(unknown)}; {CURE}")
     seconds = entry.get("step_seconds")
     if not isinstance(seconds, int | float) or not 0.0 < seconds < 1e6:
-        raise InputError(f"--calibrate {path}: step_seconds is {seconds!r}; it must be above 0")
+        raise InputError(f"--measured {path}: step_seconds is {seconds!r}; it must be above 0")
     own = entry.get("layout", {})
     try:
         ran = msgspec.convert(msgspec.structs.asdict(layout) | own, Layout)
     except (msgspec.ValidationError, TypeError) as error:
-        raise InputError(f"--calibrate {path}: layout: {error}") from None
+        raise InputError(f"--measured {path}: layout: {error}") from None
     return MeasuredStep(
         model=load_model(entry["model"]) if "model" in entry else model,
         workload=replace(workload, seq=int(entry.get("seq", workload.seq))),

@@ -65,7 +65,7 @@ def validate_vision(table: Path | str, *, calibration: str = "unseen") -> Vision
         by_kind=_by(parts, lambda row: row.kind),
         by_class=_by(parts, lambda row: row.software),
         by_source=_by(parts, lambda row: row.source),
-        overall=Overall(**overall_figures(whole, [row.status for row in whole])),
+        overall=Overall(**overall_figures(whole, [row.status for row in whole], _is_time)),
         calibration=calibration,
     )
 
@@ -130,5 +130,9 @@ def _by(
         for row in rows:
             groups.setdefault(name(row), []).append(row)
         for key in sorted(groups):
-            found.setdefault(key, {})[way] = Errors(**error_figures(groups[key]))
+            found.setdefault(key, {})[way] = Errors(**error_figures(groups[key], _is_time))
     return found
+
+
+def _is_time(metric: str) -> bool:
+    return metric == "latency_ms"

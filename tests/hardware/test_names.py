@@ -1,0 +1,53 @@
+"""Names of devices with memory, power or a part of the package behind them."""
+
+import math
+
+import pytest
+
+from ridgeline.errors import InputError
+from ridgeline.hardware import device
+from ridgeline.hardware.cluster import parse_cluster
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("RTX4090-24GB", "RTX-4090"),
+        ("RTX 5090 32GB", "RTX-5090"),
+        ("L40S-48GB", "L40S"),
+        ("GB200-192GB", "GB200"),
+        ("B300-288GB", "B300"),
+        ("A100-unspecified", "A100-SXM-80GB"),
+        ("MI300X-192GB-HBM3", "MI300X"),
+    ],
+)
+def test_a_size_that_the_part_has_changes_nothing(name: str, part: str) -> None:
+    assert device(name) == device(part)
+
+
+def test_another_memory_and_less_power_are_taken_from_the_name_and_said() -> None:
+    found, plain = device("H100-SXM-96GB-HBM2e-500W"), device("H100-SXM-80GB")
+    assert found.memory.capacity_bytes == 96 * 2**30
+    assert found.memory.bandwidth_bytes_per_second == pytest.approx(6 / 5 * 2.039e12, rel=1e-3)
+    assert found.peak("bf16") == pytest.approx(plain.peak("bf16") * math.sqrt(500 / 700))
+    assert any("HBM2e" in line for line in found.assumed)
+    assert any("500 of 700 W" in line for line in found.assumed)
+
+
+def test_one_die_of_two_is_half_of_the_package() -> None:
+    whole, half = device("MI250X"), device("MI250X-1GCD")
+    assert half.peak("fp16") == whole.peak("fp16") / 2
+    assert half.memory.capacity_bytes == whole.memory.capacity_bytes / 2
+    assert half.chip.logical_devices == 1
+
+
+def test_nodes_and_prices_of_a_variant_are_those_of_its_part() -> None:
+    found = parse_cluster("16xH100-SXM-96GB-HBM2e-500W")
+    assert found.domain_size == parse_cluster("16xH100").domain_size
+    assert any("500 of 700 W" in line for line in found.assumed)
+
+
+@pytest.mark.parametrize("name", ["Q77-80GB", "24GB", "H100-SXM-potato"])
+def test_a_name_with_a_word_that_nobody_knows_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="unknown device"):
+        device(name)
