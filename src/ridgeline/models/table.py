@@ -237,7 +237,15 @@ def _experts(row: Row, ffn: int) -> Experts | None:
         num_shared=shared,
         shared_ffn=shared * width,
         dense_layers=row.tag(r"(\d+) dense \+") or 0,
+        every=_every(row),
     )
+
+
+def _every(row: Row) -> int:
+    """The number of layers of which one is a mixture, in the note's words."""
+    if row.says(r"(every|each) (other|second|2nd) layer"):
+        return 2
+    return row.tag(r"moe_layer_freq[ =](\d+)") or row.tag(r"every (\d+)(?:th|rd|nd)? layers?") or 1
 
 
 def _usual_heads(hidden: int) -> int:

@@ -58,6 +58,8 @@ class TrainingNote:
     flash_attention: bool
     hierarchical_dispatch: bool
     overlapped_experts: bool
+    forced_balance: bool
+    """Whether the router is overruled, so that all experts get as many tokens."""
     releases: Releases | None
 
 
@@ -99,6 +101,7 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
         flash_attention="flash" in words,
         hierarchical_dispatch=bool(re.search(r"\b(deepep|hybridep)\b", words)),
         overlapped_experts=bool(re.search(overlap, words)),
+        forced_balance=bool(re.search(r"force[d_ -]*(load[_ -])?balanc", words)),
         releases=(
             Releases(count=int(releases[1]), ratio=float(releases[3]) / float(releases[2]))
             if releases

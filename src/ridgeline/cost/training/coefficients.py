@@ -69,6 +69,8 @@ class Coefficients:
     """Passes over the routed tokens that dispatching, permuting and combining experts take."""
     expert_gemm: Number = 0.8
     """Rate of grouped matmuls over that of dense ones of the same size."""
+    imbalance: Number = 0.0
+    """Standard deviation of an expert's share of the tokens over the mean of all experts."""
     step_overhead: Number = 0.01
     """Seconds per step outside the model: loss reading, clipping, logging, data."""
     straggle: Number = 0.0

@@ -32,6 +32,7 @@ from ridgeline.cost.training.collectives import (
     send_seconds,
 )
 from ridgeline.cost.training.layer import LayerPass, total
+from ridgeline.cost.training.matmuls import busiest_rank
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import (
     data_group,
@@ -68,7 +69,7 @@ def expert_seconds(setting: Setting) -> Floats:
     layouts, dims = setting.layouts, setting.dims
     group = group_of(setting, layouts.ep, np.ones(1))
     message = setting.routed_tokens * dims.hidden * ACTIVATION_BYTES
-    moved = 2.0 * dispatch_seconds(setting, message, dims.top_k, group)
+    moved = 2.0 * dispatch_seconds(setting, message, dims.top_k, group) * busiest_rank(setting)
     return np.where(dims.experts > 0, moved, 0.0)
 
 

@@ -109,6 +109,19 @@ def expert_matmuls(setting: Setting) -> list[Matmul]:
     ]
 
 
+def busiest_rank(setting: Setting) -> Floats:
+    """Tokens of the rank whose experts are the most popular, over the mean of all ranks.
+
+    A step waits for it. Of ep ranks with E / ep experts each, whose shares of the tokens spread
+    independently, the most loaded lies about sqrt(2 ln ep) standard deviations above the mean
+    (Cramér, "Mathematical Methods of Statistics", 1946, section 28.6).
+    """
+    layouts, dims = setting.layouts, setting.dims
+    local = np.maximum(dims.experts / layouts.ep, 1.0)
+    spread = setting.rates.imbalance * np.sqrt(2.0 * np.log(layouts.ep) / local)
+    return np.where(setting.software.forced_balance | (dims.experts < 1), 1.0, 1.0 + spread)
+
+
 def matmul_seconds(setting: Setting, matmul: Matmul, phase: str) -> Floats:
     """Time of a matmul's forward, of its input's gradient (`dgrad`) or its weight's (`wgrad`)."""
     rows, outer, inner = {
@@ -123,12 +136,17 @@ def matmul_seconds(setting: Setting, matmul: Matmul, phase: str) -> Floats:
     rate = rate * alignment(matmul.inner, width, rates.misalignment)
     rate = rate * alignment(matmul.outer, width, rates.misalignment)
     if matmul.grouped:
-        rate = rate * np.where(matmul.count > 1.0, rates.expert_gemm, 1.0)
+        rate = rate * np.where(matmul.count > 1.0, rates.expert_gemm, 1.0) / busiest_rank(setting)
     with np.errstate(divide="ignore", invalid="ignore"):
         compute = matmul.flops / (site.peak * rate)
     traffic = matmul.count * matmul_bytes(rows, outer, inner, width)
     moved = traffic / (site.memory_bytes_per_second * rates.memory)
     return np.where(matmul.count > 0, np.maximum(compute, moved), 0.0)
+
+
+CAST_SECONDS = 6e-6
+"""The least time of casting one expert's operands: two kernels of 3 microseconds each, one expert
+after another (Transformer Engine's `GroupedLinear`, whose split quantisation loops over them)."""
 
 
 def cast_seconds(setting: Setting, matmul: Matmul) -> Floats:
@@ -140,7 +158,8 @@ def cast_seconds(setting: Setting, matmul: Matmul) -> Floats:
     low = np.where(setting.width < 2.0, 1.0, 0.0)
     elements = matmul.count * matmul.rows * (matmul.inner + matmul.outer)
     moved = low * elements * 2.0 * setting.rates.cast_traffic
-    return moved / (setting.site.memory_bytes_per_second * setting.rates.memory)
+    started = low * np.where(matmul.grouped, matmul.count, 0.0) * CAST_SECONDS
+    return moved / (setting.site.memory_bytes_per_second * setting.rates.memory) + started
 
 
 TILES = ((256.0, 128.0, 1.0), (128.0, 128.0, 0.94), (128.0, 64.0, 0.80), (64.0, 64.0, 0.55))

@@ -42,6 +42,8 @@ class Stack:
     interleave_experts: Flag = False
     """They do where it is worth its memory: experts span domains, and virtual pipeline stages put
     a forward pass beside a backward pass (Megatron-LM's `--overlap-moe-expert-parallel-comm`)."""
+    forced_balance: Flag = False
+    """Tokens are dealt out evenly whatever the router says, as benchmarks do."""
     dropout: Flag = False
     weight_bytes: Number = 2.0
     """Bytes per weight of the copy that the matmuls read."""

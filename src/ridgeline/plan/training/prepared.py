@@ -6,9 +6,11 @@ coefficients; the measured value is read only afterwards.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from ridgeline.cost.arrays import Floats, join
@@ -49,7 +51,12 @@ def prepare(runs: Sequence[PublishedTraining], calibration: Calibration) -> Prep
         runs=list(runs),
         chosen=chosen,
         setting=setting,
-        sigma=np.array([_sigma(run, calibration) for run in runs]),
+        sigma=np.array(
+            [
+                math.hypot(_sigma(run, calibration), _unstated_spread(run, one, calibration))
+                for run, one in zip(runs, chosen, strict=True)
+            ]
+        ),
         published_seconds=seconds,
     )
 
@@ -68,6 +75,24 @@ def choose(run: PublishedTraining, calibration: Calibration) -> Candidate:
     allowed = fits & (zero == zero[fits].min())
     rate = np.where(allowed, found.step_seconds / setting.layouts.global_batch, np.inf)
     return candidates[int(np.argmin(rate))]
+
+
+def _unstated_spread(run: PublishedTraining, chosen: Candidate, calibration: Calibration) -> float:
+    """Standard deviation of log step time over what a row leaves open about recomputation.
+
+    Not stated is not none: all that fit in memory could have run, and are held for as likely.
+    """
+    alike = [
+        one
+        for one in run.candidates
+        if msgspec.structs.replace(one.layout, recompute=chosen.layout.recompute) == chosen.layout
+    ]
+    if len(alike) < 2:
+        return 0.0
+    setting = join([_setting(run, one, calibration) for one in alike])
+    found = estimate_setting(setting, np.zeros(len(alike)))
+    fits = found.verdict != OOM
+    return float(np.std(np.log(found.step_seconds[fits]))) if fits.any() else 0.0
 
 
 def _sigma(run: PublishedTraining, calibration: Calibration) -> float:

@@ -209,6 +209,8 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
         changes["fused_attention"] = True
     if note.hierarchical_dispatch:
         changes["hierarchical_dispatch"] = True
+    if note.forced_balance:
+        changes["forced_balance"] = True
     if note.overlapped_experts:
         changes["overlap_experts"] = True
     return replace(found, **changes)  # type: ignore[arg-type]
