@@ -47,7 +47,7 @@ bench: install
 
 # Refit the cost models to the published runs, cross-validate, write the accuracy pages.
 PUBLISHED ?= ../shared/data/published_training.csv
-SERVED ?= ../shared/data/published_serving.csv
+SERVED ?= ../shared/data/published_serving.csv ../shared/data/published_serving_more.csv
 SEEN ?= ../shared/data/published_vision.csv.gz
 accuracy: install
 	$(BIN)/python bench/refit_training.py $(PUBLISHED) --write
@@ -56,6 +56,7 @@ accuracy: install
 	$(BIN)/python bench/accuracy_serving.py $(SERVED)
 	$(BIN)/python bench/refit_vision.py $(SEEN) --write
 	$(BIN)/python bench/accuracy_vision.py $(SEEN)
+	PYTHONPATH=. $(BIN)/python bench/accuracy_measured.py ../shared/data
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -15,6 +15,7 @@ that what differs between campaigns in common does not pull physics.
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from ridgeline.plan.serving.published import LATENCIES, PublishedServing, read_t
 from ridgeline.plan.serving.spreads import FAR, Spread, believed, class_of
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy_serving_cv.json"
 PUBLISHED = [DATA / "published_serving.csv", DATA / "published_serving_more.csv"]
 CAMPAIGN_ROWS = 10
 """Rows that one kind of metric counts for in one campaign, however many it has; all campaigns of a
@@ -91,8 +93,8 @@ def main() -> None:
     campaigns = [run.campaign for run in prepared.runs]
     by_source = left_out(prepared, use, logs, sources)
     by_campaign = left_out(prepared, use, logs, campaigns)
-    judged = [*judgements(prepared, use, judged_rows, sources, by_source)]
-    judged += judgements(prepared, use, judged_rows, campaigns, by_campaign)
+    new = judgements(prepared, use, judged_rows, campaigns, by_campaign)
+    judged = [*judgements(prepared, use, judged_rows, sources, by_source), *new]
     spread = spread_of(judged)
     print(spread)
     if options.write:
@@ -111,6 +113,7 @@ def main() -> None:
             | {"seen": seen_by(prepared, use & (np.array(sources) != source))}
             for source, found in by_source.items()
         }
+        RESULTS.write_text(json.dumps(report(new, spread), indent=1) + "\n")
         LEFT_OUT.write_text(HEAD + "\n" + tomli_w.dumps({"source": left}))
 
 
@@ -280,6 +283,31 @@ def spread_of(judged: Sequence[Judgement]) -> Spread:
         distant = width([one for one in judged if one.name == name and one.far])
         far[name] = near[name] * FAR if distant is None else max(distant, near[name])
     return Spread(near=near, far=far)
+
+
+def report(judged: Sequence[Judgement], spread: Spread) -> dict[str, dict[str, float]]:
+    """Class of error, near and far → errors of campaigns left out, and how many intervals hold."""
+    found = {}
+    for name in sorted({one.name for one in judged}):
+        for far in (False, True):
+            alike = [one for one in judged if one.name == name and one.far is far]
+            if not alike:
+                continue
+            errors = np.abs([one.error for one in alike])
+            sizes = np.abs(np.expm1([one.error for one in alike]))
+            owners = np.array([one.campaign for one in alike])
+            parts = [sizes[owners == one] for one in sorted(set(owners.tolist()))]
+            sigma = getattr(spread, "far" if far else "near")[name]
+            found[f"{name}, far" if far else name] = {
+                "rows": len(alike),
+                "campaigns": len(parts),
+                "median": round(float(np.median(sizes)), 4),
+                "p90": round(float(np.quantile(sizes, 0.9)), 4),
+                "mean_median": round(float(np.mean([np.median(one) for one in parts])), 4),
+                "mean_p90": round(float(np.mean([np.quantile(one, 0.9) for one in parts])), 4),
+                "coverage": round(float(np.mean(errors <= COVERAGE_80 * sigma)), 4),
+            }
+    return found
 
 
 def width(judged: Sequence[Judgement]) -> float | None:
