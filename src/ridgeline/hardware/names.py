@@ -29,7 +29,7 @@ from ridgeline.hardware.facts import Device
 SAME_SIZE = 0.07
 """How far a size in a name may be from the printed one, as a share: GB and GiB are 7 % apart."""
 STACK_BYTES_PER_SECOND = {"hbm2e": 407.8e9}
-"""Of one stack of 16 GB: the A100-80GB's 2,039 GB/s over five stacks (a100.toml)."""
+"""What one stack of 16 GB moves: the A100-80GB's 2,039 GB/s over five stacks (a100.toml)."""
 STACK_BYTES = 16 * 2**30
 
 

@@ -33,7 +33,7 @@ def written(path: Path, content: object) -> Path:
 @pytest.mark.parametrize("share", [0.8, 1.3])
 def test_one_point_moves_other_loads_and_layouts_the_same_way(share: float, tmp_path: Path) -> None:
     before = estimate_serving(asked(), CLOSED)
-    point = {"users": 16, "tpot_ms": before.tpot_seconds.value * share * 1e3}
+    point = {"users": 16, "tpot_seconds": before.tpot_seconds.value * share}
     known, changes = calibrate(read_measured(written(tmp_path, point), asked()), read_calibration())
     assert changes
     after = estimate_serving(asked(), CLOSED, known)
@@ -47,7 +47,7 @@ def test_one_point_moves_other_loads_and_layouts_the_same_way(share: float, tmp_
 
 def test_a_measured_point_narrows_the_interval(tmp_path: Path) -> None:
     before = estimate_serving(asked(), CLOSED)
-    point = {"users": 16, "ttft_ms": before.ttft_seconds.value * 1e3}
+    point = {"users": 16, "ttft_seconds": before.ttft_seconds.value}
     known, _ = calibrate(read_measured(written(tmp_path, point), asked()), read_calibration())
     after = estimate_serving(asked(), CLOSED, known)
     assert after.ttft_seconds.value == pytest.approx(before.ttft_seconds.value, rel=0.02)
@@ -57,10 +57,10 @@ def test_a_measured_point_narrows_the_interval(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ({"users": 16}, "give ttft_ms"),
-        ({"ttft_ms": 16}, "give users or rate"),
-        ({"users": 4, "tpot_ms": -1}, "above 0"),
-        ({"users": 4, "tpot_ms": 9, "mood": 3}, "mood"),
+        ({"users": 16}, "give ttft_seconds"),
+        ({"ttft_seconds": 16}, "give users or rate"),
+        ({"users": 4, "tpot_seconds": -1}, "above 0"),
+        ({"users": 4, "tpot_seconds": 9, "mood": 3}, "mood"),
         ([], "0 points"),
         (7, "Expected `object`"),
     ],
@@ -73,6 +73,6 @@ def test_a_file_that_says_too_little_is_refused(
 
 
 def test_a_point_of_a_server_that_queues_is_refused(tmp_path: Path) -> None:
-    point = {"users": 100_000, "ttft_ms": 50_000}
+    point = {"users": 100_000, "ttft_seconds": 50}
     with pytest.raises(InputError, match="queue"):
         calibrate(read_measured(written(tmp_path, point), asked()), read_calibration())

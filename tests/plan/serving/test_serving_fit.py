@@ -19,7 +19,7 @@ from ridgeline.plan.serving.coefficients import (
 )
 from ridgeline.plan.serving.prepared import in_metric, outcome, prepare
 from ridgeline.plan.serving.published import PublishedServing, read_row
-from ridgeline.plan.serving.spreads import KINDS, Place, Spread, factor_of
+from ridgeline.plan.serving.spreads import KINDS, Neighbourhood, Spread, factor_of
 
 
 def runs(num: int = 12) -> list[PublishedServing]:
@@ -79,7 +79,9 @@ def test_the_shipped_files_are_of_these_priors() -> None:
 
 def test_an_interval_is_as_wide_as_its_spread() -> None:
     assert factor_of(0.0) == 1.0
-    place = Place(architecture="Hopper", engine="python", experts=False, layout=ServingLayout())
+    place = Neighbourhood(
+        architecture="Hopper", engine="python", experts=False, layout=ServingLayout()
+    )
     near = Spread().of("throughput", place, {place.key})
     assert factor_of(near) == pytest.approx(np.exp(1.2816 * 0.25), rel=1e-3)
 
@@ -87,7 +89,7 @@ def test_an_interval_is_as_wide_as_its_spread() -> None:
 def test_what_lies_far_from_the_fit_has_the_wider_interval() -> None:
     spread = read_calibration().sigma
     layout = ServingLayout(tp=8, attention_dp=4, ep=32)
-    strange = Place(architecture="Nowhere", engine="python", experts=True, layout=layout)
+    strange = Neighbourhood(architecture="Nowhere", engine="python", experts=True, layout=layout)
     for kind in KINDS:
         near = spread.of(kind, strange, {strange.key})
         assert spread.of(kind, strange, read_calibration().seen) >= near

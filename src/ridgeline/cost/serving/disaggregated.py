@@ -31,8 +31,8 @@ from ridgeline.cost.serving.setting import Hosted, cached_bytes
 from ridgeline.cost.serving.step import sequences_that_fit
 
 NETWORK_BYTES_PER_SECOND = 50e9
-"""Of one device: a port of 400 Gb/s each, as in all systems that are sold for this (NVIDIA DGX H100
-and GB200 NVL72 data sheets)."""
+"""The network of one device: a port of 400 Gb/s each, as in all systems that are sold for this
+(NVIDIA DGX H100 and GB200 NVL72 data sheets)."""
 
 
 ROUNDS = 12
@@ -40,7 +40,7 @@ ROUNDS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool(Cases):
+class WorkerPool(Cases):
     """Replicas that do one of the two."""
 
     hosted: Hosted
@@ -50,7 +50,7 @@ class Pool(Cases):
 
 
 def disaggregated_outcome(
-    prefill: Pool, decode: Pool, rates: Rates, lengths: RequestLengths, clients: Floats
+    prefill: WorkerPool, decode: WorkerPool, rates: Rates, lengths: RequestLengths, clients: Floats
 ) -> LoadOutcome:
     """What a closed loop of so many clients sees of two pools."""
     clients = np.where(np.isfinite(clients), clients, 1.0)
@@ -82,7 +82,11 @@ def disaggregated_outcome(
 
 
 def _fed(
-    decode: Pool, rates: Rates, lengths: RequestLengths, most: Floats, prompts_per_second: Floats
+    decode: WorkerPool,
+    rates: Rates,
+    lengths: RequestLengths,
+    most: Floats,
+    prompts_per_second: Floats,
 ) -> Floats:
     """Sequences that run in one decode worker.
 
@@ -95,7 +99,7 @@ def _fed(
     return np.asarray(np.maximum(running, np.minimum(most, 1.0)))
 
 
-def transfer_seconds(prefill: Pool, lengths: RequestLengths) -> Floats:
+def transfer_seconds(prefill: WorkerPool, lengths: RequestLengths) -> Floats:
     """Time in which one prompt's cache leaves the devices that computed it."""
     sent = cached_bytes(prefill.hosted, lengths.prompt)
     return np.asarray(sent / NETWORK_BYTES_PER_SECOND)

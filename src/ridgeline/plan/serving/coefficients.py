@@ -22,7 +22,7 @@ from ridgeline.cost.arrays import Floats, Ints
 from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.errors import InputError
 from ridgeline.plan.fitting import Parameter, PriorFile
-from ridgeline.plan.serving.spreads import Place, Spread
+from ridgeline.plan.serving.spreads import Neighbourhood, Spread
 from ridgeline.records.input_file import read_toml
 
 FOLDER = Path(__file__).parent
@@ -70,13 +70,13 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     rows: dict[str, dict[str, int]] = {}
     """Architecture → weights' precision → published runs that the fit has seen."""
     seen: list[str] = []
-    """The keys of the places (`spreads.Place`) that the fit has seen."""
+    """The keys of the places (`spreads.Neighbourhood`) that the fit has seen."""
     campaigns: list[str] = []
     """Source, model and device of the fitted runs, as `campaign_of` joins them."""
     ranges: dict[str, list[float]] = {}
     """Least and most of what the fitted runs had: tp, running, prompt, completion, parameters."""
 
-    def sigma_of(self, kind: str, place: Place) -> float:
+    def sigma_of(self, kind: str, place: Neighbourhood) -> float:
         """The spread of one kind of metric of one case."""
         return self.sigma.of(kind, place, self.seen)
 

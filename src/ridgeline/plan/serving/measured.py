@@ -6,7 +6,7 @@ are then predicted by what moved: a memory that is slower than thought is so for
 
 A file holds one point or a list of up to three:
 
-    {"users": 16, "ttft_ms": 212, "tpot_ms": 9.1}
+    {"users": 16, "ttft_seconds": 0.212, "tpot_seconds": 0.0091}
     {"rate": 4, "tp": 2, "prompt": 1000, "answer": 200, "output_tokens_per_second": 780}
 
 What a point leaves out (`tp`, `prompt`, `answer`) is as in the question.
@@ -40,7 +40,7 @@ LOSS_SCALE = 0.05
 MEASURED_SIGMA = {"first_token": 0.35, "next_token": 0.15, "throughput": 0.11}
 """Spreads of other load points once one is measured (docs/results/accuracy_serving.md)."""
 SMALLEST_CHANGE = 0.005
-CURE = 'give {"users": 16, "ttft_ms": 212, "tpot_ms": 9.1}, or a list of up to three'
+CURE = 'give {"users": 16, "ttft_seconds": 0.212, "tpot_seconds": 0.0091}, or a list of up to three'
 
 
 class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,15 +48,15 @@ class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     users: float | None = None
     rate: float | None = None
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
+    ttft_seconds: float | None = None
+    tpot_seconds: float | None = None
     output_tokens_per_second: float | None = None
     tp: int | None = None
     prompt: float | None = None
     answer: float | None = None
 
     def load(self) -> ServedLoad:
-        """How requests came.
+        """The way in which requests came.
 
         Raises:
             InputError: Not exactly one of `users` and `rate` is given.
@@ -73,13 +73,13 @@ class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             InputError: There is none, or one is not above 0.
         """
         stated = {
-            "first_token": (self.ttft_ms, 1e-3),
-            "next_token": (self.tpot_ms, 1e-3),
-            "throughput": (self.output_tokens_per_second, 1.0),
+            "first_token": self.ttft_seconds,
+            "next_token": self.tpot_seconds,
+            "throughput": self.output_tokens_per_second,
         }
-        found = {name: one * unit for name, (one, unit) in stated.items() if one is not None}
+        found = {name: one for name, one in stated.items() if one is not None}
         if not found or min(found.values()) <= 0.0:
-            raise InputError("give ttft_ms, tpot_ms or output_tokens_per_second, above 0")
+            raise InputError("give ttft_seconds, tpot_seconds or output_tokens_per_second, above 0")
         return found
 
 

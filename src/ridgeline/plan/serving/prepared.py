@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ridgeline import quantity
 from ridgeline.cost.arrays import Bools, Floats, Ints
-from ridgeline.cost.serving.disaggregated import Pool, disaggregated_outcome
+from ridgeline.cost.serving.disaggregated import WorkerPool, disaggregated_outcome
 from ridgeline.cost.serving.load import KINDS, LoadOutcome, RequestLengths, outcome_of
 from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted
 from ridgeline.cost.serving.step import least_step_seconds
@@ -43,7 +43,7 @@ class PreparedServing:
     devices: Floats
     read_bytes: Floats
     """Bytes of weights that a step of one token reads on each device."""
-    pools: tuple[Pool, Pool] | None
+    pools: tuple[WorkerPool, WorkerPool] | None
     """Prefill and decode of disaggregated runs, and stand-ins of the others."""
     is_split: Bools
     """Whether a run is disaggregated."""
@@ -103,18 +103,20 @@ def outcome(prepared: PreparedServing, logs: Floats) -> LoadOutcome:
     return LoadOutcome(**fields)
 
 
-def _pools(runs: Sequence[PublishedServing], hosted: Hosted) -> tuple[Pool, Pool] | None:
+def _pools(
+    runs: Sequence[PublishedServing], hosted: Hosted
+) -> tuple[WorkerPool, WorkerPool] | None:
     """Both pools of every run, of one without any the run itself; None: no run has pools."""
     if not any(run.prefill for run in runs):
         return None
     first = [run.prefill.hosted if run.prefill else run.hosted for run in runs]
     stated = [run.prefill.decode.most_sequences if run.prefill else None for run in runs]
-    prefill = Pool(
+    prefill = WorkerPool(
         hosted=_hosted(first),
         workers=np.array([float(run.prefill.pool.workers if run.prefill else 1) for run in runs]),
         most_sequences=np.full(len(runs), np.inf),
     )
-    decode = Pool(
+    decode = WorkerPool(
         hosted=hosted,
         workers=np.array([float(run.replicas) for run in runs]),
         most_sequences=np.array([number or np.inf for number in stated]),

@@ -35,7 +35,7 @@ from ridgeline.models.table import spec_from_table
 from ridgeline.plan.notes import ServingNote, read_serving_note, read_watts
 from ridgeline.plan.serving.engines import EngineClass, engine_of
 from ridgeline.plan.serving.layouts import PoolLayout, layout_of, pools_of
-from ridgeline.plan.serving.spreads import Place
+from ridgeline.plan.serving.spreads import Neighbourhood
 from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
 
 COLUMNS = (
@@ -86,7 +86,7 @@ class PublishedServing:
     device: Device
     replicas: int
     layout: ServingLayout
-    """Of one replica; of a disaggregated row, of one decode worker."""
+    """The layout of one replica, or of one decode worker of a disaggregated row."""
     prefill: PrefillPool | None
     """The workers that only prefill; None: one engine does both."""
     precision: str
@@ -115,9 +115,9 @@ class PublishedServing:
         return f"{self.source}, {self.model.name}, {self.device.name}"
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Neighbourhood:
         """Where the run lies, as far as its error depends on it."""
-        return Place(
+        return Neighbourhood(
             architecture=self.device.architecture,
             engine=self.engine.name,
             experts=self.model.experts is not None,

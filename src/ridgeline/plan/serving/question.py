@@ -18,7 +18,7 @@ from ridgeline.hardware.facts import Device
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import Calibration
-from ridgeline.plan.serving.spreads import Place
+from ridgeline.plan.serving.spreads import Neighbourhood
 
 BEYOND = 2.0
 """How far beyond the fitted range, as a factor, a question is still answered."""
@@ -51,9 +51,9 @@ class ServingQuestion:
         return ServingLayout(tp=self.tp, attention_dp=self.attention_dp, ep=self.ep)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> Neighbourhood:
         """Where the question lies, as far as errors depend on it."""
-        return Place(
+        return Neighbourhood(
             architecture=self.device.architecture,
             engine=self.engine,
             experts=self.model.experts is not None,

@@ -29,7 +29,7 @@ EXPERTS = 1.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Neighbourhood:
     """Where a case lies, as far as its error depends on it."""
 
     architecture: str
@@ -54,7 +54,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     near: dict[str, float] = {}
     far: dict[str, float] = {}
 
-    def of(self, kind: str, place: Place, seen: Collection[str]) -> float:
+    def of(self, kind: str, place: Neighbourhood, seen: Collection[str]) -> float:
         """The spread of one case, given the keys of the places that the fit has seen."""
         name = class_of(kind, experts=place.experts)
         near = self.near.get(name, believed(name))
