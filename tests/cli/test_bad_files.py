@@ -56,6 +56,10 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
         f"{PREDICTED} llama-2-7b --draft-model PATH --drafts 3 --acceptance 0.5",
         TABLE,
     ),
+    ("predict serving", "measured"): (
+        f"{PREDICTED} llama-2-7b --measured PATH",
+        TABLE,
+    ),
     ("validate training", "table"): ("validate training PATH", TABLE),
     ("validate training", "calibration"): (
         "validate training table.csv --calibration PATH",
