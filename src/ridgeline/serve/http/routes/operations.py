@@ -1,4 +1,4 @@
-"""What operators ask: health, readiness, metrics, memory, load, version, ping and a page of docs.
+"""The routes of operators: health, readiness, metrics, memory, load, version, ping, docs.
 
 None of them asks the engine. `/ping` is what SageMaker asks; `/docs` lists the endpoints, in one
 page without scripts.
