@@ -173,10 +173,25 @@ def flash_attention_reference(
     dropout: Dropout | None = None,
 ) -> Attended:
     """Step by step with the whole matrix in PyTorch, differentiable; float64 stays float64."""
+    options = {"scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout}
     if mask.sequences is not None:
-        return _sequence_by_sequence(
-            queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout
-        )
+        return _sequence_by_sequence(queries, keys, values, mask, **options)
+    return _all_weights(queries, keys, values, mask, first=0, **options)
+
+
+def _all_weights(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: AttentionMask,
+    *,
+    first: int,
+    scale: float | None,
+    softcap: float | None,
+    sinks: Tensor | None,
+    dropout: Dropout | None,
+) -> Attended:
+    """All rows of a batch at once; `first` is the number of its first row for dropout."""
     wide = queries.dtype if queries.dtype == torch.float64 else torch.float32
     batch, heads, length, dim = queries.shape
     num_keys, group = keys.shape[2], heads // keys.shape[1]
@@ -199,7 +214,7 @@ def flash_attention_reference(
     log_sums = scores.logsumexp(-1).masked_fill(~seen_any[..., 0], float("-inf"))
     if dropout is not None and dropout.share > 0:
         assert isinstance(dropout.seed, int)
-        numbers = torch.arange(batch * heads)
+        numbers = torch.arange(batch * heads) + first * heads
         kept = kept_weights(dropout.share, dropout.seed, numbers, rows.cpu(), places.cpu())
         weights = weights * kept.view(weights.shape).to(queries.device) / (1 - dropout.share)
     return Attended((weights @ v).to(queries.dtype), log_sums)
@@ -213,12 +228,13 @@ def _sequence_by_sequence(
     alone = AttentionMask(causal=mask.causal, window=mask.window)
     starts = [one.tolist() for one in (mask.sequences.query_starts, mask.sequences.key_starts)]
     found = [
-        flash_attention_reference(
+        _all_weights(
             *(
                 one[span[number] : span[number + 1]].transpose(0, 1)[None]
                 for one, span in ((queries, starts[0]), (keys, starts[1]), (values, starts[1]))
             ),
             mask=alone,
+            first=number,
             **options,
         )
         for number in range(len(starts[0]) - 1)

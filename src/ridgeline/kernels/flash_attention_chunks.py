@@ -186,12 +186,10 @@ def _parts(problem: FlashProblem, queries: Tensor, keys: Tensor) -> Iterator[_Pa
             behind = min(first + step, num_queries)
             low = 0 if left is None else max(0, first + shift - left)
             high = num_keys if right is None else min(num_keys, behind + shift + right)
-            if low >= high:
-                continue
             yield _Part(
                 rows,
                 slice(start + first, start + behind),
-                slice(key_start + low, key_start + high),
+                slice(key_start + low, key_start + max(low, high)),
                 first,
                 low,
                 shift,

@@ -7,7 +7,7 @@ so far m, the sum of exp(score - m), and the weighted sum of values; when m grow
 by exp(m_old - m_new) (Dao et al., 2205.14135, algorithm 1). The backward makes each tile of P again
 from one number a query, L = m + log(sum) (2307.08691, algorithm 2):
 
-    dv = Pᵀ dout     dP = dout vᵀ     dS = P ∘ (dP - rowsum(dout ∘ out))     dq = dS k     dk = dSᵀ q
+    dv = Pᵀ dout   dP = dout vᵀ   dS = P ∘ (dP - rowsum(dout ∘ out))   dq = dS k   dk = dSᵀ q
 
 It is the second reference of the kernels, which do the same with many heads at once.
 """

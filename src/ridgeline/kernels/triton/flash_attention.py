@@ -45,6 +45,8 @@ class TileChoice(NamedTuple):
     element_bytes: int
     shared_bytes: int
     """What a device must have for one block."""
+    rich: int
+    """1: also with dropout, a soft cap or documents, which take registers of their own."""
     tile: Tile
 
 
@@ -205,6 +207,7 @@ def tile_choices() -> tuple[TileChoice, ...]:
                 int(row["head_dim"]),
                 int(row["element_bytes"]),
                 int(row["shared_bytes"]),
+                int(row["rich"]),
                 Tile(*(int(row[name]) for name in Tile._fields)),
             )
             for row in csv.DictReader(file)
@@ -216,8 +219,10 @@ def _tile(kernel: str, problem: FlashProblem, queries: Tensor) -> Tile:
     dim, room = _padded(queries.shape[3]), shared_bytes(queries.device)
     if dim > LONGEST_HEAD:
         raise InputError(f"heads of {queries.shape[3]}: the kernel takes at most {LONGEST_HEAD}")
+    plain = not (problem.dropout or problem.softcap or problem.bounds is not None)
     for choice in tile_choices():
         suits = choice.kernel == kernel and choice.element_bytes == queries.itemsize
+        suits = suits and (plain or bool(choice.rich))
         if suits and choice.head_dim >= dim and choice.shared_bytes <= room:
             side = problem.block_size if problem.blocks is not None else 2**30
             tile = choice.tile

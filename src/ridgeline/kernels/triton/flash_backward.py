@@ -6,7 +6,7 @@ tile of weights again from the sums of the forward (Dao, 2307.08691, algorithm 2
 atomically, so gradients are the same at every run.
 """
 
-# ruff: noqa: N803, N806, PLR0915  (Triton's constants are upper case; a kernel is one function)
+# ruff: noqa: N803, PLR0915  (Triton's constants are upper case; a kernel is one function)
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ import triton.language as tl
 
 from ridgeline.kernels.triton.flash_forward import (
     LOG2_E,
-    bounds_of,
-    in_band,
     kept,
-    key_tiles,
+    keys_of,
     load_rows,
     place_of,
     scores_of,
     span_of,
     store_rows,
+    tiles_of,
 )
 from ridgeline.kernels.triton.tiles import matmul
 
@@ -137,12 +136,9 @@ def key_kernel(
     v_at = values + row_batch * value_batch + owned * value_head + first_key * value_token
     k = load_rows(k_at, key_token, dims, there, D, BLOCK_KEYS)
     v = load_rows(v_at, value_token, dims, there, D, BLOCK_KEYS)
-    # A document is a run of tokens, which it sees and by which it is seen.
-    first, last = bounds_of(bounds, batch, total_keys, key, there)
-    begin, full_begin, full_end, end = _query_tiles(
-        start, num_queries, num_keys, shift, first, last, bounds, LEFT, RIGHT,
-        BLOCK_QUERIES, BLOCK_KEYS,
-    )  # fmt: skip
+    # A document is a run of tokens, which it sees and by which it is seen; the band turns around.
+    first, behind = keys_of(key, there, num_queries, -shift, bounds, batch, total_keys, RIGHT, LEFT)
+    begin, whole_begin, whole_end, end = tiles_of(first, behind, BLOCK_QUERIES)
     dk = tl.zeros((BLOCK_KEYS, BLOCK_D), tl.float32)
     dv = tl.zeros((BLOCK_KEYS, BLOCK_D), tl.float32)
     for member in range(GROUP):
@@ -157,104 +153,39 @@ def key_kernel(
         if listed is not None:
             list_row = batch * list_batch + head * list_head + tile
             tiles = listed + list_row.to(tl.int64) * list_length
-            full_end = 0
-            end = tl.load(counts + list_row)
-        if listed is None and (RIGHT is not None or bounds is not None):
-            dk, dv = _collect(
-                dk, dv, k, v, q_at, up_at, log_sums + rows_at, along + rows_at, seed, tiles,
-                first, last, bounds, key, begin, full_begin, num_queries, num_keys, shift, which,
-                scale, query_token, dout_token, D, BLOCK_D, LEFT, RIGHT, SOFTCAP, DROPPED,
-                KEPT_SCALE, BLOCK_QUERIES, True,
-            )  # fmt: skip
-        if listed is None:
-            dk, dv = _collect(
-                dk, dv, k, v, q_at, up_at, log_sums + rows_at, along + rows_at, seed, tiles,
-                first, last, bounds, key, full_begin, full_end, num_queries, num_keys, shift,
-                which, scale, query_token, dout_token, D, BLOCK_D, LEFT, RIGHT, SOFTCAP, DROPPED,
-                KEPT_SCALE, BLOCK_QUERIES, False,
-            )  # fmt: skip
-        dk, dv = _collect(
-            dk, dv, k, v, q_at, up_at, log_sums + rows_at, along + rows_at, seed, tiles,
-            first, last, bounds, key, full_end, end, num_queries, num_keys, shift, which,
-            scale, query_token, dout_token, D, BLOCK_D, LEFT, RIGHT, SOFTCAP, DROPPED,
-            KEPT_SCALE, BLOCK_QUERIES, True,
-        )  # fmt: skip
+            begin, whole_begin, whole_end, end = 0, 0, 0, tl.load(counts + list_row)
+        for step in range(begin, end):
+            at = place_of(tiles, step) * BLOCK_QUERIES
+            row = at + tl.arange(0, BLOCK_QUERIES)
+            inside = row < num_queries
+            q = load_rows(
+                q_at + at.to(tl.int64) * query_token, query_token, dims, inside, D, BLOCK_QUERIES
+            )
+            up = load_rows(
+                up_at + at.to(tl.int64) * dout_token, dout_token, dims, inside, D, BLOCK_QUERIES
+            )
+            logs = _logs(log_sums + rows_at, row, inside)
+            scores, slope = scores_of(k, tl.trans(q), scale, SOFTCAP)
+            weights = tl.exp2(scores - logs[None, :])
+            if (step < whole_begin) | (step >= whole_end):
+                seen = (row[None, :] >= first[:, None]) & (row[None, :] < behind[:, None])
+                weights = tl.where(seen, weights, 0.0)
+            change = matmul(v, tl.trans(up))
+            if DROPPED:
+                stays = kept(seed, row[None, :], key[:, None], which, DROPPED)
+                change = tl.where(stays, change * KEPT_SCALE, 0.0)
+                dv += matmul(tl.where(stays, weights * KEPT_SCALE, 0.0).to(q.dtype), up)
+            else:
+                dv += matmul(weights.to(q.dtype), up)
+            change -= tl.load(along + rows_at + row, mask=inside, other=0.0)[None, :]
+            change *= weights
+            if SOFTCAP is not None:
+                change *= slope
+            dk += matmul(change.to(q.dtype), q)
     dk_at = dkeys + row_batch * dkey_batch + owned * dkey_head + first_key * dkey_token
     dv_at = dvalues + row_batch * dvalue_batch + owned * dvalue_head + first_key * dvalue_token
     store_rows(dk_at, dkey_token, dims, there, dk * scale, D, BLOCK_KEYS)
     store_rows(dv_at, dvalue_token, dims, there, dv, D, BLOCK_KEYS)
-
-
-@triton.jit
-def _collect(
-    dk: tl.tensor,
-    dv: tl.tensor,
-    k: tl.tensor,
-    v: tl.tensor,
-    queries: tl.tensor,
-    dout: tl.tensor,
-    log_sums: tl.tensor,
-    along: tl.tensor,
-    seed: tl.tensor,
-    listed: tl.tensor,
-    first: tl.tensor,
-    last: tl.tensor,
-    bounds: tl.tensor,
-    key: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    num_queries: tl.tensor,
-    num_keys: tl.tensor,
-    shift: tl.tensor,
-    which: tl.tensor,
-    scale: tl.tensor,
-    query_token: tl.tensor,
-    dout_token: tl.tensor,
-    D: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    LEFT: tl.constexpr,
-    RIGHT: tl.constexpr,
-    SOFTCAP: tl.constexpr,
-    DROPPED: tl.constexpr,
-    KEPT_SCALE: tl.constexpr,
-    BLOCK_QUERIES: tl.constexpr,
-    MASKED: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor]:
-    """Add what tiles `begin` … `end` of queries give; tiles of weights are [keys, queries]."""
-    dims = tl.arange(0, BLOCK_D)
-    for step in range(begin, end):
-        start = place_of(listed, step) * BLOCK_QUERIES
-        row = start + tl.arange(0, BLOCK_QUERIES)
-        inside = row < num_queries
-        there = inside if MASKED else None
-        q = load_rows(
-            queries + start.to(tl.int64) * query_token, query_token, dims, there, D, BLOCK_QUERIES
-        )
-        up = load_rows(
-            dout + start.to(tl.int64) * dout_token, dout_token, dims, there, D, BLOCK_QUERIES
-        )
-        logs = _logs(log_sums, row, inside)
-        scores, slope = scores_of(k, tl.trans(q), scale, SOFTCAP)
-        weights = tl.exp2(scores - logs[None, :])
-        if MASKED:
-            seen = inside[None, :] & (key < num_keys)[:, None]
-            seen = in_band(seen, row[None, :], key[:, None], shift, LEFT, RIGHT)
-            if bounds is not None:
-                seen = seen & (row[None, :] >= first[:, None]) & (row[None, :] < last[:, None])
-            weights = tl.where(seen, weights, 0.0)
-        change = matmul(v, tl.trans(up))
-        if DROPPED:
-            stays = kept(seed, row[None, :], key[:, None], which, DROPPED)
-            change = tl.where(stays, change * KEPT_SCALE, 0.0)
-            dv += matmul(tl.where(stays, weights * KEPT_SCALE, 0.0).to(q.dtype), up)
-        else:
-            dv += matmul(weights.to(q.dtype), up)
-        change -= tl.load(along + row, mask=inside, other=0.0)[None, :]
-        change *= weights
-        if SOFTCAP is not None:
-            change *= slope
-        dk += matmul(change.to(q.dtype), q)
-    return dk, dv
 
 
 @triton.jit
@@ -331,91 +262,24 @@ def query_kernel(
     rows_at = (row_batch * tl.num_programs(1) + head) * total_queries + query_start
     logs = _logs(log_sums + rows_at, row, inside)
     less = tl.load(along + rows_at + row, mask=inside, other=0.0)
-    first, last = bounds_of(bounds, batch, total_queries, row, inside)
+    first, behind = keys_of(row, inside, num_keys, shift, bounds, batch, total_queries, LEFT, RIGHT)
     which = head + batch * tl.num_programs(1)
-    begin, full_begin, full_end, end = key_tiles(
-        start, num_queries, num_keys, shift, first, last, bounds, LEFT, RIGHT,
-        BLOCK_QUERIES, BLOCK_KEYS,
-    )  # fmt: skip
+    begin, whole_begin, whole_end, end = tiles_of(first, behind, BLOCK_KEYS)
     if listed is not None:
         list_row = batch * list_batch + head * list_head + tile
         listed += list_row.to(tl.int64) * list_length
-        full_end = 0
-        end = tl.load(counts + list_row)
+        begin, whole_begin, whole_end, end = 0, 0, 0, tl.load(counts + list_row)
     dq = tl.zeros((BLOCK_QUERIES, BLOCK_D), tl.float32)
-    if listed is None and (LEFT is not None or bounds is not None):
-        dq = _descend(
-            dq, q, up, logs, less, k_at, v_at, seed, listed, first, last, bounds, row,
-            begin, full_begin, num_keys, shift, which, scale, key_token, value_token,
-            D, BLOCK_D, LEFT, RIGHT, SOFTCAP, DROPPED, KEPT_SCALE, BLOCK_KEYS, True,
-        )  # fmt: skip
-    if listed is None:
-        dq = _descend(
-            dq, q, up, logs, less, k_at, v_at, seed, listed, first, last, bounds, row,
-            full_begin, full_end, num_keys, shift, which, scale, key_token, value_token,
-            D, BLOCK_D, LEFT, RIGHT, SOFTCAP, DROPPED, KEPT_SCALE, BLOCK_KEYS, False,
-        )  # fmt: skip
-    dq = _descend(
-        dq, q, up, logs, less, k_at, v_at, seed, listed, first, last, bounds, row,
-        full_end, end, num_keys, shift, which, scale, key_token, value_token,
-        D, BLOCK_D, LEFT, RIGHT, SOFTCAP, DROPPED, KEPT_SCALE, BLOCK_KEYS, True,
-    )  # fmt: skip
-    dq_at = dqueries + row_batch * dquery_batch + owned * dquery_head + first_row * dquery_token
-    store_rows(dq_at, dquery_token, dims, inside, dq * scale, D, BLOCK_QUERIES)
-
-
-@triton.jit
-def _descend(
-    dq: tl.tensor,
-    q: tl.tensor,
-    up: tl.tensor,
-    logs: tl.tensor,
-    less: tl.tensor,
-    keys: tl.tensor,
-    values: tl.tensor,
-    seed: tl.tensor,
-    listed: tl.tensor,
-    first: tl.tensor,
-    last: tl.tensor,
-    bounds: tl.tensor,
-    row: tl.tensor,
-    begin: tl.tensor,
-    end: tl.tensor,
-    num_keys: tl.tensor,
-    shift: tl.tensor,
-    which: tl.tensor,
-    scale: tl.tensor,
-    key_token: tl.tensor,
-    value_token: tl.tensor,
-    D: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    LEFT: tl.constexpr,
-    RIGHT: tl.constexpr,
-    SOFTCAP: tl.constexpr,
-    DROPPED: tl.constexpr,
-    KEPT_SCALE: tl.constexpr,
-    BLOCK_KEYS: tl.constexpr,
-    MASKED: tl.constexpr,
-) -> tl.tensor:
-    """Add what tiles `begin` … `end` of keys give."""
-    dims = tl.arange(0, BLOCK_D)
     for step in range(begin, end):
-        start = place_of(listed, step) * BLOCK_KEYS
-        key = start + tl.arange(0, BLOCK_KEYS)
-        there = (key < num_keys) if MASKED else None
-        k = load_rows(
-            keys + start.to(tl.int64) * key_token, key_token, dims, there, D, BLOCK_KEYS
-        )
-        v = load_rows(
-            values + start.to(tl.int64) * value_token, value_token, dims, there, D, BLOCK_KEYS
-        )
+        at = place_of(listed, step) * BLOCK_KEYS
+        key = at + tl.arange(0, BLOCK_KEYS)
+        there = key < num_keys
+        k = load_rows(k_at + at.to(tl.int64) * key_token, key_token, dims, there, D, BLOCK_KEYS)
+        v = load_rows(v_at + at.to(tl.int64) * value_token, value_token, dims, there, D, BLOCK_KEYS)
         scores, slope = scores_of(q, tl.trans(k), scale, SOFTCAP)
         weights = tl.exp2(scores - logs[:, None])
-        if MASKED:
-            seen = there[None, :]
-            seen = in_band(seen, row[:, None], key[None, :], shift, LEFT, RIGHT)
-            if bounds is not None:
-                seen = seen & (key[None, :] >= first[:, None]) & (key[None, :] < last[:, None])
+        if (step < whole_begin) | (step >= whole_end):
+            seen = (key[None, :] >= first[:, None]) & (key[None, :] < behind[:, None])
             weights = tl.where(seen, weights, 0.0)
         change = matmul(up, tl.trans(v))
         if DROPPED:
@@ -425,7 +289,8 @@ def _descend(
         if SOFTCAP is not None:
             change *= slope
         dq += matmul(change.to(k.dtype), k)
-    return dq
+    dq_at = dqueries + row_batch * dquery_batch + owned * dquery_head + first_row * dquery_token
+    store_rows(dq_at, dquery_token, dims, inside, dq * scale, D, BLOCK_QUERIES)
 
 
 @triton.jit
@@ -433,41 +298,3 @@ def _logs(log_sums: tl.tensor, row: tl.tensor, inside: tl.tensor) -> tl.tensor:
     """The sums' logs to base 2; ∞ for rows that see nothing, whose weights are so 0."""
     found = tl.load(log_sums + row, mask=inside, other=float("inf")) * LOG2_E
     return tl.where(found == float("-inf"), float("inf"), found)
-
-
-@triton.jit
-def _query_tiles(
-    start: tl.tensor,
-    num_queries: tl.tensor,
-    num_keys: tl.tensor,
-    shift: tl.tensor,
-    first: tl.tensor,
-    last: tl.tensor,
-    bounds: tl.tensor,
-    LEFT: tl.constexpr,
-    RIGHT: tl.constexpr,
-    BLOCK_QUERIES: tl.constexpr,
-    BLOCK_KEYS: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """The tiles of queries that see a tile of keys: first, first whole, behind whole, behind."""
-    stop = tl.minimum(start + BLOCK_KEYS, num_keys)
-    low = num_queries * 0
-    high = num_queries
-    whole_low = low
-    whole_high = num_queries
-    if RIGHT is not None:
-        low = tl.maximum(low, start - shift - RIGHT)
-        whole_low = tl.maximum(whole_low, stop - 1 - shift - RIGHT)
-    if LEFT is not None:
-        high = tl.minimum(high, stop - shift + LEFT)
-        whole_high = tl.minimum(whole_high, start - shift + LEFT + 1)
-    if bounds is not None:
-        low = tl.maximum(low, tl.min(first, 0))
-        high = tl.minimum(high, tl.max(last, 0))
-        whole_low = tl.maximum(whole_low, tl.max(first, 0))
-        whole_high = tl.minimum(whole_high, tl.min(last, 0))
-    begin = low // BLOCK_QUERIES
-    end = tl.maximum(tl.cdiv(tl.maximum(high, 0), BLOCK_QUERIES), begin)
-    whole_begin = tl.minimum(tl.maximum(tl.cdiv(whole_low, BLOCK_QUERIES), begin), end)
-    whole_end = tl.minimum(tl.maximum(whole_high, 0) // BLOCK_QUERIES, end)
-    return begin, whole_begin, tl.maximum(whole_end, whole_begin), end
