@@ -117,6 +117,13 @@ PATCHED: Final[dict[str, str]] = {
         ),
         "queries and keys turned by one kernel (fused-kernels)",
     ),
+    **{
+        f"transformers.models.{name}.modeling_{name}:eager_attention_forward":
+            "attention with a soft cap or sinks as one kernel (fused-kernels)"
+        for name in (
+            "gemma", "gemma2", "gemma3", "gpt_oss", "llama", "mistral", "mixtral", "qwen2", "qwen3",
+        )
+    },
     "torch.nn.functional:dropout": "masks of fewer bits (sixteen-bit-dropout)",
     "torch.nn.functional:cross_entropy": "the loss in chunks (chunked-cross-entropy)",
     "torch:set_anomaly_enabled": "every public switch of anomaly detection ends in it",

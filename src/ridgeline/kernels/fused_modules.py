@@ -1,11 +1,13 @@
-"""Norms, gated MLPs and rotary embeddings of a model, computed by this room's fused kernels.
+"""Norms, gated MLPs, rotary embeddings, attention and loss of a model, by fused kernels.
 
     fuse_modules(model)
 
 A module is taken for what its parts are called, as models of transformers call them, and for what
 it computes: its own forward and the fused one must agree on random numbers to a few roundings, or
 it is left alone. Modules and their parameters stay as they are; only the call goes another way, and
-goes the old way where a module has hooks, where dtypes are mixed, and while it is traced.
+goes the old way where a module has hooks, where dtypes are mixed, and while it is traced. The last
+layer over a vocabulary waits for its loss (`logits_that_wait.py`); attention is taken where a model
+of transformers writes it out (`eager_attention.py`), and left to torch where that has it in one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.kernels.eager_attention import attending, eager_attention_of
 from ridgeline.kernels.gated_product import ACTIVATIONS, Activation, gated_product
+from ridgeline.kernels.logits_that_wait import FEWEST_CLASSES, logits_of
 from ridgeline.kernels.residual_norm import (
     LONGEST_ROW,
     residual_layer_norm,
@@ -39,6 +43,8 @@ ROTARY = (
     "transformers.models.qwen3.modeling_qwen3:apply_rotary_pos_emb",
 )
 """Functions that turn queries and keys; each file of a model has its own."""
+LAST_LAYERS = ("lm_head", "head", "output", "embed_out")
+"""What models call the layer that gives their logits."""
 _ROUNDINGS, _ROUNDINGS_OF_FLOAT32 = 4, 16
 """How far two ways to compute the same may lie apart, in roundings of the largest number."""
 
@@ -47,8 +53,8 @@ def fuse_modules(model: nn.Module) -> tuple[Counter[str], Undo]:
     """Let fused kernels compute what they can of a model.
 
     Returns:
-        How many modules of each kind ("norms", "gated MLPs", "rotary embeddings"), and what takes
-        it back.
+        How many modules of each kind ("norms", "gated MLPs", "rotary embeddings", "attentions",
+        "losses"), and what takes it back.
     """
     found: Counter[str] = Counter()
     undos: list[Undo] = []
@@ -64,7 +70,25 @@ def fuse_modules(model: nn.Module) -> tuple[Counter[str], Undo]:
     for name in _rotary_of(model):
         undos.append(patch(name, _turning))
         found["rotary embeddings"] += 1
+    for name in eager_attention_of(model):
+        undos.append(patch(name, attending))
+        found["attentions"] += 1
+    last = _last_layer(model)
+    if last is not None:
+        _redirect(last, logits_of(last))
+        undos.append(partial(_restore, last))
+        found["losses"] += 1
     return found, in_reverse(undos)
+
+
+def _last_layer(model: nn.Module) -> nn.Linear | None:
+    """The layer that gives logits over many classes, if it is a plain one."""
+    for name, module in model.named_modules():
+        plain = type(module) is nn.Linear and type(module.weight.data) is Tensor
+        named = name.rpartition(".")[2] in LAST_LAYERS
+        if plain and named and module.out_features >= FEWEST_CLASSES:  # type: ignore[operator]
+            return None if _is_watched(module) else module  # type: ignore[return-value]
+    return None
 
 
 def _candidates(module: nn.Module) -> Iterator[tuple[str, Call]]:
@@ -154,7 +178,7 @@ def _is_close(found: Any, wanted: Any) -> bool:
 def _redirect(module: nn.Module, fused: Call) -> None:
     """Let calls of the module go to the fused way wherever it fits."""
     dtype = next(module.parameters()).dtype
-    mixes = _has_gate(module)
+    mixes = _has_gate(module) or type(module) is nn.Linear
 
     def call(*args: Any, **kwargs: Any) -> Any:
         x = args[0] if len(args) == 1 and not kwargs else None

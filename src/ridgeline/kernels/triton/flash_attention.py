@@ -190,9 +190,9 @@ def _constants(
 
 @lru_cache
 def shared_bytes(device: torch.device) -> int:
-    """Shared memory that one block may have; under the interpreter that of an H100."""
+    """Shared memory that one block may have; under the interpreter the least of any GPU's."""
     if device.type != "cuda":
-        return 232_448
+        return 65_536
     known = torch.cuda.get_device_properties(device)
     return int(getattr(known, "shared_memory_per_block_optin", known.shared_memory_per_block))
 
