@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every GPU check and benchmark in one call of under fifteen minutes: correctness first, then
+# Every GPU check and benchmark in one call, each part with its own limit: correctness first, then
 # speed; prints Markdown that goes to docs/results/ as it is.
 #
 #     bench/gpu/run.sh [PYTHON]
@@ -27,6 +27,10 @@ CHECK
 echo "## Correctness"
 echo
 timeout 120 "$python" -m pytest -m gpu tests | tail -n 15
+echo
+echo "## Kernels"
+echo
+timeout 150 "$python" bench/gpu/kernels.py
 echo
 echo "## Training recipes"
 echo

@@ -45,6 +45,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "ridgeline.cli.kernels_check",
         "a doctor for Triton kernels that needs no GPU; exit 3 with findings",
     ),
+    "kernels bench": (
+        "ridgeline.cli.kernels_bench",
+        "training kernels beside compiled and library ones, on the GPU at hand",
+    ),
     "kernels occupancy": (
         "ridgeline.cli.kernels_occupancy",
         "warps that a multiprocessor holds, and what limits them",

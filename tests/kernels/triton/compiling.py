@@ -125,17 +125,35 @@ def resources_of(built: Any, target: str) -> Resources:
     return Resources(read["REG"], read["STACK"], read["LOCAL"], built.metadata.shared)
 
 
+_compiling_for = "sm_90"
+
+
+@contextmanager
+def compiling_for(target: str) -> Iterator[None]:
+    """Launches that are recorded inside are those of a device of this architecture."""
+    global _compiling_for  # noqa: PLW0603  (cases take no arguments)
+    before, _compiling_for = _compiling_for, target
+    try:
+        yield
+    finally:
+        _compiling_for = before
+
+
 @contextmanager
 def recorded(module: ModuleType, *names: str) -> Iterator[dict[str, Recorder]]:
     """Kernels of a module stood for, on a GPU of 132 processors."""
-    before = {name: getattr(module, name) for name in (*names, "num_processors") if
-              hasattr(module, name)}  # fmt: skip
+    facts = {
+        "num_processors": lambda _: 132,
+        "shared_bytes": lambda _: SHARED_BYTES[_compiling_for],
+    }
+    before = {name: getattr(module, name) for name in (*names, *facts) if hasattr(module, name)}
     recorders = {name: Recorder(before[name]) for name in names}
     try:
         for name, recorder in recorders.items():
             setattr(module, name, recorder)
-        if "num_processors" in before:
-            module.num_processors = lambda _: 132  # type: ignore[attr-defined]
+        for name, told in facts.items():
+            if name in before:
+                setattr(module, name, told)
         yield recorders
     finally:
         for name, value in before.items():
@@ -147,7 +165,9 @@ def measure(case: str, target: str) -> dict[str, Resources]:
     from tests.kernels.triton.launches import CASES
 
     found = {}
-    for name, recorder in CASES[case]().items():
+    with compiling_for(target):
+        recorders = CASES[case]()
+    for name, recorder in recorders.items():
         assert recorder.launches, f"{case} launches no {name}"
         for number, (args, options) in enumerate(recorder.launches):
             source, chosen = as_launched(recorder.kernel, args, options)

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from tests.kernels.triton.compiling import Recorder, recorded
 
+from ridgeline.kernels.flash_problem import FlashProblem
 from ridgeline.kernels.rotary import _laid_out_like
 from ridgeline.kernels.triton import (
     adamw,
+    flash_attention,
     gated_product,
     grouped_matmul,
     linear_cross_entropy,
@@ -100,6 +102,41 @@ def stepped(dtype: torch.dtype) -> dict[str, Recorder]:
     return found
 
 
+def attention(
+    dim: int,
+    *,
+    window: int | None = None,
+    rich: bool = False,
+    blocks: bool = False,
+    dtype: torch.dtype = BF16,
+) -> dict[str, Recorder]:
+    """Two rows of 4,096 tokens, 32 heads on 8; rich: documents, soft cap, dropout and sinks."""
+    batch, length = 2, 4096
+    problem = FlashProblem(
+        sinks=meta(32, dtype=torch.float32) if rich else None,
+        seed=meta(1, dtype=torch.int64) if rich else None,
+        query_starts=None,
+        key_starts=None,
+        bounds=meta(2, batch, length, dtype=torch.int32) if rich else None,
+        blocks=meta(1, 1, length // 128, length // 128, dtype=torch.bool) if blocks else None,
+        scale=dim**-0.5,
+        left=None if window is None else window - 1,
+        right=0,
+        softcap=50.0 if rich else None,
+        dropout=0.1 if rich else 0.0,
+        block_size=128,
+        longest_queries=length,
+        longest_keys=length,
+        batch=batch,
+    )
+    queries, keys = (meta(batch, length, n, dim, dtype=dtype).transpose(1, 2) for n in (32, 8))
+    names = ("forward_kernel", "along_kernel", "key_kernel", "query_kernel")
+    with recorded(flash_attention, *names) as found:
+        results = flash_attention.forward(problem, (queries, keys, keys))
+        flash_attention.backward(problem, (queries, keys, keys), results, (queries, None))
+    return found
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "rms-norm-128": lambda: norms(128, centred=False, residual=False),
     "rms-norm-4096": lambda: norms(4096, centred=False),
@@ -119,5 +156,13 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "muon-gram": lambda: symmetric(0.0),
     "muon-update": lambda: symmetric(-4.775),
     "rotary": lambda: turned(interleaved=False, backwards=False),
+    "flash-attention-64": lambda: attention(64),
+    "flash-attention-64-all": lambda: attention(64, rich=True, window=1024),
+    "flash-attention-128": lambda: attention(128),
+    "flash-attention-128-window": lambda: attention(128, window=1024),
+    "flash-attention-128-blocks": lambda: attention(128, blocks=True),
+    "flash-attention-128-all": lambda: attention(128, rich=True, window=1024),
+    "flash-attention-256-all": lambda: attention(256, rich=True, window=1024),
+    "flash-attention-128-fp32": lambda: attention(128, dtype=torch.float32),
     "rotary-neighbours-backward": lambda: turned(interleaved=True, backwards=True),
 }

@@ -46,7 +46,7 @@ class TileChoice(NamedTuple):
     shared_bytes: int
     """What a device must have for one block."""
     rich: int
-    """1: also with dropout, a soft cap or documents, which take registers of their own."""
+    """1: also with dropout, a soft cap, documents or blocks, which take registers."""
     tile: Tile
 
 
@@ -219,7 +219,8 @@ def _tile(kernel: str, problem: FlashProblem, queries: Tensor) -> Tile:
     dim, room = _padded(queries.shape[3]), shared_bytes(queries.device)
     if dim > LONGEST_HEAD:
         raise InputError(f"heads of {queries.shape[3]}: the kernel takes at most {LONGEST_HEAD}")
-    plain = not (problem.dropout or problem.softcap or problem.bounds is not None)
+    plain = problem.bounds is None and problem.blocks is None
+    plain = plain and not (problem.dropout or problem.softcap)
     for choice in tile_choices():
         suits = choice.kernel == kernel and choice.element_bytes == queries.itemsize
         suits = suits and (plain or bool(choice.rich))

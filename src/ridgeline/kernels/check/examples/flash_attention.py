@@ -7,6 +7,10 @@ from torch import Tensor
 
 from ridgeline.kernels.attention_mask import AttentionMask
 from ridgeline.kernels.flash_attention import flash_attention, flash_attention_reference
+from ridgeline.kernels.triton import flash_backward, flash_forward
+
+KERNELS = (flash_forward, flash_backward)
+"""Where the kernels stand, which are compiled; the operator loads them when it is called."""
 
 
 def example() -> list[tuple[Tensor, Tensor]]:

@@ -1,22 +1,21 @@
-"""Training kernels on a GPU, beside what `torch.compile` and eager PyTorch make of the same.
+"""Training kernels at sizes of real models, each beside what else computes the same.
 
-    python bench/gpu/kernels_pointwise.py [NAME…]
-
-Each row is the median of CUDA graph replays on random data with the L2 cache cleared in between;
-GB/s count the bytes that must be moved once, and stand beside a copy measured in the same run.
+A row has ways: ours, `torch.compile` of the reference, a library's own. Bytes are those that must
+be moved once; goals are ratios of ours to another way's rate, or to the measured copy.
 """
+
+# mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from statistics import median
 
 import torch
 from torch import Tensor
 
 from ridgeline.kernels.adamw import adamw_step
+from ridgeline.kernels.bench.attention import attention_rows
+from ridgeline.kernels.bench.timing import MADE, Row
 from ridgeline.kernels.gated_product import ACTIVATIONS, gated_product, gated_product_reference
 from ridgeline.kernels.grouped_matmul import grouped_matmul
 from ridgeline.kernels.linear_cross_entropy import (
@@ -31,51 +30,8 @@ from ridgeline.kernels.residual_norm import (
 )
 from ridgeline.kernels.rotary import rotary, rotary_reference
 
-MADE = {"device": "cuda", "dtype": torch.bfloat16}
+MEMORY_BOUND = {"copy": 0.88, "compiled": 1.0}
 TOKENS = 16384
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One computation of ours and of others, by name."""
-
-    name: str
-    ways: dict[str, Callable[[], object]]
-    moved_bytes: int = 0
-    flops: int = 0
-    in_a_graph: bool = True
-
-
-def main() -> None:
-    if not torch.cuda.is_available():
-        sys.exit("bench/gpu/kernels_pointwise.py needs a GPU")
-    wanted = sys.argv[1:]
-    copied = copy_bytes_per_second()
-    print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {copied / 1e9:,.0f} GB/s"
-    )
-    print("\n| kernel | way | µs | GB/s or TFLOP/s | of the copy |\n|---|---|---|---|---|")
-    for row in rows():
-        if wanted and not any(word in row.name for word in wanted):
-            continue
-        for way, work in row.ways.items():
-            try:
-                seconds = seconds_of(work, in_a_graph=row.in_a_graph)
-            except Exception as error:  # a row that fails is a row
-                print(f"| {row.name} | {way} | {type(error).__name__}: {error!s:.80} | | |")
-                continue
-            if row.flops:
-                rate, share = f"{row.flops / seconds / 1e12:,.0f} TFLOP/s", ""
-            else:
-                rate = f"{row.moved_bytes / seconds / 1e9:,.0f} GB/s"
-                share = f"{row.moved_bytes / seconds / copied:.2f}"
-            print(f"| {row.name} | {way} | {seconds * 1e6:,.1f} | {rate} | {share} |")
-
-
-def copy_bytes_per_second() -> float:
-    source = torch.randn(2**29, **MADE)
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / seconds_of(lambda: target.copy_(source))
 
 
 def rows() -> Iterator[Row]:
@@ -85,6 +41,7 @@ def rows() -> Iterator[Row]:
     for activation in ACTIVATIONS:
         yield from gated_rows(activation)
     yield from rotary_rows()
+    yield from attention_rows()
     yield loss_row()
     yield adamw_row()
     yield experts_row()
@@ -103,7 +60,9 @@ def both_ways(
     ways = {"ours": ours, "compiled": torch.compile(theirs), "eager": theirs}
     with torch.no_grad():
         forward = {way: lambda work=work: work(*leaves) for way, work in ways.items()}
-        yield Row(name=f"{name} forward", ways=forward, moved_bytes=forward_bytes)
+        yield Row(
+            name=f"{name} forward", ways=forward, moved_bytes=forward_bytes, goals=MEMORY_BOUND
+        )
     backward = {}
     for way, work in ways.items():
         results = work(*leaves)
@@ -111,10 +70,13 @@ def both_ways(
         backward[way] = lambda results=results, upper=upper: torch.autograd.grad(
             results, leaves, upper, retain_graph=True
         )
-    yield Row(name=f"{name} backward", ways=backward, moved_bytes=backward_bytes)
+    yield Row(
+        name=f"{name} backward", ways=backward, moved_bytes=backward_bytes, goals=MEMORY_BOUND
+    )
 
 
 def norm_rows(size: int) -> Iterator[Row]:
+    """Norms of a residual sum, both kinds."""
     x, residual = (torch.randn(TOKENS, size, **MADE, requires_grad=True) for _ in "xr")
     weight, bias = (torch.randn(size, **MADE, requires_grad=True) for _ in "wb")
     yield from both_ways(
@@ -136,6 +98,7 @@ def norm_rows(size: int) -> Iterator[Row]:
 
 
 def gated_rows(activation: str) -> Iterator[Row]:
+    """The gate of an 8B model's MLP."""
     gate, up = (torch.randn(TOKENS, 14336, **MADE, requires_grad=True) for _ in "gu")
     yield from both_ways(
         f"{activation} gate {TOKENS} × 14336",
@@ -148,6 +111,7 @@ def gated_rows(activation: str) -> Iterator[Row]:
 
 
 def rotary_rows() -> Iterator[Row]:
+    """Queries and keys of 16,384 tokens turned at once."""
     shapes = [(4, TOKENS // 4, count, 128) for count in (32, 8)]
     queries, keys = (torch.randn(shape, **MADE).transpose(1, 2) for shape in shapes)
     queries.requires_grad_()
@@ -177,6 +141,7 @@ def loss_row() -> Row:
             for way, work in ways.items()
         },
         flops=3 * 2 * 8192 * 4096 * 128256,
+        goals={"compiled": 1.0},
     )
 
 
@@ -197,6 +162,7 @@ def adamw_row() -> Row:
         },
         moved_bytes=7 * 4 * 300 * 2048**2,
         in_a_graph=False,
+        goals={"copy": 0.85},
     )
 
 
@@ -215,6 +181,7 @@ def experts_row() -> Row:
             "one dense matmul": lambda: x @ weight[0],
         },
         flops=2 * rows * depth * outputs,
+        goals={"one dense matmul": 0.8},
     )
 
 
@@ -236,33 +203,3 @@ def muon_row() -> Row:
         ways={"ours": lambda: orthogonalise(x), "full products": plain},
         flops=8 * 5 * 3 * 2 * size**3,
     )
-
-
-def seconds_of(work: Callable[[], object], *, in_a_graph: bool = True, repeats: int = 20) -> float:
-    """Median of one replay of a CUDA graph, or of one call, the L2 cache cleared before each."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            work()
-    torch.cuda.synchronize()
-    timed = work
-    if in_a_graph:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            work()
-        timed = graph.replay
-    flush = torch.empty(2**28, dtype=torch.uint8, device="cuda")
-    times = []
-    for _ in range(repeats):
-        flush.zero_()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in "se")
-        start.record()
-        timed()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    return median(times)
-
-
-if __name__ == "__main__":
-    main()
