@@ -30,7 +30,7 @@ timeout 120 "$python" -m pytest -m gpu tests | tail -n 15
 echo
 echo "## Kernels"
 echo
-timeout 150 "$python" bench/gpu/kernels.py
+timeout 150 "$python" bench/gpu/training_kernels.py
 echo
 echo "## Training recipes"
 echo

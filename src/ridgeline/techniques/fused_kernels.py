@@ -1,8 +1,10 @@
-"""Norms, gated MLPs and rotary embeddings of a model as one Triton kernel each, both ways.
+"""Norms, gated MLPs, rotary embeddings, attention and the loss as Triton kernels, both ways.
 
 Written step by step they read and write every activation several times; models of transformers
-write them so. The script's model stays as it is: calls of the modules that are recognised, and
-that agree with the kernels on random numbers, go to the kernels.
+write them so. The loss is computed with its logits, of which never more than an eighth exists; of
+attention, what such a model writes out (`eager`) is taken, and what calls torch's is left to it.
+The script's model stays as it is: calls of the modules that are recognised, and that agree with
+the kernels on random numbers, go to the kernels.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
 
 CARD = Card(
     name="fused-kernels",
-    title="Norms, gates and rotary embeddings as fused kernels",
-    cures=("unfused-elementwise",),
+    title="Norms, gates, rotary embeddings, attention and loss as fused kernels",
+    cures=("unfused-elementwise", "unfused-attention"),
     costs="Numbers are rounded once where the model rounds at every step; a patched script imports "
     "Ridgeline.",
-    source="Hsu et al., Liger Kernel, 2410.10989; Triton, Tillet et al., 2019",
+    source="Hsu et al., Liger Kernel, 2410.10989; Dao, FlashAttention-2, 2307.08691",
     equivalence="rounding",
     stage=Stage.SETTINGS,
 )
@@ -35,7 +37,9 @@ _MARKS = ("aten::rsqrt", "aten::native_layer_norm", "aten::silu", "aten::gelu")
 _PARTS = (
     *_MARKS, "aten::native_layer_norm_backward", "aten::silu_backward", "aten::gelu_backward",
     "aten::pow", "aten::mean", "aten::mul", "aten::add", "aten::neg", "aten::cat", "aten::sum",
-    "aten::_to_copy",
+    "aten::_to_copy", "aten::_log_softmax", "aten::_log_softmax_backward_data",
+    "aten::nll_loss_forward", "aten::nll_loss_backward", "aten::_softmax",
+    "aten::_softmax_backward_data",
 )  # fmt: skip
 """What they are made of, among others."""
 

@@ -18,6 +18,7 @@ from tests.kernels.attention_cases import (
 )
 from tests.kernels.triton.accuracy import error_of, random
 from tests.kernels.triton.conftest import INTERPRETED
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ridgeline.kernels.attention_mask import AttentionMask
 from ridgeline.kernels.flash_attention import (
@@ -25,6 +26,7 @@ from ridgeline.kernels.flash_attention import (
     flash_attention,
     flash_attention_reference,
 )
+from ridgeline.kernels.flash_problem import FlashProblem
 from ridgeline.kernels.triton import flash_attention as kernel
 
 QUICK = {
@@ -182,3 +184,37 @@ def _loads_from(traffic, tensor):
     start = tensor.untyped_storage().data_ptr()
     stop = start + tensor.untyped_storage().nbytes()
     return sum(len(one) > 0 and start <= int(one[0]) < stop for one in traffic.loads)
+
+
+class Allocations(TorchDispatchMode):
+    """Bytes of the storages that operators make."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(one, torch.Tensor) and not one._is_view() and "empty" in func.name():
+                self.sizes.append(one.numel() * one.itemsize)
+        return made
+
+
+@pytest.mark.skipif(INTERPRETED, reason="nothing is launched")
+def test_a_head_of_8192_tokens_needs_1_megabyte_where_all_weights_are_128():
+    from tests.kernels.triton.compiling import recorded
+
+    length, dim = 8192, 64
+    queries = torch.empty(1, 1, length, dim, dtype=torch.float16, device="meta")
+    problem = FlashProblem(
+        *[None] * 6, 0.125, None, 0, None, 0.0, 128, length, length, 1
+    )  # fmt: skip
+    names = ("forward_kernel", "along_kernel", "key_kernel", "query_kernel")
+    with recorded(kernel, *names), Allocations() as forward:
+        results = kernel.forward(problem, (queries, queries, queries))
+    assert length * length * 2 == 128 * 2**20
+    assert sorted(forward.sizes) == [length * 4, length * dim * 2] == [2**15, 2**20]
+    with recorded(kernel, *names), Allocations() as backward:
+        kernel.backward(problem, (queries, queries, queries), results, (queries, None))
+    assert sorted(backward.sizes) == [2**15, 2**20, 2**20, 2**20]

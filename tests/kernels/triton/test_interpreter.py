@@ -25,7 +25,7 @@ def test_kernels_agree_with_their_references_under_the_interpreter() -> None:
 
 FOR_TRAINING = (
     "residual_norm", "gated_product", "rotary", "linear_cross_entropy", "adamw", "fused_modules",
-    "grouped_matmul", "muon",
+    "grouped_matmul", "muon", "flash_attention",
 )  # fmt: skip
 
 

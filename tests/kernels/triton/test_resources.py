@@ -14,6 +14,7 @@ MORE_REGISTERS = 8
 QUICK = {
     ("rms-norm-4096", "sm_90"), ("swiglu", "gfx942"), ("rotary", "sm_80"),
     ("linear-cross-entropy", "sm_90"), ("adamw", "sm_80"), ("grouped-matmul", "sm_86"),
+    ("flash-attention-64", "sm_90"),
 }  # fmt: skip
 
 

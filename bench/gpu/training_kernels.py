@@ -1,9 +1,10 @@
 """Training kernels against their goals on a GPU, and a step of a Llama with them and without.
 
-    python bench/gpu/kernels.py [WORD…]
+    python bench/gpu/training_kernels.py [WORD…]
 
 Rows are those of `ridgeline kernels bench`. What a tile of a window or of a block mask costs is
 compared with a tile of the causal rows; the step is timed beside Liger where that is installed.
+(Not called kernels.py: transformers would import it in the place of the package of that name.)
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MODEL = {
 
 def main() -> None:
     if not torch.cuda.is_available():
-        sys.exit("bench/gpu/kernels.py needs a GPU")
+        sys.exit("bench/gpu/training_kernels.py needs a GPU")
     found = measure(rows(), tuple(sys.argv[1:]), lambda _: None)
     print(
         f"{found.device}, torch {found.torch}, copy {found.copy_bytes_per_second / 1e9:,.0f} GB/s"
