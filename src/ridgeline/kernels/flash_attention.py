@@ -173,16 +173,19 @@ def flash_attention_reference(
     dropout: Dropout | None = None,
 ) -> Attended:
     """Step by step with the whole matrix in PyTorch, differentiable; float64 stays float64."""
-    options = {"scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout}
+    options: dict[str, Any] = {
+        "scale": scale,
+        "softcap": softcap,
+        "sinks": sinks,
+        "dropout": dropout,
+    }
     if mask.sequences is not None:
         return _sequence_by_sequence(queries, keys, values, mask, **options)
-    return _all_weights(queries, keys, values, mask, first=0, **options)
+    return _all_weights((queries, keys, values), mask, first=0, **options)
 
 
 def _all_weights(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
+    tensors: tuple[Tensor, Tensor, Tensor],
     mask: AttentionMask,
     *,
     first: int,
@@ -192,6 +195,7 @@ def _all_weights(
     dropout: Dropout | None,
 ) -> Attended:
     """All rows of a batch at once; `first` is the number of its first row for dropout."""
+    queries, keys, values = tensors
     wide = queries.dtype if queries.dtype == torch.float64 else torch.float32
     batch, heads, length, dim = queries.shape
     num_keys, group = keys.shape[2], heads // keys.shape[1]
@@ -229,11 +233,12 @@ def _sequence_by_sequence(
     starts = [one.tolist() for one in (mask.sequences.query_starts, mask.sequences.key_starts)]
     found = [
         _all_weights(
-            *(
-                one[span[number] : span[number + 1]].transpose(0, 1)[None]
-                for one, span in ((queries, starts[0]), (keys, starts[1]), (values, starts[1]))
+            (
+                _of_sequence(queries, starts[0], number),
+                _of_sequence(keys, starts[1], number),
+                _of_sequence(values, starts[1], number),
             ),
-            mask=alone,
+            alone,
             first=number,
             **options,
         )
@@ -243,6 +248,10 @@ def _sequence_by_sequence(
         torch.cat([one.out[0].transpose(0, 1) for one in found]),
         torch.cat([one.log_sums[0] for one in found], 1),
     )
+
+
+def _of_sequence(tokens: Tensor, starts: list[int], number: int) -> Tensor:
+    return tokens[starts[number] : starts[number + 1]].transpose(0, 1)[None]
 
 
 def _forward(queries: Tensor, keys: Tensor, values: Tensor, *given: Any) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,8 @@ def forward(
     """The results out [T, D] and L [T] of q [T, D], k and v [S, D]."""
     out, log_sums = np.zeros_like(q), np.full(len(q), -np.inf)
     for rows in _tiles(len(q), tile):
-        largest, total, sums = np.full(len(q[rows]), -np.inf), 0.0, 0.0
+        largest = np.full(len(q[rows]), -np.inf)
+        total, sums = np.zeros(len(q[rows])), np.zeros_like(q[rows])
         for keys in _tiles(len(k), tile):
             scores = _scores(q, k, rows, keys, scale, causal)
             new = np.maximum(largest, scores.max(1))

@@ -50,7 +50,8 @@ class FlashProblem:
     @classmethod
     def of(cls, batch: int, given: tuple[Any, ...]) -> FlashProblem:
         """From an operator's arguments."""
-        return cls(*given, batch=batch)
+        arguments = (*given, batch)
+        return cls(*arguments)
 
     @property
     def band(self) -> Band:

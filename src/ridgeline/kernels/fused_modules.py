@@ -49,8 +49,12 @@ _ROUNDINGS, _ROUNDINGS_OF_FLOAT32 = 4, 16
 """How far two ways to compute the same may lie apart, in roundings of the largest number."""
 
 
-def fuse_modules(model: nn.Module) -> tuple[Counter[str], Undo]:
+def fuse_modules(model: nn.Module, *, losses: bool = True) -> tuple[Counter[str], Undo]:
     """Let fused kernels compute what they can of a model.
+
+    Args:
+        model: Whose weights are there.
+        losses: Whether the last layer may wait for its loss.
 
     Returns:
         How many modules of each kind ("norms", "gated MLPs", "rotary embeddings", "attentions",
@@ -73,7 +77,7 @@ def fuse_modules(model: nn.Module) -> tuple[Counter[str], Undo]:
     for name in eager_attention_of(model):
         undos.append(patch(name, attending))
         found["attentions"] += 1
-    last = _last_layer(model)
+    last = _last_layer(model) if losses else None
     if last is not None:
         _redirect(last, logits_of(last))
         undos.append(partial(_restore, last))

@@ -216,6 +216,8 @@ class RecipeRun(Section, frozen=True, kw_only=True):
     """Steps of which each rank writes a profiler trace."""
     stack: str = ""
     """A stack.toml of `ridgeline tune` that is applied to every rank."""
+    kernels: Literal["torch", "fused"] = "torch"
+    """`fused`: norms, gated MLPs and rotary embeddings by Ridgeline's Triton kernels, on GPUs."""
 
 
 class RecipeCheckpoint(Section, frozen=True, kw_only=True):
@@ -307,6 +309,11 @@ class Recipe(Section, frozen=True, kw_only=True):
         if self.data is not None and self.model.script:
             raise InputError(
                 "recipe: model.script is for image classifiers; a language model has model.config"
+            )
+        if self.run.kernels == "fused" and self.layout.compiled:
+            raise InputError(
+                'recipe: run.kernels "fused" with layout.compiled, which fuses them itself; set'
+                " compiled = false, or leave kernels out"
             )
         if bool(self.model.config) == bool(self.model.script):
             raise InputError(

@@ -1,7 +1,7 @@
 """From a recipe to everything that one rank steps: the order in which the pieces are put together.
 
     skeleton (meta) → shape → pipeline cut → experts → tensor parallel → ring attention → prepare
-    → compile → sharding → fill → DDP → optimizer → make → passes
+    → compile → sharding → fill → fused kernels → DDP → optimizer → make → passes
 
 `shape`, `prepare` and `make` are those of each part, in the order of `PARTS`. Each piece works on
 the module that the one before left, all of it on the meta device until `fill`.
@@ -23,6 +23,7 @@ from ridgeline.train.averaging import WeightAverage
 from ridgeline.train.blocks import blocks_of
 from ridgeline.train.compression.wire import Wire
 from ridgeline.train.distillation import Distillation
+from ridgeline.train.fused import use_fused_kernels
 from ridgeline.train.images.distillation import ImageDistillation
 from ridgeline.train.images.loss import HeldOutAccuracy, image_objective
 from ridgeline.train.images.quantisation import RoundedImages
@@ -105,6 +106,7 @@ def build(recipe: Recipe, ranks: Ranks, phases: Phases) -> Built:
     modules = cut(model, recipe, ranks) if pipelined else [model]
     modules = [_lay_out(module, recipe, ranks) for module in modules]
     fill(modules, recipe, ranks)
+    use_fused_kernels(modules, recipe)
     replica = None if pipelined else share_gradients(modules[0], recipe, ranks)
     optimizer = build_optimizer(modules, recipe, ranks)
     parts: list[Part] = [precision]

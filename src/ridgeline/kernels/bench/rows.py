@@ -4,11 +4,10 @@ A row has ways: ours, `torch.compile` of the reference, a library's own. Bytes a
 be moved once; goals are ratios of ours to another way's rate, or to the measured copy.
 """
 
-# mypy: disable-error-code="no-untyped-def"
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +15,12 @@ from torch import Tensor
 from ridgeline.kernels.adamw import adamw_step
 from ridgeline.kernels.bench.attention import attention_rows
 from ridgeline.kernels.bench.timing import MADE, Row
-from ridgeline.kernels.gated_product import ACTIVATIONS, gated_product, gated_product_reference
+from ridgeline.kernels.gated_product import (
+    ACTIVATIONS,
+    Activation,
+    gated_product,
+    gated_product_reference,
+)
 from ridgeline.kernels.grouped_matmul import grouped_matmul
 from ridgeline.kernels.linear_cross_entropy import (
     linear_cross_entropy,
@@ -97,7 +101,7 @@ def norm_rows(size: int) -> Iterator[Row]:
     )
 
 
-def gated_rows(activation: str) -> Iterator[Row]:
+def gated_rows(activation: Activation) -> Iterator[Row]:
     """The gate of an 8B model's MLP."""
     gate, up = (torch.randn(TOKENS, 14336, **MADE, requires_grad=True) for _ in "gu")
     yield from both_ways(
@@ -134,12 +138,13 @@ def loss_row() -> Row:
     weight = (torch.randn(128256, 4096, **MADE) / 64).requires_grad_()
     target = torch.randint(0, 128256, (8192,), device="cuda")
     ways = {"ours": linear_cross_entropy, "compiled": torch.compile(linear_cross_entropy_reference)}
+
+    def gradients(work: Callable[..., Tensor]) -> object:
+        return torch.autograd.grad(work(x, weight, target), (x, weight))
+
     return Row(
         name="linear + cross-entropy 8192 × 4096 × 128256",
-        ways={
-            way: lambda work=work: torch.autograd.grad(work(x, weight, target), (x, weight))
-            for way, work in ways.items()
-        },
+        ways={way: partial(gradients, work) for way, work in ways.items()},
         flops=3 * 2 * 8192 * 4096 * 128256,
         goals={"compiled": 1.0},
     )
