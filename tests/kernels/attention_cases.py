@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ridgeline.kernels.attention_mask import AttentionMask, Sequences, visible
+from ridgeline.kernels.attention_mask import AttentionMask, PackedSequences, visible
 from ridgeline.kernels.flash_attention import Dropout, flash_attention_reference
 
 RUNS = torch.tensor([[0] * 10 + [1] * 3 + [5] * 20 + [-1] * 4, [4] * 9 + [2] * 28])
@@ -21,8 +21,8 @@ def starts(*lengths: int) -> Tensor:
     return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
 
 
-def packed(queries: tuple[int, ...], keys: tuple[int, ...]) -> Sequences:
-    return Sequences(
+def packed(queries: tuple[int, ...], keys: tuple[int, ...]) -> PackedSequences:
+    return PackedSequences(
         query_starts=starts(*queries),
         key_starts=starts(*keys),
         longest_queries=max(queries),

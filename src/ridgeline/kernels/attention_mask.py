@@ -36,8 +36,8 @@ class Band(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sequences:
-    """A packed batch: tokens of all sequences one after another, [T, H, D]."""
+class PackedSequences:
+    """The sequences of a packed batch, whose tokens lie one after another: [T, H, D]."""
 
     query_starts: Tensor
     """Where each sequence's queries begin, and where the last one's end: int32 [N + 1]."""
@@ -58,12 +58,12 @@ class AttentionMask:
     window: int | None = None
     """How many keys a query sees to the left, and unless causal to the right, itself included."""
     documents: Tensor | None = None
-    """Integers [B, T]: neighbours with the same number are one document, -1 is padding."""
+    """Neighbours with the same number are one document, -1 is padding: integers [B, T]."""
     blocks: Tensor | None = None
     """Which blocks are computed: bool [1 or B, 1 or H, ⌈T / size⌉, ⌈S / size⌉]."""
     block_size: int = 128
     """Queries, and keys, of a block: a power of two, at least 16."""
-    sequences: Sequences | None = None
+    sequences: PackedSequences | None = None
     """The sequences of a packed batch; then queries, keys and values are [T, H, D]."""
 
     @property

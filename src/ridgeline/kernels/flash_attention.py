@@ -65,11 +65,11 @@ class Dropout:
         return torch.tensor([self.seed], dtype=torch.int64, device=device)
 
 
-class Attended(NamedTuple):
-    """What attention gives."""
+class AttentionResult(NamedTuple):
+    """The results of one call of attention."""
 
     out: Tensor
-    """As queries, in their dtype and layout."""
+    """The result of each query, in the dtype and layout of the queries."""
     log_sums: Tensor
     """L of the formula above, float32 [B, H, T] ([H, T] of a packed batch); it has a gradient."""
 
@@ -84,7 +84,7 @@ def flash_attention(
     softcap: float | None = None,
     sinks: Tensor | None = None,
     dropout: Dropout | None = None,
-) -> Attended:
+) -> AttentionResult:
     """Attend, with every gradient.
 
     Args:
@@ -127,8 +127,8 @@ def flash_attention(
         keys.shape[2] if sequences is None else sequences.longest_keys,
     )
     if packed:
-        return Attended(out[0].transpose(0, 1), log_sums[0])
-    return Attended(out, log_sums)
+        return AttentionResult(out[0].transpose(0, 1), log_sums[0])
+    return AttentionResult(out, log_sums)
 
 
 def _check(
@@ -171,7 +171,7 @@ def flash_attention_reference(
     softcap: float | None = None,
     sinks: Tensor | None = None,
     dropout: Dropout | None = None,
-) -> Attended:
+) -> AttentionResult:
     """Step by step with the whole matrix in PyTorch, differentiable; float64 stays float64."""
     options: dict[str, Any] = {
         "scale": scale,
@@ -193,7 +193,7 @@ def _all_weights(
     softcap: float | None,
     sinks: Tensor | None,
     dropout: Dropout | None,
-) -> Attended:
+) -> AttentionResult:
     """All rows of a batch at once; `first` is the number of its first row for dropout."""
     queries, keys, values = tensors
     wide = queries.dtype if queries.dtype == torch.float64 else torch.float32
@@ -221,12 +221,12 @@ def _all_weights(
         numbers = torch.arange(batch * heads) + first * heads
         kept = kept_weights(dropout.share, dropout.seed, numbers, rows.cpu(), places.cpu())
         weights = weights * kept.view(weights.shape).to(queries.device) / (1 - dropout.share)
-    return Attended((weights @ v).to(queries.dtype), log_sums)
+    return AttentionResult((weights @ v).to(queries.dtype), log_sums)
 
 
 def _sequence_by_sequence(
     queries: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask, **options: Any
-) -> Attended:
+) -> AttentionResult:
     """A packed batch, one sequence after another; dropout counts sequences as rows of a batch."""
     assert mask.sequences is not None
     alone = AttentionMask(causal=mask.causal, window=mask.window)
@@ -244,7 +244,7 @@ def _sequence_by_sequence(
         )
         for number in range(len(starts[0]) - 1)
     ]
-    return Attended(
+    return AttentionResult(
         torch.cat([one.out[0].transpose(0, 1) for one in found]),
         torch.cat([one.log_sums[0] for one in found], 1),
     )

@@ -30,7 +30,7 @@ class FlashProblem:
     seed: Tensor | None
     """Where dropout begins, int64 [1]."""
     query_starts: Tensor | None
-    """Sequences of a packed batch, int32 [N + 1]."""
+    """The starts of sequences of a packed batch, int32 [N + 1]."""
     key_starts: Tensor | None
     bounds: Tensor | None
     """First and behind the last key of each query's document, int32 [2, B, T]."""

@@ -12,9 +12,9 @@ class KernelTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     way: str
     """`ours`, `compiled`, `eager`, or what the library's way is called."""
     seconds: float | None
-    """The median; None: it failed."""
+    """The median of replays; None where it failed."""
     bytes_per_second: float | None = None
-    """Of the bytes that must be moved; 0 where arithmetic is counted."""
+    """The rate of bytes that must be moved; 0 where arithmetic is counted."""
     flops_per_second: float | None = None
     ratios: dict[str, float] = {}
     """Ours over another way's rate (or the copy's), by its name."""

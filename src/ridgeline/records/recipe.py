@@ -217,7 +217,7 @@ class RecipeRun(Section, frozen=True, kw_only=True):
     stack: str = ""
     """A stack.toml of `ridgeline tune` that is applied to every rank."""
     kernels: Literal["torch", "fused"] = "torch"
-    """`fused`: norms, gated MLPs and rotary embeddings by Ridgeline's Triton kernels, on GPUs."""
+    """What computes norms, gated MLPs and rotary embeddings; `fused`: our Triton kernels (GPUs)."""
 
 
 class RecipeCheckpoint(Section, frozen=True, kw_only=True):

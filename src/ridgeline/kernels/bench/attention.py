@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ridgeline.kernels.attention_mask import AttentionMask
-from ridgeline.kernels.bench.timing import MADE, Row
+from ridgeline.kernels.bench.timing import MADE, BenchRow
 from ridgeline.kernels.flash_attention import flash_attention
 
 _BATCH, _HEADS, _KEY_HEADS, _DIM = 2, 32, 8, 128
@@ -28,7 +28,7 @@ LIBRARIES = {
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def attention_rows() -> Iterator[Row]:
+def attention_rows() -> Iterator[BenchRow]:
     """Forward and backward of 8,192 and 4,096 tokens, 32 heads on 8."""
     for length in (4096, 8192):
         ways: dict[str, Attend] = {"ours": partial(_ours, mask=AttentionMask(causal=True))}
@@ -60,7 +60,7 @@ def _library(queries: Tensor, keys: Tensor, values: Tensor, *, backend: SDPBacke
         return scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
 
 
-def _both_ways(name: str, ways: dict[str, Attend], length: int, pairs: int) -> Iterator[Row]:
+def _both_ways(name: str, ways: dict[str, Attend], length: int, pairs: int) -> Iterator[BenchRow]:
     flops = 4 * _BATCH * _HEADS * _DIM * pairs
     leaves = [
         torch.randn(_BATCH, length, heads, _DIM, **MADE).transpose(1, 2).requires_grad_()
@@ -76,13 +76,13 @@ def _both_ways(name: str, ways: dict[str, Attend], length: int, pairs: int) -> I
         return torch.autograd.grad(out, leaves, torch.ones_like(out))
 
     goals = {other: 0.8 for other in ways if other == "cuDNN"}
-    yield Row(
+    yield BenchRow(
         name=f"{name} forward",
         ways={way: partial(forward, attend) for way, attend in ways.items()},
         flops=flops,
         goals=goals,
     )
-    yield Row(
+    yield BenchRow(
         name=f"{name} forward and backward",
         ways={way: partial(there_and_back, attend) for way, attend in ways.items()},
         flops=flops * 7 // 2,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ridgeline.kernels.adamw import adamw_step
 from ridgeline.kernels.bench.attention import attention_rows
-from ridgeline.kernels.bench.timing import MADE, Row
+from ridgeline.kernels.bench.timing import MADE, BenchRow
 from ridgeline.kernels.gated_product import (
     ACTIVATIONS,
     Activation,
@@ -38,7 +38,7 @@ MEMORY_BOUND = {"copy": 0.88, "compiled": 1.0}
 TOKENS = 16384
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[BenchRow]:
     """Every kernel, at sizes of real models."""
     for size in (1024, 4096, 8192):
         yield from norm_rows(size)
@@ -59,12 +59,12 @@ def both_ways(
     leaves: list[Tensor],
     forward_bytes: int,
     backward_bytes: int,
-) -> Iterator[Row]:
+) -> Iterator[BenchRow]:
     """Forward alone, and backward alone of a graph that is kept."""
     ways = {"ours": ours, "compiled": torch.compile(theirs), "eager": theirs}
     with torch.no_grad():
         forward = {way: lambda work=work: work(*leaves) for way, work in ways.items()}
-        yield Row(
+        yield BenchRow(
             name=f"{name} forward", ways=forward, moved_bytes=forward_bytes, goals=MEMORY_BOUND
         )
     backward = {}
@@ -74,12 +74,12 @@ def both_ways(
         backward[way] = lambda results=results, upper=upper: torch.autograd.grad(
             results, leaves, upper, retain_graph=True
         )
-    yield Row(
+    yield BenchRow(
         name=f"{name} backward", ways=backward, moved_bytes=backward_bytes, goals=MEMORY_BOUND
     )
 
 
-def norm_rows(size: int) -> Iterator[Row]:
+def norm_rows(size: int) -> Iterator[BenchRow]:
     """Norms of a residual sum, both kinds."""
     x, residual = (torch.randn(TOKENS, size, **MADE, requires_grad=True) for _ in "xr")
     weight, bias = (torch.randn(size, **MADE, requires_grad=True) for _ in "wb")
@@ -101,7 +101,7 @@ def norm_rows(size: int) -> Iterator[Row]:
     )
 
 
-def gated_rows(activation: Activation) -> Iterator[Row]:
+def gated_rows(activation: Activation) -> Iterator[BenchRow]:
     """The gate of an 8B model's MLP."""
     gate, up = (torch.randn(TOKENS, 14336, **MADE, requires_grad=True) for _ in "gu")
     yield from both_ways(
@@ -114,7 +114,7 @@ def gated_rows(activation: Activation) -> Iterator[Row]:
     )
 
 
-def rotary_rows() -> Iterator[Row]:
+def rotary_rows() -> Iterator[BenchRow]:
     """Queries and keys of 16,384 tokens turned at once."""
     shapes = [(4, TOKENS // 4, count, 128) for count in (32, 8)]
     queries, keys = (torch.randn(shape, **MADE).transpose(1, 2) for shape in shapes)
@@ -132,7 +132,7 @@ def rotary_rows() -> Iterator[Row]:
     )
 
 
-def loss_row() -> Row:
+def loss_row() -> BenchRow:
     """The head of an 8B model: forward and backward, counted as three matmuls."""
     x = torch.randn(8192, 4096, **MADE, requires_grad=True)
     weight = (torch.randn(128256, 4096, **MADE) / 64).requires_grad_()
@@ -142,7 +142,7 @@ def loss_row() -> Row:
     def gradients(work: Callable[..., Tensor]) -> object:
         return torch.autograd.grad(work(x, weight, target), (x, weight))
 
-    return Row(
+    return BenchRow(
         name="linear + cross-entropy 8192 × 4096 × 128256",
         ways={way: partial(gradients, work) for way, work in ways.items()},
         flops=3 * 2 * 8192 * 4096 * 128256,
@@ -150,7 +150,7 @@ def loss_row() -> Row:
     )
 
 
-def adamw_row() -> Row:
+def adamw_row() -> BenchRow:
     """300 tensors of 4 million; ours copies addresses to the device, which a graph would freeze."""
     lists = [[torch.randn(2048, 2048, device="cuda") for _ in range(300)] for _ in "pgmv"]
     parameters, gradients, means, squares = lists
@@ -159,7 +159,7 @@ def adamw_row() -> Row:
     for one, gradient in zip(parameters, gradients, strict=True):
         one.grad = gradient
     settings = {"learning_rate": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
-    return Row(
+    return BenchRow(
         name="AdamW 300 × 2048²",
         ways={
             "ours": lambda: adamw_step(parameters, gradients, means, squares, **settings, step=5),
@@ -171,14 +171,14 @@ def adamw_row() -> Row:
     )
 
 
-def experts_row() -> Row:
+def experts_row() -> BenchRow:
     """128 experts of 2048 × 768, eight for each of 16,384 tokens, beside one matmul of all rows."""
     rows, experts, depth, outputs = 8 * TOKENS, 128, 2048, 768
     x = torch.randn(rows, depth, **MADE)
     weight = torch.randn(experts, depth, outputs, **MADE)
     cuts = torch.randint(0, rows, (experts - 1,), device="cuda").sort().values
     ends = torch.cat([cuts, cuts.new_tensor([rows])]).to(torch.int32)
-    return Row(
+    return BenchRow(
         name=f"grouped matmul {experts} × {depth} × {outputs}",
         ways={
             "ours": lambda: grouped_matmul(x, weight, ends),
@@ -190,7 +190,7 @@ def experts_row() -> Row:
     )
 
 
-def muon_row() -> Row:
+def muon_row() -> BenchRow:
     """The iteration on eight matrices; counted as if products were not symmetric."""
     size = 4096
     x = torch.randn(8, size, size, **MADE)
@@ -203,7 +203,7 @@ def muon_row() -> Row:
             found = torch.baddbmm(found, update, found, beta=3.4445)
         return found
 
-    return Row(
+    return BenchRow(
         name=f"Muon's iteration 8 × {size}²",
         ways={"ours": lambda: orthogonalise(x), "full products": plain},
         flops=8 * 5 * 3 * 2 * size**3,

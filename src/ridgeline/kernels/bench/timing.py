@@ -23,7 +23,7 @@ _ROUNDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BenchRow:
     """One computation of ours and of others, by name."""
 
     name: str
@@ -37,7 +37,7 @@ class Row:
 
 
 def measure(
-    rows: Iterator[Row], words: tuple[str, ...], on_row: Callable[[str], None]
+    rows: Iterator[BenchRow], words: tuple[str, ...], on_row: Callable[[str], None]
 ) -> KernelBench:
     """Time every row whose name has one of the words (none: every row).
 
@@ -65,7 +65,7 @@ def measure(
     )
 
 
-def _timings(row: Row, copied: float) -> list[KernelTiming]:
+def _timings(row: BenchRow, copied: float) -> list[KernelTiming]:
     seconds, errors = {}, {}
     for way, work in row.ways.items():
         try:

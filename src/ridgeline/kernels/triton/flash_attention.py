@@ -46,7 +46,7 @@ class TileChoice(NamedTuple):
     shared_bytes: int
     """What a device must have for one block."""
     rich: int
-    """1: also with dropout, a soft cap, documents or blocks, which take registers."""
+    """Whether (1) it also fits with dropout, a soft cap, documents or blocks."""
     tile: Tile
 
 
