@@ -242,6 +242,7 @@ def page(tuned: Rows, rows: Rows, command: str) -> str:
     values = [float(row["tuned"]) for row in tuned]
     gained = sum(value > 1 for value in values)
     foretold = told(rows)
+    own = [Told(one.row, *model_of(one.row)) for one in foretold]
     firsts = sorted(float(row["first proven s"]) for row in tuned if row["first proven s"])
     counts = (
         ("scripts tuned", str(len(tuned))),
@@ -253,6 +254,9 @@ def page(tuned: Rows, rows: Rows, command: str) -> str:
         ("rows with a foretold gain", str(len(foretold))),
         ("foretold range holds the gain", share([one.inside for one in foretold])),
         ("foretold range meets its interval", share([one.meets for one in foretold])),
+        ("width of the foretold range, high / low", width(foretold)),
+        ("the models' own range holds the gain", share([one.inside for one in own])),
+        ("width of the models' own range", width(own)),
     )
     lines = [
         "# `ridgeline tune` on public scripts",
@@ -284,8 +288,8 @@ def page(tuned: Rows, rows: Rows, command: str) -> str:
         "## What was foretold, and what was measured",
         "",
         "The range of the technique's own model, and that range with the margins that the *other*",
-        "scripts ask for: no range has seen the gain that it is held against. The margins in",
-        "the package come from all of them:",
+        "scripts ask for: no range has seen the gain that it is held against. A technique with",
+        "few rows leans on those of the others. The margins in the package come from all scripts:",
         "",
         "| margin of | rows | lower end divided by | upper end multiplied by |",
         "|---|---|---|---|",
@@ -303,6 +307,13 @@ def page(tuned: Rows, rows: Rows, command: str) -> str:
             f"| {'yes' if one.inside else 'within error' if one.meets else 'no'} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def width(foretold: list[Told]) -> str:
+    """How wide such ranges are, in the geometric mean."""
+    if not foretold:
+        return ""
+    return f"{geometric_mean([one.high / one.low for one in foretold]):.2f}×"
 
 
 def share(held: list[bool]) -> str:

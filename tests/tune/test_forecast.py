@@ -25,11 +25,26 @@ def test_margins_never_narrow_a_range(drawn):
 
 
 @given(ROWS)
-def test_every_row_is_counted_once_and_few_rows_have_no_margin_of_their_own(drawn):
+def test_every_technique_that_was_measured_has_a_margin_and_all_rows_stand_for_the_rest(drawn):
     margins = fitted(rows_of(drawn))
-    assert sum(margin.rows for margin in margins) == len(drawn)
+    assert [margin.technique for margin in margins[:-1]] == sorted({key for key, *_ in drawn})
+    assert sum(margin.rows for margin in margins[:-1]) == margins[-1].rows == len(drawn)
     assert margins[-1].technique == OTHERS
-    assert all(margin.rows >= 9 for margin in margins[:-1])
+
+
+def sloppy_and_exact(num_exact):
+    """Thirty rows that miss by a factor of two, and rows of another technique that hit."""
+    sloppy = [("sloppy", Gain(1.0, 1.2), 2.4)] * 30
+    return {
+        m.technique: m for m in fitted([*sloppy, *[("exact", Gain(1.0, 1.2), 1.1)] * num_exact])
+    }
+
+
+def test_few_rows_borrow_the_margin_of_all_and_many_have_their_own():
+    few, many = sloppy_and_exact(2), sloppy_and_exact(80)
+    assert few["exact"].above == few[OTHERS].above == 2
+    assert many["exact"].above == 1
+    assert many["sloppy"].above == 2
 
 
 @pytest.mark.parametrize("spread", [0.02, 0.3])
