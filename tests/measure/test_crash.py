@@ -63,6 +63,33 @@ def test_a_crash_that_needs_us_is_our_defect(
     assert "somebody watches" in told
 
 
+WORKERS = """from multiprocessing import Process
+
+
+def train(rank):
+    raise FileNotFoundError("there is no train-images")
+
+
+if __name__ == "__main__":
+    process = Process(target=train, args=(0,))
+    process.start()
+    process.join()
+"""
+
+
+def test_what_kept_a_scripts_processes_from_training_is_told_although_it_ended_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(WORKERS)
+    assert run(["doctor", "--", "train.py"]) == 2
+    told = capsys.readouterr().err
+    assert "no optimizer step" in told.splitlines()[-1]
+    assert "FileNotFoundError: there is no train-images" in told.splitlines()[-1]
+    assert 'train.py", line 5, in train' in told
+    assert "ridgeline/measure" not in told
+
+
 CHAINED = """step 3
 Traceback (most recent call last):
   File "/home/me/train.py", line 4, in load

@@ -37,7 +37,7 @@ from ridgeline.measure.guard.start import Guarded
 from ridgeline.measure.guard.terminal import size_of
 from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.live.command import resolve, script_path
-from ridgeline.measure.live.crash import ScriptFailed, crash_of
+from ridgeline.measure.live.crash import ScriptFailed, crash_of, told_of_no_step
 from ridgeline.measure.live.patience import Patience
 from ridgeline.measure.live.script_process import ScriptProcess
 from ridgeline.measure.wire import SOCKET_NAME, Hello, Instrument, Order, Report, Session
@@ -296,13 +296,12 @@ class Conductor:
         if code is not None and -code in _OUTSIDE_SIGNALS:
             name = signal.Signals(-code).name
             raise ChildDied(f"`{command}` was killed by {name} {when}")
+        crash = crash_of(code or 0, self.output)
         if code is None or code == 0:
             raise ScriptError(
-                f"`{command}` ended {when}: no optimizer step and no repeated call of a model "
-                "was seen; is this the script that trains?",
-                details="\n".join(self.mishaps()),
+                told_of_no_step(command, when, crash),
+                details="\n".join(filter(None, [crash.traceback, *self.mishaps()])),
             )
-        crash = crash_of(code, self.output)
         raise ScriptFailed(self.command, crash, self._patience.run_seconds)
 
     def mishaps(self) -> list[str]:

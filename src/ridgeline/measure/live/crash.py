@@ -108,3 +108,11 @@ class ScriptFailed(ScriptError):
 def told_of(command: list[str], crash: Crash) -> str:
     """The error of a command that failed, in a sentence."""
     return f"`{' '.join(command)}` failed (exit code {crash.exit_code}): {crash.what}"
+
+
+def told_of_no_step(command: str, when: str, crash: Crash) -> str:
+    """Why nothing was measured of a command that ended well: a process of its own may have died."""
+    nothing = "no optimizer step and no repeated call of a model was seen"
+    if crash.traceback:
+        return f"`{command}` ended {when}: {nothing}; the last error that it printed: {crash.what}"
+    return f"`{command}` ended {when}: {nothing}; is this the script that trains?"
