@@ -105,6 +105,15 @@ def character_files(folder: Path, text: str) -> None:
     (folder / "meta.pkl").write_bytes(pickle.dumps(meta))
 
 
+def token_shards(folder: Path) -> None:
+    """Three files of token ids, as llama2.c's own preparation leaves them."""
+    draw = np.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(3):
+        ids = draw.integers(0, 32_000, 300_000).astype(np.uint16)
+        ids.tofile(folder / f"data{number:02d}.bin")
+
+
 def short_wikitext(folder: Path, text: str) -> None:
     """WikiText-2 cut to an epoch of about a minute; library text where a part is missing."""
     kept = folder / "valid.whole"
@@ -234,6 +243,8 @@ def main() -> None:
     lines = [line.strip().replace('"', "'") for line in text.splitlines() if len(line) > 20]
     if (root / "nanoGPT").exists():
         character_files(root / "nanoGPT/data/shakespeare_char", text[:1_000_000])
+    if (root / "llama2.c").exists():
+        token_shards(root / "llama2.c/data/TinyStories_all_data")
     if (root / "examples").exists():
         short_wikitext(root / "examples/word_language_model/data/wikitext-2", text)
     if (root / "pygcn").exists():
