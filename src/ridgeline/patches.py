@@ -162,6 +162,17 @@ PATCHED: Final[dict[str, str]] = {
         ),
         "what a launch reads and writes, and its programs in another order",
     ),
+    # -- numba's CUDA simulator, in a process of its own (lesson)
+    **dict.fromkeys(
+        (
+            "numba.cuda.simulator.cudadrv.devicearray:FakeWithinKernelCUDAArray.__getitem__",
+            "numba.cuda.simulator.cudadrv.devicearray:FakeWithinKernelCUDAArray.__setitem__",
+            "numba.cuda.simulator.kernelapi:FakeCUDAShared.array",
+            "numba.cuda.simulator.kernel:BlockThread.syncthreads",
+        ),
+        "what the threads of a block touch, barrier by barrier",
+    ),
+    "numba.cuda.simulator.kernelapi:FakeCUDAModule.__init__": "the simulator has no shuffles",
 }  # fmt: skip
 """What `patch` may replace, and why."""
 

@@ -53,6 +53,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "ridgeline.cli.kernels_occupancy",
         "warps that a multiprocessor holds, and what limits them",
     ),
+    "lesson": (
+        "ridgeline.cli.lesson",
+        "how kernels reach the limit: predicted, counted, and your own marked",
+    ),
     "loadtest": ("ridgeline.cli.loadtest", "load on a server: TTFT, ITL, goodput, saturation"),
     "simulate serving": (
         "ridgeline.cli.simulate_serving",
@@ -92,7 +96,7 @@ PANELS: dict[str, str] = {
         "Measure a script and close its gap": "doctor tune run techniques compare bisect hardware",
         "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
         "Train and launch": "train launch queue",
-        "Serve": "serve generate loadtest bench draft-heads kernels",
+        "Serve": "serve generate loadtest bench draft-heads kernels lesson",
         "Meet a frame deadline": "realtime",
         "Compress and export": "compress export evaluate",
         "Read traces": "trace",

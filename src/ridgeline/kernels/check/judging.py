@@ -28,7 +28,7 @@ def launch_record(seen: SeenLaunch) -> KernelLaunch:
     """What one launch was given, and the bytes that it moved."""
     loads = [one for one in seen.accesses if one.kind == "load"]
     stores = [one for one in seen.accesses if one.kind != "load"]
-    counts = [_sectors(one) for one in seen.accesses]
+    counts = [request_sectors(one) for one in seen.accesses]
     wanted, moved = (sum(one[part] for one in counts) for part in (0, 1))
     return KernelLaunch(
         kernel=seen.kernel,
@@ -201,7 +201,7 @@ def _uncoalesced(seen: SeenLaunch) -> Iterator[KernelFinding]:
     for one in seen.accesses:
         by_line.setdefault((one.kind, one.line), []).append(one)
     for (kind, line), accesses in by_line.items():
-        counts = [_sectors(one) for one in accesses]
+        counts = [request_sectors(one) for one in accesses]
         wanted, moved = sum(one[0] for one in counts), sum(one[1] for one in counts)
         if moved < _FEW_SECTORS or wanted >= _POOR_EFFICIENCY * moved * SECTOR_BYTES:
             continue
@@ -216,7 +216,7 @@ def _uncoalesced(seen: SeenLaunch) -> Iterator[KernelFinding]:
         )
 
 
-def _sectors(access: Access) -> tuple[int, int]:
+def request_sectors(access: Access) -> tuple[int, int]:
     """Bytes that full warps ask for, and the sectors that hold them, in the better order."""
     orders = [access.addresses, access.addresses.T] if access.addresses.ndim > 1 else [
         access.addresses
