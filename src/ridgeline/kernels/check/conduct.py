@@ -64,12 +64,12 @@ def check(target: str, architectures: Sequence[str]) -> KernelCheck:
     file, kernel = find(target)
     with tempfile.TemporaryDirectory() as folder:
         answer, launches = Path(folder) / "answer.json", Path(folder) / "launches.json"
-        _run(file, "interpreted", [str(file), kernel, str(answer)], interpret="1")
+        run_part(file, "interpreted", [str(file), kernel, str(answer)], interpret="1")
         seen = msgspec.json.decode(answer.read_bytes(), type=_Interpreted)
         if seen.error:
             raise InputError(f"{file}: {seen.error}")
         launches.write_bytes(msgspec.json.encode(seen.launches))
-        _run(file, "compiled", [str(file), str(launches), str(answer), *architectures])
+        run_part(file, "compiled", [str(file), str(launches), str(answer), *architectures])
         built = msgspec.json.decode(answer.read_bytes(), type=list[CompiledKernel])
     return KernelCheck(
         file=str(file),
@@ -80,7 +80,12 @@ def check(target: str, architectures: Sequence[str]) -> KernelCheck:
     )
 
 
-def _run(file: Path, part: str, args: list[str], interpret: str = "0") -> None:
+def run_part(file: Path, part: str, args: list[str], interpret: str = "0") -> None:
+    """Run `interpreted.py` or `compiled.py` in a process of its own.
+
+    Raises:
+        ScriptError: It fails.
+    """
     environment = {**os.environ, "TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", f"ridgeline.kernels.check.{part}", *args],

@@ -54,7 +54,7 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
     if not callable(example):
         return {"error": "defines no example(); add a function that calls the kernels"}
     torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True, warn_only=True)  # torch.empty is filled with NaN
+    torch.set_deterministic_debug_mode("warn")  # torch.empty is filled with NaN
     watch.install()
     returned = example()
     seen = [one for one in watch.launches if kernel in ("", one.kernel)]

@@ -76,6 +76,7 @@ def taught(name: str, title: str) -> Lesson:
 
 def timed(calls: Calls, device: str) -> list[LessonTime]:
     """The median seconds of each call; they take turns, so that a slow moment hits them all."""
+    torch.set_deterministic_debug_mode("default")
     wait = torch.cuda.synchronize if device == "cuda" else _nothing
     repeats = {name: _repeats(call, wait) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -135,6 +136,7 @@ def main(name: str, title: str, file: str, answer: str) -> None:
             bfloat16.install()
             triton_counts.install()
             warp_counts.install()
+            torch.set_deterministic_debug_mode("warn")  # torch.empty holds NaN
             found = graded(name, Path(file)) if file else taught(name, title)
     except RidgelineError as error:
         found = {"error": str(error)}

@@ -33,7 +33,7 @@ def lesson_document(found: Lesson) -> doc.ReportDocument:
     equal = [one for one in found.figures if _is_met(one)]
     title = f"{len(equal)} of {len(found.figures)} predictions met"
     blocks: list[doc.Block] = [
-        doc.Lead(found.title, title, found.name),
+        doc.Lead(found.title.rstrip("."), title, found.name),
         doc.Paragraph(found.why),
         _figures(found.figures),
     ]

@@ -1,0 +1,22 @@
+"""An answer to the exercise of the lesson number-formats."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def sum_kernel(x, out, size, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.full((), 0.0, tl.float32)
+    for first in range(0, size, BLOCK):
+        found = tl.load(x + row * size + first + tl.arange(0, BLOCK))
+        total = total + tl.sum(found.to(tl.float32), 0)
+    tl.store(out + row, total.to(tl.float32))
+
+
+def solve(x):
+    rows, size = x.shape
+    out = torch.empty(rows)
+    sum_kernel[(rows,)](x, out, size, BLOCK=32)
+    return out

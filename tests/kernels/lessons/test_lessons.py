@@ -1,0 +1,147 @@
+"""`ridgeline lesson`: what is predicted is what is counted, and exercises are marked rightly."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline.cli.main import run
+from ridgeline.kernels.lessons import conduct
+from ridgeline.kernels.lessons.cache_counts import misses
+
+HERE = Path(__file__).parent
+NAMES = [one.name for one in conduct.lessons()]
+QUICK_LESSONS = ("coalescing", "reduction")
+QUICK_ANSWERS = ("memory-hierarchy",)
+MOST_CPU_SECONDS = 20.0
+
+
+def answered(
+    *words: str, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, Any]]:
+    code = run(["lesson", *words, "--json"])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return code, found
+
+
+def quick(*names: str) -> list[Any]:
+    return [pytest.param(one, marks=() if one in names else pytest.mark.slow) for one in NAMES]
+
+
+@pytest.mark.parametrize("name", quick(*QUICK_LESSONS))
+def test_what_a_lesson_predicts_is_what_it_counts(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code, found = answered(name, capsys=capsys)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert code == 0
+    assert len(found["figures"]) >= 2
+    for one in found["figures"]:
+        assert one["predicted"] == pytest.approx(one["counted"], rel=1e-9), one
+    kernels = {one["kernel"].partition(":")[0] for one in found["figures"]}
+    assert {"bad", "good"} <= kernels | {one["kernel"][:4].rstrip(":") for one in found["times"]}
+    assert found["results"] >= 1
+    assert found["largest_error"] < 1e-5
+    assert found["why"].endswith(".")
+    assert found["on_a_gpu"]
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent < MOST_CPU_SECONDS
+
+
+@pytest.mark.parametrize("name", quick(*QUICK_ANSWERS))
+def test_an_exercise_starts_wasteful_and_an_answer_passes(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = tmp_path / "mine.py"
+    assert run(["lesson", name, "--exercise", str(start)]) == 0
+    capsys.readouterr()
+    code, found = answered(name, "--check", str(start), capsys=capsys)
+    assert (code, found["passed"]) == (3, False)
+    assert any(one["passed"] for one in found["marks"])
+    answer = HERE / "solutions" / f"{name.replace('-', '_')}.py"
+    code, found = answered(name, "--check", str(answer), capsys=capsys)
+    assert [one for one in found["marks"] if not one["passed"]] == []
+    assert (code, found["passed"]) == (0, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lesson_fits_into_eighty_columns(name: str) -> None:
+    words = [sys.executable, "-m", "ridgeline.cli.main", "lesson", name]
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"}
+    )
+    lines = done.stdout.splitlines()
+    # A path is not cut, so that it can be copied.
+    assert not [one for one in lines if len(one) > 80 and "CUDA C++" not in one and " " in one]
+    assert "differs" not in done.stdout
+
+
+def test_every_lesson_has_an_exercise_and_stands_in_the_list(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["lesson", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["lessons"]
+    assert [one["name"] for one in listed] == NAMES
+    assert len(NAMES) == len(set(NAMES)) == 14
+    for one in listed:
+        assert one["title"].endswith(".")
+        assert f"Exercise of the lesson {one['name']}" in conduct.exercise(one["name"])
+    assert run(["lesson", "--list"]) == 0
+    assert NAMES[0] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["coalesing"], "did you mean coalescing"),
+        (["--check", "mine.py"], "need the name of a lesson"),
+        (["coalescing", "--check", "mine.py", "--exercise", "new.py"], "give one"),
+        (["coalescing", "--check", "absent.py"], "--check absent.py: no such file"),
+        (["coalescing", "--check", "mine.py"], "--check mine.py: defines no solve()"),
+        (["coalescing", "--check", "broken.py"], "--check broken.py, line 1: is no Python"),
+        (["coalescing", "--exercise", "mine.py"], "is there already"),
+        (["memory-hierarchy", "--check", "fails.py"], "line 2: ZeroDivisionError"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    (tmp_path / "broken.py").write_text("def solve(:\n")
+    (tmp_path / "fails.py").write_text("def solve(rows, columns):\n    return 1 / 0\n")
+    assert run(["lesson", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err.splitlines()[-1]
+    assert (tmp_path / "mine.py").read_text() == "x = 1\n"
+    assert not (tmp_path / "new.py").exists()
+
+
+@given(
+    st.lists(st.integers(0, 4096), max_size=200), st.integers(1, 8), st.sampled_from([16, 64])
+)
+def test_a_cache_misses_each_line_once_and_less_as_it_grows(
+    addresses: list[int], lines: int, line_bytes: int
+) -> None:
+    counts = [
+        misses(addresses, size_bytes=room * line_bytes, line_bytes=line_bytes)
+        for room in (lines, lines + 1, 10**6)
+    ]
+    distinct = len({one // line_bytes for one in addresses})
+    assert counts[0] >= counts[1] >= counts[2] == distinct
