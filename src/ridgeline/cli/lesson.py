@@ -29,7 +29,7 @@ def lesson(
 ) -> None:
     """A bad and a good kernel, predicted and counted; --check marks yours: exit 3 if it misses."""
     from ridgeline.cli.show import progress, show_answer
-    from ridgeline.kernels.lessons import conduct
+    from ridgeline.lessons import conduct
     from ridgeline.records.lesson import LessonList
     from ridgeline.report.views import lesson as views
 
@@ -60,7 +60,7 @@ def lesson(
 
 def _write(name: str, file: Path) -> LessonExercise:
     from ridgeline.cli.show import write_text
-    from ridgeline.kernels.lessons import conduct
+    from ridgeline.lessons import conduct
     from ridgeline.records.lesson import LessonExercise
 
     text = conduct.exercise(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # ruff: noqa: N803  (Triton's compile-time constants are upper case, here as everywhere)
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType
 
 import torch
@@ -11,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ridgeline.kernels.lessons.shape import Calls, Figures, Observed, marked, right, solution
-from ridgeline.kernels.lessons.triton_counts import watched
+from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.triton_counts import watched
 from ridgeline.records.lesson import LessonMark, LessonTable
 
 ORDER = 14
@@ -38,10 +39,7 @@ _ONES = 512
 @triton.jit
 def ones_kernel(x: tl.tensor, out: tl.tensor, size: tl.tensor, WIDE: tl.constexpr) -> None:
     """Sum one after the other, in float32 or in the format of the numbers."""
-    if WIDE:
-        total = tl.full((), 0.0, tl.float32)
-    else:
-        total = tl.full((), 0.0, x.dtype.element_ty)
+    total = tl.full((), 0.0, tl.float32 if WIDE else x.dtype.element_ty)
     for at in range(size):
         total = total + tl.load(x + at).to(total.dtype)
     tl.store(out, total.to(tl.float32))
@@ -125,10 +123,10 @@ def calls(device: str) -> Calls:
         torch.backends.cuda.matmul.fp32_precision = precision
         return x @ x
 
-    found: Calls = {name: lambda p=how: in_float32(p) for name, how in wide.items()}  # type: ignore[misc]
+    found: Calls = {name: partial(in_float32, how) for name, how in wide.items()}
     for dtype in (torch.bfloat16, torch.float16):
         narrow = x.to(dtype)
-        found[str(dtype).removeprefix("torch.")] = lambda n=narrow: n @ n  # type: ignore[misc]
+        found[str(dtype).removeprefix("torch.")] = partial(torch.matmul, narrow, narrow)
     return found
 
 

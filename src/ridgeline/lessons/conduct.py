@@ -23,7 +23,7 @@ from ridgeline.records.lesson import Lesson, LessonGrade, LessonTime, LessonTitl
 
 _ROOM = Path(__file__).parent
 _EXTRA = "lessons"
-_NEEDS = ("torch", "triton", "numba")
+_NEEDED = ("torch", "triton", "numba")
 Answer = TypeVar("Answer")
 
 
@@ -61,10 +61,24 @@ def lesson(name: str) -> LessonTitle:
     return known[wanted]
 
 
+def needs(name: str) -> list[str]:
+    """Packages of the extra that a lesson imports; all need torch, and Triton's interpreter."""
+    tree = ast.parse((_ROOM / "topics" / f"{_file_name(name)}.py").read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    imported = {one.module for one in nodes if isinstance(one, ast.ImportFrom) and one.module}
+    imported |= {name.name for one in nodes if isinstance(one, ast.Import) for name in one.names}
+    roots = {"torch", "triton", *(one.partition(".")[0] for one in imported)}
+    return [one for one in _NEEDED if one in roots]
+
+
+def _file_name(name: str) -> str:
+    return name.replace("-", "_")
+
+
 def exercise(name: str) -> str:
     """The text of the file that a learner starts from."""
-    file = lesson(name).name.replace("-", "_")
-    return (_ROOM / "exercises" / f"{file}.py").read_text(encoding="utf-8")
+    file = f"{_file_name(lesson(name).name)}.py"
+    return (_ROOM / "exercises" / file).read_text(encoding="utf-8")
 
 
 def teach(name: str) -> Lesson:
@@ -75,7 +89,7 @@ def teach(name: str) -> Lesson:
     """
     wanted = lesson(name)
     found = _answer(wanted, None, Lesson)
-    twin = _ROOM / "cuda" / f"{wanted.name.replace('-', '_')}.cu"
+    twin = _ROOM / "cuda" / f"{_file_name(wanted.name)}.cu"
     found = msgspec.structs.replace(found, twin=str(twin) if twin.is_file() else "")
     gpu = _gpu()
     if not gpu:
@@ -118,7 +132,7 @@ def _gpu() -> str:
 def _answer(
     wanted: LessonTitle, file: Path | None, kind: type[Answer], *, interpret: bool = True
 ) -> Answer:
-    for module in _NEEDS:
+    for module in needs(wanted.name):
         if importlib.util.find_spec(module) is None:
             raise MissingExtra(module, _EXTRA)
     chosen = "1" if interpret else "0"
@@ -127,7 +141,7 @@ def _answer(
         answer = Path(folder) / "answer.json"
         given = [wanted.name, wanted.title, str(file or ""), str(answer)]
         done = subprocess.run(
-            [sys.executable, "-m", "ridgeline.kernels.lessons.process", *given],
+            [sys.executable, "-m", "ridgeline.lessons.process", *given],
             env=environment,
             capture_output=True,
             text=True,

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.cli.main import run
-from ridgeline.kernels.lessons import conduct
-from ridgeline.kernels.lessons.cache_counts import misses
+from ridgeline.lessons import conduct
+from ridgeline.lessons.cache_counts import misses
 
 HERE = Path(__file__).parent
 NAMES = [one.name for one in conduct.lessons()]
@@ -25,12 +25,15 @@ QUICK_ANSWERS = ("memory-hierarchy",)
 MOST_CPU_SECONDS = 20.0
 
 
-def answered(
-    *words: str, capsys: pytest.CaptureFixture[str]
-) -> tuple[int, dict[str, Any]]:
+def answered(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
     code = run(["lesson", *words, "--json"])
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return code, found
+
+
+def skip_without_its_packages(name: str) -> None:
+    for module in conduct.needs(name):
+        pytest.importorskip(module)
 
 
 def quick(*names: str) -> list[Any]:
@@ -41,6 +44,7 @@ def quick(*names: str) -> list[Any]:
 def test_what_a_lesson_predicts_is_what_it_counts(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    skip_without_its_packages(name)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     code, found = answered(name, capsys=capsys)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -62,6 +66,7 @@ def test_what_a_lesson_predicts_is_what_it_counts(
 def test_an_exercise_starts_wasteful_and_an_answer_passes(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    skip_without_its_packages(name)
     start = tmp_path / "mine.py"
     assert run(["lesson", name, "--exercise", str(start)]) == 0
     capsys.readouterr()
@@ -77,6 +82,7 @@ def test_an_exercise_starts_wasteful_and_an_answer_passes(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_lesson_fits_into_eighty_columns(name: str) -> None:
+    skip_without_its_packages(name)
     words = [sys.executable, "-m", "ridgeline.cli.main", "lesson", name]
     done = subprocess.run(
         words, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"}
@@ -133,9 +139,7 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "new.py").exists()
 
 
-@given(
-    st.lists(st.integers(0, 4096), max_size=200), st.integers(1, 8), st.sampled_from([16, 64])
-)
+@given(st.lists(st.integers(0, 4096), max_size=200), st.integers(1, 8), st.sampled_from([16, 64]))
 def test_a_cache_misses_each_line_once_and_less_as_it_grows(
     addresses: list[int], lines: int, line_bytes: int
 ) -> None:

@@ -27,6 +27,7 @@ import numpy as np
 from ridgeline.patches import Undo, in_reverse, patch
 
 LANES = 32
+_ALL = 0xFFFFFFFF
 _BANKS = 32
 _BANK_BYTES = 4
 _SECTOR_BYTES = 32
@@ -217,6 +218,8 @@ def _with_shuffles(original: Callable[..., Any]) -> Callable[..., Any]:
         exchange: dict[tuple[Any, ...], Any] = {}
 
         def shfl_down_sync(mask: int, value: Any, delta: int) -> Any:
+            if mask & _ALL != _ALL:
+                raise ValueError("shfl_down_sync here takes whole warps: the mask 0xFFFFFFFF")
             thread: Any = threading.current_thread()
             block, own = tuple(thread.blockIdx), thread.thread_id
             wait = type(thread).syncthreads.original

@@ -1,6 +1,6 @@
 """The process that runs one lesson, or marks a learner's file: NAME and FILE in, JSON out.
 
-    TRITON_INTERPRET=1 NUMBA_ENABLE_CUDASIM=1 python -m ridgeline.kernels.lessons.process \
+    TRITON_INTERPRET=1 NUMBA_ENABLE_CUDASIM=1 python -m ridgeline.lessons.process \
         NAME FILE ANSWER
 
 An empty FILE runs the lesson. With the interpreter off, on a machine with a GPU, its kernels are
@@ -26,8 +26,8 @@ from triton import knobs
 from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.kernels.check import bfloat16
 from ridgeline.kernels.check.interpreted import load
-from ridgeline.kernels.lessons import triton_counts, warp_counts
-from ridgeline.kernels.lessons.shape import Calls, Topic, relative_error
+from ridgeline.lessons import triton_counts
+from ridgeline.lessons.shape import Calls, Topic, relative_error
 from ridgeline.records.lesson import Lesson, LessonFigure, LessonGrade, LessonTime
 
 _ROUNDS = 7
@@ -37,11 +37,18 @@ _SPAN_SECONDS = 0.02
 
 def topic(name: str) -> Topic:
     """The lesson of that name."""
-    module: Any = importlib.import_module(
-        f"ridgeline.kernels.lessons.topics.{name.replace('-', '_')}"
-    )
+    module: Any = importlib.import_module(f"ridgeline.lessons.topics.{name.replace('-', '_')}")
     lesson: Topic = module
+    _watch_warps()
     return lesson
+
+
+def _watch_warps() -> None:
+    """Watch numba's simulator, where a file has imported it; it is needed for nothing else."""
+    if "numba" in sys.modules:
+        from ridgeline.lessons import warp_counts
+
+        warp_counts.install()
 
 
 def taught(name: str, title: str) -> Lesson:
@@ -111,7 +118,8 @@ def graded(name: str, file: Path) -> LessonGrade:
     """
     lesson = topic(name)
     try:
-        marks = list(lesson.grade(load(file)))
+        learner = load(file)
+        marks = list(lesson.grade(learner))
     except RidgelineError:
         raise
     except BaseException as error:  # whatever a learner's code may raise, its own exits included
@@ -135,7 +143,6 @@ def main(name: str, title: str, file: str, answer: str) -> None:
         else:
             bfloat16.install()
             triton_counts.install()
-            warp_counts.install()
             torch.set_deterministic_debug_mode("warn")  # torch.empty holds NaN
             found = graded(name, Path(file)) if file else taught(name, title)
     except RidgelineError as error:

@@ -1,14 +1,15 @@
 """The shape of a lesson: a file of `topics/` whose docstring begins with its title.
 
-    ORDER, WHY, ON_A_GPU, TASK    its place in the course, and a sentence for each of the others
-    predict()                     figures by kernel, from theory alone
-    observe()                     the same figures counted, and results beside references
-    calls(device)                 kernels to time on "cpu" or "cuda", by name; often none
-    grade(learner)                marks for the module that a learner wrote
+ORDER, WHY, ON_A_GPU, TASK    its place in the course, and a sentence for each of the others
+predict()                     figures by kernel, from theory alone
+observe()                     the same figures counted, and results beside references
+calls(device)                 kernels to time on "cpu" or "cuda", by name; often none
+grade(learner)                marks for the module that a learner wrote
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -76,7 +77,7 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     exact = expected.detach().double()
     size = float(exact.norm()) or 1.0
     away = float((found.detach().double() - exact).norm()) / size
-    return away if away == away else float("inf")
+    return float("inf") if math.isnan(away) else away
 
 
 def right(found: Any, expected: Tensor, allowed: float = 1e-5) -> LessonMark:

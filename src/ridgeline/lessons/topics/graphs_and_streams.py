@@ -9,14 +9,14 @@ from types import ModuleType
 import torch
 
 from ridgeline.errors import InputError
-from ridgeline.kernels.lessons.shape import Calls, Figures, Observed, marked, solution
+from ridgeline.lessons.shape import Calls, Figures, Observed, marked, solution
 from ridgeline.records.lesson import LessonMark
 
 ORDER = 12
 WHY = (
-    "A stream does one thing after the other and the host needs time for each launch: small kernels "
-    "last as long as their launches unless a graph replays them as one, and copies run beside "
-    "kernels only if they are in other streams."
+    "A stream does one thing after the other and the host needs time for each launch: small "
+    "kernels last as long as their launches unless a graph replays them as one, and copies run "
+    "beside kernels only if they are in other streams."
 )
 ON_A_GPU = "40 small kernels are timed as launches and as a captured graph"
 TASK = (

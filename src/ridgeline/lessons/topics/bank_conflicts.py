@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numba import cuda, float32
 
-from ridgeline.kernels.lessons.shape import Calls, Figures, Observed, marked, right, solution
-from ridgeline.kernels.lessons.warp_counts import watched
+from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.warp_counts import watched
 from ridgeline.records.lesson import LessonMark
 
 ORDER = 4

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ridgeline.kernels.lessons.shape import Calls, Figures, Observed, marked, right, solution
-from ridgeline.kernels.lessons.triton_counts import watched
+from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.triton_counts import watched
 from ridgeline.records.lesson import LessonMark
 
 ORDER = 10

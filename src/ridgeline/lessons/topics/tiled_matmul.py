@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ridgeline.cost.roofline import attainable_flops_per_second
 from ridgeline.hardware import device as device_facts
-from ridgeline.kernels.lessons import triton_counts, warp_counts
-from ridgeline.kernels.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons import triton_counts, warp_counts
+from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
 from ridgeline.records.lesson import LessonMark, LessonTable
 
 ORDER = 7

@@ -6,6 +6,7 @@ from __future__ import annotations
 import heapq
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -20,8 +21,8 @@ from ridgeline.hardware import device as device_facts
 from ridgeline.hardware.processors import processor
 from ridgeline.kernels.check.conduct import run_part
 from ridgeline.kernels.check.judging import launch_record
-from ridgeline.kernels.lessons.shape import Calls, Figures, Observed, marked, right, solution
-from ridgeline.kernels.lessons.triton_counts import Launches, watched
+from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.triton_counts import Launches, watched
 from ridgeline.records.kernel_check import CompiledKernel
 from ridgeline.records.lesson import LessonMark, LessonTable
 
@@ -167,9 +168,7 @@ def calls(device: str) -> Calls:
     if device == "cpu":
         return {}
     x = torch.randn(2**26, device=device)
-    return {
-        name: (lambda numbers=numbers: copied(x, numbers)) for name, numbers in KERNELS.items()
-    }
+    return {name: partial(copied, x, numbers) for name, numbers in KERNELS.items()}
 
 
 def grade(learner: ModuleType) -> Iterator[LessonMark]:

@@ -16,14 +16,14 @@ import torch
 from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.kernels.cpu.compiler import FLAGS, Unavailable, find_compiler, settings
-from ridgeline.kernels.lessons.cache_counts import misses
-from ridgeline.kernels.lessons.shape import Calls, Figures, Observed, marked, solution
+from ridgeline.lessons.cache_counts import misses
+from ridgeline.lessons.shape import Calls, Figures, Observed, marked, solution
 from ridgeline.records.lesson import LessonMark, LessonTable
 
 ORDER = 2
 WHY = (
-    "Memory is fetched by the line of 64 bytes and the line that was not used longest gives way: an "
-    "order that comes back to a line while it is still there pays for it once."
+    "Memory is fetched by the line of 64 bytes and the line that was not used longest gives way: "
+    "an order that comes back to a line while it is still there pays for it once."
 )
 ON_A_GPU = "the same chase would show L1, L2 and HBM; the table says what others found there"
 TASK = (

@@ -4,7 +4,6 @@ This copies the numbers that are kept first. Read x and mask once, in one kernel
 one sum per block; the length is a multiple of 1,024.
 """
 
-import torch
 import triton
 import triton.language as tl
 

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ridgeline.kernels.lessons.shape import (
+from ridgeline.lessons.shape import (
     Calls,
     Figures,
     Observed,
@@ -63,6 +63,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, backend: SDPBackend) -> Tensor:
     return found
 
 
+def _exact(given: list[Tensor]) -> Tensor:
+    q, k, v = (one.double() for one in given)
+    found: Tensor = scaled_dot_product_attention(q, k, v)
+    return found
+
+
 BACKENDS = {"bad: math": SDPBackend.MATH, "good: flash": SDPBackend.FLASH_ATTENTION}
 
 
@@ -85,10 +91,10 @@ def observe() -> Observed:
     results = []
     for length in _LENGTHS:
         given = [torch.randn(1, _HEADS, length, _DIM) for _ in range(3)]
-        exact = scaled_dot_product_attention(*(one.double() for one in given))
+        exact = _exact(given)
         for name, backend in BACKENDS.items():
             with LargestTensor() as largest:
-                out = attend(*given, backend)
+                out = attend(given[0], given[1], given[2], backend)
             figures[f"{name}, {length} tokens"] = {
                 "bytes of the largest tensor": float(largest.nbytes)
             }
@@ -116,12 +122,12 @@ def _call(given: list[Tensor], backend: SDPBackend) -> Callable[[], object]:
 def grade(learner: ModuleType) -> Iterator[LessonMark]:
     """The outputs, also of large scores, and the largest tensor."""
     given = [torch.randn(2, 512, 32) for _ in range(3)]
-    exact = scaled_dot_product_attention(*(one.double() for one in given))
+    exact = _exact(given)
     with LargestTensor() as largest:
         found = solution(learner)(*given)
     yield right(found, exact)
     huge = [given[0] * 100, *given[1:]]
-    exact = scaled_dot_product_attention(*(one.double() for one in huge))
+    exact = _exact(huge)
     away = relative_error(solution(learner)(*huge), exact)
     yield marked("relative error where scores are large", away, "at most", 1e-3)
     wanted = 2 * 512 * 64 * 4

@@ -1,0 +1,1 @@
+"""What learners start from: `ridgeline lesson NAME --exercise FILE` writes that file."""
