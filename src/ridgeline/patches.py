@@ -235,6 +235,10 @@ def _say(line: str) -> None:
 
 
 PRIVATE: Final[dict[str, str]] = {
+    # -- numba's CUDA simulator: the array behind a kernel's, and what a block has allocated
+    "numba.cuda.simulator.cudadrv.devicearray:FakeWithinKernelCUDAArray._item": "its strides",
+    "numba.cuda.simulator.cudadrv.devicearray:FakeCUDAArray._ary": "the same, of what it wraps",
+    "numba.cuda.simulator.kernelapi:FakeCUDAShared._allocations": "shared memory of a block",
     # -- images: norms of every kind, what they keep, and rounded nodes in an exported graph
     "torch.nn.modules.batchnorm:_BatchNorm": "what batch norms of all dimensions are",
     "torch.ao.quantization.fx:_decomposed": "the operators that round, as exporters know them",

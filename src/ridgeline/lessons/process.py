@@ -52,7 +52,7 @@ def _watch_warps() -> None:
 
 
 def taught(name: str, title: str) -> Lesson:
-    """Run one lesson: what it predicts, counts and, where that says something, times."""
+    """Run one lesson, for what it predicts, counts and, where that says something, times."""
     lesson = topic(name)
     predicted, seen = lesson.predict(), lesson.observe()
     assert {one: set(found) for one, found in predicted.items()} == {

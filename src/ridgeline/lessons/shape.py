@@ -28,7 +28,7 @@ Calls: TypeAlias = dict[str, Callable[[], object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class CountedLesson:
     """What running a lesson's kernels has shown."""
 
     figures: Figures
@@ -48,7 +48,7 @@ class Topic(Protocol):
     def predict(self) -> Figures:
         """Figures from theory alone."""
 
-    def observe(self) -> Observed:
+    def observe(self) -> CountedLesson:
         """The same figures, counted."""
 
     def calls(self, device: str) -> Calls:
@@ -61,7 +61,7 @@ class Topic(Protocol):
 def marked(
     what: str, found: float, how: Literal["equal", "at most", "at least"], wanted: float
 ) -> LessonMark:
-    """One mark."""
+    """The mark for one number that was found."""
     passed = {
         "equal": abs(found - wanted) <= 1e-9 * abs(wanted),
         "at most": found <= wanted,

@@ -33,8 +33,6 @@ _BANK_BYTES = 4
 _SECTOR_BYTES = 32
 Instruction: TypeAlias = tuple[int | None, ...]
 """The place of an expression in the source: first and last line, first and last column."""
-_KERNELAPI = "numba.cuda.simulator.kernelapi"
-_ARRAY = "numba.cuda.simulator.cudadrv.devicearray:FakeWithinKernelCUDAArray"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +135,16 @@ def install() -> Undo:
     """Watch the simulator of this process, and give it a shuffle."""
     return in_reverse(
         [
-            patch(f"{_ARRAY}.__getitem__", _loaded),
-            patch(f"{_ARRAY}.__setitem__", _stored),
-            patch(f"{_KERNELAPI}:FakeCUDAShared.array", _shared),
-            patch(f"{_KERNELAPI}:FakeCUDAModule.__init__", _with_shuffles),
+            patch(
+                "numba.cuda.simulator.cudadrv.devicearray:FakeWithinKernelCUDAArray.__getitem__",
+                _loaded,
+            ),
+            patch(
+                "numba.cuda.simulator.cudadrv.devicearray:FakeWithinKernelCUDAArray.__setitem__",
+                _stored,
+            ),
+            patch("numba.cuda.simulator.kernelapi:FakeCUDAShared.array", _shared),
+            patch("numba.cuda.simulator.kernelapi:FakeCUDAModule.__init__", _with_shuffles),
             patch("numba.cuda.simulator.kernel:BlockThread.syncthreads", _counted),
         ]
     )

@@ -49,7 +49,7 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     results: int
     """How many results were compared with a reference."""
     device: str
-    """Where it ran: `cpu`, or a GPU's name."""
+    """The device that it ran on: `cpu`, or a GPU's name."""
     on_a_gpu: str
     """What a GPU would add, in a line."""
     task: str

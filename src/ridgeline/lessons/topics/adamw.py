@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.lessons.triton_counts import watched
 from ridgeline.records.lesson import LessonMark
 
@@ -34,7 +34,7 @@ RATE, BETA_1, BETA_2, EPS, DECAY = 1e-3, 0.9, 0.999, 1e-8, 0.01
 def mean_kernel(
     m: tl.tensor, g: tl.tensor, size: tl.tensor, beta: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """First moment."""
+    """Move the first moment."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     found = beta * tl.load(m + at, mask=inside) + (1.0 - beta) * tl.load(g + at, mask=inside)
@@ -45,7 +45,7 @@ def mean_kernel(
 def square_kernel(
     v: tl.tensor, g: tl.tensor, size: tl.tensor, beta: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """Second moment."""
+    """Move the second moment."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     gradient = tl.load(g + at, mask=inside)
@@ -70,7 +70,7 @@ def apply_kernel(
     p: tl.tensor, u: tl.tensor, size: tl.tensor, rate: tl.tensor, keep: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Decay and step."""
+    """Decay and step the parameters."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size
     found = keep * tl.load(p + at, mask=inside) - rate * tl.load(u + at, mask=inside)
@@ -108,7 +108,7 @@ def bad(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> Tensor:
 
 
 def good(p: Tensor, g: Tensor, m: Tensor, v: Tensor) -> Tensor:
-    """Take one pass."""
+    """Take one pass over everything."""
     step_kernel[(triton.cdiv(p.numel(), _BLOCK),)](
         p, g, m, v, p.numel(), BETA_1, BETA_2, EPS, RATE, 1 - RATE * DECAY, 1 / (1 - BETA_1),
         1 / (1 - BETA_2), BLOCK=_BLOCK,
@@ -140,7 +140,7 @@ def predict() -> Figures:
     }
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Count the bytes of both."""
     figures: Figures = {}
     results = []
@@ -153,7 +153,7 @@ def observe() -> Observed:
             "launches": float(len(launches.seen)),
         }
         results.append((out, exact))
-    return Observed(figures=figures, results=results)
+    return CountedLesson(figures=figures, results=results)
 
 
 def calls(device: str) -> Calls:

@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ridgeline.lessons.shape import (
     Calls,
+    CountedLesson,
     Figures,
-    Observed,
     marked,
     relative_error,
     right,
@@ -85,7 +85,7 @@ def predict() -> Figures:
     return found
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Look at every tensor that an operator makes."""
     figures: Figures = {}
     results = []
@@ -99,7 +99,7 @@ def observe() -> Observed:
                 "bytes of the largest tensor": float(largest.nbytes)
             }
             results.append((out, exact))
-    return Observed(figures=figures, results=results)
+    return CountedLesson(figures=figures, results=results)
 
 
 def calls(device: str) -> Calls:

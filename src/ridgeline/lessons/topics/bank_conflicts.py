@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numba import cuda, float32
 
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.lessons.warp_counts import watched
 from ridgeline.records.lesson import LessonMark
 
@@ -76,7 +76,7 @@ def predict() -> Figures:
     return found
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Count the passes of strided requests and of both transposes."""
     figures: Figures = {}
     for stride in STRIDES:
@@ -96,11 +96,11 @@ def observe() -> Observed:
             "passes of a store": warps.passes_of_a_request("store"),
             "barriers": float(warps.barriers),
         }
-    return Observed(figures=figures, results=results)
+    return CountedLesson(figures=figures, results=results)
 
 
 def calls(device: str) -> Calls:
-    """Nothing: the simulator's time says nothing."""
+    """Nothing is timed, for the simulator's time says nothing."""
     return {}
 
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.lessons.triton_counts import watched
 from ridgeline.records.lesson import LessonMark
 
@@ -77,7 +77,7 @@ def good(x: Tensor) -> Tensor:
 
 
 def predict() -> Figures:
-    """Of 32 lanes, 4 bytes each and `stride` apart: the sectors that their span covers."""
+    """The sectors that the span of 32 lanes covers, 4 bytes each and `stride` apart."""
     found = {}
     for stride in STRIDES:
         sectors = min(32.0, 4.0 * stride)
@@ -90,7 +90,7 @@ def predict() -> Figures:
     return found
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Count sectors of strided loads and of both column sums."""
     figures: Figures = {}
     for stride in STRIDES:
@@ -107,7 +107,7 @@ def observe() -> Observed:
         out, launches = watched(kernel, x)
         figures[name] = {"sectors of a load": launches.sectors_of("load")}
         results.append((out, x.double().sum(0)))
-    return Observed(figures=figures, results=results)
+    return CountedLesson(figures=figures, results=results)
 
 
 def calls(device: str) -> Calls:

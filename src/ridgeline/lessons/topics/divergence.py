@@ -15,7 +15,7 @@ from numba import cuda
 from torch import Tensor
 
 from ridgeline.lessons import triton_counts, warp_counts
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.records.lesson import LessonMark
 
 ORDER = 6
@@ -135,7 +135,7 @@ def predict() -> Figures:
     }
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Count paths in the simulator, sectors and bytes in the interpreter."""
     figures: Figures = {}
     x = np.arange(128, dtype=np.float32)
@@ -162,7 +162,7 @@ def observe() -> Observed:
     total, launches = triton_counts.watched(good, values, mask)
     figures["good: where(mask, x, 0), summed"] = {"bytes moved": float(launches.moved_bytes)}
     exact = values.double()[mask]
-    return Observed(figures=figures, results=[(picked, exact), (total, exact.sum())])
+    return CountedLesson(figures=figures, results=[(picked, exact), (total, exact.sum())])
 
 
 def _problem(device: str, size: int) -> tuple[Tensor, Tensor]:

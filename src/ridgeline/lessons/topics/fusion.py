@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.lessons.triton_counts import watched
 from ridgeline.records.lesson import LessonMark
 
@@ -83,7 +83,7 @@ def bad(x: Tensor, b: Tensor, r: Tensor) -> Tensor:
 
 
 def good(x: Tensor, b: Tensor, r: Tensor) -> Tensor:
-    """Launch one kernel."""
+    """Launch one kernel for all."""
     out = torch.empty_like(x)
     fused_kernel[(triton.cdiv(x.numel(), _BLOCK),)](x, b, r, out, x.numel(), BLOCK=_BLOCK)
     return out
@@ -103,7 +103,7 @@ def predict() -> Figures:
     }
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Count the bytes of both."""
     given = [torch.randn(_SIZE) for _ in range(3)]
     exact = reference(*(one.double() for one in given))
@@ -116,7 +116,7 @@ def observe() -> Observed:
             "launches": float(len(launches.seen)),
         }
         results.append((out, exact))
-    return Observed(figures=figures, results=results)
+    return CountedLesson(figures=figures, results=results)
 
 
 def calls(device: str) -> Calls:

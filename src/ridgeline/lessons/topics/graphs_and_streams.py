@@ -9,7 +9,7 @@ from types import ModuleType
 import torch
 
 from ridgeline.errors import InputError
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, solution
 from ridgeline.records.lesson import LessonMark
 
 ORDER = 12
@@ -81,7 +81,7 @@ def predict() -> Figures:
     }
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Let the operations run through streams and engines."""
     done = "µs until the end"
     graph = [Operation(engine="compute", stream=0, microseconds=40 * 2.0)]
@@ -93,7 +93,7 @@ def observe() -> Observed:
         "good: 8 chunks in three streams": (pipeline(_CHUNKS, 3), 0.0),
     }
     figures = {name: {done: finished_microseconds(*run)} for name, run in runs.items()}
-    return Observed(figures=figures, results=_replayed())
+    return CountedLesson(figures=figures, results=_replayed())
 
 
 def _replayed() -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.lessons.triton_counts import watched
 from ridgeline.records.lesson import LessonMark
 
@@ -34,7 +34,7 @@ _PROCESSORS = 132
 def add_kernel(
     x: tl.tensor, y: tl.tensor, out: tl.tensor, size: tl.tensor, BLOCK: tl.constexpr
 ) -> None:
-    """Add one block."""
+    """Add one block of numbers."""
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = places < size
     total = tl.load(x + places, mask=inside) + tl.load(y + places, mask=inside)
@@ -87,7 +87,7 @@ def predict() -> Figures:
     return found
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Run each grid; hand blocks to free processors one by one."""
     x, y = torch.rand(_SIZE) + 1, torch.rand(_SIZE) + 1
     figures: Figures = {}
@@ -105,7 +105,7 @@ def observe() -> Observed:
         figures[f"{blocks} blocks, one a processor"] = {
             f"waves over {_PROCESSORS}": _finished(blocks)
         }
-    return Observed(figures=figures, results=results)
+    return CountedLesson(figures=figures, results=results)
 
 
 def _finished(blocks: int) -> float:

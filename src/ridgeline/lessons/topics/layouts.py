@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.lessons.triton_counts import watched
 from ridgeline.records.lesson import LessonMark
 
@@ -81,7 +81,7 @@ def predict() -> Figures:
     return found
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Run one kernel over both layouts."""
     figures: Figures = {}
     results = []
@@ -93,7 +93,7 @@ def observe() -> Observed:
             "sectors in all": float(launches.sectors),
         }
         results.append((out, x.double().mean(1)))
-    return Observed(figures=figures, results=results)
+    return CountedLesson(figures=figures, results=results)
 
 
 def calls(device: str) -> Calls:

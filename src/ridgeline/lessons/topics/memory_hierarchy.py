@@ -17,7 +17,7 @@ from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.kernels.cpu.compiler import FLAGS, Unavailable, find_compiler, settings
 from ridgeline.lessons.cache_counts import misses
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, solution
 from ridgeline.records.lesson import LessonMark, LessonTable
 
 ORDER = 2
@@ -81,7 +81,7 @@ def predict() -> Figures:
     }
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Send both orders through a cache, and walk through this machine's memory."""
     x = torch.randn(_ROWS, _COLUMNS)
     figures: Figures = {}
@@ -93,7 +93,7 @@ def observe() -> Observed:
         out = torch.zeros(_COLUMNS, _ROWS)
         out[columns, rows] = x[rows, columns]
         results.append((out, x.double().T))
-    return Observed(figures=figures, results=results, tables=[*_ladder(), _of_a_gpu()])
+    return CountedLesson(figures=figures, results=results, tables=[*_ladder(), _of_a_gpu()])
 
 
 def _ladder() -> list[LessonTable]:

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.lessons.triton_counts import watched
 from ridgeline.records.lesson import LessonMark, LessonTable
 
@@ -65,7 +65,7 @@ def predict() -> Figures:
     return found
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Round a fine grid, look for the largest number, sum ones."""
     figures: Figures = {}
     # Thirty-two points to a step: the middle between two neighbours, the worst case, is one.
@@ -81,7 +81,7 @@ def observe() -> Observed:
     figures[f"bad: {_ONES} ones summed in bfloat16"] = {"sum": float(narrow)}
     figures[f"good: {_ONES} ones summed in float32"] = {"sum": float(wide)}
     results = [(wide, torch.full((1,), float(_ONES)).double())]
-    return Observed(figures=figures, results=results, tables=[_table()])
+    return CountedLesson(figures=figures, results=results, tables=[_table()])
 
 
 def _largest(dtype: torch.dtype) -> float:
@@ -117,10 +117,10 @@ def calls(device: str) -> Calls:
     if device == "cpu":
         return {}
     x = torch.randn(4096, 4096, device=device)
-    wide = {"float32": "ieee", "tf32": "tf32"}
+    wide = {"float32": "highest", "tf32": "high"}
 
     def in_float32(precision: str) -> Tensor:
-        torch.backends.cuda.matmul.fp32_precision = precision
+        torch.set_float32_matmul_precision(precision)
         return x @ x
 
     found: Calls = {name: partial(in_float32, how) for name, how in wide.items()}

@@ -21,7 +21,7 @@ from ridgeline.hardware import device as device_facts
 from ridgeline.hardware.processors import processor
 from ridgeline.kernels.check.conduct import run_part
 from ridgeline.kernels.check.judging import launch_record
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.lessons.triton_counts import Launches, watched
 from ridgeline.records.kernel_check import CompiledKernel
 from ridgeline.records.lesson import LessonMark, LessonTable
@@ -39,7 +39,7 @@ TASK = (
 )
 _TARGET, _DEVICE = "sm_90", "h200"
 _LATENCY_CLOCKS = 480
-"""From HBM, unloaded: arXiv 2402.13499, table of latencies, rounded."""
+"""The latency of HBM without load: arXiv 2402.13499, table of latencies, rounded."""
 _CLOCKS_PER_SECOND = 1.755e9
 _MULTIPROCESSORS = 132
 _WARPS = 4
@@ -47,7 +47,7 @@ _WARPS = 4
 
 @triton.jit
 def copy_kernel(x: tl.tensor, out: tl.tensor, BLOCK: tl.constexpr) -> None:
-    """Copy one block."""
+    """Copy one block of numbers."""
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + places, tl.load(x + places))
 
@@ -103,7 +103,7 @@ def compiled(launches: Launches, file: Path) -> CompiledKernel:
     return found
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Compile both for a GPU that need not be there, and run warps through a memory."""
     x = torch.randn(2 * 64 * 32 * _WARPS)
     figures: Figures = {}
@@ -125,7 +125,7 @@ def observe() -> Observed:
         }
     heads = ["kernel", "registers", "warps held", "occupancy", "bytes under way"]
     title = f"Compiled for {_TARGET}; at least {_needed_bytes():,.0f} bytes keep an H200 busy"
-    return Observed(
+    return CountedLesson(
         figures=figures, results=results, tables=[LessonTable(title=title, heads=heads, rows=rows)]
     )
 

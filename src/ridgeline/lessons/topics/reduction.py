@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numba import cuda, float32
 
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.lessons.warp_counts import watched
 from ridgeline.records.lesson import LessonMark
 
@@ -153,7 +153,7 @@ def _passes(lanes: int, stride: int) -> int:
     return -(-lanes // banks)
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Count barriers, requests, passes and paths of the four."""
     x = np.random.default_rng(0).standard_normal(_THREADS).astype(np.float32)
     exact = torch.from_numpy(x).double().sum().reshape(1)
@@ -169,11 +169,11 @@ def observe() -> Observed:
             "times that a warp goes apart": float(warps.divergent),
         }
         results.append((torch.from_numpy(out), exact))
-    return Observed(figures=figures, results=results)
+    return CountedLesson(figures=figures, results=results)
 
 
 def calls(device: str) -> Calls:
-    """Nothing: the simulator's time says nothing."""
+    """Nothing is timed, for the simulator's time says nothing."""
     return {}
 
 

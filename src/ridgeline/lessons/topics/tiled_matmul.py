@@ -17,7 +17,7 @@ from torch import Tensor
 from ridgeline.cost.roofline import attainable_flops_per_second
 from ridgeline.hardware import device as device_facts
 from ridgeline.lessons import triton_counts, warp_counts
-from ridgeline.lessons.shape import Calls, Figures, Observed, marked, right, solution
+from ridgeline.lessons.shape import Calls, CountedLesson, Figures, marked, right, solution
 from ridgeline.records.lesson import LessonMark, LessonTable
 
 ORDER = 7
@@ -125,7 +125,7 @@ def predict() -> Figures:
     return found
 
 
-def observe() -> Observed:
+def observe() -> CountedLesson:
     """Count loads thread by thread, bytes tile by tile, sectors at both row lengths."""
     figures: Figures = {}
     results = []
@@ -156,7 +156,7 @@ def observe() -> Observed:
         x = _in_rows_of(width)
         _, launches = triton_counts.watched(product, x, x, 32)
         figures[name] = {"sectors of a load": launches.sectors_of("load")}
-    return Observed(figures=figures, results=results, tables=[_climb()])
+    return CountedLesson(figures=figures, results=results, tables=[_climb()])
 
 
 def _climb() -> LessonTable:
