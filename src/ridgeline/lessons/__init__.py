@@ -1,4 +1,4 @@
-"""The lessons measure what they teach: a bad kernel and a good one, what theory predicts, and what is counted.
+"""The lessons hold a bad kernel beside a good one, and what is counted beside what was foretold.
 
     shape.py          what a lesson is made of, and how a learner's file is marked
     conduct.py        finds lessons and exercises, and starts the process below

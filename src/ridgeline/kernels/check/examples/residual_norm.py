@@ -7,12 +7,30 @@ from torch import Tensor
 
 from ridgeline.kernels.triton.residual_norm import backward, forward
 
+_ROWS, _SIZE, _EPS = 13, 200, 1e-6
+
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Rows of 200 in bfloat16; the norm is compared with that in float64."""
-    x, added, weight = (torch.randn(*shape).bfloat16() for shape in ((13, 200), (13, 200), (200,)))
-    y, h, mean, rstd = forward(x, added, weight, None, 1e-6, 0.0, centred=False)
-    backward(torch.randn(13, 200).bfloat16(), None, h, weight, mean, rstd, 0.0, centred=False)
-    wide = h.double()
-    exact = wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * weight.double()
-    return [(y, exact)]
+    """Rows of 200 in bfloat16; results and every gradient are compared with those in float64."""
+    return [*_of_kind(centred=False), *_of_kind(centred=True)]
+
+
+def _of_kind(*, centred: bool) -> list[tuple[Tensor, Tensor]]:
+    x, added = (torch.randn(_ROWS, size).bfloat16()[:, :_SIZE] for size in (_SIZE, _SIZE + 24))
+    weight, shift = (torch.randn(_SIZE).bfloat16() for _ in range(2))
+    bias = shift if centred else None
+    dy, dh = (torch.randn(_ROWS, size).bfloat16()[:, :_SIZE] for size in (_SIZE + 8, _SIZE + 16))
+    y, h, mean, rstd = forward(x, added, weight, bias, _EPS, 0.0, centred=centred)
+    found = backward(dy, dh, h, weight, mean, rstd, 0.0, centred=centred)
+    wide = [one.double().requires_grad_() for one in (h, weight, shift)]
+    exact = _normed(*wide, centred=centred)
+    dx, dweight, dbias = torch.autograd.grad(exact, wide, dy.double(), allow_unused=True)
+    pairs = [(h, x.double() + added.double()), (y, exact), (found[0], dx + dh.double())]
+    pairs.append((found[1], dweight))
+    return [*pairs, (found[2], dbias)] if centred else pairs
+
+
+def _normed(h: Tensor, weight: Tensor, shift: Tensor, *, centred: bool) -> Tensor:
+    if centred:
+        return torch.nn.functional.layer_norm(h, (_SIZE,), weight, shift, _EPS)
+    return h * (h.square().mean(-1, keepdim=True) + _EPS).rsqrt() * weight

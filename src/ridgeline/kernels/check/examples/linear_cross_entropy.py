@@ -1,0 +1,40 @@
+"""The loss and the gradient of rows of logits whose number fills no block."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ridgeline.kernels.triton.linear_cross_entropy import of_chunk
+
+_ROWS, _CLASSES, _IGNORED = 7, 5000, -100
+
+
+def example() -> list[tuple[Tensor, Tensor]]:
+    """Seven rows of 5,000 in bfloat16, one ignored: plain, then with every option."""
+    return [*_case(0.0, 0.0, 0.0), *_case(0.1, 1e-2, 3.0)]
+
+
+def _case(smoothing: float, z_loss: float, softcap: float) -> list[tuple[Tensor, Tensor]]:
+    logits = (torch.randn(_ROWS, _CLASSES + 24) * 3).bfloat16()[:, :_CLASSES]
+    target = torch.randint(_CLASSES, (_ROWS,))
+    target[3] = _IGNORED
+    weights = torch.rand(_ROWS) + 0.5
+    wide = logits.double().requires_grad_()
+    exact = _losses(wide, target, smoothing, z_loss, softcap)
+    (gradient,) = torch.autograd.grad(exact @ weights.double(), wide)
+    losses, normalizers = torch.empty(_ROWS), torch.empty(_ROWS)
+    of_chunk(
+        logits, target, losses, normalizers, weights, _IGNORED, smoothing, z_loss, softcap
+    )
+    return [(losses, exact.detach()), (logits, gradient)]
+
+
+def _losses(
+    logits: Tensor, target: Tensor, smoothing: float, z_loss: float, softcap: float
+) -> Tensor:
+    x = softcap * (logits / softcap).tanh() if softcap else logits
+    plain = torch.nn.functional.cross_entropy(
+        x, target, reduction="none", ignore_index=_IGNORED, label_smoothing=smoothing
+    )
+    return plain + torch.where(target == _IGNORED, 0.0, z_loss * x.logsumexp(-1).square())

@@ -1,0 +1,18 @@
+"""Products that are symmetric, of which one side is computed, at a size that fills no tile."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ridgeline.kernels.triton.muon import symmetric_product
+
+
+def example() -> list[tuple[Tensor, Tensor]]:
+    """Two matrices of 150 x 90 with themselves, then an update of one that is symmetric."""
+    x = (torch.randn(2, 150, 90) / 8).bfloat16()
+    gram = symmetric_product(x, 0.0, 1.0)
+    wide = x.double()
+    again = symmetric_product(gram, -1.5, 0.5)
+    square = gram.double()
+    return [(gram, wide @ wide.mT), (again, 0.5 * square @ square.mT - 1.5 * square)]

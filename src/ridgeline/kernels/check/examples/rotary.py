@@ -1,0 +1,43 @@
+"""Rotary embedding of queries and keys, both ways, with heads that fill no tile."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ridgeline.kernels.triton.rotary import turn
+
+_BATCH, _LENGTH, _DIM = 2, 5, 24
+
+
+def example() -> list[tuple[Tensor, Tensor]]:
+    """Three heads of queries and two of keys in bfloat16; halves are pairs, then neighbours."""
+    found = []
+    for interleaved in (False, True):
+        queries, keys = (
+            torch.randn(_BATCH, _LENGTH, heads, _DIM).bfloat16().transpose(1, 2) for heads in (3, 2)
+        )
+        angles = torch.rand(1, _LENGTH, _DIM // 2) * 6
+        angles = angles.repeat_interleave(2, -1) if interleaved else torch.cat([angles] * 2, -1)
+        cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+        for backwards in (False, True):
+            turned = torch.empty_like(queries), torch.empty_like(keys)
+            turn(turned, (queries, keys), (cos, sin), interleaved=interleaved, backwards=backwards)
+            found += [
+                (new, _turned(old, cos, sin, interleaved=interleaved, backwards=backwards))
+                for new, old in zip(turned, (queries, keys), strict=True)
+            ]
+    return found
+
+
+def _turned(
+    x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, backwards: bool
+) -> Tensor:
+    wide, cosine, sine = (one.double() for one in (x, cos[:, None], sin[:, None]))
+    if interleaved:
+        first, second = wide[..., ::2], wide[..., 1::2]
+        other = torch.stack([-second, first], -1).flatten(-2)
+    else:
+        first, second = wide.chunk(2, -1)
+        other = torch.cat([-second, first], -1)
+    return wide * cosine + other * (-sine if backwards else sine)
