@@ -162,6 +162,7 @@ PATCHED: Final[dict[str, str]] = {
         ),
         "what a launch reads and writes, and its programs in another order",
     ),
+    "triton.language.standard:_sum_combine": "which reduction is a sum",
     # -- numba's CUDA simulator, in a process of its own (lesson)
     **dict.fromkeys(
         (

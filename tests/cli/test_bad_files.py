@@ -122,6 +122,8 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("queue simulate", "jobs"): ("queue simulate PATH --gpus 8", TABLE),
     ("queue simulate", "submit"): ("queue simulate jobs.csv --gpus 8 --submit PATH", TABLE),
     ("queue simulate", "cluster"): ("queue simulate jobs.csv --cluster PATH", TABLE),
+    ("kernels check", "target"): ("kernels check PATH", TABLE),
+    ("lesson", "check"): ("lesson coalescing --check PATH", TABLE),
     ("explain", "first"): ("explain PATH estimate.json", TABLE),
     ("explain", "second"): ("explain estimate.json PATH", TABLE),
 }
@@ -232,6 +234,8 @@ INSIDE = {"model": "config.json", "adapter": "adapter_config.json", "heads": "he
 
 SCRIPTS_AND_FOLDERS = (
     "doctor -- PATH",
+    "kernels check PATH",
+    "lesson coalescing --check PATH",
     "realtime run PATH",
     "tune -- PATH",
     "run --stack stack.toml -- PATH",

@@ -108,6 +108,7 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("queue simulate jobs.csv --cluster pool.toml --html OUTPUT", "pool.toml"),
         ("queue simulate jobs.csv --gpus 8 --submit recipe.toml --html OUTPUT", "recipe.toml"),
     ),
+    ("kernels check", "html"): (("kernels check script.py --html OUTPUT", "script.py"),),
     ("serve", "step_log"): (
         ("serve model --step-log OUTPUT", "model/config.json"),
         ("serve model --step-log OUTPUT", "model/model.safetensors"),
@@ -115,7 +116,12 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ),
 }
 """(Command, option that names a file to write) → command lines, and the input that OUTPUT is."""
-READ_NO_FILE = {("predict inference", "html"), ("plan inference", "html")}
+READ_NO_FILE = {
+    ("predict inference", "html"),
+    ("plan inference", "html"),
+    ("kernels occupancy", "html"),
+    ("lesson", "exercise"),
+}
 """The same of commands that read no file of the user's."""
 WHOLE_FOLDERS = (
     ("compress model --scheme w8a16 --unjudged --out OUTPUT", "model"),

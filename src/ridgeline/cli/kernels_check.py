@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.output_options import Html, Json
 
 if TYPE_CHECKING:
     from ridgeline.records.kernel_check import CompiledKernel, KernelFinding
@@ -22,6 +22,7 @@ def kernels_check(
         list[str] | None,
         typer.Option(metavar="NAME", help="Architecture to compile for, repeatable; none: six."),
     ] = None,
+    html: Html = None,
     json: Json = False,
 ) -> None:
     """Bounds, races, unwritten outputs, bytes, sectors, registers, spills: exit 3 with findings."""
@@ -38,7 +39,7 @@ def kernels_check(
     compiled = [_with_occupancy(one) for one in seen.compiled]
     findings = [*seen.findings, *(found for one in compiled for found in _of_code(one))]
     answer = msgspec.structs.replace(seen, compiled=compiled, findings=findings)
-    show_answer(answer, check_document(answer), json=json)
+    show_answer(answer, check_document(answer), json=json, html=html)
     if findings:
         raise Regression(f"{target}: {len(findings)} findings; see each one's cure")
 

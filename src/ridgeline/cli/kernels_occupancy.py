@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.output_options import Html, Json
 
 
 def kernels_occupancy(
@@ -21,6 +21,7 @@ def kernels_occupancy(
         int,
         typer.Option(metavar="BYTES", help="Shared memory per block, static and dynamic together."),
     ] = 0,
+    html: Html = None,
     json: Json = False,
 ) -> None:
     """Warps of a kernel that a multiprocessor holds at once, the limiter, what would raise it."""
@@ -30,4 +31,4 @@ def kernels_occupancy(
     from ridgeline.report.views.kernel_occupancy import occupancy_document
 
     found = occupancy(processor(arch), threads=threads, registers=registers, shared_bytes=shared)
-    show_answer(found, occupancy_document(found), json=json)
+    show_answer(found, occupancy_document(found), json=json, html=html)

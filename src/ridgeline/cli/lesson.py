@@ -44,9 +44,7 @@ def lesson(
         written = _write(name, exercise)
         show_answer(written, views.exercise_document(written), json=json)
     elif check is not None:
-        with progress() as say:
-            say(f"running {check} under the interpreter")
-            marks = conduct.grade(name, check)
+        marks = conduct.grade(name, check)
         show_answer(marks, views.grade_document(marks), json=json)
         if not marks.passed:
             missed = sum(not one.passed for one in marks.marks)

@@ -152,12 +152,14 @@ def _cut(handle: Any) -> Any:
 
 
 def _folded(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A reduction or scan, whose sums are rounded once instead of at each step."""
+    """A reduction or scan: sums are rounded at each step of a tree, as on a GPU; others once."""
 
     def apply_impl(operation: Any, tensors: Any) -> Any:
         narrow = [one.dtype.scalar == tl.bfloat16 for one in tensors]
         if not any(narrow):
             return original(operation, tensors)
+        if getattr(operation, "combine_fn", None) is tl.standard._sum_combine and _folds(operation):
+            return _summed(operation, tensors[0])
         wide = tuple(
             operation.to_tensor(decoded(one.handle.data), tl.float32) if small else one
             for one, small in zip(tensors, narrow, strict=True)
@@ -171,6 +173,26 @@ def _folded(original: Callable[..., Any]) -> Callable[..., Any]:
         return results if several else results[0]
 
     return apply_impl
+
+
+def _folds(operation: Any) -> bool:
+    """Whether it is a reduction and no scan."""
+    return hasattr(operation, "keep_dims")
+
+
+def _summed(operation: Any, tensor: Any) -> Any:
+    """The sum over an axis of bfloat16 numbers, half of them added to the other half each time."""
+    numbers = decoded(tensor.handle.data)
+    shape, axis = numbers.shape, operation.axis
+    rows = numbers.reshape(-1) if axis is None else np.moveaxis(numbers, axis, 0)
+    while len(rows) > 1:
+        half = len(rows) // 2
+        added = decoded(encoded(rows[:half] + rows[half : 2 * half]))
+        rows = np.concatenate([added, rows[2 * half :]]) if len(rows) % 2 else added
+    found = rows[0]
+    if operation.keep_dims:
+        found = found.reshape((1,) * len(shape)) if axis is None else np.expand_dims(found, axis)
+    return operation.to_tensor(encoded(found), tl.bfloat16)
 
 
 def _narrowed(tensor: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.util
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError, MissingExtra, ScriptError
+from ridgeline.records.input_file import read_text
 from ridgeline.records.kernel_check import (
     CompiledKernel,
     KernelCheck,
@@ -36,7 +38,7 @@ def find(target: str) -> tuple[Path, str]:
     """The file and the kernel (empty: all) of `FILE.py`, `FILE.py:KERNEL` or a shipped NAME.
 
     Raises:
-        InputError: There is no such file and no such name.
+        InputError: There is no such file and no such name, or the file is no Python.
     """
     own = {one.stem: one for one in sorted(EXAMPLES.glob("*.py")) if one.stem != "__init__"}
     path, _, kernel = target.partition(":")
@@ -48,6 +50,13 @@ def find(target: str) -> tuple[Path, str]:
             f"{path}: no Python file, and none of our kernels; name a file with an example(), or "
             f"one of {', '.join(own)}"
         )
+    cure = "name a Python file with an example()"
+    try:
+        ast.parse(read_text(file, cure=cure))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        place = f"{file}, line {line}" if line else str(file)
+        raise InputError(f"{place}: is no Python; {cure}") from None
     return file.resolve(), kernel
 
 

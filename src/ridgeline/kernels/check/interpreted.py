@@ -27,6 +27,8 @@ from ridgeline.records.kernel_check import KernelFinding
 
 _TIMES_THE_FLOOR = 1.25
 """A result may be so much further from what is expected than rounding that once would be."""
+_STEPS_OF_A_FLOOR = 5
+"""Rounding errs by a fifth of a step on average, also where what is expected needs none."""
 _OF_FLOAT32 = 64.0
 """The same for float32, in which every step rounds."""
 
@@ -73,7 +75,7 @@ def _inexact(returned: Any, kernel: str, file: Path) -> Iterator[KernelFinding]:
         error = float((found.detach().double() - exact).norm()) / size
         narrow = found.dtype in (torch.float16, torch.bfloat16)
         step = torch.finfo(found.dtype).eps if found.dtype.is_floating_point else 0.0
-        floor = max(float((rounded - exact).norm()) / size, step / 4)
+        floor = max(float((rounded - exact).norm()) / size, step / _STEPS_OF_A_FLOOR)
         allowed = floor * (_TIMES_THE_FLOOR if narrow else _OF_FLOAT32)
         if not error <= allowed or found.shape != expected.shape:
             yield KernelFinding(

@@ -11,8 +11,8 @@ _ENDS = (9, 9, 150, 171)
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Four experts of 72 x 136 over 171 rows in bfloat16."""
-    x, weight = torch.randn(_ENDS[-1], 72).bfloat16(), torch.randn(4, 72, 136).bfloat16()
+    """Four experts of 328 x 136 over 171 rows in bfloat16."""
+    x, weight = torch.randn(_ENDS[-1], 328).bfloat16(), torch.randn(4, 328, 136).bfloat16()
     ends = torch.tensor(_ENDS, dtype=torch.int32)
     y = multiply(x, weight, ends)
     dy = torch.randn(_ENDS[-1], 136).bfloat16()

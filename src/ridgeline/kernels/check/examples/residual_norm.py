@@ -17,6 +17,7 @@ def example() -> list[tuple[Tensor, Tensor]]:
 
 def _of_kind(*, centred: bool) -> list[tuple[Tensor, Tensor]]:
     x, added = (torch.randn(_ROWS, size).bfloat16()[:, :_SIZE] for size in (_SIZE, _SIZE + 24))
+    x = x + 3.0 if centred else x  # a mean that is not zero
     weight, shift = (torch.randn(_SIZE).bfloat16() for _ in range(2))
     bias = shift if centred else None
     dy, dh = (torch.randn(_ROWS, size).bfloat16()[:, :_SIZE] for size in (_SIZE + 8, _SIZE + 16))
