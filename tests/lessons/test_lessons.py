@@ -80,6 +80,21 @@ def test_an_exercise_starts_wasteful_and_an_answer_passes(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["bank-conflicts", "reduction"])
+def test_a_barrier_that_is_left_out_is_a_race(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skip_without_its_packages(name)
+    answer = (HERE / "solutions" / f"{name.replace('-', '_')}.py").read_text()
+    assert answer.count("    cuda.syncthreads()\n") == 1
+    (tmp_path / "mine.py").write_text(answer.replace("    cuda.syncthreads()\n", ""))
+    code, found = answered(name, "--check", str(tmp_path / "mine.py"), capsys=capsys)
+    assert (code, found["passed"]) == (3, False)
+    (races,) = [one for one in found["marks"] if one["what"] == "races in shared memory"]
+    assert races["found"] > 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_lesson_fits_into_eighty_columns(name: str) -> None:
     skip_without_its_packages(name)

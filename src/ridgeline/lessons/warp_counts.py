@@ -46,6 +46,8 @@ class _Touch:
     request: tuple[int, Instruction, int]
     """Barriers passed, the instruction, and how often the thread stood there since."""
     address: int
+    array: int
+    """Which array it is, by its place in the host's memory."""
 
 
 @dataclass
@@ -84,6 +86,19 @@ class Warps:
     def barriers(self) -> int:
         """Barriers of a block, the most that any passes."""
         return max(self.epochs.values(), default=0)
+
+    @property
+    def races(self) -> int:
+        """Words of shared memory that one thread writes and another touches, no barrier between."""
+        touched: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+        written: dict[tuple[Any, ...], set[int]] = defaultdict(set)
+        for one in self.touches:
+            if one.space == "shared":
+                place = (one.block, one.request[0], one.array, one.address)
+                touched[place].add(one.thread)
+                if one.kind == "store":
+                    written[place].add(one.thread)
+        return sum(len(touched[place]) > 1 for place in written)
 
     @property
     def divergent(self) -> int:
@@ -269,4 +284,5 @@ def _note(space: str, kind: str, array: np.ndarray, index: Any, instruction: Ins
     times = state["times"]
     times[instruction] += 1
     request = (state["epoch"], instruction, times[instruction])
-    _Seen.now.touches.append(_Touch(space, kind, block, thread.thread_id, request, offset))
+    where = int(array.__array_interface__["data"][0])
+    _Seen.now.touches.append(_Touch(space, kind, block, thread.thread_id, request, offset, where))

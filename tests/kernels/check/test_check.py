@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
-from ridgeline.kernels.check import bfloat16
+from ridgeline.kernels.check import bfloat16, conduct
 
 HERE = Path(__file__).parent
+OWN: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "own_mutants.toml").read_text())
+KERNELS = Path(conduct.__file__).parents[1]
+OWN_EXAMPLES = sorted(one.stem for one in conduct.EXAMPLES.glob("[a-z]*.py"))
 SOUND = sorted(one.stem for one in (HERE / "sound").glob("[a-z]*.py"))
 MUTANTS: list[dict[str, str]] = tomllib.loads((HERE / "mutants.toml").read_text())["mutant"]
 QUICK = {
@@ -83,8 +86,50 @@ def test_a_planted_mistake_is_found(
     assert all(one["summary"] and one["cure"] and one["where"] for one in found["findings"])
 
 
+def planted(kernel: str, mistake: str, folder: Path) -> Path:
+    """The launches of our own kernel, from a copy of its file with one mistake in it."""
+    old, new = OWN[kernel][mistake]
+    text = (KERNELS / "triton" / f"{kernel}.py").read_text()
+    assert text.count(old) == 1, mistake
+    (folder / f"planted_{kernel}.py").write_text(text.replace(old, new))
+    example = (conduct.EXAMPLES / f"{kernel}.py").read_text()
+    there = f"ridgeline.kernels.triton.{kernel} import"
+    assert example.count(there) == 1
+    file = folder / f"{kernel}.py"
+    file.write_text(example.replace(there, f"planted_{kernel} import"))
+    return file
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["residual_norm", pytest.param("gated_product", marks=pytest.mark.slow)]
+    ("kernel", "mistake"), [(kernel, one) for kernel, those in OWN.items() for one in those]
+)
+def test_a_mistake_planted_in_our_own_kernels_is_found(
+    kernel: str, mistake: str, tmp_path: Path
+) -> None:
+    file = planted(kernel, mistake, tmp_path)
+    assert conduct.check(str(file), []).findings != []
+
+
+def test_the_documents_say_how_many_planted_mistakes_are_found() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/kernels.md").read_text()
+    own, small = sum(len(one) for one in OWN.values()), len(MUTANTS)
+    missed = sum("missed" in one for one in MUTANTS)
+    said = (
+        f"Of {own + small} mistakes planted one at a time, {own} into {len(OWN)} of our own "
+        f"kernels and {small} into {len(SOUND)} small ones, {own + small - missed} are found"
+    )
+    assert said in " ".join(page.split())
+    assert own + small >= 60
+    assert missed <= 0.05 * (own + small)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(one, marks=() if one == "residual_norm" else pytest.mark.slow)
+        for one in OWN_EXAMPLES
+    ],
 )
 def test_our_own_kernels_have_no_finding(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["kernels", "check", name, "--arch", "gfx942"]) == 0

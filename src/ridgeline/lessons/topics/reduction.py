@@ -185,3 +185,4 @@ def grade(learner: ModuleType) -> Iterator[LessonMark]:
     yield right(torch.as_tensor(found).reshape(1), exact)
     yield marked("barriers", warps.barriers, "at most", 1)
     yield marked("requests to shared memory", len(warps.requests("shared")), "at most", 9)
+    yield marked("races in shared memory", warps.races, "equal", 0)

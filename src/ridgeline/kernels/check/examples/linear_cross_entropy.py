@@ -24,9 +24,7 @@ def _case(smoothing: float, z_loss: float, softcap: float) -> list[tuple[Tensor,
     exact = _losses(wide, target, smoothing, z_loss, softcap)
     (gradient,) = torch.autograd.grad(exact @ weights.double(), wide)
     losses, normalizers = torch.empty(_ROWS), torch.empty(_ROWS)
-    of_chunk(
-        logits, target, losses, normalizers, weights, _IGNORED, smoothing, z_loss, softcap
-    )
+    of_chunk(logits, target, losses, normalizers, weights, _IGNORED, smoothing, z_loss, softcap)
     return [(losses, exact.detach()), (logits, gradient)]
 
 

@@ -30,9 +30,7 @@ def example() -> list[tuple[Tensor, Tensor]]:
     return found
 
 
-def _turned(
-    x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, backwards: bool
-) -> Tensor:
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, backwards: bool) -> Tensor:
     wide, cosine, sine = (one.double() for one in (x, cos[:, None], sin[:, None]))
     if interleaved:
         first, second = wide[..., ::2], wide[..., 1::2]
