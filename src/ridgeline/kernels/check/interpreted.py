@@ -9,6 +9,7 @@ pairs of (found, expected), one or a list of them; expected is best computed in 
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 import warnings
 from collections.abc import Iterator
@@ -70,6 +71,9 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
 
 def _inexact(returned: Any, kernel: str, file: Path) -> Iterator[KernelFinding]:
     for found, expected in _pairs(returned):
+        if found.shape != expected.shape:
+            yield _misshapen(found, expected, kernel, file)
+            continue
         exact, rounded = expected.detach().double(), expected.detach().to(found.dtype).double()
         size = float(exact.norm()) or 1.0
         error = float((found.detach().double() - exact).norm()) / size
@@ -77,16 +81,40 @@ def _inexact(returned: Any, kernel: str, file: Path) -> Iterator[KernelFinding]:
         step = torch.finfo(found.dtype).eps if found.dtype.is_floating_point else 0.0
         floor = max(float((rounded - exact).norm()) / size, step / _STEPS_OF_A_FLOOR)
         allowed = floor * (_TIMES_THE_FLOOR if narrow else _OF_FLOAT32)
-        if not error <= allowed or found.shape != expected.shape:
+        if not error <= allowed:
+            summary = (
+                f"the relative error is {error:.2g}, {error / (floor or 1e-30):.3g} times "
+                "that of rounding the expected result once"
+            )
+            evidence: dict[str, float | int | str] = {
+                "relative_error": error,
+                "rounding_error": floor,
+            }
+            if not math.isfinite(error):
+                wrong = int((~found.isfinite() & exact.isfinite()).sum())
+                summary = f"{wrong} of {found.numel()} results are NaN or infinite"
+                evidence = {"results": wrong, "of_results": found.numel()}
             yield KernelFinding(
                 cause="inexact",
                 kernel=kernel,
-                summary=f"the relative error is {error:.2g}, {error / (floor or 1e-30):.3g} times "
-                "that of rounding the expected result once",
-                evidence={"relative_error": error, "rounding_error": floor},
+                summary=summary,
+                evidence=evidence,
                 where=str(file),
                 cure="check the formula and its scales, and accumulate in float32",
             )
+
+
+def _misshapen(
+    found: torch.Tensor, expected: torch.Tensor, kernel: str, file: Path
+) -> KernelFinding:
+    return KernelFinding(
+        cause="inexact",
+        kernel=kernel,
+        summary=f"the shape is {list(found.shape)}, and {list(expected.shape)} is expected",
+        evidence={"elements": found.numel(), "of_elements": expected.numel()},
+        where=str(file),
+        cure="return pairs of (found, expected) of one shape",
+    )
 
 
 def _pairs(returned: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
