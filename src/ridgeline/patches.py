@@ -162,7 +162,6 @@ PATCHED: Final[dict[str, str]] = {
         ),
         "what a launch reads and writes, and its programs in another order",
     ),
-    "triton.language.standard:_sum_combine": "which reduction is a sum",
     # -- numba's CUDA simulator, in a process of its own (lesson)
     **dict.fromkeys(
         (
@@ -236,6 +235,7 @@ def _say(line: str) -> None:
 
 
 PRIVATE: Final[dict[str, str]] = {
+    "triton.language.standard:_sum_combine": "which reduction is a sum",
     # -- numba's CUDA simulator: the array behind a kernel's, and what a block has allocated
     "numba.cuda.simulator.cudadrv.devicearray:FakeWithinKernelCUDAArray._item": "its strides",
     "numba.cuda.simulator.cudadrv.devicearray:FakeCUDAArray._ary": "the same, of what it wraps",

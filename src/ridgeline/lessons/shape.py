@@ -95,6 +95,6 @@ def solution(learner: ModuleType) -> Callable[..., Any]:
     """
     found = getattr(learner, "solve", None)
     if not callable(found):
-        raise InputError("defines no solve(); begin with what --exercise writes")
+        raise InputError("defines no solve(); begin with the file that the exercise starts from")
     made: Callable[..., Any] = found
     return made
