@@ -18,7 +18,8 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 QUICK = {"a-plan-to-argue-with", "resnet-50-in-less-time"}
 STAYS = ("ridgeline serve ",)
 """Commands that do not end by themselves."""
-ENDS = {"--max-loss": {3}, "ridgeline compare": {0, 3}, "--max-miss 1%": {3}, "--check mine": {0, 3}}
+ENDS = {"--max-loss": {3}, "ridgeline compare": {0, 3}, "--max-miss 1%": {3},
+        "--check mine": {0, 3}}  # fmt: skip
 """A word of a command → how it may end, where that is not 0."""
 MADE = {
     "first-ledger": "ridgeline-tune/report.html",
