@@ -86,6 +86,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "calc": ("ridgeline.cli.calc", "one textbook formula, from its arguments"),
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
+    "studio": ("ridgeline.cli.studio", "limits and trade-offs under your hands, in the browser"),
 }
 """Command → (module, one line of help). The module defines a function of the command's name, with
 `_` for every other sign: `kernels list` is `kernels_list` in `cli/kernels.py`."""
@@ -93,6 +94,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 PANELS: dict[str, str] = {
     word: panel
     for panel, words in {
+        "Look and learn": "studio",
         "Measure a script and close its gap": "doctor tune run techniques compare bisect hardware",
         "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
         "Train and launch": "train launch queue",

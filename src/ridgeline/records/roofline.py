@@ -48,6 +48,17 @@ class DeviceRoofline(Computed, frozen=True, kw_only=True):
     """Share of that time that is compute-bound."""
     operators: list[PlacedOperator]
 
+    @property
+    def bound(self) -> Literal["compute", "memory"]:
+        """What more than half of the time waits for."""
+        return "compute" if self.compute_bound_share > 0.5 else "memory"
+
+    @property
+    def bound_share(self) -> float:
+        """Share of the time that waits for it."""
+        compute = self.compute_bound_share
+        return max(compute, 1.0 - compute)
+
 
 class ModelRoofline(Computed, frozen=True, kw_only=True, tag_field="record", tag="roofline"):
     """One pass of a model on several devices."""

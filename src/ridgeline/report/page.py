@@ -52,6 +52,13 @@ def draw_page(document: doc.ReportDocument) -> str:
     return _framed(document.title, styles, body, scripts)
 
 
+def draw_blocks(blocks: Sequence[doc.Block]) -> tuple[Markup, dict[str, Any]]:
+    """Blocks as a part of a page that has its own frame: the markup, and its plots by element."""
+    body = joined([part for block in blocks for part in _drawn(block)])
+    every = list(_all_blocks(blocks))
+    return body, {f"plot-{one.name}": one.plot for one in every if isinstance(one, doc.Figure)}
+
+
 def _all_blocks(blocks: Sequence[doc.Block]) -> Iterator[doc.Block]:
     for block in blocks:
         yield block

@@ -44,7 +44,7 @@ def roofline_document(roof: ModelRoofline) -> doc.ReportDocument:
     terminal: list[doc.Block] = [
         doc.Drawing(lambda columns: drawn_lines(roof, columns)),
         _operators(roof),
-        _devices(roof),
+        device_table(roof),
     ]
     shown: list[doc.Block] = [doc.Lead(roof.model, describe(roof), "Roofline"), doc.Values(facts)]
     shown += [doc.Only("page", page), doc.Only("terminal", terminal)]
@@ -137,7 +137,8 @@ def _operators(roof: ModelRoofline) -> doc.DataTable:
     return doc.DataTable(columns, rows, lead=2)
 
 
-def _devices(roof: ModelRoofline) -> doc.DataTable:
+def device_table(roof: ModelRoofline) -> doc.DataTable:
+    """What each device comes to."""
     columns = (
         doc.words("place", ""),
         doc.words("device", "Device"),

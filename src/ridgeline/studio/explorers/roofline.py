@@ -1,0 +1,124 @@
+"""Which operators of a model wait for memory and which for arithmetic, on one device or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from ridgeline import quantity
+from ridgeline.cost.operators import Phase
+from ridgeline.hardware.catalogue import devices
+from ridgeline.models.presets import preset_names
+from ridgeline.plan.model_roofline import model_roofline
+from ridgeline.records.roofline import DeviceRoofline, ModelRoofline
+from ridgeline.report import document as doc
+from ridgeline.report.views.roofline import NOTE, device_table, roofline_figure, share_figure
+from ridgeline.studio.explorer import Explorer, Formula, Picture
+from ridgeline.studio.inputs import Choice, Several, Slider, State
+
+
+def _models() -> Mapping[str, str]:
+    return {name: name for name in preset_names()}
+
+
+def _devices() -> Mapping[str, str]:
+    return {one.name: one.name for one in devices()}
+
+
+def command(state: State) -> list[str]:
+    """The words that print the same."""
+    named = [word for name in state.words("device") for word in ("--device", name)]
+    return [
+        "roofline",
+        state.word("model"),
+        *named,
+        *("--phase", state.word("phase")),
+        *("--batch", str(state.whole("batch"))),
+        *("--seq", str(state.whole("seq"))),
+    ]
+
+
+def answer(state: State) -> ModelRoofline:
+    """Every operator under the roofs."""
+    return model_roofline(
+        state.word("model"),
+        state.words("device"),
+        phase=cast("Phase", state.word("phase")),
+        batch=state.whole("batch"),
+        seq=state.whole("seq"),
+    )
+
+
+def draw(roof: ModelRoofline) -> Picture:
+    """Roofs and operators, where the least time goes, and what each device comes to."""
+    return Picture(
+        sentence=" ".join(_bound(one) for one in roof.devices),
+        blocks=[
+            doc.Chapter("Roofline", doc.figure("roofline", roofline_figure(roof), 480), NOTE),
+            doc.Chapter("Where the least time goes", doc.figure("shares", share_figure(roof), 240)),
+            doc.Chapter("Devices", [device_table(roof)]),
+        ],
+    )
+
+
+def _bound(device: DeviceRoofline) -> str:
+    longest = max(device.operators, key=lambda one: one.share)
+    return (
+        f"On {device.device} {quantity.percent(device.bound_share)} of the least time"
+        f" ({quantity.seconds(device.seconds)}) is {device.bound}-bound; the longest"
+        f" operator, “{longest.name}”, has"
+        f" {quantity.digits(longest.intensity_flops_per_byte)} FLOP/byte where the ridge is at {quantity.digits(device.ridge_flops_per_byte)}."
+    )
+
+
+EXPLORER = Explorer(
+    place=3,
+    title="Roofline",
+    question="Does a model wait for memory or for arithmetic, and on which hardware?",
+    inputs=(
+        Choice(name="model", label="Model", options=_models, default="Llama-3-8B"),
+        Several(
+            name="device",
+            label="Devices",
+            options=_devices,
+            default=("H100-SXM-80GB", "A100-SXM-80GB"),
+            most=4,
+        ),
+        Choice(
+            name="phase",
+            label="What it does",
+            options={
+                "train": "train: forward and backward",
+                "prefill": "prefill: a prompt at once",
+                "decode": "decode: one new token",
+            },
+            default="train",
+        ),
+        Slider(
+            name="batch", label="Sequences in a batch", default=1,
+            stops=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+        ),
+        Slider(
+            name="seq", label="Tokens of each", default=4096,
+            stops=(128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768),
+        ),
+    ),
+    command=command,
+    answer=answer,
+    draw=draw,
+    why=(
+        Formula(
+            text="attainable FLOP/s = min(peak FLOP/s, FLOP per byte × bytes/s)",
+            source="Williams, Waterman, Patterson: Roofline, CACM 52(4), 2009; cost/roofline.py",
+        ),
+        Formula(
+            text="ridge = peak FLOP/s ÷ bytes/s: left of it memory decides, right of it arithmetic",
+            source="the same; peaks and bandwidths with their sources in hardware/devices/",
+        ),
+        Formula(
+            text="FLOPs and bytes of every operator from the model's shapes, each tensor read"
+            " and written once",
+            source="cost/operators.py",
+        ),
+    ),
+)  # fmt: skip

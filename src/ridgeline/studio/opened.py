@@ -1,0 +1,103 @@
+"""What a file holds, and how it is drawn: any JSON that a command of Ridgeline writes, and traces.
+
+`opened.toml` says which type reads a kind of record and which view draws it; both are imported when
+a page asks for them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ridgeline.errors import InputError, in_words
+from ridgeline.records.input_file import read_json
+from ridgeline.report.document import ReportDocument
+
+CURE = "name what a command of Ridgeline wrote with --json or --out, or a trace"
+TRACE = "trace"
+LARGEST_BYTES = 256 * 2**20
+"""Of a record; what is larger is none."""
+
+
+class Opener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one kind of record is read and drawn."""
+
+    type: str
+    """`module:name` of the record."""
+    view: str
+    """`module:name` of the function that makes a document of it."""
+    fields: list[str] = []
+    """What the view takes in place of the record: these fields of it."""
+    keys: list[str] = []
+    """Keys that only this kind has, where a record states no kind."""
+
+
+@cache
+def openers() -> Mapping[str, Opener]:
+    """Kind of record → how it is opened."""
+    text = files("ridgeline.studio").joinpath("opened.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), dict[str, Opener])
+
+
+def kind_of(path: Path) -> str:
+    """The kind of record in a file, or `trace`.
+
+    Raises:
+        InputError: It is neither, or cannot be read.
+    """
+    if path.name.endswith((".json.gz", ".sqlite", ".nsys-rep")):
+        return TRACE
+    return _kind(_content(path), path)
+
+
+def opened_document(path: Path) -> ReportDocument:
+    """What a file holds, as the command that wrote it shows it.
+
+    Raises:
+        InputError: It is no record, or not what it says.
+    """
+    content = _content(path)
+    opener = openers()[_kind(content, path)]
+    try:
+        record = msgspec.convert(content, type=_named(opener.type), str_keys=True)
+    except (msgspec.ValidationError, InputError, ValueError) as error:
+        raise InputError(f"{path.name}: {in_words(error)}; {CURE}") from None
+    given = [getattr(record, field) for field in opener.fields] or [record]
+    document: ReportDocument = _named(opener.view)(*given)
+    return document
+
+
+def _content(path: Path) -> Any:
+    try:
+        size = path.stat().st_size
+    except (OSError, ValueError):
+        size = 0  # whoever opens it says why it cannot
+    if size > LARGEST_BYTES:
+        raise InputError(f"{path.name}: {size / 1e6:,.0f} MB are no record; {CURE}")
+    return read_json(path, object, cure=CURE)
+
+
+def _kind(content: Any, path: Path) -> str:
+    if not isinstance(content, dict):
+        raise InputError(f"{path.name}: no record of Ridgeline's; {CURE}")
+    if "traceEvents" in content:
+        return TRACE
+    stated = content.get("record")
+    if isinstance(stated, str) and stated in openers():
+        return stated
+    for kind, opener in openers().items():
+        if opener.keys and all(key in content for key in opener.keys):
+            return kind
+    raise InputError(f"{path.name}: no record that the studio can draw; {CURE}")
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)

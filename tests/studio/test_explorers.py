@@ -1,0 +1,199 @@
+"""Every explorer: it shows what its command prints, and computes nothing itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ridgeline.cli.main import run
+from ridgeline.errors import InputError
+from ridgeline.report import document as doc
+from ridgeline.studio.answers import answer_document, shown_answer
+from ridgeline.studio.explorer import Explorer, explorers
+from ridgeline.studio.inputs import (
+    Choice,
+    Input,
+    Number,
+    OpenFile,
+    Several,
+    Slider,
+    State,
+    Switch,
+    Value,
+    address_of,
+    read_state,
+)
+
+EVERY = pytest.mark.parametrize("name", list(explorers()))
+ARITHMETIC = (
+    ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult,
+    ast.LShift, ast.RShift,
+)  # fmt: skip
+COUNTING = ("sum", "pow", "divmod", "abs", "round", "math", "numpy", "statistics", "operator")
+"""Names of builtins and modules that compute."""
+
+
+def starting_state(explorer: Explorer) -> State:
+    return State({one.name: one.default for one in explorer.inputs})
+
+
+def other_values(one: Input) -> Iterator[Value]:
+    """Values that an input may have beside its default, the ends among them."""
+    if isinstance(one, Slider):
+        yield from dict.fromkeys((one.stops[0], one.stops[-1], *one.stops))
+    elif isinstance(one, Number):
+        yield from (one.low, one.high, 1.0)
+    elif isinstance(one, Switch):
+        yield not one.default
+    elif isinstance(one, Choice):
+        yield from (word for word in one.listed() if word != one.default)
+    elif isinstance(one, Several):
+        yield from ((word,) for word in one.listed())
+
+
+def moved(explorer: Explorer, one: Input, value: Value) -> State:
+    return State({**starting_state(explorer).values, one.name: value})
+
+
+def printed(explorer: Explorer, state: State, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the copied command prints with --json."""
+    capsys.readouterr()
+    assert run([*explorer.command(state), "--json"]) == 0
+    return capsys.readouterr().out
+
+
+def holds_to_its_command(
+    explorer: Explorer, state: State, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The answer is the command's; a state that cannot be is refused by both in one sentence."""
+    try:
+        answer = answer_document(explorer, state)
+    except InputError:
+        assert run(explorer.command(state)) == 2
+        return
+    assert json.loads(answer) == json.loads(printed(explorer, state, capsys))
+    shown = shown_answer(explorer, state)
+    assert shown["sentence"].strip()
+    json.dumps(shown, allow_nan=False)
+
+
+@EVERY
+def test_it_shows_what_its_command_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    explorer = explorers()[name]
+    holds_to_its_command(explorer, starting_state(explorer), capsys)
+    moves = random.Random(name)
+    for one in explorer.inputs:
+        values = list(other_values(one))
+        if values:
+            holds_to_its_command(explorer, moved(explorer, one, moves.choice(values)), capsys)
+
+
+@pytest.mark.slow
+@EVERY
+def test_wherever_an_input_stands_it_shows_what_its_command_prints(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explorer = explorers()[name]
+    for one in explorer.inputs:
+        for value in other_values(one):
+            holds_to_its_command(explorer, moved(explorer, one, value), capsys)
+
+
+@EVERY
+def test_each_input_changes_the_picture(name: str) -> None:
+    """An input that moved nothing would only look like one."""
+    explorer = explorers()[name]
+    before = shown_answer(explorer, starting_state(explorer))
+    for one in explorer.inputs:
+        if isinstance(one, OpenFile):
+            continue
+        assert any(
+            _shown_or_refused(explorer, moved(explorer, one, value)) != before
+            for value in other_values(one)
+        ), one.name
+
+
+def _shown_or_refused(explorer: Explorer, state: State) -> dict[str, Any]:
+    try:
+        shown = shown_answer(explorer, state)
+    except InputError:
+        return {}
+    return {key: shown[key] for key in ("sentence", "markup", "figures")}
+
+
+@EVERY
+def test_its_address_restores_its_state(name: str) -> None:
+    explorer = explorers()[name]
+    draws = random.Random(name)
+    for _ in range(20):
+        values = {
+            one.name: draws.choice([one.default, *other_values(one)]) for one in explorer.inputs
+        }
+        state = State(values)
+        assert read_state(explorer.inputs, address_of(explorer.inputs, state)) == state
+
+
+@EVERY
+def test_it_has_no_arithmetic_of_its_own(name: str) -> None:
+    explorer = explorers()[name]
+    module = importlib.import_module(f"ridgeline.studio.explorers.{name.replace('-', '_')}")
+    assert module.EXPLORER is explorer
+    tree = ast.parse(inspect.getsource(module))
+    assert arithmetic_of(tree) == []
+
+
+def arithmetic_of(tree: ast.AST) -> list[str]:
+    """Every operator and computing name of a module."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ARITHMETIC):
+            found.append(ast.unparse(node))
+        if isinstance(node, ast.Name) and node.id in COUNTING:
+            found.append(node.id)
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [one.name for one in node.names]
+            found += [one for one in names if one.partition(".")[0] in COUNTING]
+    return found
+
+
+def test_arithmetic_is_found_wherever_it_hides() -> None:
+    source = "import math\nx = 2 * y\nx += 1\nz = sum(a)\nfrom numpy import dot\n"
+    found = sorted(arithmetic_of(ast.parse(source)))
+    assert found == ["2 * y", "math", "numpy", "sum", "x += 1"]
+
+
+@EVERY
+def test_its_defaults_can_be_chosen_and_its_words_are_whole(name: str) -> None:
+    explorer = explorers()[name]
+    assert explorer.question.endswith("?")
+    assert explorer.why
+    assert all(one.text and one.source for one in explorer.why)
+    names = [one.name for one in explorer.inputs]
+    assert len(set(names)) == len(names)
+    for one in explorer.inputs:
+        if isinstance(one, Slider):
+            assert one.default in one.stops
+            assert list(one.stops) == sorted(set(one.stops))
+        elif isinstance(one, Choice):
+            assert one.default in one.listed()
+        elif isinstance(one, Several):
+            assert set(one.default) <= set(one.listed())
+            assert len(one.default) <= one.most
+
+
+@EVERY
+def test_its_figures_have_headings_to_be_named_by(name: str) -> None:
+    explorer = explorers()[name]
+    picture = explorer.draw(explorer.answer(starting_state(explorer)))
+    for block in picture.blocks:
+        assert not isinstance(block, doc.Figure), (
+            "a figure stands in a chapter, whose title names it"
+        )
