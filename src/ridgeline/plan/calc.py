@@ -15,15 +15,18 @@ from typing import Any, get_origin, get_type_hints
 import msgspec
 
 from ridgeline.cost import (
+    all_reduce_steps,
     amdahl,
     checkpoint_interval,
     collective_volume,
     gradient_compression,
     learning_rate,
     money,
+    number_line,
     pipeline_schedule,
     roofline,
     scaling,
+    schedule_comparison,
     static_memory,
 )
 from ridgeline.cost.serving import decode, kv_cache, speculation
@@ -36,6 +39,7 @@ from ridgeline.models.spec import ModelSpec
 FORMULAS: dict[str, Callable[..., object]] = {
     "activations": static_memory.activation_bytes,
     "all-reduce": collective_volume.all_reduce_seconds,
+    "all-reduce-steps": all_reduce_steps.all_reduce_steps,
     "amdahl": amdahl.speedup,
     "attainable": roofline.attainable_flops_per_second,
     "bill": money.bill,
@@ -54,6 +58,8 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "local-sgd": gradient_compression.local_sgd_speedup,
     "mtbf": checkpoint_interval.cluster_mtbf_seconds,
     "noise-scale-rate": learning_rate.noise_scale_rate,
+    "number-line": number_line.number_line,
+    "pipeline": schedule_comparison.compare_schedules,
     "precision": roofline.precision_speedup,
     "prefill": decode.prefill,
     "ridge": roofline.ridge_point,

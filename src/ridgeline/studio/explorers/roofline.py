@@ -67,7 +67,8 @@ def _bound(device: DeviceRoofline) -> str:
         f"On {device.device} {quantity.percent(device.bound_share)} of the least time"
         f" ({quantity.seconds(device.seconds)}) is {device.bound}-bound; the longest"
         f" operator, “{longest.name}”, has"
-        f" {quantity.digits(longest.intensity_flops_per_byte)} FLOP/byte where the ridge is at {quantity.digits(device.ridge_flops_per_byte)}."
+        f" {quantity.digits(longest.intensity_flops_per_byte)} FLOP/byte"
+        f" where the ridge is at {quantity.digits(device.ridge_flops_per_byte)}."
     )
 
 
