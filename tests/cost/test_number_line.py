@@ -44,7 +44,7 @@ def test_blocks_round_as_the_kernels_do(value: float, largest: float) -> None:
 
 @given(st.integers(-20, 20), BLOCK)
 def test_scaled_integers_and_nvfp4_have_the_kernels_numbers(place: int, largest: float) -> None:
-    """A value well between the middles, where the last bit of a scale in float32 decides nothing."""
+    """A value well between the middles, where the last bit of a scale decides nothing."""
     most = torch.tensor(largest)
     for bits in (4, 8):
         scale = integer.symmetric_scale(-most, most, bits)

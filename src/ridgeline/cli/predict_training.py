@@ -199,18 +199,18 @@ def predict_training(
         return
     check_known(model)
     refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
-    ranks = _data_ranks(place, tp, pp, cp)
-    stage = zero if zero is not None else _usual_zero(ranks * cp, pp)
-    layout = _layout(
-        dp=ranks,
-        fsdp=fsdp if fsdp is not None else (ranks * cp if stage else 1),
-        zero=stage,
+    from ridgeline.plan.training.filled_layout import filled_layout
+
+    layout = filled_layout(
+        place,
         tp=tp,
-        sp=tp > 1 if sp is None else sp,
         pp=pp,
-        vpp=vpp,
-        schedule=schedule or ("interleaved" if vpp > 1 else "1f1b"),
         cp=cp,
+        zero=zero,
+        fsdp=fsdp,
+        sp=sp,
+        vpp=vpp,
+        schedule=schedule,
         ep=ep,
         etp=etp,
         micro_batch=1 if micro_batch is None else micro_batch,
@@ -288,33 +288,3 @@ def _images_of_one_device(place: Cluster, batch: int | None, global_batch: int |
             f" can: {max(1, round(global_batch / devices)) * devices}"
         )
     return global_batch // devices
-
-
-def _data_ranks(place: Cluster, tp: int, pp: int, cp: int) -> int:
-    if min(tp, pp, cp) < 1:
-        raise InputError("--tp, --pp and --cp must be 1 or more")
-    ranks = place.num_devices // (tp * pp * cp)
-    if not ranks or ranks * tp * pp * cp != place.num_devices:
-        raise InputError(
-            f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp} does not divide the"
-            f" {place.num_devices} devices of --cluster; change one"
-        )
-    return ranks
-
-
-def _layout(**values: object) -> Layout:
-    import msgspec
-
-    from ridgeline.records.layout import Layout
-
-    try:
-        return msgspec.convert(values, Layout)
-    except msgspec.ValidationError as error:
-        raise InputError(f"layout: {error}") from None
-
-
-def _usual_zero(ranks: int, pp: int) -> int:
-    """Fully sharded without a pipeline, the optimizer alone with one."""
-    if ranks == 1:
-        return 0
-    return 3 if pp == 1 else 1

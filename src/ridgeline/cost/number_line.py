@@ -1,10 +1,10 @@
 """The numbers that a format of few bits can hold: its range, its spacing, and what rounding does.
 
     float, p bits of mantissa   step at x = 2^(max(⌊log2 |x|⌋, e_min) − p)   IEEE 754-2019, 3.3
-    block with a scale           x ≈ code · scale, scale from the block's largest magnitude
-    nearest, ties to even        |error| ≤ step / 2                              IEEE 754-2019, 4.3.1
-    stochastic                   up with probability (x − below) / step, so that the mean is x
-                                 (Gupta et al., 1502.02551, section 3)
+    block with a scale          x ≈ code · scale, scale from the block's largest magnitude
+    nearest, ties to even       |error| ≤ step / 2                           IEEE 754-2019, 4.3.1
+    stochastic                  up with probability (x − below) / step, so that the mean is x
+                                (Gupta et al., 1502.02551, section 3)
 
 Formats of 8 bits are those of OFP8 1.0, with saturation; MX blocks of 32 have a power of two as
 their scale (OCP MX 1.0, section 6.3), NVFP4 blocks of 16 an E4M3 number, integers the step that

@@ -61,6 +61,8 @@ class Estimate(Computed, frozen=True, kw_only=True, tag_field="record", tag="tra
     breakdown: dict[str, float]
     """Term → exposed seconds of the step; the terms add up to `step_seconds`."""
     bottleneck: str
+    sent_bytes: dict[str, float] = msgspec.field(default_factory=dict)
+    """Term → bytes that one device sends in a step, hidden or not."""
     assumed: list[str]
     """Coefficients and inputs that were assumed rather than measured or given."""
     calibrated: list[CoefficientChange] = msgspec.field(default_factory=list)

@@ -17,6 +17,7 @@ from ridgeline.cost.training.layouts import Layouts, stack_layouts
 from ridgeline.cost.training.memory import peak_terms, stage_terms
 from ridgeline.cost.training.setting import Setting, setting_of
 from ridgeline.cost.training.step import step_flops, step_terms
+from ridgeline.cost.training.traffic import sent_bytes
 from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models.spec import ModelSpec
@@ -135,6 +136,7 @@ def estimate_one(
         memory=_memory_record(setting, found),
         breakdown=breakdown,
         bottleneck=max(breakdown, key=lambda name: breakdown[name]),
+        sent_bytes={name: float(np.ravel(value)[0]) for name, value in sent_bytes(setting).items()},
         assumed=list(cluster.assumed),
     )
 

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import cast
 
 from ridgeline import quantity
 from ridgeline.cost.operators import Phase
-from ridgeline.hardware.catalogue import devices
-from ridgeline.models.presets import preset_names
 from ridgeline.plan.model_roofline import model_roofline
 from ridgeline.records.roofline import DeviceRoofline, ModelRoofline
 from ridgeline.report import document as doc
 from ridgeline.report.views.roofline import NOTE, device_table, roofline_figure, share_figure
 from ridgeline.studio.explorer import Explorer, Formula, Picture
 from ridgeline.studio.inputs import Choice, Several, Slider, State
-
-
-def _models() -> Mapping[str, str]:
-    return {name: name for name in preset_names()}
-
-
-def _devices() -> Mapping[str, str]:
-    return {one.name: one.name for one in devices()}
+from ridgeline.studio.listed import every_device, every_model
 
 
 def command(state: State) -> list[str]:
@@ -77,11 +67,11 @@ EXPLORER = Explorer(
     title="Roofline",
     question="Does a model wait for memory or for arithmetic, and on which hardware?",
     inputs=(
-        Choice(name="model", label="Model", options=_models, default="Llama-3-8B"),
+        Choice(name="model", label="Model", options=every_model, default="Llama-3-8B"),
         Several(
             name="device",
             label="Devices",
-            options=_devices,
+            options=every_device,
             default=("H100-SXM-80GB", "A100-SXM-80GB"),
             most=4,
         ),
