@@ -26,9 +26,7 @@ def parameters() -> float:
 def test_replicas_all_reduce_their_gradients() -> None:
     plain = sent(zero=0)
     per_parameter = plain["data"] / all_reduce_bytes(8, parameters())
-    assert per_parameter == pytest.approx(4.0, rel=0.01) or per_parameter == pytest.approx(
-        2.0, rel=0.01
-    )
+    assert per_parameter == pytest.approx(4.0, rel=0.01)  # torch reduces in fp32
     assert all(size == 0 for name, size in plain.items() if name != "data")
 
 

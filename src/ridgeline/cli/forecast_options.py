@@ -114,12 +114,12 @@ def cluster_of(
     text: str, domain_size: int | None, network: float | None, oversubscription: float | None
 ) -> Cluster:
     """The cluster that `--cluster` names, with what the options say of it."""
-    from ridgeline.hardware.cluster import parse_cluster
+    from ridgeline.hardware.cluster import gigabits, parse_cluster
 
     return parse_cluster(
         text,
         domain_size=domain_size,
-        network_bytes_per_second=None if network is None else network * 1e9 / 8,
+        network_bytes_per_second=gigabits(network),
         oversubscription=oversubscription,
     )
 

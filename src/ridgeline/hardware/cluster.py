@@ -38,6 +38,15 @@ class Cluster:
     """What was not given but taken as typical, one sentence each."""
 
 
+def gigabits(per_second: float | None) -> float | None:
+    """Bytes per second of a rate in Gbit/s, as networks are sold.
+
+    >>> gigabits(400.0)
+    50000000000.0
+    """
+    return None if per_second is None else per_second * 1e9 / 8
+
+
 def parse_cluster(
     text: str,
     *,

@@ -74,6 +74,8 @@ class VisionTrainingTask:
     optimizer: Optimizer
     images: float | None
     epochs: float
+    overlap: float | None = None
+    """Share of the backward pass under which gradients travel; None: as published runs have it."""
     cores: float | None
     """Cores that decode, over the whole cluster; None: enough."""
 
@@ -92,6 +94,7 @@ def predict_vision_training(
     images: float | None = None,
     epochs: float = 1.0,
     cores_per_device: float | None = None,
+    overlap: float | None = None,
 ) -> VisionTrainingEstimate:
     """Predict a training step of a network for images, and the run of so many epochs.
 
@@ -108,6 +111,7 @@ def predict_vision_training(
         images: Images of one epoch; adds the whole run's time and cost.
         epochs: Passes over them.
         cores_per_device: Cores that decode images, for each device; by default enough.
+        overlap: Share of the backward pass under which gradients travel.
 
     Raises:
         InputError: The question makes no sense, or the fit has no ground for it.
@@ -130,6 +134,7 @@ def predict_vision_training(
         optimizer="adamw" if optimizer == "adamw" else "sgd",
         images=images,
         epochs=epochs,
+        overlap=overlap,
         cores=None if cores_per_device is None else cores_per_device * where.num_devices,
     )
     _check(task)
@@ -226,7 +231,8 @@ def _step(task: VisionTrainingTask, timing: Timing, passes: int) -> ParallelStep
         network_latency_seconds=cluster.network_latency_seconds * float(rates.bulk_latency),
     )
     # Gradients travel under the last of several passes.
-    overlap = Overlap(share=float(rates.data_overlap) / passes, contention=float(rates.contention))
+    share = float(rates.data_overlap) if task.overlap is None else task.overlap
+    overlap = Overlap(share=share / passes, contention=float(rates.contention))
     return parallel_step(
         passes * timing.seconds,
         float(GRADIENT_BYTES * task.network.parameters),
