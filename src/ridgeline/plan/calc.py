@@ -28,6 +28,7 @@ from ridgeline.cost import (
     scaling,
     schedule_comparison,
     static_memory,
+    step_timeline,
 )
 from ridgeline.cost.serving import decode, kv_cache, speculation
 from ridgeline.errors import InputError, in_words
@@ -69,6 +70,7 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "speculation": speculation.speculative_speedup,
     "sqrt-rate": learning_rate.sqrt_scaling,
     "states": static_memory.static_bytes,
+    "step-timeline": step_timeline.step_timeline,
     "steps": learning_rate.steps_at,
     "sync-interval": gradient_compression.sync_interval_for,
     "young": checkpoint_interval.young_interval_seconds,
