@@ -38,6 +38,7 @@ import msgspec
 from bench.public_corpus import TERMINAL, contents, last_words, one_of_each_first
 from tests.public.table import Script, Start, Table, link_inputs, read_table, started
 
+import ridgeline.records
 import ridgeline.techniques
 from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.guard.terminal import own_terminal
@@ -48,7 +49,7 @@ from ridgeline.tune.forecast import MARGINS, OTHERS, Margin, MarginFile, fitted,
 RESULTS = Path(__file__).parents[1] / "docs/results"
 TUNED, MEASURED = RESULTS / "public_tuned.csv", RESULTS / "public_rows.csv"
 PAGE = TUNED.with_suffix(".md")
-GAINS = Path(ridgeline.techniques.__file__).with_name("measured_gains.toml")
+GAINS = Path(ridgeline.records.__file__).with_name("measured_gains.toml")
 TUNED_COLUMNS = (
     "script", "kind", "step ms", "tuned", "low", "high", "kept", "first proven s", "seconds",
     "changed files", "new files", "machine", "torch", "date", "said",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ridgeline.cli import techniques as command
 from ridgeline.cli.main import run
+from ridgeline.records import technique_card
 from ridgeline.techniques import all_techniques
 
 PROGRAM = [sys.executable, "-m", "ridgeline.cli.main"]
@@ -109,7 +109,7 @@ def test_measured_gains_stand_beside_the_card_where_there_are_some(
 ) -> None:
     path = tmp_path / "gains.toml"
     path.write_text(GAINS)
-    monkeypatch.setattr(command, "GAINS", path)
+    monkeypatch.setattr(technique_card, "GAINS", path)
     assert run(["techniques"]) == 0
     listed = " ".join(capsys.readouterr().out.split())
     assert "gained 1.50× in the median of 2 of 3 scripts" in listed
@@ -123,7 +123,7 @@ def test_measured_gains_stand_beside_the_card_where_there_are_some(
 def test_without_measurements_no_gain_is_claimed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "GAINS", tmp_path / "absent.toml")
+    monkeypatch.setattr(technique_card, "GAINS", tmp_path / "absent.toml")
     assert run(["techniques", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["measured_on"] is None
@@ -131,5 +131,5 @@ def test_without_measurements_no_gain_is_claimed(
 
 
 def test_gains_that_are_part_of_this_version_are_of_known_techniques() -> None:
-    found = command._gains()
+    found = technique_card.measured_gains()
     assert found is None or {row.technique for row in found.gain} <= set(CARDS)

@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "roofline": ("ridgeline.cli.roofline", "every operator of a model under the roofs of devices"),
     "predict training": ("ridgeline.cli.predict_training", "what one layout will need and take"),
     "predict scaling": ("ridgeline.cli.predict_scaling", "a run's length on ever more devices"),
+    "predict system": ("ridgeline.cli.predict_system", "a network from its data to the vehicle"),
     "predict memory": ("ridgeline.cli.predict_memory", "what is alive when in a training step"),
     "predict inference": ("ridgeline.cli.predict_inference", "latency of a network for images"),
     "predict serving": ("ridgeline.cli.predict_serving", "latency and throughput of one replica"),

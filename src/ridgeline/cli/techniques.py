@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     from ridgeline.records.technique_card import GainFile, TechniqueCard
     from ridgeline.techniques import Card, Technique
 
-GAINS = "measured_gains.toml"
-
 
 def techniques(
     name: Annotated[
@@ -24,13 +21,13 @@ def techniques(
 ) -> None:
     """What `ridgeline tune` can apply: title, cures, costs, equivalence, source, slot."""
     from ridgeline.cli.show import print_document, print_json
-    from ridgeline.records.technique_card import TechniqueList
+    from ridgeline.records.technique_card import TechniqueList, measured_gains
     from ridgeline.report.views.techniques import technique_document, technique_list_document
     from ridgeline.techniques import all_techniques
 
     known = all_techniques()
     ordered = sorted(known.values(), key=lambda one: (one.CARD.stage, one.CARD.name))
-    gains = _gains()
+    gains = measured_gains()
     cards = [_card(one, gains) for one in ordered]
     chosen = cards if name is None else [_named(name, cards)]
     found = TechniqueList(
@@ -44,16 +41,6 @@ def techniques(
     else:
         rivals = _rivals(known[chosen[0].name].CARD, cards)
         print_document(technique_document(found, beside=rivals))
-
-
-def _gains() -> GainFile | None:
-    """What was measured over the corpus, where that is part of this version."""
-    from ridgeline import techniques as room
-    from ridgeline.records.input_file import read_toml
-    from ridgeline.records.technique_card import GainFile
-
-    path = Path(room.__path__[0]) / GAINS
-    return read_toml(path, GainFile) if path.exists() else None
 
 
 def _card(technique: Technique, gains: GainFile | None) -> TechniqueCard:

@@ -14,6 +14,7 @@ there is to the model. Gaps of the device are named by what they waited for.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -133,7 +134,7 @@ def step_timeline(
         busy_share=min(1.0, work / step) if step else 1.0,
         waited_seconds=waited,
         bound=bound,  # type: ignore[arg-type]  # a gap past the first step is never of `fill`
-        least_workers=-int(-times.load_seconds * accumulate // work) if work else 1,
+        least_workers=max(1, math.ceil(times.load_seconds * accumulate / work - 1e-9)),
     )
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
+
+from ridgeline.records.input_file import read_toml
+
+GAINS = Path(__file__).with_name("measured_gains.toml")
 
 
 class MeasuredGain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One ledger row of a public script, kept in `techniques/measured_gains.toml`."""
+    """One ledger row of a public script, kept in `records/measured_gains.toml`."""
 
     technique: str
     script: str
@@ -26,6 +32,11 @@ class GainFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     command: str
     """What was run for each script."""
     gain: list[MeasuredGain] = []
+
+
+def measured_gains() -> GainFile | None:
+    """What was measured over the corpus, where that is part of this version."""
+    return read_toml(GAINS, GainFile) if GAINS.exists() else None
 
 
 class TechniqueCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -37,7 +37,13 @@ def lane_figure(found: StepTimeline) -> Figure:
             continue
         spans = [(one.lane, one.start_seconds, one.end_seconds) for one in blocks]
         texts = [f"{kind} of micro-batch {one.batch}" for one in blocks]
-        traces.append(_bars(kind, spans, texts, {"color": color, "pattern": {"shape": pattern}}))
+        look = {
+            "color": color,
+            "pattern": {
+                "shape": pattern, "fillmode": "overlay", "fgcolor": "--card", "solidity": 0.2
+            },
+        }  # fmt: skip
+        traces.append(_bars(kind, spans, texts, look))
     if found.gaps:
         spans = [("device", one.start_seconds, one.end_seconds) for one in found.gaps]
         texts = [GAP_WORDS[one.waits_for] for one in found.gaps]

@@ -10,7 +10,7 @@ from ridgeline.report.views.step_timeline import cure_words, gap_table, lane_fig
 from ridgeline.studio.explorer import Explorer, Formula, Picture
 from ridgeline.studio.inputs import Slider, State, Switch, written
 
-SHORT = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0)
+SHORT = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 WORK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.06, 0.1, 0.2, 0.5, 1.0)
 
 
@@ -50,9 +50,8 @@ def draw(found: Calculation) -> Picture:
                 "Your own run",
                 [
                     doc.Paragraph(
-                        "`ridgeline doctor -- train.py` measures these times, and `ridgeline trace"
-                        " report` draws a profiler's trace; name the trace when you start the"
-                        " studio, and it stands under Files."
+                        "“ridgeline doctor -- train.py” measures these times. A profiler's trace"
+                        " that is named when the studio starts is drawn under Files."
                     )
                 ],
             ),
@@ -74,7 +73,7 @@ EXPLORER = Explorer(
         Switch(name="pinned", label="Pinned memory, asynchronous copies", default=True),
         Switch(name="overlap", label="Gradients travel under the backward", default=True),
         Slider(name="accumulate", label="Micro-batches in a step", default=1, stops=(1, 2, 4, 8)),
-        _time("load", "Making a batch, one worker", 0.2),
+        _time("load", "Making a batch, one worker", 0.3),
         _time("copy", "Copy to the GPU", 0.01),
         _time("forward", "Forward", 0.03, WORK),
         _time("backward", "Backward", 0.06, WORK),

@@ -124,7 +124,20 @@ function drawAll() {
     layout.dragmode = coarse.matches ? false : "zoom";
     Plotly.react(place, data, layout, { displaylogo: false, displayModeBar: false, responsive: true });
     name(place);
+    if (!place.dataset.clickable) {
+      place.dataset.clickable = "1";
+      place.on("plotly_click", ({ points }) => choose(points[0]?.customdata));
+    }
   }
+}
+
+// A point may name an input and a value, `set:part=training`: a click on it moves that input.
+function choose(said) {
+  const [, input, value] = /^set:(\w+)=([\w.-]+)$/.exec(String(said)) ?? [];
+  const control = input && controls.querySelector(`select[data-name="${input}"]`);
+  if (!control) return;
+  control.value = value;
+  ask();
 }
 
 // A plot is a picture to who cannot see it: its heading names it, the table beside it says the rest.
