@@ -16,7 +16,7 @@ TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 """Language and text: none is a shell's, `python` is a script, `text` shows what comes out."""
 QUICK = {"a-plan-to-argue-with", "resnet-50-in-less-time"}
-STAYS = ("ridgeline serve ",)
+STAYS = ("ridgeline serve ", "ridgeline studio")
 """Commands that do not end by themselves."""
 ENDS = {"--max-loss": {3}, "ridgeline compare": {0, 3}, "--max-miss 1%": {3},
         "--check mine": {0, 3}}  # fmt: skip
@@ -26,6 +26,7 @@ MADE = {
     "compress-a-model": "mixed/report.html",
     "resnet-50-in-less-time": "plan.html",
     "mend-a-kernel": "check.html",
+    "ten-minutes": "map.html",
     "meet-a-deadline": "ridgeline-realtime/tuned.py",
 }
 

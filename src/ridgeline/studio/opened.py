@@ -16,10 +16,13 @@ from typing import Any
 
 import msgspec
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.records.input_file import read_json
 from ridgeline.report.document import ReportDocument
+from ridgeline.studio.opened_views import trace_view
 
+_NONSENSE = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, AttributeError)
+"""What a view raises of numbers that no command would have written: the file is at fault."""
 CURE = "name what a command of Ridgeline wrote with --json or --out, or a trace"
 TRACE = "trace"
 LARGEST_BYTES = 256 * 2**20
@@ -35,6 +38,8 @@ class Opener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """`module:name` of the function that makes a document of it."""
     fields: list[str] = []
     """What the view takes in place of the record: these fields of it."""
+    drop: list[str] = []
+    """Keys of the document that the type does not have."""
     keys: list[str] = []
     """Keys that only this kind has, where a record states no kind."""
 
@@ -52,7 +57,9 @@ def kind_of(path: Path) -> str:
     Raises:
         InputError: It is neither, or cannot be read.
     """
-    if path.name.endswith((".json.gz", ".sqlite", ".nsys-rep")):
+    if _named_as_trace(path):
+        if not path.is_file():
+            raise InputError(f"{path.name}: no such file; check the path")
         return TRACE
     return _kind(_content(path), path)
 
@@ -63,15 +70,29 @@ def opened_document(path: Path) -> ReportDocument:
     Raises:
         InputError: It is no record, or not what it says.
     """
+    if _named_as_trace(path):
+        return trace_view(path)
     content = _content(path)
-    opener = openers()[_kind(content, path)]
+    kind = _kind(content, path)
+    if kind == TRACE:
+        return trace_view(path)
+    opener = openers()[kind]
+    kept = {key: value for key, value in content.items() if key not in opener.drop}
     try:
-        record = msgspec.convert(content, type=_named(opener.type), str_keys=True)
-    except (msgspec.ValidationError, InputError, ValueError) as error:
+        record = msgspec.convert(kept, type=_named(opener.type), str_keys=True)
+        given = [getattr(record, field) for field in opener.fields] or [record]
+        document: ReportDocument = _named(opener.view)(*given)
+    except RidgelineError as error:
         raise InputError(f"{path.name}: {in_words(error)}; {CURE}") from None
-    given = [getattr(record, field) for field in opener.fields] or [record]
-    document: ReportDocument = _named(opener.view)(*given)
+    except (msgspec.ValidationError, *_NONSENSE) as error:
+        raise InputError(
+            f"{path.name}: no {kind} that makes sense ({in_words(error)}); {CURE}"
+        ) from None
     return document
+
+
+def _named_as_trace(path: Path) -> bool:
+    return path.name.endswith((".json.gz", ".sqlite", ".nsys-rep"))
 
 
 def _content(path: Path) -> Any:

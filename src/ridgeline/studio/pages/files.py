@@ -15,7 +15,7 @@ from ridgeline.errors import InputError
 from ridgeline.report import page as report_page
 from ridgeline.report.markup import Markup, element
 from ridgeline.studio.files import Files, NamedFile
-from ridgeline.studio.opened import opened_document
+from ridgeline.studio.opened import TRACE, kind_of, opened_document
 from ridgeline.studio.page import Page
 from ridgeline.studio.shell import framed
 
@@ -62,7 +62,8 @@ def _shown(file: NamedFile, files: Files) -> Response:
     name = file.path.name
     header = element("header", element("h1", name))
     try:
-        opened_document(file.path)
+        if kind_of(file.path) != TRACE:  # those take seconds: their own page tells
+            opened_document(file.path)
     except InputError as error:
         told = element("p", str(error), role="alert", class_="problem")
         return HTMLResponse(framed(name, "files", [header, told], files), 400)
