@@ -60,6 +60,11 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
         f"{PREDICTED} llama-2-7b --measured PATH",
         TABLE,
     ),
+    ("predict memory", "model"): (f"predict memory --model PATH {TRAINING}", TABLE),
+    ("predict scaling", "model"): (
+        "predict scaling --model PATH --device H100 --devices 8 --seq 128",
+        TABLE,
+    ),
     ("validate training", "table"): ("validate training PATH", TABLE),
     ("validate training", "calibration"): (
         "validate training table.csv --calibration PATH",
@@ -129,6 +134,10 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
 }
 """(Command, parameter that names a file) → a command line, and what the file should be."""
 NO_FILES = {
+    ("predict scaling", "devices"),
+    ("predict scaling", "images"),
+    *{("predict system", one) for one in ("model", "vehicle", "images", "period")},
+    *{("studio", one) for one in ("files", "host", "token")},  # its page tells what is wrong
     *{(name, "window") for name in (*TRACE_COMMANDS, "doctor")},
     ("trace operators", "by"),
     ("trace compare", "by"),

@@ -113,6 +113,12 @@ function resolved(value, styles) {
 }
 
 function drawAll() {
+  // A table that scrolls can be scrolled by keyboard too.
+  for (const scroll of picture.querySelectorAll(".scroll")) {
+    scroll.tabIndex = 0;
+    scroll.setAttribute("role", "region");
+    scroll.setAttribute("aria-label", "Table");
+  }
   const styles = getComputedStyle(document.documentElement);
   for (const [identifier, figure] of Object.entries(figures)) {
     const place = document.getElementById(identifier);
