@@ -15,6 +15,7 @@ One training run
     learning_rate.py         how the learning rate follows the batch
     checkpoint_interval.py   how often to save, and the goodput that failures leave
     money.py                 device-hours, price, energy, carbon
+    utilisation.py           FLOPs of a run, MFU, and how long it takes at one
 
 One served model
     serving/                 a step of a real engine, latency and throughput under a load; the KV
@@ -22,6 +23,7 @@ One served model
 
     occupancy.py             warps of a kernel that a multiprocessor holds, and what limits them
     amdahl.py                the speed-up of a whole from that of a part
+    deadline.py              what a frame's deadline leaves, and the speed-up that it needs
 
 Nothing here imports torch, reads a file, measures, or knows a device by name: peaks and
 bandwidths come in as numbers or as a `Device`. `ridgeline calc` answers with these formulas. Start

@@ -35,6 +35,18 @@ def ridge_point(peak_flops_per_second: float, bandwidth_bytes_per_second: float)
     return peak_flops_per_second / bandwidth_bytes_per_second
 
 
+def matmul_intensity(rows: int, inner: int, outer: int, element_bytes: float = 2.0) -> float:
+    """FLOPs per byte of a product (rows x inner) · (inner x outer), each matrix moved once.
+
+    >>> matmul_intensity(4096, 4096, 4096), round(matmul_intensity(1, 4096, 4096), 2)
+    (1365.3333333333333, 1.0)
+    """
+    if min(rows, inner, outer) < 1 or element_bytes <= 0.0:
+        raise ValueError(f"{rows} x {inner} x {outer} of {element_bytes} bytes: each is above 0")
+    moved = element_bytes * (rows * inner + inner * outer + rows * outer)
+    return 2.0 * rows * inner * outer / moved
+
+
 def attainable_flops_per_second(
     intensity: float, peak_flops_per_second: float, bandwidth_bytes_per_second: float
 ) -> float:
