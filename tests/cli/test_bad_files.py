@@ -118,6 +118,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("realtime simulate", "source"): ("realtime simulate PATH", TABLE),
     ("realtime run", "pipeline"): ("realtime run PATH", TABLE),
     ("realtime tune", "pipeline"): ("realtime tune PATH --out out", TABLE),
+    ("drill", "answers"): ("drill --answers PATH", TABLE),
     ("queue doctor", "state"): ("queue doctor PATH", TABLE),
     ("queue doctor", "cluster"): ("queue doctor pods.csv --cluster PATH", TABLE),
     ("queue doctor", "dcgm"): ("queue doctor state.json --dcgm PATH", TABLE),
@@ -138,6 +139,8 @@ NO_FILES = {
     ("predict scaling", "images"),
     *{("predict system", one) for one in ("model", "vehicle", "images", "period")},
     *{("studio", one) for one in ("files", "host", "token")},  # its page tells what is wrong
+    ("drill", "topic"),
+    ("drill", "question"),
     *{(name, "window") for name in (*TRACE_COMMANDS, "doctor")},
     ("trace operators", "by"),
     ("trace compare", "by"),

@@ -13,7 +13,8 @@ import pytest
 from tests.launch.played_cluster import PlayedCluster
 
 from ridgeline.cli.main import run as ridgeline
-from ridgeline.launch.remembered import Remembered, state_folder
+from ridgeline.launch.remembered import Remembered
+from ridgeline.records.state_folder import state_folder
 
 pytest.importorskip("kubernetes", reason="needs ridgeline[kubernetes]")
 # The client is generated code with deprecation warnings of its own.
@@ -158,7 +159,7 @@ def test_logs_that_are_followed_come_once_and_in_order(
     from ridgeline.launch.places.kubernetes import PodLogs
 
     assert ridgeline(LAUNCH) == 0
-    run = Remembered(state_folder()).read("gpt")
+    run = Remembered(state_folder("launch")).read("gpt")
     read = PodLogs(connect("default"), run)
     for index in (0, 1):
         cluster.pod(f"p{index}", "gpt", index, {"phase": "Running"})
@@ -190,7 +191,7 @@ def test_a_submission_that_fails_leaves_nothing_behind(
     assert ridgeline(LAUNCH) == 1
     assert "JobSet gpt: the API server answered 500" in capsys.readouterr().err
     assert cluster.objects == {}
-    assert Remembered(state_folder()).all() == []
+    assert Remembered(state_folder("launch")).all() == []
 
 
 @pytest.mark.parametrize("survived", [True, False])
@@ -198,7 +199,7 @@ def test_a_launcher_that_was_killed_is_finished_or_undone(
     cluster: PlayedCluster, capsys: pytest.CaptureFixture[str], *, survived: bool
 ) -> None:
     assert ridgeline(LAUNCH) == 0
-    remembered = Remembered(state_folder())
+    remembered = Remembered(state_folder("launch"))
     run = remembered.read("gpt")
     # As a kill -9 between two creations leaves it.
     remembered.write(msgspec.structs.replace(run, phase="submitting", launcher_pid=2**22 + 1))

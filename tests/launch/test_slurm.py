@@ -12,9 +12,10 @@ from ridgeline.cli.main import run as ridgeline
 from ridgeline.launch.cluster_file import ClusterFile, NodeSection, RunSection, Slurm
 from ridgeline.launch.job import LaunchJob, job_of
 from ridgeline.launch.places import slurm
-from ridgeline.launch.remembered import Remembered, state_folder
+from ridgeline.launch.remembered import Remembered
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
+from ridgeline.records.state_folder import state_folder
 
 RECIPE = """
 [model]
@@ -184,4 +185,4 @@ def test_without_slurm_nothing_is_remembered(
     monkeypatch.setenv("PATH", "/nowhere")
     assert ridgeline(["launch", "gpt.toml", "--on", "slurm", "--cluster", "cluster.toml"]) == 2
     assert "sbatch is not on this machine" in capsys.readouterr().err
-    assert Remembered(state_folder()).all() == []
+    assert Remembered(state_folder("launch")).all() == []

@@ -88,6 +88,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a trace of jobs under the policies of a queue",
     ),
     "calc": ("ridgeline.cli.calc", "one textbook formula, from its arguments"),
+    "drill": ("ridgeline.cli.drill", "timed questions of a performance engineer's interview"),
     "explain": ("ridgeline.cli.explain", "why one estimate beats another, term by term"),
     "studio": ("ridgeline.cli.studio", "limits and trade-offs under your hands, in the browser"),
 }
@@ -99,7 +100,8 @@ PANELS: dict[str, str] = {
     for panel, words in {
         "Look and learn": "studio",
         "Measure a script and close its gap": "doctor tune run techniques compare bisect hardware",
-        "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
+        "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc"
+        " drill",
         "Train and launch": "train launch queue",
         "Serve": "serve generate loadtest bench draft-heads kernels lesson",
         "Meet a frame deadline": "realtime",

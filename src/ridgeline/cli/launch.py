@@ -176,8 +176,9 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
     from ridgeline.cli.show import print_document, print_json, progress
     from ridgeline.launch.merge import LogLine
     from ridgeline.launch.places import refuse_twins, run_here, written
-    from ridgeline.launch.remembered import Remembered, state_folder
+    from ridgeline.launch.remembered import Remembered
     from ridgeline.records.journal import read_journal
+    from ridgeline.records.state_folder import state_folder
     from ridgeline.records.store import read_record
     from ridgeline.records.training_run import TrainingRun
     from ridgeline.report.views.train import run_document
@@ -185,7 +186,7 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
 
     check(job.recipe)
     written(job, on, cluster)  # complains of missing keys before anything starts
-    remembered = Remembered(state_folder())
+    remembered = Remembered(state_folder("launch"))
     refuse_twins(job, remembered)
     _say_price(job)
     folder = Path(job.folder)
@@ -209,9 +210,10 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
 
 def _submit(job: LaunchJob, on: Place, cluster: Path | None, wait: str, *, json: bool) -> None:
     from ridgeline.launch.places import refuse_twins, submit
-    from ridgeline.launch.remembered import Remembered, state_folder
+    from ridgeline.launch.remembered import Remembered
+    from ridgeline.records.state_folder import state_folder
 
-    remembered = Remembered(state_folder())
+    remembered = Remembered(state_folder("launch"))
     refuse_twins(job, remembered)
     _say_price(job, wait)
     submit(job, on, cluster, remembered)
@@ -221,10 +223,11 @@ def _submit(job: LaunchJob, on: Place, cluster: Path | None, wait: str, *, json:
 def _print_run(name: str, *, json: bool) -> None:
     from ridgeline.cli.show import show_answer
     from ridgeline.launch.places import find, status
-    from ridgeline.launch.remembered import Remembered, state_folder
+    from ridgeline.launch.remembered import Remembered
+    from ridgeline.records.state_folder import state_folder
     from ridgeline.report.views.launch import status_document
 
-    found = status(find(name, Remembered(state_folder())))
+    found = status(find(name, Remembered(state_folder("launch"))))
     show_answer(found, status_document(found), json=json)
 
 

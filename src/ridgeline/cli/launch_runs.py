@@ -19,10 +19,11 @@ def launch_status(
     """Say how a run stands, and in one sentence why it waits."""
     from ridgeline.cli.show import print_document, print_json, show_answer
     from ridgeline.launch.places import find, recovered, status
-    from ridgeline.launch.remembered import Remembered, state_folder
+    from ridgeline.launch.remembered import Remembered
+    from ridgeline.records.state_folder import state_folder
     from ridgeline.report.views.launch import runs_document, status_document
 
-    remembered = Remembered(state_folder())
+    remembered = Remembered(state_folder("launch"))
     if name:
         found = status(find(name, remembered))
         if json:
@@ -45,9 +46,10 @@ def launch_logs(
     from ridgeline.cli.show import print_json
     from ridgeline.launch.merge import first_error
     from ridgeline.launch.places import find, log_lines
-    from ridgeline.launch.remembered import Remembered, state_folder
+    from ridgeline.launch.remembered import Remembered
+    from ridgeline.records.state_folder import state_folder
 
-    remembered = Remembered(state_folder())
+    remembered = Remembered(state_folder("launch"))
     run = find(name, remembered)
     past = list(log_lines(run, remembered, following=False)) if not follow else []
     error = first_error(past)
@@ -65,9 +67,10 @@ def launch_cancel(name: NAME, json: Json = False) -> None:
     """End a run and take away what belongs to it; its checkpoints stay."""
     from ridgeline.cli.show import print_json
     from ridgeline.launch.places import cancel, find
-    from ridgeline.launch.remembered import Remembered, state_folder
+    from ridgeline.launch.remembered import Remembered
+    from ridgeline.records.state_folder import state_folder
 
-    remembered = Remembered(state_folder())
+    remembered = Remembered(state_folder("launch"))
     run = cancel(find(name, remembered), remembered)
     if json:
         print_json(run)

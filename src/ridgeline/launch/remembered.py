@@ -7,9 +7,7 @@ in phase `submitting`, which the next command finishes or undoes. Files are whol
 from __future__ import annotations
 
 import difflib
-import os
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,22 +15,8 @@ import msgspec
 
 from ridgeline.errors import InputError
 from ridgeline.records.launched_run import LaunchedRun
+from ridgeline.records.state_folder import VARIABLE
 from ridgeline.records.store import read_record, write_record
-
-VARIABLE = "RIDGELINE_STATE"
-
-
-def state_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """Where runs are remembered: `$RIDGELINE_STATE`, or the desktop standard's state folder.
-
-    >>> state_folder({"XDG_STATE_HOME": "/state"}).as_posix()
-    '/state/ridgeline/launch'
-    """
-    known = os.environ if environment is None else environment
-    if known.get(VARIABLE):
-        return Path(known[VARIABLE]) / "launch"
-    home = known.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(home) / "ridgeline" / "launch"
 
 
 @dataclass(frozen=True, slots=True)
