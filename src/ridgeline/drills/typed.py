@@ -64,8 +64,8 @@ def read_quantity(text: str, unit: str) -> float:
 
     >>> read_quantity("312 GB", "bytes"), read_quantity("0.5TiB", "bytes") == 2**39
     (312000000000.0, True)
-    >>> read_quantity("41%", "share"), read_quantity("1.7 ms", "seconds")
-    (0.41, 0.0017)
+    >>> read_quantity("50%", "share"), read_quantity("1.7 ms", "seconds")
+    (0.5, 0.0017)
     >>> read_quantity("$1,420", "usd"), read_quantity("2e13", "flops")
     (1420.0, 20000000000000.0)
 
