@@ -22,6 +22,7 @@ One served model
                              cache, decoding at the limit, what drafting gains
 
     occupancy.py             warps of a kernel that a multiprocessor holds, and what limits them
+    flash_attention.py       attention tile by tile, beside the form that writes its scores
     amdahl.py                the speed-up of a whole from that of a part
     deadline.py              what a frame's deadline leaves, and the speed-up that it needs
 

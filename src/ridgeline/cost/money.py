@@ -13,6 +13,7 @@ A slower start (compilation) has paid for itself in faster steps after
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -101,6 +102,69 @@ def run_cost(
     usd = None if usd_per_hour is None else steps * seconds / 3600.0 * usd_per_hour
     return RunCost(
         cumulative=cumulative, step_seconds=seconds, run_seconds=steps * seconds, usd=usd
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackedCure:
+    """One cure on top of those before it."""
+
+    name: str
+    applied: bool
+    factor: float
+    """Speed-up over the row above, as it was measured there."""
+    cost: RunCost
+    """The run with this cure and all applied ones above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CureStack:
+    """A run as it stood, and with one cure after another."""
+
+    start: RunCost
+    cures: tuple[StackedCure, ...]
+    final: RunCost
+    saved_usd: float | None
+    largest: str
+    """The applied cure with the largest factor; empty where none is applied."""
+
+
+def cure_stack(
+    steps: float,
+    step_seconds: float,
+    usd_per_hour: float | None,
+    names: Sequence[str],
+    factors: Sequence[float],
+    applied: Sequence[bool],
+) -> CureStack:
+    """What each of a stack of cures leaves of a run's time and cost.
+
+    A factor was measured on top of the cures above it; with one of these left out it is an
+    estimate, for cures that touch the same time share their gain.
+
+    >>> stack = cure_stack(
+    ...     1e6, 3.6, 50.0, ["a", "b", "c", "d"], [1.4, 1.7, 1.15, 1.12], [True] * 4
+    ... )
+    >>> round(stack.final.cumulative, 2), round(stack.final.usd, -2)
+    (3.07, 16300.0)
+    """
+    if not len(names) == len(factors) == len(applied):
+        raise ValueError(f"{len(names)} names, {len(factors)} factors, {len(applied)} switches")
+    start = run_cost(steps, step_seconds, usd_per_hour)
+    cures: list[StackedCure] = []
+    cumulative = 1.0
+    for name, factor, on in zip(names, factors, applied, strict=True):
+        cumulative *= factor if on else 1.0
+        spent = run_cost(steps, step_seconds, usd_per_hour, cumulative)
+        cures.append(StackedCure(name=name, applied=on, factor=factor, cost=spent))
+    final = cures[-1].cost if cures else start
+    kept = [one for one in cures if one.applied]
+    return CureStack(
+        start=start,
+        cures=tuple(cures),
+        final=final,
+        saved_usd=None if start.usd is None or final.usd is None else start.usd - final.usd,
+        largest=max(kept, key=lambda one: one.factor).name if kept else "",
     )
 
 

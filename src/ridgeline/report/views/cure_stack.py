@@ -1,0 +1,71 @@
+"""Pictures of a stack of cures: the cost after each, and the table of them all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline import quantity
+from ridgeline.report import document as doc
+from ridgeline.report.figures import Figure, plot_layout, rounded
+from ridgeline.report.looks import LOOKS
+
+if TYPE_CHECKING:
+    from ridgeline.cost.money import CureStack, RunCost
+
+
+def cost_figure(found: CureStack) -> Figure:
+    """What the run costs as it stood, and after each cure that is applied."""
+    steps = [("as it stood", found.start), *((f"+ {one.name}", one.cost) for one in found.cures
+                                            if one.applied)]  # fmt: skip
+    sizes = [_size(cost) for _, cost in steps]
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [name for name, _ in steps],
+        "x": [rounded(size) for size in sizes],
+        "text": [_label(cost) for _, cost in steps],
+        "marker": {
+            "color": ["--limit", *[LOOKS[1].color] * (len(steps) - 1)],
+            "pattern": {"shape": ["/", *[""] * (len(steps) - 1)]},
+        },
+        "hovertemplate": "%{y}: %{text}<extra></extra>",
+        "showlegend": False,
+    }
+    layout = plot_layout("hours" if found.start.usd is None else "USD", "")
+    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
+    return {"data": [trace], "layout": layout}
+
+
+def cure_table(found: CureStack) -> doc.DataTable:
+    """Every cure, on or off, with what is left after it."""
+    columns = (
+        doc.words("cure"),
+        doc.Column("factor_ratio", "gain"),
+        doc.Column("cumulative_ratio", "together"),
+        doc.Column("step_seconds", "step"),
+        doc.Column("run_hours", "run"),
+        doc.Column("usd", "cost"),
+    )
+    rows = [doc.TableRow(("as it stood", None, *_cells(found.start)))]
+    rows += [
+        doc.TableRow(
+            (one.name, one.factor, *_cells(one.cost))
+            if one.applied
+            else (f"{one.name} (off)", one.factor, None, None, None, None),
+            "" if one.applied else "dim",
+        )
+        for one in found.cures
+    ]
+    return doc.DataTable(columns, rows)
+
+
+def _cells(cost: RunCost) -> tuple[float, float, float, float | None]:
+    return cost.cumulative, cost.step_seconds, cost.run_seconds / 3600.0, cost.usd
+
+
+def _size(cost: RunCost) -> float:
+    return cost.run_seconds / 3600.0 if cost.usd is None else cost.usd
+
+
+def _label(cost: RunCost) -> str:
+    return quantity.hours(cost.run_seconds) if cost.usd is None else quantity.usd(cost.usd)
