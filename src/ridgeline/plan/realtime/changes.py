@@ -23,8 +23,9 @@ from ridgeline.plan.realtime.edits import (
     copied,
     without_stage,
 )
-from ridgeline.plan.realtime.stage_table import call_samples
+from ridgeline.plan.realtime.stage_table import TypedSpread, call_samples
 from ridgeline.plan.realtime.timing import (
+    CallSamples,
     PipelineTiming,
     SimulatedExecutor,
     StageTiming,
@@ -34,6 +35,7 @@ from ridgeline.records.durations import parse_duration, parse_rate
 from ridgeline.records.pipeline_shape import EdgePolicy, OnMiss
 
 _FACTOR = re.compile(r"(?P<name>.+?)(?:\s+[x×]|\s*\*)\s*(?P<factor>\d+(?:\.\d*)?|\.\d+)")
+_MOST_JITTER = 100.0
 _WITHOUT = re.compile(r"without\s+(?P<name>.+)")
 
 
@@ -122,6 +124,40 @@ def _lasting(timing: PipelineTiming, name: str, value: str) -> PipelineTiming:
 def _cheaper(timing: PipelineTiming, name: str, value: str) -> PipelineTiming:
     samples = call_samples(value, name, np.random.default_rng(0))
     return change_stage(timing, name, replace(_stage(timing, name), cheaper=samples))
+
+
+def _jitter(timing: PipelineTiming, name: str, value: str) -> PipelineTiming:
+    """Times whose P99 lies so many times above the median; the median stays.
+
+    Log-normal and independent from call to call, as the spread of a table is.
+    """
+    ratio = _ratio(value)
+    spread = {
+        stage: replace(own, columns={key: _spread_out(one, stage, ratio)
+                                     for key, one in own.columns.items()})
+        for stage, own in timing.stages.items()
+        if not name or stage == name
+    }  # fmt: skip
+    return replace(timing, stages={**timing.stages, **spread})
+
+
+def _spread_out(samples: CallSamples, stage: str, ratio: float) -> CallSamples:
+    middle = float(np.median(samples.work))
+    if ratio == 1.0 or not middle:
+        return samples
+    draws = np.random.default_rng([ord(letter) for letter in stage])
+    drawn = call_samples(TypedSpread(p50=middle, p99=middle * ratio), stage, draws)
+    return replace(drawn, after=samples.after)
+
+
+def _ratio(value: str) -> float:
+    try:
+        ratio = float(value)
+    except ValueError:
+        ratio = 0.0
+    if not 1.0 <= ratio <= _MOST_JITTER:
+        raise InputError(f"{value!r} is no P99 over P50; write a number from 1 to {_MOST_JITTER:g}")
+    return ratio
 
 
 def _device(timing: PipelineTiming, _: str, value: str) -> PipelineTiming:
@@ -267,6 +303,7 @@ WHOLE: dict[str, Kind] = {
     "streams": _streams,
     "device": _device,
     "precision": _precision,
+    "jitter": _jitter,
 }
 """What is said of the whole pipeline, as `key=value`."""
 ONE: dict[str, Kind] = {
@@ -276,6 +313,7 @@ ONE: dict[str, Kind] = {
     "on_miss": _on_miss,
     "precision": _precision,
     "cheaper": _cheaper,
+    "jitter": _jitter,
     "processor": _processor,
 }
 """What is said of one stage or sensor, as `name.key=value`."""

@@ -15,6 +15,9 @@ from ridgeline.records.realtime_simulation import (
 )
 from ridgeline.report import document as doc
 from ridgeline.report.figures import Figure, plain_text, plot_layout, rounded
+from ridgeline.report.looks import LOOKS
+
+_PATTERNS = ("", "/", "\\", "x", "-", "+")
 
 VARIANTS_NOTE = (
     "Age: from the sensor's stamp until the result is out. Most/s: what the busiest worker can do"
@@ -187,9 +190,12 @@ def _factor(one: NeededFactor) -> tuple[doc.Cell, ...]:
     return (one.stage or "all stages alike", one.now_seconds, one.needed_seconds, factor)
 
 
-def ages_figure(found: RealtimeSimulation) -> Figure | None:
-    """Ages of every variant at its first sink, P50 to P99, with the deadline as a line."""
-    variants = [("as it is", found.base), *((one.change, one) for one in found.what_if)]
+def ages_figure(found: RealtimeSimulation, changed: str = "") -> Figure | None:
+    """Ages of every variant at its first sink, P50 to P99, with the deadline as a line.
+
+    `changed` names a variant whose own words would be too many.
+    """
+    variants = [("as it is", found.base), *((changed or one.change, one) for one in found.what_if)]
     if found.together is not None:
         variants.append(("all together", found.together))
     drawn = [(name, one.sinks[0].age) for name, one in variants if one.sinks[0].age is not None]
@@ -222,3 +228,45 @@ def _level(at: float) -> Figure:
         "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": rounded(at), "y1": rounded(at),
         "line": {"color": "--limit", "width": 1.5, "dash": "dash"},
     }  # fmt: skip
+
+
+def variant_table(found: RealtimeSimulation) -> doc.DataTable:
+    """The variants with their ages, misses and bounds."""
+    return _variants(found)
+
+
+def frame_figure(found: RealtimeSimulation) -> Figure:
+    """A frame of every variant, stage after stage, against its deadline."""
+    variants = [("as it is", found.base), *((one.change, one) for one in found.what_if)]
+    names = ["as it is", *("changed" for _ in found.what_if)]
+    stages = list(dict.fromkeys(stage.stage for _, one in variants for stage in one.stages))
+    traces: list[Figure] = []
+    for place, name in enumerate(stages):
+        seconds = [
+            next((own.p50_seconds for own in one.stages if own.stage == name), None)
+            for _, one in variants
+        ]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": plain_text(name),
+                "y": names,
+                "x": [None if one is None else rounded(one * 1e3) for one in seconds],
+                "marker": {
+                    "color": LOOKS[place % len(LOOKS)].color,
+                    "pattern": {"shape": _PATTERNS[place % len(_PATTERNS)]},
+                },
+                "hovertemplate": "%{x:.4g} ms<extra>" + plain_text(name) + "</extra>",
+            }
+        )
+    layout = plot_layout("ms of work, at the median", "")
+    layout["barmode"] = "stack"
+    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
+    limits = {one.deadline_seconds for _, one in variants if one.deadline_seconds is not None}
+    layout["shapes"] = [
+        {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": rounded(1e3 * at),
+         "x1": rounded(1e3 * at), "line": {"color": "--limit", "width": 2, "dash": "dash"}}
+        for at in sorted(limits)
+    ]  # fmt: skip
+    return {"data": traces, "layout": layout}
