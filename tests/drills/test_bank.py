@@ -99,6 +99,11 @@ def test_a_seed_decides_everything_and_topics_take_turns() -> None:
     assert set(only) == EIGHT
 
 
+@pytest.mark.parametrize("topic", list(topics()))
+def test_a_topic_is_known_by_its_name_in_any_case(topic: str) -> None:
+    assert pick(1, 1, [topic.upper()])[0].question.topic == topic
+
+
 def test_bad_topics_and_ids_are_told() -> None:
     with pytest.raises(InputError, match="no topic 'cooking'; use one of: all-reduce"):
         pick(1, 1, ["cooking"])

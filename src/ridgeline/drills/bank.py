@@ -87,11 +87,15 @@ def question_of(identity: str) -> SolvedQuestion:
 
 
 def _topic(text: str) -> str:
-    known = {one.lower(): one for one in topics()}
-    folded = text.strip().lower().replace("-", " ").replace("_", " ")
+    known = {_folded(one): one for one in topics()}
+    folded = _folded(text)
     if folded in known:
         return known[folded]
     begins = [one for low, one in known.items() if folded and folded in low]
     if len(begins) == 1:
         return begins[0]
     raise InputError(f"no topic {text!r}; use one of: {', '.join(topics())}")
+
+
+def _folded(text: str) -> str:
+    return text.strip().lower().replace("-", " ").replace("_", " ")

@@ -36,6 +36,7 @@ LOOKS = {
     "page.css": ("ridgeline.report", "text/css"),
     "trace_page.css": ("ridgeline.report", "text/css"),
     "studio.css": ("ridgeline.studio.looks", "text/css"),
+    "drill.js": ("ridgeline.studio.looks", "text/javascript"),
     "studio.js": ("ridgeline.studio.looks", "text/javascript"),
     "plotly.min.js": ("plotly.package_data", "text/javascript"),
 }
