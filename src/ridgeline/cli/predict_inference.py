@@ -29,6 +29,12 @@ def predict_inference(
         str, typer.Option(help="A device such as T4 or orin; see `ridgeline hardware --list`.")
     ],
     batch: Annotated[int, typer.Option(help="Images of one call.")] = 1,
+    batches: Annotated[
+        str | None,
+        typer.Option(
+            metavar="1,2,4,…", help="Each of these batches, for --software A,B: where is the knee?"
+        ),
+    ] = None,
     image: ImageSize = None,
     precision: Annotated[
         str | None,
@@ -52,6 +58,23 @@ def predict_inference(
     from ridgeline.report.views.vision import vision_inference_document
 
     network = checked_network(model, image, "ridgeline predict serving")
+    if batches is not None:
+        from ridgeline.plan.vision.batches import batch_curves
+        from ridgeline.report.views.batch_curve import batch_curves_document
+
+        curves = batch_curves(
+            network,
+            device,
+            _numbers(batches),
+            software=software.split(","),
+            image_size=image_size_of(image),
+            precision=precision,
+            memory_format=memory_format or "contiguous",
+            threads=threads,
+            within_seconds=period,
+        )
+        show_answer(curves, batch_curves_document(curves), json=json, html=html)
+        return
     found = predict_vision_inference(
         network,
         device,
@@ -65,6 +88,13 @@ def predict_inference(
     )
     document = vision_inference_document(found)
     show_answer(found, document, json=json, html=html)
+
+
+def _numbers(text: str) -> list[int]:
+    words = text.split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        raise InputError(f"--batches {text}: write numbers of images with commas, as 1,8,64")
+    return [int(word) for word in words]
 
 
 def checked_network(model: str, image: str | None, instead: str) -> str | VisionNetwork:

@@ -168,3 +168,19 @@ def test_a_simulation_that_misses_its_own_run_says_so() -> None:
     slow = replace(timing.stages["a"], scale=1.3)
     off = replace(honest, timing=replace(timing, stages={"a": slow}))
     assert "differs from the run: P50 by +30%" in simulate_realtime(off).notes[-1]
+
+
+def test_jitter_keeps_the_median_and_moves_the_tail() -> None:
+    from ridgeline.plan.realtime.answer import read_source
+
+    table = read_source("bevdet-r50").timing
+    jittered = apply_changes(table, ["jitter=2"])
+    for name, stage in jittered.stages.items():
+        before = float(table.stages[name].times.work[0])
+        assert np.quantile(stage.times.work, 0.5) == pytest.approx(before, rel=0.01)
+        assert np.quantile(stage.times.work, 0.99) == pytest.approx(2 * before, rel=0.03)
+    one = apply_changes(table, ["image stage.jitter=2"])
+    assert len(one.stages["align"].times.work) == 1
+    for value in ("0.5", "nan", "x", "1e9"):
+        with pytest.raises(InputError, match="P99 over P50"):
+            apply_changes(table, [f"jitter={value}"])

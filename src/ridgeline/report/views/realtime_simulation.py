@@ -230,9 +230,24 @@ def _level(at: float) -> Figure:
     }  # fmt: skip
 
 
-def variant_table(found: RealtimeSimulation) -> doc.DataTable:
-    """The variants with their ages, misses and bounds."""
-    return _variants(found)
+def variant_table(found: RealtimeSimulation, changed: str) -> doc.DataTable:
+    """The pipeline as it is and as it was changed: ages, misses and bounds."""
+    columns = (
+        doc.words("variant", ""),
+        doc.Column("p50_seconds", "age P50"),
+        doc.Column("p99_seconds", "age P99"),
+        doc.Column("miss_share", "missed"),
+        doc.Column("dropped", "dropped"),
+        doc.Column("rate", "results/s"),
+        doc.words("bound_by", "bound by"),
+    )
+    rows = [
+        (name, sink.age.p50 if sink.age else None, sink.age.p99 if sink.age else None,
+         sink.miss_share, sink.dropped, sink.results_per_second, one.bound_by)
+        for name, one in (("as it is", found.base), *((changed, one) for one in found.what_if))
+        for sink in one.sinks
+    ]  # fmt: skip
+    return doc.DataTable(columns, rows)
 
 
 def frame_figure(found: RealtimeSimulation) -> Figure:

@@ -51,7 +51,9 @@ def draw(found: RealtimeSimulation) -> Picture:
             doc.Chapter(
                 "How old results are", doc.figure("ages", ages_figure(found, "changed"), 300)
             ),
-            doc.Chapter("Variants", [variant_table(found), doc.Paragraph(found.source, "dim")]),
+            doc.Chapter(
+                "Variants", [variant_table(found, "changed"), doc.Paragraph(found.source, "dim")]
+            ),
         ],
     )
 

@@ -135,6 +135,15 @@ function drawAll() {
       place.on("plotly_click", ({ points }) => choose(points[0]?.customdata));
     }
   }
+  reach();
+}
+
+// What scrolls can be reached and scrolled with the keyboard.
+function reach() {
+  for (const one of picture.querySelectorAll(".scroll")) {
+    if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
+    else one.removeAttribute("tabindex");
+  }
 }
 
 // A point may name an input and a value, `set:part=training`: a click on it moves that input.
