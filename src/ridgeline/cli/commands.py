@@ -61,6 +61,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "how kernels reach the limit: predicted, counted, and your own marked",
     ),
     "loadtest": ("ridgeline.cli.loadtest", "load on a server: TTFT, ITL, goodput, saturation"),
+    "simulate batching": (
+        "ridgeline.cli.simulate_batching",
+        "static, dynamic and continuous batching side by side",
+    ),
     "simulate serving": (
         "ridgeline.cli.simulate_serving",
         "a load on a fleet, by the very scheduler that serves",

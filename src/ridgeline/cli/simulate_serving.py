@@ -46,6 +46,12 @@ def simulate_serving(
     max_tokens_per_step: options.MaxTokensPerStep = 2048,
     max_sequences: options.MaxSequences = 256,
     max_waiting: options.MaxWaiting = 1024,
+    batching: Annotated[
+        str, typer.Option(help="How batches are made up: continuous, static or dynamic.")
+    ] = "continuous",
+    dynamic_delay: Annotated[
+        float, typer.Option(help="Seconds that a dynamic batch waits to be full.")
+    ] = 0.05,
     order: options.Order = "fcfs",
     prefix_cache: options.PrefixCache = True,
     chunked_prefill: options.ChunkedPrefill = True,
@@ -133,6 +139,8 @@ def simulate_serving(
             "max_tokens_per_step": max_tokens_per_step,
             "max_sequences": max_sequences,
             "max_waiting": max_waiting,
+            "batching": batching,
+            "dynamic_delay_seconds": dynamic_delay,
             "order": order,
             "prefix_cache": prefix_cache,
             "chunked_prefill": chunked_prefill,
@@ -182,10 +190,14 @@ def _deployment(fields: dict[str, Any]) -> Deployment:
     """The flags as a typed value; a word that is none of those allowed names its flag."""
     from typing import get_args
 
-    from ridgeline.batching.limits import Order
+    from ridgeline.batching.limits import Batching, Order
     from ridgeline.plan.simulate.deployment import Deployment, RouterName
 
-    for name, known in (("order", get_args(Order)), ("router", get_args(RouterName))):
+    for name, known in (
+        ("batching", get_args(Batching)),
+        ("order", get_args(Order)),
+        ("router", get_args(RouterName)),
+    ):
         if fields[name] not in known:
             raise InputError(f"--{name} {fields[name]}: has to be one of {', '.join(known)}")
     return Deployment(**fields)

@@ -18,6 +18,8 @@ class RequestStamps:
     """When its head was written."""
     connect_seconds: float = 0.0
     """Part of `sent - planned` that was spent on a new connection."""
+    begun: float | None = None
+    """When its first step began; None: it did not, or it cannot be seen from outside."""
     chunks: list[float] = field(default_factory=list)
     """When each chunk with text in it was read."""
     ended: float = 0.0

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ridgeline.batching.limits import Limits, Order
+from ridgeline.batching.limits import Batching, Limits, Order
 from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError
 from ridgeline.plan.simulate.engine_time import EngineTime
@@ -39,6 +39,9 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_tokens_per_step: int = 2048
     max_sequences: int = 256
     max_waiting: int = 1024
+    batching: Batching = "continuous"
+    dynamic_delay_seconds: float = 0.05
+    """How long the oldest request waits for a dynamic batch to fill."""
     order: Order = "fcfs"
     prefix_cache: bool = True
     chunked_prefill: bool = True
@@ -79,6 +82,8 @@ class Setup:
             max_sequences=asked.max_sequences,
             max_length=asked.max_length or self.kv_blocks * asked.block_size,
             max_waiting=asked.max_waiting,
+            batching=asked.batching,
+            dynamic_delay_seconds=asked.dynamic_delay_seconds,
             order=asked.order,
             chunked_prefill=asked.chunked_prefill,
         )
@@ -96,7 +101,7 @@ def check_deployment(asked: Deployment, scaling: Scaling | None) -> None:
             raise InputError(f"{_flag(name)} {getattr(asked, name)}: has to be 0 or more")
     if not 0.0 <= asked.acceptance <= 1.0:
         raise InputError(f"--acceptance {asked.acceptance:g}: has to lie between 0 and 1")
-    for name in ("draft_cost", "startup_seconds"):
+    for name in ("draft_cost", "startup_seconds", "dynamic_delay_seconds"):
         if not 0.0 <= getattr(asked, name) < float("inf"):
             raise InputError(f"{_flag(name)} {getattr(asked, name)}: has to be 0 or more")
     if asked.link_gigabytes_per_second <= 0.0:

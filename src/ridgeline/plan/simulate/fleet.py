@@ -131,6 +131,8 @@ class Fleet:
             event(now)
             return now
         now, _, slot, replica = heappop(ends)
+        if replica.ends != now:  # it waited for a batch to fill, and somebody came before
+            return now
         free_at = replica.end()
         if slot.replica is replica:
             self._begin(slot, replica, free_at)
@@ -200,6 +202,8 @@ class Fleet:
         request.slot = slot
         slot.pending[request.number] = uncached
         self._under_way[sequence] = request
+        if slot.replica.waits:
+            slot.replica.look_again()
         self._begin(slot, slot.replica, now)
 
     def _choose(self, sequence: Sequence, allowed: list[Slot], now: float) -> tuple[Slot, int]:

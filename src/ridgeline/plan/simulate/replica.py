@@ -66,6 +66,15 @@ class Replica:
         self._random = Random(f"{self.drafting.seed if self.drafting else 0}/accepted")
 
     @property
+    def waits(self) -> bool:
+        """Whether it waits for a batch to fill, and would look again if someone came."""
+        return self.ends is not None and self._step is None
+
+    def look_again(self) -> None:
+        """End the wait for a batch to fill; whoever drives it begins the next step."""
+        self.ends = None
+
+    @property
     def has_work(self) -> bool:
         """Whether a step would do something."""
         return self.scheduler.has_work or bool(self.adopting)
@@ -115,6 +124,10 @@ class Replica:
             plain = work._replace(decodes=sum(not one.count > 1 for one in step.slices))
             drafted = max((len(one.drafts) for one in step.slices), default=0)
             seconds += drafted * self.drafting.cost * self.time.seconds(plain)
+        for one in step.slices:
+            exchange = self.open[one.sequence]
+            if exchange.begun is None:
+                exchange.begun = now
         self._step = step
         self._same = not work.prompt_tokens and not step.preempted
         self.ends = now + seconds
