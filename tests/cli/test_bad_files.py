@@ -140,6 +140,7 @@ NO_FILES = {
     *{("predict system", one) for one in ("model", "vehicle", "images", "period")},
     *{("studio", one) for one in ("files", "host", "token")},  # its page tells what is wrong
     ("drill", "topic"),
+    ("predict inference", "batches"),
     ("drill", "question"),
     *{(name, "window") for name in (*TRACE_COMMANDS, "doctor")},
     ("trace operators", "by"),

@@ -54,7 +54,7 @@ class AttentionForm:
     intensity_flops_per_byte: float
     bound: Bound
     kept_bytes: float
-    """Of scores in memory at once, over all heads."""
+    """Bytes of scores that lie in memory at once, over all heads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +68,11 @@ class TiledAttention:
     visited: tuple[int, ...]
     """For each Q tile, the K tiles that pass it; with a causal mask up to the diagonal."""
     flops: float
-    """Of the tiles that are visited."""
+    """FLOPs of the tiles that are visited."""
     chip_bytes: dict[str, float]
     """What one Q tile needs on the chip: part → bytes. The first three lie in shared memory."""
     shared_bytes: float
-    """Of it in shared memory: the tiles of Q, K and V."""
+    """The part in shared memory: the tiles of Q, K and V."""
     room_bytes: int | None
     """Shared memory of one compute unit; None: not published."""
     fits: bool
