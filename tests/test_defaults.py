@@ -60,6 +60,7 @@ PAIRS = [
     Pair("simulate_serving.simulate_serving",
          (ridgeline.simulate_serving, ridgeline.Deployment, ridgeline.Load, Slo),
          {"link": "link_gigabytes_per_second", "startup": "startup_seconds",
+          "dynamic_delay": "dynamic_delay_seconds",
           "warmup": "warmup_seconds", "slo_ttft": "ttft_seconds", "slo_tpot": "tpot_seconds",
           "slo_itl": "itl_seconds", "slo_e2e": "e2e_seconds"},
          ("steps", "alone", "scale_on", "scale_target", "scale_ttft", "scale_itl",
