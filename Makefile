@@ -16,7 +16,7 @@ install: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,serve,compress,export,kubernetes,examples,frameworks,trace,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,serve,compress,export,kubernetes,studio,lessons,examples,frameworks,trace,dev]'
 	touch $@
 
 # First what may run side by side, three at a time on two cores (they wait for programs as often as
