@@ -60,6 +60,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
         f"{PREDICTED} llama-2-7b --measured PATH",
         TABLE,
     ),
+    ("simulate batching", "model"): ("simulate batching --model PATH --gpu H100 --rate 1", TABLE),
     ("predict memory", "model"): (f"predict memory --model PATH {TRAINING}", TABLE),
     ("predict scaling", "model"): (
         "predict scaling --model PATH --device H100 --devices 8 --seq 128",
@@ -100,6 +101,15 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("serve", "model"): ("serve model-of-PATH", TABLE),
     ("serve", "api_key_file"): (f"serve {LIBRARY} --api-key-file PATH", KEYS),
+    ("serve", "chat_template"): (f"serve {LIBRARY} --chat-template PATH", TEXT),
+    ("serve", "ssl_certfile"): (
+        f"serve {LIBRARY} --ssl-certfile PATH --ssl-keyfile {LIBRARY}/config.json",
+        KEYS,
+    ),
+    ("serve", "ssl_keyfile"): (
+        f"serve {LIBRARY} --ssl-certfile {LIBRARY}/config.json --ssl-keyfile PATH",
+        KEYS,
+    ),
     ("serve", "manifest"): (f"serve {LIBRARY} --manifest PATH", TABLE),
     ("serve", "speculative"): (f"serve {LIBRARY} --speculative draft:model-of-PATH", TABLE),
     ("generate", "model"): ("generate model-of-PATH --prompt a", TABLE),
@@ -136,6 +146,9 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
 """(Command, parameter that names a file) → a command line, and what the file should be."""
 NO_FILES = {
     ("predict scaling", "devices"),
+    ("serve", "allowed_origins"),
+    ("serve", "root_path"),
+    ("kernels bench", "words"),
     ("predict scaling", "images"),
     *{("predict system", one) for one in ("model", "vehicle", "images", "period")},
     *{("studio", one) for one in ("files", "host", "token")},  # its page tells what is wrong

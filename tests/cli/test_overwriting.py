@@ -118,6 +118,10 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
 """(Command, option that names a file to write) → command lines, and the input that OUTPUT is."""
 READ_NO_FILE = {
     ("predict inference", "html"),
+    ("predict memory", "html"),
+    ("predict scaling", "html"),
+    ("predict system", "html"),
+    ("simulate batching", "html"),
     ("plan inference", "html"),
     ("kernels occupancy", "html"),
     ("lesson", "exercise"),

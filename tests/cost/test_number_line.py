@@ -9,14 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.number_line import FORMATS, Rounded, number_line
+from ridgeline.cost.number_line import FORMATS, RoundedNumber, number_line
 from ridgeline.kernels.number_formats import fp4, fp8, integer, mx, nvfp4
 
 FINITE = st.floats(-1e4, 1e4, width=32).filter(lambda value: value == 0 or abs(value) > 1e-3)
 BLOCK = st.floats(2**-10, 2**10, width=32)
 
 
-def of(name: str, value: float, block_largest: float = 6.0) -> Rounded:
+def of(name: str, value: float, block_largest: float = 6.0) -> RoundedNumber:
     return number_line(value, block_largest, formats=[name]).formats[0]
 
 

@@ -18,10 +18,10 @@ from ridgeline.report import document as doc
 from ridgeline.studio.answers import answer_document, shown_answer
 from ridgeline.studio.explorer import Explorer, explorers
 from ridgeline.studio.inputs import (
-    Choice,
     Input,
     Number,
     OpenFile,
+    Selection,
     Several,
     Slider,
     State,
@@ -52,7 +52,7 @@ def other_values(one: Input) -> Iterator[Value]:
         yield from (one.low, one.high, 1.0)
     elif isinstance(one, Switch):
         yield not one.default
-    elif isinstance(one, Choice):
+    elif isinstance(one, Selection):
         yield from (word for word in one.listed() if word != one.default)
     elif isinstance(one, Several):
         yield from ((word,) for word in one.listed())
@@ -191,7 +191,7 @@ def test_its_defaults_can_be_chosen_and_its_words_are_whole(name: str) -> None:
         if isinstance(one, Slider):
             assert one.default in one.stops
             assert list(one.stops) == sorted(set(one.stops))
-        elif isinstance(one, Choice):
+        elif isinstance(one, Selection):
             assert one.default in one.listed()
         elif isinstance(one, Several):
             assert set(one.default) <= set(one.listed())

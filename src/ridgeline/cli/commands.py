@@ -102,15 +102,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 PANELS: dict[str, str] = {
     word: panel
     for panel, words in {
-        "Look and learn": "studio",
         "Measure a script and close its gap": "doctor tune run techniques compare bisect hardware",
-        "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc"
-        " drill",
+        "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
         "Train and launch": "train launch queue",
-        "Serve": "serve generate loadtest bench draft-heads kernels lesson",
+        "Serve": "serve generate loadtest bench draft-heads kernels",
         "Meet a frame deadline": "realtime",
         "Compress and export": "compress export evaluate",
         "Read traces": "trace",
+        "Look and learn": "studio lesson drill",
     }.items()
     for word in words.split()
 }

@@ -81,7 +81,7 @@ class AllReduceSteps:
     held: tuple[tuple[int, ...], ...]
     """By rank and part, after it: how many ranks' contributions the sum there holds."""
     elapsed_seconds: float
-    """Until its end."""
+    """Seconds from the beginning until its end."""
     totals: tuple[AlgorithmTotal, ...]
     """Every algorithm that these ranks can run, the fastest first."""
 
@@ -238,7 +238,7 @@ def _tree(num_ranks: int, _: int) -> _Plan:
 
 
 def _hierarchical(num_ranks: int, domain_size: int) -> _Plan:
-    """Of each domain, rank j ends up with slice j of its domain's sum; rings of those; and back."""
+    """Rank j of a domain gets slice j of the domain's sum; rings join these; and back."""
     domains = num_ranks // domain_size
     if num_ranks % domain_size or domains < 2:
         return []

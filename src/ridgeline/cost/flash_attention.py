@@ -29,7 +29,7 @@ MOST_TILES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionTiles:
-    """One attention layer: how many heads of how many tokens, cut how."""
+    """One attention layer as it is cut: how many heads of how many tokens, cut how."""
 
     seq: int
     head_dim: int = 128

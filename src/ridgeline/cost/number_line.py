@@ -26,7 +26,7 @@ MOST_VALUES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class NumberSpacing:
     """A number format; an integer has no exponent."""
 
     bits: int
@@ -47,9 +47,9 @@ class Format:
         return 2 - (1 << (self.exponent_bits - 1))
 
 
-def _float(bits: int, exponent: int, mantissa: int) -> Format:
+def _float(bits: int, exponent: int, mantissa: int) -> NumberSpacing:
     largest = (2.0 - 2.0**-mantissa) * 2.0 ** (2 ** (exponent - 1) - 1)
-    return Format(
+    return NumberSpacing(
         bits=bits,
         exponent_bits=exponent,
         mantissa_bits=mantissa,
@@ -60,8 +60,8 @@ def _float(bits: int, exponent: int, mantissa: int) -> Format:
 
 def _small(
     bits: int, exponent: int, mantissa: int, largest: float, scaling: Scaling, block: int | None
-) -> Format:
-    return Format(
+) -> NumberSpacing:
+    return NumberSpacing(
         bits=bits,
         exponent_bits=exponent,
         mantissa_bits=mantissa,
@@ -72,7 +72,7 @@ def _small(
     )
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, NumberSpacing] = {
     "fp32": _float(32, 8, 23),
     "tf32": _float(19, 8, 10),
     "bf16": _float(16, 8, 7),
@@ -85,11 +85,11 @@ FORMATS: dict[str, Format] = {
     "int8": _small(8, 0, 0, 127.5, "largest", None),
     "int4": _small(4, 0, 0, 7.5, "largest", None),
 }
-"""Name → format. Of integers `largest` is where the middle of the two ends lies: −128 and 127."""
+"""The formats by name. Of integers `largest` is the middle of both ends, −128 and 127."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounded:
+class RoundedNumber:
     """One format, and what becomes of one value in it."""
 
     format: str
@@ -128,7 +128,7 @@ class NumberLine:
     block_largest: float
     low: float
     high: float
-    formats: tuple[Rounded, ...]
+    formats: tuple[RoundedNumber, ...]
 
 
 def number_line(
@@ -160,7 +160,7 @@ def number_line(
     return NumberLine(value=value, block_largest=block_largest, low=low, high=high, formats=found)
 
 
-def scale_of(form: Format, block_largest: float) -> float:
+def scale_of(form: NumberSpacing, block_largest: float) -> float:
     """What the codes of a block are multiplied with."""
     if form.scaling == "none":
         return 1.0
@@ -170,7 +170,7 @@ def scale_of(form: Format, block_largest: float) -> float:
     return block_largest / form.largest
 
 
-def step_at(form: Format, code: float) -> float:
+def step_at(form: NumberSpacing, code: float) -> float:
     """The distance between neighbours of the unscaled format at a magnitude."""
     if not form.exponent_bits:
         return 1.0
@@ -179,21 +179,23 @@ def step_at(form: Format, code: float) -> float:
     return 2.0 ** (min(max(exponent, form.least_exponent), top) - form.mantissa_bits)
 
 
-def nearest(form: Format, code: float) -> float:
+def nearest(form: NumberSpacing, code: float) -> float:
     """The nearest number of the unscaled format, ties to even, saturated."""
     low, high = _ends(form)
     step = step_at(form, code)
     return min(max(round(code / step) * step, low), high)
 
 
-def _ends(form: Format) -> tuple[float, float]:
+def _ends(form: NumberSpacing) -> tuple[float, float]:
     """The least and the largest code."""
     if form.exponent_bits:
         return -form.largest, form.largest
     return -math.ceil(form.largest), math.floor(form.largest)
 
 
-def _rounded(name: str, value: float, block_largest: float, low: float, high: float) -> Rounded:
+def _rounded(
+    name: str, value: float, block_largest: float, low: float, high: float
+) -> RoundedNumber:
     form = FORMATS[name]
     scale = scale_of(form, block_largest)
     least, most = _ends(form)
@@ -207,7 +209,7 @@ def _rounded(name: str, value: float, block_largest: float, low: float, high: fl
     smallest_step = step_at(form, 0.0)
     values, count = _window(form, low / scale, high / scale, scale)
     normal = 2.0**form.least_exponent if form.exponent_bits else 1.0
-    return Rounded(
+    return RoundedNumber(
         format=name,
         bits=form.bits,
         scale=scale,
@@ -227,7 +229,7 @@ def _rounded(name: str, value: float, block_largest: float, low: float, high: fl
     )
 
 
-def _neighbours(form: Format, code: float) -> tuple[float, float | None]:
+def _neighbours(form: NumberSpacing, code: float) -> tuple[float, float | None]:
     """The numbers on either side of a code; both are itself where it is one."""
     least, most = _ends(form)
     if code > most:
@@ -239,7 +241,9 @@ def _neighbours(form: Format, code: float) -> tuple[float, float | None]:
     return below, below if below == code else min(below + step, most)
 
 
-def _window(form: Format, low: float, high: float, scale: float) -> tuple[tuple[float, ...], int]:
+def _window(
+    form: NumberSpacing, low: float, high: float, scale: float
+) -> tuple[tuple[float, ...], int]:
     """The numbers between two codes, from below, where they can be told apart; and how many."""
     least, most = _ends(form)
     start, end = max(low, least), min(high, most)
@@ -253,7 +257,7 @@ def _window(form: Format, low: float, high: float, scale: float) -> tuple[tuple[
     return tuple(values), count
 
 
-def _count(form: Format, start: float, end: float) -> int:
+def _count(form: NumberSpacing, start: float, end: float) -> int:
     """How many numbers lie between two codes."""
     if start > end:
         return 0
@@ -267,7 +271,7 @@ def _count(form: Format, start: float, end: float) -> int:
     return _rank(form, end) - _rank(form, start) + exact
 
 
-def _rank(form: Format, code: float) -> int:
+def _rank(form: NumberSpacing, code: float) -> int:
     """How many numbers lie above 0 and at most at a magnitude."""
     step = step_at(form, code)
     exponent = max(math.frexp(code)[1] - 1 if code else form.least_exponent, form.least_exponent)
@@ -275,12 +279,12 @@ def _rank(form: Format, code: float) -> int:
     return below + math.floor(code / step)
 
 
-def _at_or_above(form: Format, code: float) -> float:
+def _at_or_above(form: NumberSpacing, code: float) -> float:
     step = step_at(form, code)
     return math.ceil(code / step) * step
 
 
-def _next(form: Format, code: float) -> float | None:
+def _next(form: NumberSpacing, code: float) -> float | None:
     """The next larger number; None past the last."""
     step = step_at(form, code)
     if code < 0.0 and form.exponent_bits and math.frexp(code)[0] == -0.5:

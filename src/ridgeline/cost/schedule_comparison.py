@@ -40,11 +40,11 @@ class ScheduleComparison:
     ideal_seconds: float
     """The step if no stage ever waited."""
     idle_seconds: tuple[float, ...]
-    """By stage."""
+    """The time that each stage waits."""
     peak_live_microbatches: tuple[float, ...]
-    """By stage."""
+    """How many micro-batches each stage holds at most."""
     schedules: tuple[ScheduleTotal, ...]
-    """The shortest first."""
+    """The schedules, the shortest step first."""
 
 
 def compare_schedules(

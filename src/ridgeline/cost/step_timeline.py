@@ -44,7 +44,7 @@ class LaneBlock:
     lane: str
     kind: Kind
     batch: int
-    """Of which micro-batch, counted over all steps."""
+    """The number of the micro-batch, counted over all steps."""
     start_seconds: float
     end_seconds: float
 
@@ -65,11 +65,11 @@ class StepTimeline:
     lanes: tuple[str, ...]
     blocks: tuple[LaneBlock, ...]
     gaps: tuple[NamedGap, ...]
-    """Of the device, after its first forward has begun."""
+    """The gaps of the device after its first forward has begun."""
     step_seconds: float
-    """Of the later half of the steps, a mean: the beginning fills queues."""
+    """The mean of the later half of the steps: the beginning fills queues."""
     busy_share: float
-    """Of the device's time in those steps."""
+    """The share of the device's time in those steps."""
     waited_seconds: dict[str, float]
     """What a gap waits for → seconds in one of those steps."""
     bound: Literal["compute", "data", "copy", "network"]

@@ -32,7 +32,7 @@ def model_flops_utilisation(
     """MFU of a training run; the tokens are those of all devices together.
 
     >>> round(model_flops_utilisation(7e9, 80_000.0, 8, 989.4e12), 3)
-    0.425
+    0.424
     """
     _positive(num_parameters, num_devices, peak_flops_per_second)
     reached = training_flops(num_parameters, tokens_per_second)

@@ -97,6 +97,7 @@ class MigGeometry:
     def cuts(self) -> list[Cut]:
         """Every cut to which no further instance can be added, each once.
 
+        >>> from ridgeline.hardware.catalogue import device
         >>> geometry = mig_geometry(device("a30"))
         >>> [[geometry.profiles[one].name for one in cut] for cut in geometry.cuts()][0]
         ['4g.24gb']
@@ -151,6 +152,7 @@ def mig_devices() -> list[str]:
 def mig_geometry(part: Device) -> MigGeometry | None:
     """How a device is cut; None: it has no MIG, or we do not know its profiles.
 
+    >>> from ridgeline.hardware.catalogue import device
     >>> len(mig_geometry(device("h100")).slices), mig_geometry(device("l4"))
     (6, None)
     """

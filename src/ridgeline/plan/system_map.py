@@ -49,7 +49,7 @@ LIMITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemQuestion:
-    """One system."""
+    """One system that is asked about."""
 
     model: str
     cluster: str
@@ -65,7 +65,7 @@ class SystemQuestion:
     period_seconds: float = 0.033
     """Between two frames of the camera."""
     precision: str = "fp16"
-    """Of the vehicle's arithmetic."""
+    """The precision in which the vehicle computes."""
     shown: PartName = "training"
 
 

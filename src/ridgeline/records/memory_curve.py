@@ -19,7 +19,7 @@ class MemoryMoment(Computed, frozen=True, kw_only=True):
     seconds: float
     """Since the forward pass of the step's last micro-batch began."""
     terms: dict[str, float]
-    """Category → bytes."""
+    """The bytes of each category."""
     total_bytes: float
 
 
@@ -30,7 +30,7 @@ class CheckpointPeak(Computed, frozen=True, kw_only=True):
     peak_bytes: float
     verdict: Fit
     seconds: float
-    """Of the micro-batch and the optimizer: recomputation takes time."""
+    """Time of the micro-batch and the optimizer: recomputation takes time."""
 
 
 class MemoryCurve(Computed, frozen=True, kw_only=True, tag_field="record", tag="memory-curve"):

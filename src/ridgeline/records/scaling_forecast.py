@@ -38,7 +38,7 @@ class PublishedRun(Computed, frozen=True, kw_only=True):
     device: str
     num_devices: int
     run_seconds: float
-    """As published, or for as many tokens as the forecast has, in proportion."""
+    """Time as published, or for as many tokens as the forecast has, in proportion."""
     note: str
     source: str
 
@@ -56,7 +56,7 @@ class ScalingForecast(
     overlap: float
     """Share of the backward pass under which gradients may travel."""
     network_bytes_per_second: float
-    """Of one device, per direction."""
+    """The bandwidth of one device, per direction."""
     points: list[ForecastPoint]
     published: list[PublishedRun]
     assumed: list[str]

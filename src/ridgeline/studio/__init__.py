@@ -1,4 +1,4 @@
-"""`ridgeline studio`: limits and trade-offs under one's hands, in a browser.
+"""The page of `ridgeline studio`: limits and trade-offs under one's hands, in a browser.
 
 One more face over the functions that the commands call. What may not enter: formulas, fits,
 torch; what is missing below is added below, with a command of its own.

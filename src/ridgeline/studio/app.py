@@ -1,4 +1,4 @@
-"""The studio's routes: pages, answers as JSON, and the looks. Nothing of one reader is kept.
+"""The routes of the studio: pages, answers as JSON, and the looks. Nothing of one reader is kept.
 
 /                     every explorer and page
 /NAME?INPUT=…         an explorer in a state (and /NAME of `pages/`)
@@ -27,7 +27,7 @@ from ridgeline.errors import InputError, RidgelineError
 from ridgeline.studio.answers import answer_document, shown_answer
 from ridgeline.studio.explorer import Explorer, explorers
 from ridgeline.studio.files import Files
-from ridgeline.studio.guard import Door, Guard
+from ridgeline.studio.guard import Door, StudioGuard
 from ridgeline.studio.inputs import State, read_state
 from ridgeline.studio.page import pages
 from ridgeline.studio.shell import explorer_page, home_page, message_page
@@ -58,7 +58,7 @@ def create_app(files: Files, door: Door) -> Starlette:
         routes += page.routes(files)
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, door=door)],
+        middleware=[Middleware(StudioGuard, door=door)],
         exception_handlers={
             HTTPException: _told(files),
             RidgelineError: _told(files),

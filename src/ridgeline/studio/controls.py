@@ -1,4 +1,4 @@
-"""Inputs as HTML: native elements, so that keyboard, touch and screen readers work as everywhere.
+"""The inputs as HTML: native elements, so that keyboard, touch and screen readers work as ever.
 
 A slider moves over places of its stops; the script reads the stops from `data-stops` and writes the
 value beside it.
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 
 from ridgeline.report.markup import Markup, element, joined
 from ridgeline.studio.inputs import (
-    Choice,
     Input,
     Number,
     OpenFile,
+    Selection,
     Several,
     Slider,
     State,
@@ -91,7 +91,7 @@ def _number(one: Number, value: float) -> Markup:
     )
 
 
-def _choice(one: Choice | OpenFile, listed: Mapping[str, str], chosen: str) -> Markup:
+def _choice(one: Selection | OpenFile, listed: Mapping[str, str], chosen: str) -> Markup:
     options = [
         element("option", label, value=word, **({"selected": ""} if word == chosen else {}))
         for word, label in listed.items()

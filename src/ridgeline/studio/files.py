@@ -29,7 +29,7 @@ class Files:
     files: tuple[NamedFile, ...] = ()
 
     def of_kind(self, kind: str) -> list[NamedFile]:
-        """Those that hold such a record."""
+        """The files that hold such a record."""
         return [one for one in self.files if one.kind == kind]
 
     def at(self, number: str) -> NamedFile:

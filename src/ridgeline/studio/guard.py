@@ -1,4 +1,4 @@
-"""Who may ask: requests for this very server, by someone who knows its token where there is one.
+"""Who may ask the studio: someone who asks this very server, and knows its token if it has one.
 
 A page of another site can make a browser ask 127.0.0.1, but neither under our name (`Host`, which
 stops DNS rebinding) nor without saying whence (`Origin`, `Sec-Fetch-Site`).
@@ -48,7 +48,7 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-class Guard:
+class StudioGuard:
     """Refuses what should not be answered; adds to each answer what a page of ours may load."""
 
     def __init__(self, app: ASGIApp, door: Door) -> None:

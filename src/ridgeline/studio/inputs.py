@@ -83,7 +83,7 @@ Options: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Selection:
     """One of several words."""
 
     name: str
@@ -135,7 +135,7 @@ class Several:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """On or off."""
+    """A choice between on and off."""
 
     name: str
     label: str
@@ -168,7 +168,7 @@ class OpenFile:
         return {"none": "none", **found}
 
 
-Input: TypeAlias = Slider | Number | Choice | Several | Switch | OpenFile
+Input: TypeAlias = Slider | Number | Selection | Several | Switch | OpenFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class State:
         return cast("float", self.values[name])
 
     def word(self, name: str) -> str:
-        """What was chosen."""
+        """The word that was chosen."""
         return cast("str", self.values[name])
 
     def words(self, name: str) -> tuple[str, ...]:

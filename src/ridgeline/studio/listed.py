@@ -1,4 +1,4 @@
-"""What choices list: names of the catalogue's models and devices, as explorers need them."""
+"""What the choices list: names of the catalogue's models and devices, as explorers need them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _NONSENSE = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, Attri
 CURE = "name what a command of Ridgeline wrote with --json or --out, or a trace"
 TRACE = "trace"
 LARGEST_BYTES = 256 * 2**20
-"""Of a record; what is larger is none."""
+"""The size of the largest record; what is larger is none."""
 
 
 class Opener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

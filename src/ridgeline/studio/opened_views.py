@@ -21,7 +21,7 @@ from ridgeline.report.views.train import run_document
 
 
 def calculation_view(found: Any) -> ReportDocument:
-    """A formula's result."""
+    """The result of a formula."""
     result = found.result
     if is_dataclass(result) and not isinstance(result, type):
         result = asdict(result)

@@ -42,7 +42,7 @@ class Moment:
     phase: Literal["forward", "backward", "optimizer"]
     seconds: float
     terms: dict[str, float]
-    """Category → bytes."""
+    """The bytes of each category."""
 
 
 def memory_moments(setting: Setting, checkpoint: Checkpoint) -> list[Moment]:

@@ -56,7 +56,7 @@ def predict_memory(
     >>> layout = Layout(dp=8, fsdp=8, zero=3, global_batch=16)
     >>> found = predict_memory("Llama-3-8B", parse_cluster("8xH100"), layout=layout, seq=8192)
     >>> found.verdict, found.largest_term, found.peak.phase
-    ('oom', 'activations', 'backward')
+    ('fits', 'activations', 'backward')
 
     Raises:
         InputError: The question makes no sense.

@@ -14,7 +14,7 @@ ORDER = (
     "buffers", "weights", "master", "optimizer", "gathered", "gradients",
     "activations", "recompute", "logits", "slack",
 )  # fmt: skip
-"""From below: what stays, then what comes and goes."""
+"""The order from below: what stays, then what comes and goes."""
 PATTERNS = ("", "/", "\\", "x", "-", "|", "+", ".", "", "/")
 """A fill for each category beside its colour."""
 

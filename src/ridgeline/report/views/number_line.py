@@ -11,7 +11,7 @@ from ridgeline.report.figures import Figure, plot_layout
 from ridgeline.report.looks import LOOKS
 
 if TYPE_CHECKING:
-    from ridgeline.cost.number_line import NumberLine, Rounded
+    from ridgeline.cost.number_line import NumberLine, RoundedNumber
 
 
 def range_figure(found: NumberLine) -> Figure:
@@ -102,7 +102,7 @@ def format_table(found: NumberLine) -> doc.DataTable:
     return doc.DataTable(columns, rows)
 
 
-def rounded_words(one: Rounded) -> doc.Words:
+def rounded_words(one: RoundedNumber) -> doc.Words:
     """What a value becomes, and whether that is for want of range."""
     if one.rounded is None:
         return doc.Phrase("infinity", "bad")
@@ -110,7 +110,7 @@ def rounded_words(one: Rounded) -> doc.Words:
     return doc.Phrase(f"{text} (cut)", "warning") if one.overflows else text
 
 
-def _strokes(one: Rounded) -> Figure:
+def _strokes(one: RoundedNumber) -> Figure:
     """A stroke for each number of the window."""
     return {
         "type": "scatter",
@@ -128,7 +128,7 @@ def _strokes(one: Rounded) -> Figure:
     }
 
 
-def _dense(found: NumberLine, one: Rounded) -> Figure:
+def _dense(found: NumberLine, one: RoundedNumber) -> Figure:
     """So many numbers that they look like a line."""
     start, end = max(found.low, -one.largest), min(found.high, one.largest)
     return {
@@ -147,7 +147,7 @@ def _dense(found: NumberLine, one: Rounded) -> Figure:
     }
 
 
-def _nearest(one: Rounded, *, first: bool) -> Figure:
+def _nearest(one: RoundedNumber, *, first: bool) -> Figure:
     shown = one.rounded is not None
     return {
         "type": "scatter",

@@ -147,7 +147,7 @@ def part_table(found: SystemMap) -> doc.DataTable:
 
 
 def part_blocks(part: SystemPart) -> list[doc.Block]:
-    """One part: its limit, its figures, what helped others, and the command that says more."""
+    """A part of the system: its limit, figures, what helped others, and the next command."""
     pairs: list[tuple[str, doc.Words]] = [
         (quantity.without_unit(name), quantity.shown(name, value))
         for name, value in part.figures.items()

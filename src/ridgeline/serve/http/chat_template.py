@@ -63,6 +63,11 @@ def read_template(given: str) -> str:
 
 
 def _check_syntax(text: str, where: str) -> None:
+    if "messages" not in text:
+        raise InputError(
+            f"{OPTION} {where}: no chat template, for it does not read `messages`; give one as in"
+            " tokenizer_config.json"
+        )
     from jinja2 import TemplateSyntaxError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

@@ -14,10 +14,10 @@ from ridgeline.report.views.all_reduce import (
     step_words,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Slider, State, written
+from ridgeline.studio.inputs import Selection, Slider, State, written
 
 MOST_STEPS = 62
-"""Those of a ring of 32 ranks."""
+"""The steps of a ring of 32 ranks."""
 
 
 def given(state: State) -> list[str]:
@@ -85,7 +85,7 @@ EXPLORER = Explorer(
     title="Collectives",
     question="How do many GPUs sum a buffer, step by step, and what does it cost?",
     inputs=(
-        Choice(
+        Selection(
             name="algorithm",
             label="Algorithm",
             options={"ring": "ring", "tree": "tree", "hierarchical": "hierarchical"},

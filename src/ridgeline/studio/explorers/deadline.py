@@ -8,7 +8,7 @@ from ridgeline.records.realtime_simulation import RealtimeSimulation, SimulatedP
 from ridgeline.report import document as doc
 from ridgeline.report.views.realtime_simulation import ages_figure, frame_figure, variant_table
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Slider, State, Switch, written
+from ridgeline.studio.inputs import Selection, Slider, State, Switch, written
 
 TABLE = "bevdet-r50"
 FRAMES = 600
@@ -77,11 +77,11 @@ EXPLORER = Explorer(
     title="Deadline",
     question="Does a perception pipeline meet its frame of 33 ms, and what would make it?",
     inputs=(
-        Choice(
+        Selection(
             name="device", label="Device", default="Jetson AGX Orin",
             options={"Jetson AGX Orin": "Jetson AGX Orin", "RTX A4000": "RTX A4000"},
         ),
-        Choice(
+        Selection(
             name="precision", label="Precision", default="fp32",
             options={"fp32": "fp32", "fp16": "fp16", "int8": "int8"},
         ),
@@ -105,7 +105,7 @@ EXPLORER = Explorer(
             stops=(16.7, 20.0, 25.0, 33.3, 40.0, 50.0, 66.7, 100.0),
             write=lambda value: f"{quantity.digits(value)} ms",
         ),
-        Choice(
+        Selection(
             name="policy", label="A frame that comes while one waits", default="latest-only",
             options={"latest-only": "takes its place", "block": "stops the sensor's reader",
                      "drop-oldest": "pushes out the oldest"},

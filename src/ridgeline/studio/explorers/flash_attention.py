@@ -13,7 +13,7 @@ from ridgeline.report.views.attention_tiles import (
     traffic_figure,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Slider, State, Switch
+from ridgeline.studio.inputs import Selection, Slider, State, Switch
 from ridgeline.studio.listed import training_devices
 
 
@@ -75,7 +75,7 @@ EXPLORER = Explorer(
     title="FlashAttention",
     question="Why does attention get faster when its scores never reach memory?",
     inputs=(
-        Choice(
+        Selection(
             name="device", label="Device", options=training_devices, default="H100-SXM-80GB"
         ),
         Slider(

@@ -29,12 +29,12 @@ def given(state: State) -> list[str]:
 
 
 def answer(state: State) -> Calculation:
-    """The loop."""
+    """The loop with its gaps."""
     return calculate("step-timeline", given(state))
 
 
 def draw(found: Calculation) -> Picture:
-    """Lanes and gaps."""
+    """Draw the lanes and the gaps."""
     loop: StepTimeline = found.result  # type: ignore[assignment]  # what the formula gives
     return Picture(
         sentence=cure_words(loop),

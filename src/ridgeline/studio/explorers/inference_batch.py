@@ -14,7 +14,7 @@ from ridgeline.report.views.batch_curve import (
     throughput_figure,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Several, Slider, State, Switch, written
+from ridgeline.studio.inputs import Selection, Several, Slider, State, Switch, written
 from ridgeline.studio.listed import training_devices
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -82,11 +82,11 @@ EXPLORER = Explorer(
     title="Inference batch",
     question="How large a batch is worth it, and when does it answer too late?",
     inputs=(
-        Choice(
+        Selection(
             name="model", label="Network", default="resnet50",
             options=lambda: {name: name for name in network_names()},
         ),
-        Choice(
+        Selection(
             name="device", label="Device", options=training_devices, default="A100-SXM-80GB"
         ),
         Several(
@@ -97,7 +97,7 @@ EXPLORER = Explorer(
                 "tensorrt": "TensorRT: fused and tuned",
             },
         ),
-        Choice(
+        Selection(
             name="precision", label="Precision", default="fp16",
             options={"fp32": "fp32", "fp16": "fp16", "int8": "int8"},
         ),

@@ -23,7 +23,7 @@ from ridgeline.report.views.planning_figures import (
     step_breakdown,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Slider, State
+from ridgeline.studio.inputs import Selection, Slider, State
 from ridgeline.studio.listed import language_models, training_devices
 
 DEGREES = (1, 2, 4, 8, 16)
@@ -114,8 +114,8 @@ EXPLORER = Explorer(
     title="Layouts",
     question="How is a model spread over GPUs, and what does each one hold and send?",
     inputs=(
-        Choice(name="model", label="Model", options=language_models, default="Llama-3-8B"),
-        Choice(name="device", label="Device", options=training_devices, default="H100-SXM-80GB"),
+        Selection(name="model", label="Model", options=language_models, default="Llama-3-8B"),
+        Selection(name="device", label="Device", options=training_devices, default="H100-SXM-80GB"),
         Slider(
             name="gpus", label="GPUs", default=32,
             stops=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
@@ -125,7 +125,7 @@ EXPLORER = Explorer(
         Slider(name="vpp", label="Chunks of a stage", default=1, stops=(1, 2, 4, 8)),
         Slider(name="cp", label="Context parallel", default=1, stops=DEGREES),
         Slider(name="ep", label="Expert parallel", default=1, stops=(1, 2, 4, 8, 16, 32, 64)),
-        Choice(
+        Selection(
             name="zero",
             label="Sharded over replicas",
             options={
@@ -136,13 +136,13 @@ EXPLORER = Explorer(
             },
             default="1",
         ),
-        Choice(
+        Selection(
             name="recompute",
             label="Recomputed",
             options={"none": "nothing", "selective": "attention", "full": "every layer"},
             default="none",
         ),
-        Choice(
+        Selection(
             name="precision",
             label="Matmuls in",
             options={"bf16": "bf16", "fp16": "fp16", "fp8": "fp8"},

@@ -11,7 +11,7 @@ from ridgeline.records.roofline import DeviceRoofline, ModelRoofline
 from ridgeline.report import document as doc
 from ridgeline.report.views.roofline import NOTE, device_table, roofline_figure, share_figure
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Several, Slider, State
+from ridgeline.studio.inputs import Selection, Several, Slider, State
 from ridgeline.studio.listed import every_device, every_model
 
 
@@ -67,7 +67,7 @@ EXPLORER = Explorer(
     title="Roofline",
     question="Does a model wait for memory or for arithmetic, and on which hardware?",
     inputs=(
-        Choice(name="model", label="Model", options=every_model, default="Llama-3-8B"),
+        Selection(name="model", label="Model", options=every_model, default="Llama-3-8B"),
         Several(
             name="device",
             label="Devices",
@@ -75,7 +75,7 @@ EXPLORER = Explorer(
             default=("H100-SXM-80GB", "A100-SXM-80GB"),
             most=4,
         ),
-        Choice(
+        Selection(
             name="phase",
             label="What it does",
             options={

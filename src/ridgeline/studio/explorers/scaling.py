@@ -19,7 +19,7 @@ from ridgeline.report.views.scaling_forecast import (
     time_figure,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Slider, State, written
+from ridgeline.studio.inputs import Selection, Slider, State, written
 from ridgeline.studio.listed import language_models, training_devices
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -123,8 +123,8 @@ EXPLORER = Explorer(
     title="Scaling",
     question="How much shorter does training get with more GPUs, and when does it stop?",
     inputs=(
-        Choice(name="model", label="Model", options=models, default="Llama-3-8B"),
-        Choice(name="device", label="Device", options=training_devices, default="H100-SXM-80GB"),
+        Selection(name="model", label="Model", options=models, default="Llama-3-8B"),
+        Selection(name="device", label="Device", options=training_devices, default="H100-SXM-80GB"),
         Slider(name="first", label="From so many GPUs", default=8, stops=COUNTS[:8]),
         Slider(name="most", label="Up to", default=1024, stops=COUNTS[3:]),
         Slider(
@@ -152,7 +152,7 @@ EXPLORER = Explorer(
         ),
         Slider(name="tp", label="Tensor parallel", default=1, stops=(1, 2, 4, 8)),
         Slider(name="pp", label="Pipeline stages", default=1, stops=(1, 2, 4, 8, 16)),
-        Choice(
+        Selection(
             name="recompute", label="Recomputed",
             options={"none": "nothing", "selective": "attention", "full": "every layer"},
             default="none",

@@ -16,7 +16,7 @@ from ridgeline.report.views.batching_playback import (
     ways_figure,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Slider, State, written
+from ridgeline.studio.inputs import Selection, Slider, State, written
 
 
 def command(state: State) -> list[str]:
@@ -87,11 +87,11 @@ EXPLORER = Explorer(
             stops=(0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6,
                    0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0),
         ),
-        Choice(
+        Selection(
             name="model", label="Model", default="Llama-3-8B",
             options={"Llama-3-8B": "Llama-3-8B", "Mistral-7B": "Mistral-7B"},
         ),
-        Choice(
+        Selection(
             name="gpu", label="Device", default="H100-SXM-80GB",
             options={"H100-SXM-80GB": "H100-SXM-80GB", "A100-SXM-80GB": "A100-SXM-80GB"},
         ),

@@ -14,7 +14,7 @@ from ridgeline.report import document as doc
 from ridgeline.report.views.layout_names import plain_term
 from ridgeline.report.views.memory_curve import NOTE, checkpoint_table, curve_figure, peak_table
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Slider, State
+from ridgeline.studio.inputs import Selection, Slider, State
 from ridgeline.studio.listed import language_models, training_devices
 
 
@@ -92,10 +92,10 @@ EXPLORER = Explorer(
     title="Memory during a step",
     question="What fills a GPU while it trains, and what makes it fit?",
     inputs=(
-        Choice(name="model", label="Model", options=language_models, default="Llama-3-8B"),
-        Choice(name="device", label="Device", options=training_devices, default="H100-SXM-80GB"),
+        Selection(name="model", label="Model", options=language_models, default="Llama-3-8B"),
+        Selection(name="device", label="Device", options=training_devices, default="H100-SXM-80GB"),
         Slider(name="gpus", label="GPUs", default=8, stops=(1, 2, 4, 8, 16, 32, 64, 128, 256)),
-        Choice(
+        Selection(
             name="checkpoint",
             label="Activations",
             options={
@@ -106,7 +106,7 @@ EXPLORER = Explorer(
             },
             default="none",
         ),
-        Choice(
+        Selection(
             name="zero",
             label="Sharded over the GPUs",
             options={

@@ -19,7 +19,7 @@ from ridgeline.report.views.system_map import (
     shown_part,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, Slider, State, written
+from ridgeline.studio.inputs import Selection, Slider, State, written
 
 NETWORKS = (
     "resnet18", "resnet50", "resnet101", "mobilenet_v3_large", "efficientnet_b0", "convnext_tiny",
@@ -34,7 +34,7 @@ def vehicles() -> Mapping[str, str]:
 
 
 def question(state: State) -> SystemQuestion:
-    """What is asked."""
+    """What is asked of the system."""
     return SystemQuestion(
         model=state.word("model"),
         cluster=f"{state.whole('gpus')}x{state.word('device')}",
@@ -86,18 +86,20 @@ EXPLORER = Explorer(
     title="The system map",
     question="From data to the vehicle: which part holds a system back, and what does it cost?",
     inputs=(
-        Choice(name="part", label="Part to look into", options=TITLES, default="training"),
+        Selection(name="part", label="Part to look into", options=TITLES, default="training"),
         Slider(name="gpus", label="GPUs", default=8, stops=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512)),
-        Choice(
+        Selection(
             name="device", label="Trained and served on",
             options={name: name for name in TRAINERS}, default="A100-SXM-80GB",
         ),
-        Choice(
+        Selection(
             name="model", label="Network",
             options={name: name for name in NETWORKS}, default="resnet50",
         ),
-        Choice(name="vehicle", label="Vehicle", options=vehicles, default="Jetson-AGX-Orin-64GB"),
-        Choice(
+        Selection(
+            name="vehicle", label="Vehicle", options=vehicles, default="Jetson-AGX-Orin-64GB"
+        ),
+        Selection(
             name="precision", label="The vehicle's arithmetic",
             options={"fp32": "fp32", "fp16": "fp16", "int8": "int8"}, default="fp16",
         ),
