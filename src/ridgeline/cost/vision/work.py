@@ -196,7 +196,9 @@ def _covered_macs(arrays: OperatorArrays, batch: float, units: int) -> Floats:
     best = np.full(len(rows), np.inf)
     for high, wide, slower in TILES:
         tiles = np.ceil(rows / high) * np.ceil(arrays.columns / wide) * copies
-        split = np.clip(np.floor(depth / SPLIT), 1.0, np.maximum(1.0, np.floor(units / tiles)))
+        split = np.clip(
+            np.floor(depth / SPLIT), 1.0, np.maximum(1.0, np.floor(units / np.maximum(tiles, 1.0)))
+        )
         waves = np.ceil(tiles * split / units) * units / split
         best = np.minimum(best, waves * high * wide * depth * slower)
     multiplying = arrays.macs > 0
