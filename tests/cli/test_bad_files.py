@@ -71,6 +71,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
         "validate training table.csv --calibration PATH",
         TABLE,
     ),
+    ("predict compression", "ledgers"): ("predict compression PATH", TABLE),
     ("predict inference", "model"): ("predict inference --model PATH --device h100", TABLE),
     ("plan inference", "model"): ("plan inference --model PATH --device h100 --rate 9", TABLE),
     ("validate vision", "table"): ("validate vision PATH", TABLE),
@@ -154,6 +155,7 @@ NO_FILES = {
     *{("studio", one) for one in ("files", "host", "token")},  # its page tells what is wrong
     ("drill", "topic"),
     ("predict inference", "batches"),
+    *{("predict compression", one) for one in ("scheme", "kind", "max_rise")},
     ("drill", "question"),
     *{(name, "window") for name in (*TRACE_COMMANDS, "doctor")},
     ("trace operators", "by"),

@@ -145,6 +145,7 @@ def _index() -> dict[str, list[Entry]]:
     return found
 
 
+@functools.lru_cache(maxsize=32)
 def _networks(entry: Entry) -> tuple[VisionNetwork, VisionNetwork]:
     """The network at its first and its second size."""
     _, start = _unpack(_file(), 0)
