@@ -15,6 +15,7 @@ import pytest
 from tests.cli.test_bad_files import FOLDERS, parameters
 from tests.cli.whole_files import write_whole_files
 
+import ridgeline.plan
 from ridgeline.cli.main import run
 from ridgeline.cli.trace_questions import QUESTIONS
 from ridgeline.errors import InputError
@@ -22,6 +23,7 @@ from ridgeline.records.overwriting import note_input, one_command
 from ridgeline.records.store import write_atomically
 
 LIBRARY = Path(__file__).parents[2] / "examples" / "models" / "library"
+LEDGERS = Path(ridgeline.plan.__file__).with_name("library_compression")
 TRAINING = "--cluster 8xH100 --seq 128 --global-batch 8"
 FLEET = "simulate serving --gpu H100 --rate 5 --requests 20 --input-tokens 9 --output-tokens 9"
 
@@ -108,6 +110,9 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("queue simulate jobs.csv --cluster pool.toml --html OUTPUT", "pool.toml"),
         ("queue simulate jobs.csv --gpus 8 --submit recipe.toml --html OUTPUT", "recipe.toml"),
     ),
+    ("predict compression", "html"): (
+        ("predict compression ledger.json --html OUTPUT", "ledger.json"),
+    ),
     ("kernels check", "html"): (("kernels check script.py --html OUTPUT", "script.py"),),
     ("serve", "step_log"): (
         ("serve model --step-log OUTPUT", "model/config.json"),
@@ -151,6 +156,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (folder / name).mkdir()
         shutil.copy(folder / inside, folder / name)
     (folder / "keys").write_text("secret\n")
+    shutil.copy(LEDGERS / "w4a16-g32.json", folder / "ledger.json")
     (folder / "step.json").write_text('{"step_seconds": 0.02}')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
