@@ -12,14 +12,15 @@ from ridgeline.report.views.compress import faster
 MB = 1e6
 NOTE = (
     "Down and to the left is better. Full marks are measured, open diamonds are predictions. The"
-    " dotted line joins what nothing beats in both; dashed: the loss that is allowed."
+    " dotted line joins what nothing beats in both; dashed: the loss that is allowed. In the table"
+    " “beaten” is what another row beats in both, “too much” the best for its size at more loss."
 )
 FORETOLD_NOTE = (
     "A prediction starts from the measured scheme beside it: size by the bits of each weight, loss"
     " by the square of the step between levels. Where the same scheme was measured, that row was"
     " left out of it and stands below."
 )
-_KINDS = {"bits": "fewer bits", "zeros": "zeros", "smaller": "parts taken out"}
+_KINDS = {"bits": "fewer bits", "zeros": "zeros", "smaller": "parts out"}
 _SYMBOLS = {None: "star", "bits": "circle", "zeros": "square", "smaller": "triangle-up"}
 
 
@@ -149,8 +150,8 @@ def scheme_table(found: CompressionFront) -> doc.DataTable:
 
 def _verdict(one: SchemePoint) -> str:
     if not one.best_for_its_size:
-        return "beaten in both"
-    return "best for its size" if one.allowed else "best for its size, loses too much"
+        return "beaten"
+    return "best" if one.allowed else "too much"
 
 
 def foretold_table(found: CompressionFront) -> doc.DataTable:
