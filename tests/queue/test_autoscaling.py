@@ -125,7 +125,7 @@ def test_a_person_reads_the_setting_and_what_it_saves(
         ("--autoscale gpus=8,max=4,delay=5m,colour=1", "--autoscale: no 'colour'; known are"),
         ("--autoscale gpus=8,max=four,delay=5m", "--autoscale: max is 'four'; give a whole number"),
         ("--autoscale gpus=8,max=4,delay=-5m", "--autoscale delay"),
-        ("--autoscale gpus=4,max=1,delay=5m", "job 2 asks for 8 GPUs, which 1 nodes of 4"),
+        ("--autoscale gpus=4,max=1,delay=5m", "job line 3 asks for 8 GPUs, which 1 nodes of 4"),
         ("--autoscale gpus=8,max=4,delay=5m,min=5", "--autoscale: min is 5; give 0 to max"),
         ("--wait-objective 5m --gpus 8", "--wait-objective belongs to --autoscale"),
         ("--autoscale gpus=8,max=4,delay=5m --gpus 8", "--autoscale brings its own nodes"),
