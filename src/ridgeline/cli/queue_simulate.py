@@ -77,6 +77,10 @@ def queue_simulate(
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="Leave out jobs that the cluster cannot hold.")
     ] = False,
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Leave out rows that are no jobs: negative times, twins."),
+    ] = False,
     spot_mix: Annotated[
         bool,
         typer.Option("--spot-mix", help="Try more and more of the nodes as the file's spot offer."),
@@ -100,7 +104,7 @@ def queue_simulate(
             "--autoscale brings its own nodes; leave out --cluster, --gpus, --add and --submit"
         )
     where = None if autoscale is not None else _cluster(cluster, gpus, restart, checkpoint)
-    traced = read_jobs(jobs)
+    traced = read_jobs(jobs, skip_bad=skip_bad)
     chosen = traced.jobs
     if queue is not None:
         if queue not in chosen.queues:

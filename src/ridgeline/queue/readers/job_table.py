@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ridgeline.errors import InputError
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.columns import CURE, find_columns
 from ridgeline.queue.readers.moments import MISSING, duration_seconds, moment_seconds
-from ridgeline.queue.readers.traced_jobs import TracedJobs
+from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
 from ridgeline.queue.readers.wants_columns import HEEDED, wants_of
 from ridgeline.queue.wants import JobWants
 from ridgeline.records.input_file import csv_rows
@@ -20,44 +20,46 @@ NO_GPUS = "without GPUs"
 UNENDED = "that had not ended or never started"
 
 
-def read_table(text: str, where: str) -> TracedJobs:
+def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
     """Jobs out of a table; those without GPUs or without an end are left out, with a note.
 
     Raises:
-        InputError: A column is missing or misspelt, or a row is no job; which line.
+        InputError: A column is missing or misspelt, or a row is no job and `skip_bad` does not
+            leave it out; which line.
     """
     rows = _rows(text.lstrip("\ufeff"), where)
     head = next(rows, (0, []))[1]
     places, unheeded = find_columns(head, where)
     left: Counter[str] = Counter()
+    bad = BadRows(skip=skip_bad)
     columns: dict[str, list[float]] = {"submit": [], "runs": [], "gpus": []}
-    names: list[str] = []
-    lines: list[int] = []
+    line_of: dict[str, int] = {}
     queues: list[str] = []
     priorities: list[int] = []
     wants: list[JobWants] = []
     for line, cells in rows:
-        if len(cells) != len(head):
-            raise InputError(f"{where}, line {line}: {len(cells)} cells under {len(head)} columns")
-        row = {name: cells[place].strip() for name, place in places.items()}
         at = f"{where}, line {line}"
-        gpus = _gpus(row, at)
-        runs = _runs(row, at)
-        if not gpus or runs is None:
-            left[UNENDED if runs is None else NO_GPUS] += 1
-            continue
-        names.append(row.get("name") or f"line {line}")
-        lines.append(line)
-        columns["submit"].append(_submitted(row, at))
-        columns["runs"].append(runs)
-        columns["gpus"].append(gpus)
-        queues.append(row.get("queue", ""))
-        priorities.append(_whole(row.get("priority") or "0", "priority", at))
-        wants.append(wants_of(row, at) if HEEDED & row.keys() else JobWants())
-    _check_names(names, where, lines)
+        with bad.around_a_row():
+            if len(cells) != len(head):
+                raise InputError(f"{at}: {len(cells)} cells under {len(head)} columns")
+            row = {name: cells[place].strip() for name, place in places.items()}
+            gpus, runs = _gpus(row, at), _runs(row, at)
+            if not gpus or runs is None:
+                left[UNENDED if runs is None else NO_GPUS] += 1
+                continue
+            submitted = _submitted(row, at)
+            priority = _whole(row.get("priority") or "0", "priority", at)
+            wanted = wants_of(row, at) if HEEDED & row.keys() else JobWants()
+            _check_name(name := row.get("name") or f"line {line}", line_of, at)
+            line_of[name] = line
+            for column, value in zip(columns, (submitted, runs, gpus), strict=True):
+                columns[column].append(value)
+            queues.append(row.get("queue", ""))
+            priorities.append(priority)
+            wants.append(wanted)
     first = min(columns["submit"], default=0.0)
     jobs = jobs_in_order(
-        names=names,
+        names=list(line_of),
         submit_seconds=[one - first for one in columns["submit"]],
         duration_seconds=columns["runs"],
         num_gpus=columns["gpus"],
@@ -66,6 +68,7 @@ def read_table(text: str, where: str) -> TracedJobs:
         wants=wants,
     )
     notes = [f"{count:,} jobs {why} were left out." for why, count in left.items()]
+    notes += bad.notes()
     if unheeded:
         notes.append(f"Columns that nothing here heeds: {', '.join(unheeded)}.")
     return TracedJobs(jobs=jobs, notes=tuple(notes))
@@ -150,12 +153,9 @@ def _whole(text: str, column: str, where: str) -> int:
     return int(value)
 
 
-def _check_names(names: Sequence[str], where: str, lines: Sequence[int]) -> None:
-    seen: dict[str, int] = {}
-    for name, line in zip(names, lines, strict=True):
-        if name in seen:
-            raise InputError(
-                f"{where}, line {line}: job {name!r} stands in line {seen[name]} already; give each"
-                " a name of its own"
-            )
-        seen[name] = line
+def _check_name(name: str, line_of: dict[str, int], where: str) -> None:
+    if name in line_of:
+        raise InputError(
+            f"{where}: job {name!r} stands in line {line_of[name]} already; give each a name of"
+            " its own"
+        )

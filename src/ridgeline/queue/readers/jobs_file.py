@@ -11,22 +11,23 @@ from ridgeline.queue.readers.traced_jobs import TracedJobs
 from ridgeline.records.input_file import read_text
 
 
-def read_jobs(path: Path) -> TracedJobs:
+def read_jobs(path: Path, *, skip_bad: bool = False) -> TracedJobs:
     """Read jobs out of CSV, what Slurm's `sacct` prints, or what kubectl prints of pods.
 
     Raises:
-        InputError: It is none of them, or a row cannot be: which line, and what to do.
+        InputError: It is none of them, or a row is no job and `skip_bad` does not leave it out:
+            which line, and what to do.
     """
     text = read_text(path, cure=CURE)
     start = text.lstrip("\ufeff").lstrip()
     first = start.partition("\n")[0].strip()
     where = str(path)
     if start.startswith(("{", "[")):
-        found = kube_jobs.read_pods(path)
+        found = kube_jobs.read_pods(path, skip_bad=skip_bad)
     elif slurm.is_header(first):
-        found = slurm.read_table(start, where)
+        found = slurm.read_table(start, where, skip_bad=skip_bad)
     else:
-        found = job_table.read_table(text, where)
+        found = job_table.read_table(text, where, skip_bad=skip_bad)
     if not len(found.jobs):
         left = " ".join(found.notes)
         raise InputError(f"{where}: no job in it; {left + ' ' if left else ''}{CURE}")

@@ -1,12 +1,15 @@
 """Jobs out of `kubectl get pods -o json`: workloads whose pods have started and ended.
 
 The pods of one workload of ranks are one job: submitted with its first pod, running from the start
-of its last pod to the end of its last, on all of their GPUs. Other pods are jobs of their own.
+of its last pod to the end of its last, on all of their GPUs. Other pods are jobs of their own; one
+that asks for a MIG slice is a job of that slice.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import InputError
@@ -14,48 +17,97 @@ from ridgeline.queue.doctor.state import LivePod
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.kube_pods import live_pod, name_of
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, kube_objects
-from ridgeline.queue.readers.traced_jobs import TracedJobs
+from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
+from ridgeline.queue.wants import JobWants
+
+NO_GPUS = "without GPUs that we know by name"
+UNENDED = "that had not ended, or do not say when"
+SEVERAL_SLICES = "of several MIG slices"
 
 
-def read_pods(path: Path) -> TracedJobs:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """A workload that was."""
+
+    name: str
+    submit_seconds: float
+    duration_seconds: float
+    num_gpus: int
+    queue: str
+    gpu_slice: str
+
+
+def read_pods(path: Path, *, skip_bad: bool = False) -> TracedJobs:
     """Jobs that pods were.
 
     Raises:
-        InputError: The file holds no pods, or a pod asks for what is no amount.
+        InputError: The file holds no pods, or a pod is given twice, asks for what is no amount or
+            ends before it starts and `skip_bad` does not leave it out.
     """
-    workloads: dict[str, list[LivePod]] = defaultdict(list)
+    workloads: dict[str, dict[str, LivePod]] = defaultdict(dict)
+    bad, seen = BadRows(skip=skip_bad), set[str]()
     for one in kube_objects(path):
-        if one["kind"] == "Pod":
-            pod = live_pod(one, f"{path}: Pod {name_of(one)}")
-            workloads[pod.workload if pod.ranks else pod.name].append(pod)
-    if not workloads:
+        if one["kind"] != "Pod":
+            continue
+        where = f"{path}: Pod {name_of(one)}"
+        with bad.around_a_row():
+            pod = live_pod(one, where)
+            _check(pod, seen, where)
+            seen.add(pod.name)
+            workloads[pod.workload if pod.ranks else pod.name][pod.name] = pod
+    if not workloads and not bad.count:
         raise InputError(f"{path}: no pod in it; {KUBECTL_CURE}")
     left: Counter[str] = Counter()
-    found = []
+    ended = []
     for name, pods in workloads.items():
-        asking = [pod for pod in pods if pod.num_gpus]
-        if not asking:
-            left["without GPUs"] += 1
-            continue
-        created = [at for pod in asking if (at := pod.created_seconds) is not None]
-        started = [at for pod in asking if (at := pod.started_seconds) is not None]
-        ended = [at for pod in asking if (at := pod.ended_seconds) is not None and pod.done]
-        if not created or len(started) < len(asking) or len(ended) < len(asking):
-            left["that had not ended, or do not say when"] += 1
-            continue
-        gpus = sum(pod.num_gpus for pod in asking)
-        queue = next((pod.quota for pod in asking if pod.quota), "") or _namespace(asking[0])
-        found.append((name, min(created), max(0.0, max(ended) - max(started)), gpus, queue))
-    first = min((one[1] for one in found), default=0.0)
+        found = _job(name, [pod for pod in pods.values() if pod.num_gpus or pod.slices])
+        if isinstance(found, str):
+            left[found] += 1
+        else:
+            ended.append(found)
+    first = min((one.submit_seconds for one in ended), default=0.0)
     jobs = jobs_in_order(
-        names=[one[0] for one in found],
-        submit_seconds=[one[1] - first for one in found],
-        duration_seconds=[one[2] for one in found],
-        num_gpus=[one[3] for one in found],
-        queues=[one[4] for one in found],
+        names=[one.name for one in ended],
+        submit_seconds=[one.submit_seconds - first for one in ended],
+        duration_seconds=[one.duration_seconds for one in ended],
+        num_gpus=[one.num_gpus for one in ended],
+        queues=[one.queue for one in ended],
+        wants=[JobWants(gpu_slice=one.gpu_slice) for one in ended],
     )
     notes = tuple(f"{count} workloads {why} were left out." for why, count in left.items())
-    return TracedJobs(jobs=jobs, notes=notes)
+    return TracedJobs(jobs=jobs, notes=notes + bad.notes())
+
+
+def _check(pod: LivePod, seen: set[str], where: str) -> None:
+    if pod.name in seen:
+        raise InputError(f"{where} is given twice; leave one out")
+    started, ended = pod.started_seconds, pod.ended_seconds
+    if pod.done and started is not None and ended is not None and ended < started:
+        raise InputError(f"{where} ends before it starts; its clock was wrong: leave it out")
+
+
+def _job(name: str, asking: Sequence[LivePod]) -> _Ended | str:
+    """The job that pods were together, or why they are none."""
+    if not asking:
+        return NO_GPUS
+    slices = [one for pod in asking for one, times in pod.slices.items() for _ in range(times)]
+    gpus = sum(pod.num_gpus for pod in asking)
+    if slices and (gpus or len(slices) > 1):
+        return SEVERAL_SLICES
+    created = [at for pod in asking if (at := pod.created_seconds) is not None]
+    started = [at for pod in asking if (at := pod.started_seconds) is not None]
+    ended = [at for pod in asking if (at := pod.ended_seconds) is not None and pod.done]
+    if not created or len(started) < len(asking) or len(ended) < len(asking):
+        return UNENDED
+    return _Ended(
+        name=name,
+        submit_seconds=min(created),
+        # A rank that failed before the last had started leaves no time in which all ran.
+        duration_seconds=max(0.0, max(ended) - max(started)),
+        num_gpus=gpus or 1,
+        queue=next((pod.quota for pod in asking if pod.quota), "") or _namespace(asking[0]),
+        gpu_slice=slices[0] if slices else "",
+    )
 
 
 def _namespace(pod: LivePod) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from ridgeline.errors import InputError
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.moments import duration_seconds, moment_seconds
-from ridgeline.queue.readers.traced_jobs import TracedJobs
+from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
 
 CURE = "print it with sacct -aX --parsable2 -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES"
 _GPUS = re.compile(r"gres/gpu=(\d+)")
@@ -46,11 +46,12 @@ def is_header(line: str) -> bool:
     return any("JobID" in names or "JobIDRaw" in names for names in _splits(line))
 
 
-def read_table(text: str, where: str) -> TracedJobs:
+def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
     """Jobs that ended; steps, jobs without GPUs and those still waiting or running are left out.
 
     Raises:
-        InputError: A field is missing, or a line does not have as many; which line.
+        InputError: A field is missing, or a line is no job and `skip_bad` does not leave it out;
+            which line.
     """
     lines = text.lstrip("\ufeff").splitlines()
     head = next(one for one in _splits(lines[0]) if "JobID" in one or "JobIDRaw" in one)
@@ -64,33 +65,39 @@ def read_table(text: str, where: str) -> TracedJobs:
     if missing:
         raise InputError(f"{where}: no field {missing[0]}; {CURE}")
     left = Counter({"without GPUs": 0, "waiting or running": 0, "that never started": 0})
+    bad = BadRows(skip=skip_bad)
     jobs: dict[tuple[str, float], _Printed] = {}
+    seen: dict[str, int] = {}
     for number, line in enumerate(lines[1:], 2):
-        texts = line.split(mark)
+        texts, at = line.split(mark), f"{where}, line {number}"
         if not line.strip():
             continue
-        if len(texts) < len(head):
-            raise InputError(f"{where}, line {number}: fewer fields than the first line; {CURE}")
-        cells = dict(zip(head, (one.strip() for one in texts), strict=False))
-        if _STEP.search(cells[name]):
-            continue  # its job stands above it
-        gpus = next((found for one in asked if (found := num_gpus(cells[one], cells))), 0)
-        lasted = _elapsed(cells[runs[0]], f"{where}, line {number}: {runs[0]}")
-        if cells.get("State", "").split(" ")[0].rstrip("+").upper() in _GOING_ON:
-            left["waiting or running"] += 1
-        elif not gpus:
-            left["without GPUs"] += 1
-        elif not lasted and not cells.get("AllocTRES", "set"):
-            left["that never started"] += 1
-        else:
-            _join(jobs, _Printed(
-                name=cells[name],
-                submit_seconds=_moment(cells["Submit"], where, number),
-                duration_seconds=lasted,
-                num_gpus=gpus,
-                queue=cells.get("Partition", ""),
-            ))  # fmt: skip
-    return _traced(list(jobs.values()), left)
+        with bad.around_a_row():
+            if len(texts) < len(head):
+                raise InputError(f"{at}: fewer fields than the first line; {CURE}")
+            cells = dict(zip(head, (one.strip() for one in texts), strict=False))
+            if _STEP.search(cells[name]):
+                continue  # its job stands above it
+            if line in seen:
+                raise InputError(f"{at}: the same as line {seen[line]}; print each job once")
+            seen[line] = number
+            gpus = next((found for one in asked if (found := num_gpus(cells[one], cells))), 0)
+            lasted = _elapsed(cells[runs[0]], f"{at}: {runs[0]}")
+            if cells.get("State", "").split(" ")[0].rstrip("+").upper() in _GOING_ON:
+                left["waiting or running"] += 1
+            elif not gpus:
+                left["without GPUs"] += 1
+            elif not lasted and not cells.get("AllocTRES", "set"):
+                left["that never started"] += 1
+            else:
+                _join(jobs, _Printed(
+                    name=cells[name],
+                    submit_seconds=_moment(cells["Submit"], where, number),
+                    duration_seconds=lasted,
+                    num_gpus=gpus,
+                    queue=cells.get("Partition", ""),
+                ))  # fmt: skip
+    return _traced(list(jobs.values()), left, bad)
 
 
 def num_gpus(tres: str, cells: dict[str, str] | None = None) -> int:
@@ -138,7 +145,7 @@ def _join(jobs: dict[tuple[str, float], _Printed], one: _Printed) -> None:
     )
 
 
-def _traced(printed: list[_Printed], left: Counter[str]) -> TracedJobs:
+def _traced(printed: list[_Printed], left: Counter[str], bad: BadRows) -> TracedJobs:
     first = min((one.submit_seconds for one in printed), default=0.0)
     jobs = jobs_in_order(
         names=[one.name for one in printed],
@@ -148,7 +155,7 @@ def _traced(printed: list[_Printed], left: Counter[str]) -> TracedJobs:
         queues=[one.queue for one in printed],
     )
     notes = tuple(f"{count} jobs {why} were left out." for why, count in left.items() if count)
-    return TracedJobs(jobs=jobs, notes=notes)
+    return TracedJobs(jobs=jobs, notes=notes + bad.notes())
 
 
 def _moment(text: str, where: str, line: int) -> float:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ridgeline.errors import InputError
 from ridgeline.queue.jobs import Jobs
 
 
@@ -14,3 +17,34 @@ class TracedJobs:
     jobs: Jobs
     notes: tuple[str, ...] = ()
     """What was left out and why, a sentence each."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BadRows:
+    """Rows that are no jobs: the first ends the reading, but where it is to go on without them."""
+
+    skip: bool
+    count: int = 0
+    first: str = ""
+    """What is wrong with the first of them."""
+
+    @contextmanager
+    def around_a_row(self) -> Iterator[None]:
+        """Read one row; a row that is refused is counted where it may be left out.
+
+        Raises:
+            InputError: The row is no job, and none is to be left out.
+        """
+        try:
+            yield
+        except InputError as error:
+            if not self.skip:
+                raise
+            self.count += 1
+            self.first = self.first or str(error)
+
+    def notes(self) -> tuple[str, ...]:
+        """How many were left out, and why the first was."""
+        if not self.count:
+            return ()
+        return (f"{self.count:,} rows that are no jobs were left out; the first: {self.first}.",)

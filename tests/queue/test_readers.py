@@ -1,0 +1,122 @@
+"""Pods and lines of sacct as jobs: what they were, what is refused, and what goes on when told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ridgeline.cli import main
+from ridgeline.queue.readers.jobs_file import read_jobs
+from ridgeline.records.queue_simulation import QueueSimulation
+
+MINUTE = "2026-01-05T10:{:02d}:00Z"
+OURS = "submit_seconds,duration_seconds,num_gpus,name\n0,60,1,a\n"
+SACCT = (
+    "JobID|Submit|ElapsedRaw|State|Partition|AllocTRES\n"
+    "1|2026-01-05T10:00:00|600|COMPLETED|gpu|gres/gpu=2\n"
+)
+
+
+def pod(
+    name: str, resource: str = "nvidia.com/gpu", count: int = 1, *, created: int = 0,
+    started: int = 1, ended: int = 11, labels: dict[str, str] | None = None, phase: str = "Failed",
+) -> dict[str, Any]:  # fmt: skip
+    """What kubectl prints of a pod that was; moments are minutes after ten."""
+    asked = {"name": "c", "resources": {"limits": {resource: str(count)}}}
+    finished = {"state": {"terminated": {"finishedAt": MINUTE.format(ended)}}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", "labels": labels or {},
+                     "creationTimestamp": MINUTE.format(created)},
+        "spec": {"containers": [asked]},
+        "status": {"phase": phase, "startTime": MINUTE.format(started),
+                   "containerStatuses": [finished]},
+    }  # fmt: skip
+
+
+def written(folder: Path, *pods: dict[str, Any]) -> Path:
+    path = folder / "pods.json"
+    path.write_text(json.dumps({"kind": "List", "items": list(pods)}))
+    return path
+
+
+@pytest.mark.parametrize(
+    "resource",
+    ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi",
+     "google.com/tpu", "aws.amazon.com/neuron", "huawei.com/Ascend910", "cambricon.com/mlu",
+     "metax-tech.com/gpu", "hygon.com/dcu", "mthreads.com/gpu"],
+)  # fmt: skip
+def test_accelerators_of_every_vendor_are_counted(resource: str, tmp_path: Path) -> None:
+    found = read_jobs(written(tmp_path, pod("a", resource, 4), pod("b", "example.com/disk", 4)))
+    assert found.jobs.num_gpus.tolist() == [4]
+    assert found.notes == ("1 workloads without GPUs that we know by name were left out.",)
+
+
+def test_ranks_are_one_job_and_other_pods_are_their_own(tmp_path: Path) -> None:
+    ranks = {"training.kubeflow.org/job-name": "llm", "kueue.x-k8s.io/queue-name": "research"}
+    path = written(
+        tmp_path,
+        pod("llm-0", count=8, created=2, started=5, ended=30, labels=ranks),
+        pod("llm-1", count=8, created=3, started=10, ended=31, labels=ranks),
+        pod("notebook", created=0, started=1, ended=4),
+        pod("slice", "nvidia.com/mig-1g.10gb", created=6, started=7, ended=8),
+        pod("goes-on", phase="Running"),
+    )
+    found = read_jobs(path)
+    jobs = found.jobs
+    assert jobs.names == ("team/notebook", "training job team/llm", "team/slice")
+    assert jobs.submit_seconds.tolist() == [0.0, 120.0, 360.0]
+    assert jobs.duration_seconds.tolist() == [180.0, 21 * 60.0, 60.0]
+    assert jobs.num_gpus.tolist() == [1, 16, 1]
+    assert jobs.queues == ("team", "research", "team")
+    assert [one.gpu_slice for one in jobs.wants] == ["", "", "1g.10gb"]
+    assert found.notes == ("1 workloads that had not ended, or do not say when were left out.",)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (OURS + "-5,60,1,b\n", "line 3: submit_seconds is '-5'; give seconds, 0 or more"),
+        (OURS + "5,-60,1,b\n", "line 3: duration_seconds is '-60'; give seconds, 0 or more"),
+        (OURS + "5,60,1,a\n", "line 3: job 'a' stands in line 2 already"),
+        (OURS + "5,60,1\n", "line 3: 3 cells under 4 columns"),
+        (SACCT + SACCT.splitlines()[1], "line 3: the same as line 2; print each job once"),
+        (SACCT + "2|2026-01-05T10:00:00|-1|COMPLETED|gpu|gres/gpu=2", "line 3: ElapsedRaw is '-1'"),
+        (SACCT + "2|tomorrow|10|COMPLETED|gpu|gres/gpu=2", "line 3: Submit is 'tomorrow'"),
+        (json.dumps([pod("a"), pod("a")]), "Pod team/a is given twice; leave one out"),
+        (json.dumps([pod("a"), pod("b", started=9, ended=3)]), "Pod team/b ends before it starts"),
+        (json.dumps([pod("a"), pod("b", count=-1)]), "nvidia.com/gpu is '-1', which is no amount"),
+    ],
+)  # fmt: skip
+def test_a_row_that_is_no_job_is_one_line_and_left_out_when_told(
+    content: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "jobs"
+    path.write_text(content)
+    line = ["queue", "simulate", str(path), "--gpus", "8", "--policy", "fifo"]
+    assert main.run(line) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+    assert main.run([*line, "--skip-bad", "--json"]) == 0
+    found = msgspec.json.decode(capsys.readouterr().out, type=QueueSimulation)
+    assert found.jobs == 1
+    assert any(says in note and note.startswith("1 rows that are no") for note in found.notes)
+
+
+def test_a_kind_of_gpu_that_no_node_has_is_one_line_and_left_out_when_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, nodes = tmp_path / "jobs.csv", tmp_path / "cluster.toml"
+    nodes.write_text('[[nodes]]\ncount = 1\ngpus = 8\ngpu_type = "h100"\n')
+    path.write_text("submit_seconds,duration_seconds,num_gpus,gpu_type\n0,60,1,h100\n1,60,1,b999\n")
+    line = ["queue", "simulate", str(path), "--cluster", str(nodes), "--policy", "fifo"]
+    assert main.run(line) == 2
+    assert "job line 3 asks for 1 GPUs of type b999, which" in capsys.readouterr().err
+    assert main.run([*line, "--skip-unfit", "--json"]) == 0
+    found = msgspec.json.decode(capsys.readouterr().out, type=QueueSimulation)
+    assert (found.jobs, found.left_out) == (1, 1)
