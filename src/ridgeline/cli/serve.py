@@ -46,6 +46,12 @@ def serve(
             help="The Jinja template of conversations. Default: the tokenizer's, else a plain one.",
         ),
     ] = None,
+    reasoning_parser: Annotated[
+        str,
+        typer.Option(
+            metavar="FAMILY", help="How the model marks its thoughts; auto: as its template does."
+        ),
+    ] = "auto",
     generation_config: Annotated[
         Literal["auto", "none"],
         typer.Option(help="Whether generation_config.json gives defaults of sampling."),
@@ -215,6 +221,7 @@ def serve(
             max_body_bytes=max_body_bytes if max_body_bytes != MAX_BODY_BYTES else None,
             request_timeout=request_timeout,
             shutdown_timeout=shutdown_timeout,
+            reasoning_parser=None if reasoning_parser == "auto" else reasoning_parser,
             generation_config=None if generation_config == "auto" else generation_config,
             root_path=root_path or None,
         )
@@ -243,6 +250,7 @@ def serve(
             "--request-timeout": request_timeout is not None,
             "--shutdown-timeout": shutdown_timeout != SHUTDOWN_TIMEOUT_SECONDS,
             "--chat-template": chat_template is not None,
+            "--reasoning-parser": reasoning_parser != "auto",
             "--generation-config": generation_config != "auto",
             "--allowed-origins": bool(allowed_origins),
             "--ssl-certfile": ssl_certfile is not None,
@@ -260,6 +268,7 @@ def serve(
     from ridgeline.checkpoints.generation import GenerationDefaults, read_generation_defaults
     from ridgeline.serve.http.browsers import check_origins
     from ridgeline.serve.http.chat_template import read_template
+    from ridgeline.serve.http.reasoning import check_parser
     from ridgeline.serve.http.tls import check_tls
 
     use_defaults = generation_config == "auto"
@@ -269,6 +278,7 @@ def serve(
         tls=check_tls(ssl_certfile, ssl_keyfile),
         root_path=root_path.rstrip("/"),
         model_name=name,
+        reasoning_parser=check_parser(reasoning_parser),
         chat_template=None if chat_template is None else read_template(chat_template),
         host=host,
         port=port,

@@ -96,7 +96,13 @@ class RayReplica:
         )
         ready = await self._supervisor.start()
         link = self._supervisor.client
-        text = TextTokens(tokenizer, ready.vocab, chat_template=self._settings.chat_template)
+        settings = self._settings
+        text = TextTokens(
+            tokenizer,
+            ready.vocab,
+            chat_template=settings.chat_template,
+            reasoning_parser=settings.reasoning_parser,
+        )
         service = Service(link, text, self._settings, Meters(link, self._settings.model_name))
         self.app = create_app(service)
         self._watching = asyncio.create_task(self._supervisor.watch())

@@ -25,9 +25,12 @@ ROOT = Path(__file__).parents[3]
 LIBRARY = ROOT / "examples/models/library"
 TEMPLATE = (
     "{% for tool in tools or [] %}<tool>{{ tool.function.name }}</tool>\n{% endfor %}"
+    "{% if reasoning_effort %}think: {{ reasoning_effort }}\n{% endif %}"
     "{% for message in messages %}"
     "{% if message.role == 'forbidden' %}{{ raise_exception('no') }}{% endif %}"
-    "{{ message.role }}: {{ message.content }}"
+    "{{ message.role }}: "
+    "{% if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}"
+    "{{ message.content }}"
     "{% for call in message.tool_calls or [] %}{{ call.function.arguments | tojson }}{% endfor %}"
     "{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}{{ extra or '' }}"

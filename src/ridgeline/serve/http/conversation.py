@@ -196,6 +196,8 @@ def _plain(message: Message) -> dict[str, Any]:
         plain["name"] = message.name
     if isinstance(message, ToolMessage):
         plain["tool_call_id"] = message.tool_call_id
+    if isinstance(message, AssistantMessage) and message.thoughts:
+        plain["reasoning_content"] = plain["reasoning"] = message.thoughts
     if isinstance(message, AssistantMessage) and message.tool_calls:
         plain["tool_calls"] = [
             {

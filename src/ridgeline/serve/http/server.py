@@ -194,7 +194,12 @@ class _Server:
             started = [group.create_task(one.start()) for one in self._engines]
         template = self._settings.chat_template
         vocab = started[0].result().vocab
-        text = TextTokens(tokenizer.result(), vocab, chat_template=template)
+        text = TextTokens(
+            tokenizer.result(),
+            vocab,
+            chat_template=template,
+            reasoning_parser=self._settings.reasoning_parser,
+        )
         meters = Meters(link, self._settings.model_name, fleet)
         return Service(link, text, self._settings, meters, fleet)
 
@@ -214,6 +219,7 @@ class _Server:
 
     async def _serve(self, service: Service, listener: socket.socket) -> None:
         log.info(service.text.template.in_words)
+        log.info("reasoning parser: %s", service.text.reasoning_parser)
         api = _Api(create_app(service), self._room, self._settings)
         watching = [asyncio.create_task(one.watch()) for one in self._engines]
         serving = asyncio.create_task(api.serve([listener]))

@@ -43,6 +43,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The time for open requests after SIGTERM."""
     chat_template: str | None = None
     """The template of conversations, instead of the tokenizer's."""
+    reasoning_parser: str = "auto"
+    """The family of models whose thoughts are told apart."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of pages that browsers let ask; "*": all."""
     tls: tuple[str, str] | None = None

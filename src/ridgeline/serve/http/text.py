@@ -18,6 +18,7 @@ from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.serve.http.chat_template import choose_template
 from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.reasoning import NONE, choose_marks
 
 SHORT_CHARACTERS = 4000
 T = TypeVar("T")
@@ -53,13 +54,20 @@ class TextTokens:
     """One tokenizer, shared by all requests."""
 
     def __init__(
-        self, tokenizer: Tokenizer, vocab: int, *, chat_template: str | None = None
+        self,
+        tokenizer: Tokenizer,
+        vocab: int,
+        *,
+        chat_template: str | None = None,
+        reasoning_parser: str = NONE,
     ) -> None:
         self.tokenizer = tokenizer
         self.vocab = vocab
         """The size of the model's vocabulary: ids from here on are refused."""
         self.template = choose_template(tokenizer.chat_template, chat_template)
         """How conversations are written."""
+        self.reasoning_parser, self.thoughts = choose_marks(reasoning_parser, self.template)
+        """The family that thoughts are read of, and how it marks them."""
         # A copy, for a truncation set in the file would cut prompts silently.
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()

@@ -46,6 +46,8 @@ class CallPiece:
     """What some text brought: text for the reader, or the beginning or arguments of a call."""
 
     content: str = ""
+    reasoning: str = ""
+    """A thought, which is read before calls are looked for."""
     index: int = -1
     """The number of the call; below 0: text."""
     name: str | None = None

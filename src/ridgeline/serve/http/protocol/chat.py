@@ -120,11 +120,22 @@ class AssistantMessage(Strict):
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
     audio: None = None
     function_call: None = None
+    reasoning_content: Text | None = None
+    """Its thoughts, for the template."""
+    reasoning: Text | None = None
+    """The newer name of the same."""
+
+    @property
+    def thoughts(self) -> str | None:
+        """What was thought, by either name."""
+        return self.reasoning_content or self.reasoning
 
     @model_validator(mode="after")
     def _says_something(self) -> AssistantMessage:
-        if self.content is None and not self.tool_calls:
+        if self.content is None and not self.tool_calls and not self.thoughts:
             raise ValueError("an assistant message needs content or tool_calls")
+        if len({self.reasoning_content, self.reasoning} - {None}) > 1:
+            raise ValueError("reasoning_content is the older name of reasoning: they differ")
         return self
 
 
@@ -228,7 +239,10 @@ class ChatRequest(SamplingFields):
     prompt_cache_options: Annotated[dict[str, Any], few(16)] | None = None
     prompt_cache_retention: Annotated[str, Field(max_length=64)] | None = None
     """The prefix cache keeps what fits, for everybody, whatever these three say."""
-    reasoning_effort: None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    """How much the model thinks first; for templates that know of it."""
+    include_reasoning: bool | None = None
+    """Whether the reply has the thoughts; yes if absent."""
     verbosity: Literal["low", "medium", "high"] | None = None
     web_search_options: None = None
 
@@ -269,11 +283,14 @@ class ChoiceLogprobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompletionMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model says; `tool_calls` only where there are some."""
+    """What the model says; `tool_calls` and thoughts only where there are some."""
 
     content: str | None
     role: str = "assistant"
     refusal: None = None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    """The newer name of the same."""
     tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -308,6 +325,8 @@ class ChunkDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     role: str | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     tool_calls: list[ToolCall] | None = None
 
 

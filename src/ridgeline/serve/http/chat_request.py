@@ -1,0 +1,157 @@
+"""From the request of a conversation to the engine's, and to the completions that will grow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ridgeline.serve.http.access_log import RequestRecord
+from ridgeline.serve.http.conversation import render
+from ridgeline.serve.http.growing_chat import GrowingChat
+from ridgeline.serve.http.protocol.chat import (
+    AssistantMessage,
+    ChatRequest,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+)
+from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.protocol.fields import schema_grammar
+from ridgeline.serve.http.reasoning import ThoughtReader
+from ridgeline.serve.http.reply import new_id
+from ridgeline.serve.http.service import Service
+from ridgeline.serve.http.token_report import TokenReport
+from ridgeline.serve.http.tool_calls import check_tools, forced, reader_of, tools_of
+from ridgeline.serve.messages import Grammar, Submit
+
+EFFORT, SWITCH = "reasoning_effort", "enable_thinking"
+"""The variables of templates that tell how much to think, and whether at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunChat:
+    """A conversation on its way to the engine."""
+
+    body: ChatRequest
+    """The request, with the model's defaults in it."""
+    submit: Submit
+    choices: list[GrowingChat]
+    report: TokenReport
+
+
+async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest) -> BegunChat:
+    """What the engine is asked, and what will take its deltas. Raises ApiError."""
+    record.without_effect = [*record.without_effect, *body.without_effect]
+    if _unseen_thoughts(body, service.text.template.text):
+        record.without_effect.append("messages.reasoning_content")
+    record.model, record.metadata = body.model, body.metadata
+    record.user = body.user or body.safety_identifier
+    body = service.with_defaults(body, record)
+    check_tools(body)
+    adapter = service.adapter(body.model)
+    rendered = await _render(service, body)
+    grammar = _grammar(body)
+    submit = await _submit(service, body, rendered, grammar, adapter)
+    report = TokenReport.of(body, [submit])
+    marks = service.text.thoughts if grammar is None else None  # it holds from the first token
+    choices = [
+        GrowingChat(
+            index=index,
+            thoughts=None if marks is None else ThoughtReader.behind(rendered, marks),
+            shows_thoughts=body.include_reasoning is not False,
+            reader=reader_of(body),
+            one_call=body.parallel_tool_calls is False,
+            num_top=(body.top_logprobs or 0) if body.logprobs else None,
+            timer=service.meters.timer(record),
+            report=report,
+        )
+        for index in range(submit.n)
+    ]
+    return BegunChat(body, submit, choices, report)
+
+
+async def _render(service: Service, body: ChatRequest) -> str:
+    continues = bool(body.continue_final_message)
+    opens = not continues if body.add_generation_prompt is None else body.add_generation_prompt
+    return await render(
+        service.text,
+        body.messages,
+        tools_of(body),
+        opens_turn=opens,
+        continues=continues,
+        variables=template_variables(body, service.text.template.text),
+        documents=body.documents or (),
+    )
+
+
+def template_variables(body: ChatRequest, template: str) -> dict[str, Any]:
+    """The template's variables, how much to think among them. Raises ApiError."""
+    variables, effort = dict(body.chat_template_kwargs or {}), body.reasoning_effort
+    if effort is None:
+        return variables
+    if EFFORT in template:
+        name, value = EFFORT, effort
+    elif SWITCH in template and effort == "none":
+        name, value = SWITCH, False
+    elif SWITCH in template:
+        raise refused(
+            "reasoning_effort: this model's chat template knows no degrees of thinking, only none",
+            EFFORT,
+        )
+    else:
+        raise refused("reasoning_effort: this model's chat template knows no such thing", EFFORT)
+    if name in variables:
+        raise refused(f"reasoning_effort and chat_template_kwargs.{name} say the same", EFFORT)
+    return {**variables, name: value}
+
+
+def _unseen_thoughts(body: ChatRequest, template: str) -> bool:
+    """Whether thoughts were given back that the template does not look at."""
+    given = (one.thoughts for one in body.messages if isinstance(one, AssistantMessage))
+    return "reasoning" not in template and any(given)
+
+
+async def _submit(
+    service: Service, body: ChatRequest, rendered: str, grammar: Grammar | None, adapter: str
+) -> Submit:
+    special = service.text.template.special
+    prompt = await service.text.prompt(rendered, special=special, param="messages")
+    wanted = body.max_completion_tokens or body.max_tokens
+    prompt = service.cut(prompt, body.truncate_prompt_tokens, wanted)
+    return Submit(
+        id=new_id("chatcmpl"),
+        prompt=prompt,
+        sampling=body.sampling(
+            max_tokens=service.room(prompt, wanted, "messages"),
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            grammar=grammar,
+            vocab=service.text.vocab,
+            stops=service.text.template.stops,
+            forbidden=await service.text.forbidden(body.bad_words or []),
+        ),
+        n=body.n or 1,
+        priority=body.priority or 0,
+        adapter=adapter,
+    )
+
+
+def _grammar(body: ChatRequest) -> Grammar | None:
+    """The grammar of the fields that can ask for one; two of them would contradict each other."""
+    wanted = {
+        "tool_choice": forced(body),
+        "response_format": _format(body),
+        "structured_outputs": body.grammar(),
+    }
+    given = {name: grammar for name, grammar in wanted.items() if grammar is not None}
+    if len(given) > 1:
+        first, second = list(given)[:2]
+        raise refused(f"{first} and {second} cannot go together: each constrains the answer", first)
+    return next(iter(given.values()), None)
+
+
+def _format(body: ChatRequest) -> Grammar | None:
+    match body.response_format:
+        case JsonObjectFormat():
+            return Grammar(kind="json_object")
+        case JsonSchemaFormat(json_schema=wanted):
+            return schema_grammar(wanted.schema_ or {}, "response_format")
+    return None

@@ -1,0 +1,198 @@
+"""A completion of a chat as its deltas come: thoughts, text, calls; for a stream or whole."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from msgspec import UNSET
+
+from ridgeline.serve.http.metrics import CompletionTimer
+from ridgeline.serve.http.protocol.chat import (
+    ChatChoice,
+    ChoiceLogprobs,
+    ChosenLogprob,
+    ChunkChoice,
+    ChunkDelta,
+    CompletionMessage,
+    FunctionCall,
+    TokenLogprob,
+    ToolCall,
+)
+from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB
+from ridgeline.serve.http.reasoning import ThoughtReader
+from ridgeline.serve.http.token_report import TokenReport
+from ridgeline.serve.http.tool_calls import Call, CallPiece, Reader
+from ridgeline.serve.messages import Delta, Logprob, TokenLogprobs
+
+
+@dataclass(slots=True)
+class GrowingChat:
+    """A completion of a chat, fed with its deltas, for a stream (`chunks`) or whole (`choice`)."""
+
+    index: int
+    thoughts: ThoughtReader | None
+    """Tells thoughts from the rest; None where none are told."""
+    shows_thoughts: bool
+    """Thoughts are part of the reply (`include_reasoning`)."""
+    reader: Reader | None
+    """Finds tool calls; None where none may come."""
+    one_call: bool
+    """Calls after the first are dropped (`parallel_tool_calls: false`)."""
+    num_top: int | None
+    """The number of most likely tokens to report; None: no log-probabilities were asked for."""
+    timer: CompletionTimer
+    report: TokenReport
+    tokens: list[int] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    """The ids of the calls so far."""
+    content: str = ""
+    reasoning: str = ""
+    reasoning_tokens: int = 0
+    """The number of tokens that came while it thought, tags included."""
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+    def take(self, delta: Delta) -> list[CallPiece]:
+        """What the delta brought, calls found."""
+        self.timer.note(delta)
+        self.tokens.extend(delta.tokens)
+        thought, text = self._apart(delta)
+        pieces = [CallPiece(reasoning=thought)] if thought and self.shows_thoughts else []
+        pieces += self._calls_in(text, ends=delta.finish_reason is not None)
+        if self.num_top is not None:
+            self.logprobs.extend(delta.logprobs)
+        for piece in pieces:
+            self.content += piece.content
+            self.reasoning += piece.reasoning
+            if piece.name is not None:
+                self.ids.append(f"call_{uuid.uuid4().hex[:24]}")
+        if delta.finish_reason is not None:
+            self.finish_reason = self._reason(delta.finish_reason)
+            self.stop_reason = delta.stop_reason
+        return pieces
+
+    def _apart(self, delta: Delta) -> tuple[str, str]:
+        """What the delta brought of thoughts, and of the rest."""
+        if self.thoughts is None:
+            return "", delta.text
+        before = self.thoughts.thinking
+        thought, text = self.thoughts.feed(delta.text)
+        if before or self.thoughts.thinking:
+            self.reasoning_tokens += len(delta.tokens)
+        if delta.finish_reason is not None:
+            more, rest = self.thoughts.finish()
+            thought, text = thought + more, text + rest
+        return thought, text
+
+    def _calls_in(self, text: str, *, ends: bool) -> list[CallPiece]:
+        """Text of the answer, calls found."""
+        if self.reader is None:
+            return [CallPiece(content=text)] if text else []
+        pieces = self.reader.feed(text)
+        if ends:
+            pieces += self.reader.finish()
+        return [piece for piece in pieces if piece.index <= 0 or not self.one_call]
+
+    def chunks(self, delta: Delta) -> Iterator[ChunkChoice]:
+        """What a stream shows of the delta."""
+        pieces = self.take(delta)
+        logprobs = self._logprobs(delta.logprobs)
+        if logprobs is not None and not logprobs.content:
+            logprobs = None
+        ids = self.report.ids(delta.tokens) or UNSET
+        if not pieces and (logprobs is not None or ids):
+            pieces = [CallPiece()]  # held back for now, but its tokens are not
+        for piece in pieces:
+            yield ChunkChoice(
+                index=self.index, delta=self._delta(piece), logprobs=logprobs, token_ids=ids
+            )
+            logprobs, ids = None, UNSET
+        if self.finish_reason is not None:
+            yield ChunkChoice(
+                index=self.index,
+                delta=ChunkDelta(),
+                finish_reason=self.finish_reason,
+                stop_reason=self.stop_reason,
+            )
+
+    def choice(self) -> ChatChoice:
+        """The whole completion, when it has ended."""
+        calls = self.calls
+        thoughts = self.reasoning or UNSET
+        message = CompletionMessage(
+            content=self.content or (None if calls else ""),
+            reasoning_content=thoughts,
+            reasoning=thoughts,
+            tool_calls=[
+                ToolCall(
+                    id=call_id,
+                    type="function",
+                    function=FunctionCall(name=call.name, arguments=call.arguments),
+                )
+                for call_id, call in calls
+            ]
+            or UNSET,
+        )
+        return ChatChoice(
+            index=self.index,
+            message=message,
+            token_ids=self.report.ids(self.tokens),
+            logprobs=self._logprobs(self.logprobs),
+            finish_reason=self.finish_reason,
+            stop_reason=self.stop_reason,
+        )
+
+    @property
+    def calls(self) -> list[tuple[str, Call]]:
+        """The calls so far with their ids; dropped calls have none."""
+        found = self.reader.calls if self.reader is not None else []
+        return list(zip(self.ids, found, strict=False))
+
+    def _reason(self, reason: str) -> str:
+        calls = self.reader.calls if self.reader is not None else []
+        complete = bool(calls) and all(call.done for call in calls)
+        return "tool_calls" if reason == "stop" and complete else reason
+
+    def _logprobs(
+        self, found: tuple[TokenLogprobs, ...] | list[TokenLogprobs]
+    ) -> ChoiceLogprobs | None:
+        return None if self.num_top is None else _chat_logprobs(found, self.num_top)
+
+    def _delta(self, piece: CallPiece) -> ChunkDelta:
+        if piece.reasoning:
+            return ChunkDelta(reasoning_content=piece.reasoning, reasoning=piece.reasoning)
+        if piece.index < 0:
+            return ChunkDelta(content=piece.content)
+        new = piece.name is not None
+        call = ToolCall(
+            index=piece.index,
+            id=self.ids[piece.index] if new else None,
+            type="function" if new else None,
+            function=FunctionCall(name=piece.name, arguments=piece.arguments),
+        )
+        return ChunkDelta(tool_calls=[call])
+
+
+def _chat_logprobs(found: Iterable[TokenLogprobs], num_top: int) -> ChoiceLogprobs:
+    """Log-probabilities of a chat: the chosen token, and as many others as were asked for."""
+    return ChoiceLogprobs(
+        content=[
+            ChosenLogprob(
+                token=one.chosen.text,
+                logprob=max(one.chosen.logprob, LOWEST_LOGPROB),
+                bytes=list(one.chosen.text.encode()),
+                top_logprobs=[_token_logprob(top) for top in one.top[:num_top]],
+            )
+            for one in found
+            if one.chosen is not None
+        ]
+    )
+
+
+def _token_logprob(one: Logprob) -> TokenLogprob:
+    return TokenLogprob(
+        token=one.text, logprob=max(one.logprob, LOWEST_LOGPROB), bytes=list(one.text.encode())
+    )
