@@ -184,6 +184,23 @@ def test_a_forced_tool_is_called_whole_and_streamed(client: openai.OpenAI, choic
     assert json.loads(arguments) == json.loads(call.function.arguments)
 
 
+def test_a_response_its_stream_and_a_chat_say_the_same(client: openai.OpenAI) -> None:
+    common: Any = {"model": "library", "temperature": 0}
+    chat = client.chat.completions.create(**common, messages=MESSAGES, max_tokens=16)
+    whole = client.responses.create(**common, input=MESSAGES, max_output_tokens=16)
+    assert whole.output_text == chat.choices[0].message.content
+    with client.responses.stream(**common, input=MESSAGES, max_output_tokens=16) as stream:
+        deltas = [e.delta for e in stream if e.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text
+
+
+def test_a_response_is_parsed_into_a_type(client: openai.OpenAI) -> None:
+    found = client.responses.parse(
+        model="library", input="x", text_format=Point, max_output_tokens=100
+    )
+    assert isinstance(found.output_parsed, Point)
+
+
 def test_embeddings_of_equal_texts_are_equal(client: openai.OpenAI) -> None:
     found = client.embeddings.create(model="library", input=["import os", "class A:", "import os"])
     first, second, third = (one.embedding for one in found.data)
@@ -212,7 +229,9 @@ def test_no_request_is_the_engines_fault(server: Server, path: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings"])
+@pytest.mark.parametrize(
+    "path", ["/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"]
+)
 def test_no_request_is_the_engines_fault_at_length(server: Server, path: str) -> None:
     pid = server.engine_pid()
     fuzz(server, "POST", path, 300)

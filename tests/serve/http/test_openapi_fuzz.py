@@ -12,6 +12,7 @@ from tests.serve.http.servers import Server
 OPERATIONS = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/responses"),
     ("POST", "/v1/embeddings"),
     ("POST", "/invocations"),
     ("POST", "/tokenize"),

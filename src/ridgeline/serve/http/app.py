@@ -14,10 +14,17 @@ from ridgeline.serve.http.browsers import let_browsers_ask
 from ridgeline.serve.http.gate import Gate
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.reply import ClientGone, error_response, record_of
-from ridgeline.serve.http.routes import chat, completions, invocations, models, operations
+from ridgeline.serve.http.routes import (
+    chat,
+    completions,
+    invocations,
+    models,
+    operations,
+    responses,
+)
 from ridgeline.serve.http.service import Service
 
-ROUTES = (chat, completions, models, invocations, operations)
+ROUTES = (chat, completions, responses, models, invocations, operations)
 _ERROR = {
     "description": "OpenAI's error shape",
     "content": {

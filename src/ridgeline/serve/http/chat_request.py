@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
 from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.http.conversation import render
 from ridgeline.serve.http.growing_chat import GrowingChat
@@ -36,6 +39,15 @@ class BegunChat:
     submit: Submit
     choices: list[GrowingChat]
     report: TokenReport
+
+
+def chat_of(fields: dict[str, Any]) -> ChatRequest:
+    """The request of a chat that another endpoint makes. Raises RequestValidationError."""
+    try:
+        return ChatRequest.model_validate(fields)
+    except ValidationError as error:
+        wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
+        raise RequestValidationError(wrong) from None
 
 
 async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest) -> BegunChat:
@@ -88,6 +100,8 @@ def template_variables(body: ChatRequest, template: str) -> dict[str, Any]:
     variables, effort = dict(body.chat_template_kwargs or {}), body.reasoning_effort
     if effort is None:
         return variables
+    name: str
+    value: str | bool
     if EFFORT in template:
         name, value = EFFORT, effort
     elif SWITCH in template and effort == "none":

@@ -159,7 +159,7 @@ class GrowingChat:
     def _logprobs(
         self, found: tuple[TokenLogprobs, ...] | list[TokenLogprobs]
     ) -> ChoiceLogprobs | None:
-        return None if self.num_top is None else _chat_logprobs(found, self.num_top)
+        return None if self.num_top is None else chat_logprobs(found, self.num_top)
 
     def _delta(self, piece: CallPiece) -> ChunkDelta:
         if piece.reasoning:
@@ -176,7 +176,7 @@ class GrowingChat:
         return ChunkDelta(tool_calls=[call])
 
 
-def _chat_logprobs(found: Iterable[TokenLogprobs], num_top: int) -> ChoiceLogprobs:
+def chat_logprobs(found: Iterable[TokenLogprobs], num_top: int) -> ChoiceLogprobs:
     """Log-probabilities of a chat: the chosen token, and as many others as were asked for."""
     return ChoiceLogprobs(
         content=[

@@ -4,7 +4,7 @@ Until the engine has given its first sign a refusal is a status; after that it i
 event. However it ends (all is sent, refused, timed out, the client gone, the server draining), what
 is unfinished is withdrawn, and the engine hears of it in the same turn of the event loop.
 
-Server-sent events are `data: {…}` lines, ended by `data: [DONE]`.
+Server-sent events are `data: {…}` lines, ended by `data: [DONE]`, or by names (`StreamShape`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -121,8 +123,37 @@ class ReplyWriter(Protocol):
         """The chunks behind the last delta."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamShape:
+    """How a stream's events are written; as it stands, OpenAI's."""
+
+    named: bool = False
+    """Each event says its document's `type` in a line of its own, and the last one is the end."""
+    failure: Callable[[ApiError], Any] = attrgetter("body")
+    """The document of the event that an error becomes."""
+
+    def event(self, content: Any) -> bytes:
+        """One event with a JSON document."""
+        name = b"event: %s\n" % content["type"].encode() if self.named else b""
+        return name + b"data: " + msgspec.json.encode(content) + b"\n\n"
+
+    @property
+    def end(self) -> bytes:
+        """What comes behind the last event."""
+        return b"" if self.named else DONE
+
+
+CHUNKS = StreamShape()
+"""The shape of OpenAI's completions."""
+
+
 async def respond(
-    request: Request, submits: Sequence[Submit], writer: ReplyWriter, *, stream: bool | None
+    request: Request,
+    submits: Sequence[Submit],
+    writer: ReplyWriter,
+    *,
+    stream: bool | None,
+    shape: StreamShape = CHUNKS,
 ) -> Response:
     """Ask the engine and reply. Raises ApiError where it refuses at once."""
     service, record = service_of(request), record_of(request)
@@ -140,8 +171,8 @@ async def respond(
     def note_failure(error: ApiError) -> None:
         record.error = str(error)
 
-    events = _events(deltas, writer, record)
-    return EventStream(events, lambda: service.close_deltas(deltas), note_failure)
+    events = _events(deltas, writer, record, shape.event)
+    return EventStream(events, lambda: service.close_deltas(deltas), note_failure, shape)
 
 
 async def _whole(deltas: Deltas, writer: ReplyWriter, record: RequestRecord) -> Any:
@@ -151,7 +182,10 @@ async def _whole(deltas: Deltas, writer: ReplyWriter, record: RequestRecord) -> 
 
 
 async def _events(
-    deltas: Deltas, writer: ReplyWriter, record: RequestRecord
+    deltas: Deltas,
+    writer: ReplyWriter,
+    record: RequestRecord,
+    event: Callable[[Any], bytes],
 ) -> AsyncIterator[bytes]:
     for chunk in writer.opening():
         yield event(chunk)
@@ -160,11 +194,6 @@ async def _events(
             yield event(chunk)
     for chunk in writer.closing(record.usage):
         yield event(chunk)
-
-
-def event(content: object) -> bytes:
-    """One event with a JSON document."""
-    return b"data: " + msgspec.json.encode(content) + b"\n\n"
 
 
 class EventStream(Response):
@@ -180,12 +209,14 @@ class EventStream(Response):
         events: AsyncIterator[bytes],
         close: Callable[[], None],
         failed: Callable[[ApiError], None],
+        shape: StreamShape,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
         self._close = close
         self._failed = failed
+        self._shape = shape
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events, as ASGI has it."""
@@ -213,11 +244,11 @@ class EventStream(Response):
             await self._end(send, ApiError(500, f"internal error: {type(error).__name__}"))
             raise
         else:
-            await send({"type": "http.response.body", "body": DONE, "more_body": False})
+            await send({"type": "http.response.body", "body": self._shape.end, "more_body": False})
 
     async def _end(self, send: Send, error: ApiError) -> None:
         self._failed(error)
-        body = event(error.body) + DONE
+        body = self._shape.event(self._shape.failure(error)) + self._shape.end
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
 

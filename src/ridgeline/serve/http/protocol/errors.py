@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
 import msgspec
 
 RETRY_AFTER_SECONDS = 1
@@ -68,3 +71,24 @@ class ApiError(Exception):
 def refused(message: str, param: str | None = None) -> ApiError:
     """The most frequent one: 400."""
     return ApiError(400, message, param=param)
+
+
+@contextmanager
+def renaming(names: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name fields as another endpoint has them."""
+    try:
+        yield
+    except ApiError as error:
+        new = names.get(error.param or "")
+        if new is None:
+            raise
+        message = str(error)
+        if message.startswith(error.param or ""):
+            message = new + message.removeprefix(error.param or "")
+        raise ApiError(
+            error.status,
+            message,
+            param=new,
+            code=error.code,
+            retry_after_seconds=error.retry_after_seconds,
+        ) from None

@@ -1,0 +1,221 @@
+"""The request of `/v1/responses`, OpenAI's newer way to ask for an answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from ridgeline.serve.http.protocol.chat import (
+    FunctionName,
+    JsonObjectFormat,
+    TextFormat,
+    Variables,
+)
+from ridgeline.serve.http.protocol.fields import (
+    MOST_LOGPROBS,
+    SamplingFields,
+    Strict,
+    Text,
+    few,
+)
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class InputText(Strict):
+    """A text that is given; images, files and sounds are refused."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: Text
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    logprobs: list[Any] | None = None
+    """Given back with an earlier answer; nothing looks at it."""
+
+
+InputTexts = Text | Annotated[list[InputText], Field(min_length=1, fail_fast=True)]
+
+
+class MessageItem(Strict):
+    """A message of the conversation so far."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: InputTexts
+    id: Text | None = None
+    status: Status | None = None
+    phase: None = None
+
+
+class CallItem(Strict):
+    """A call in an earlier answer, given back."""
+
+    type: Literal["function_call"]
+    call_id: Text
+    name: FunctionName
+    arguments: Text
+    id: Text | None = None
+    status: Status | None = None
+    caller: None = None
+    namespace: None = None
+    async_: None = Field(None, alias="async")
+
+
+class CallOutputItem(Strict):
+    """What a called function returned."""
+
+    type: Literal["function_call_output"]
+    call_id: Text
+    output: InputTexts
+    id: Text | None = None
+    status: Status | None = None
+
+
+class ThoughtText(Strict):
+    """A piece of an earlier thought."""
+
+    type: Literal["reasoning_text", "summary_text"]
+    text: Text
+
+
+class ThoughtItem(Strict):
+    """The thoughts before an earlier answer, given back."""
+
+    type: Literal["reasoning"]
+    id: Text | None = None
+    summary: Annotated[list[ThoughtText], Field(fail_fast=True)] | None = None
+    content: Annotated[list[ThoughtText], Field(fail_fast=True)] | None = None
+    encrypted_content: None = None
+    status: Status | None = None
+
+
+def _kind_of(item: Any) -> Any:
+    """The type of an item, which messages may leave out."""
+    if isinstance(item, dict):
+        return item.get("type", "message")
+    return getattr(item, "type", None)
+
+
+InputItem = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[CallItem, Tag("function_call")]
+    | Annotated[CallOutputItem, Tag("function_call_output")]
+    | Annotated[ThoughtItem, Tag("reasoning")],
+    Discriminator(_kind_of),
+]
+
+
+class FunctionTool(Strict):
+    """A function that the model may call; tools that a server runs are refused."""
+
+    type: Literal["function"]
+    name: FunctionName
+    description: Text | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+    """Arguments match the schema exactly; needs `tool_choice` required or a name."""
+
+
+class FunctionChoice(Strict):
+    """The function that must be called."""
+
+    type: Literal["function"]
+    name: FunctionName
+
+
+class NamedSchemaFormat(Strict):
+    """JSON that matches a schema, whether `strict` says so or not."""
+
+    type: Literal["json_schema"]
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    schema_: dict[str, Any] = Field(alias="schema")
+    description: Text | None = None
+    strict: bool | None = None
+
+
+class TextOptions(Strict):
+    """How the answer's text looks."""
+
+    format: (
+        Annotated[TextFormat | JsonObjectFormat | NamedSchemaFormat, Field(discriminator="type")]
+        | None
+    ) = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class ReasoningOptions(Strict):
+    """How much the model thinks first."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    """Thoughts are told whole."""
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+LOGPROBS = "message.output_text.logprobs"
+
+
+class ResponsesRequest(SamplingFields):
+    """A text or a conversation to be answered; sampling is asked for as with chats."""
+
+    hints: ClassVar[frozenset[str]] = frozenset(
+        {"store", "service_tier", "prompt_cache_key", "prompt_cache_options",
+         "prompt_cache_retention"}
+    )  # fmt: skip
+
+    input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=4096, fail_fast=True)]
+    instructions: Text | None = None
+    max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
+    tools: list[FunctionTool] | None = Field(None, max_length=128)
+    tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    include: (
+        Annotated[
+            list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]],
+            Field(max_length=16),
+        ]
+        | None
+    ) = None
+    """The log-probabilities of tokens; thoughts are told as they are, not encrypted."""
+    top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    metadata: Annotated[dict[str, Text], few(16)] | None = None
+    """Stands in the request's log line, and comes back."""
+    safety_identifier: str | None = Field(None, max_length=512)
+    truncation: Literal["disabled"] | None = None
+    store: bool | None = None
+    """Nothing is stored here."""
+    service_tier: Annotated[str, Field(max_length=64)] | None = None
+    prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
+    prompt_cache_options: Annotated[dict[str, Any], few(16)] | None = None
+    prompt_cache_retention: Annotated[str, Field(max_length=64)] | None = None
+    chat_template_kwargs: Variables | None = None
+    background: Literal[False] | None = None
+    previous_response_id: None = None
+    """Earlier answers are not kept: they are given back in `input`."""
+    conversation: None = None
+    prompt: None = None
+    max_tool_calls: None = None
+    n: Literal[1] | None = None
+    return_token_ids: None = None
+    prompt_logprobs: None = None
+
+    @model_validator(mode="after")
+    def _stream_says_usage_at_its_end(self) -> ResponsesRequest:
+        if self.stream_options is not None and self.stream_options.continuous_usage_stats:
+            raise ValueError("continuous_usage_stats: this stream says the usage at its end")
+        return self
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The hints that were given, within objects too."""
+        found = super().without_effect
+        if self.text is not None and self.text.verbosity is not None:
+            found.append("text.verbosity")
+        if self.reasoning is not None:
+            given = self.reasoning.model_dump(exclude_none=True)
+            found += [f"reasoning.{name}" for name in given if name != "effort"]
+        if "reasoning.encrypted_content" in (self.include or []):
+            found.append("include")
+        return found

@@ -1,0 +1,109 @@
+"""A request of `/v1/responses` as the request of a chat: the same conversation, other words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ridgeline.serve.http.protocol.fields import SamplingFields
+from ridgeline.serve.http.protocol.responses import (
+    LOGPROBS,
+    CallItem,
+    CallOutputItem,
+    FunctionChoice,
+    FunctionTool,
+    InputItem,
+    MessageItem,
+    NamedSchemaFormat,
+    ResponsesRequest,
+    TextOptions,
+    ThoughtItem,
+)
+
+NAMES = {"messages": "input", "response_format": "text", "reasoning_effort": "reasoning.effort"}
+"""Fields of a chat by their name here, for errors."""
+
+
+def chat_fields(body: ResponsesRequest) -> dict[str, Any]:
+    """The fields of the chat that asks the same."""
+    shared = set(SamplingFields.model_fields) - {"stream_options"}
+    asked = body.model_dump(include=shared, exclude_none=True, by_alias=True)
+    logprobs = body.top_logprobs is not None or LOGPROBS in (body.include or [])
+    given = {
+        "messages": _messages(body),
+        "max_completion_tokens": body.max_output_tokens,
+        "logprobs": logprobs or None,
+        "top_logprobs": body.top_logprobs,
+        "tools": None if body.tools is None else [_tool(tool) for tool in body.tools],
+        "tool_choice": _choice(body.tool_choice),
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "response_format": _format(body.text),
+        "reasoning_effort": None if body.reasoning is None else body.reasoning.effort,
+        "metadata": body.metadata,
+        "safety_identifier": body.safety_identifier,
+        "chat_template_kwargs": body.chat_template_kwargs,
+    }
+    return {**asked, **{name: value for name, value in given.items() if value is not None}}
+
+
+def _messages(body: ResponsesRequest) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if body.instructions:
+        messages.append({"role": "system", "content": body.instructions})
+    if isinstance(body.input, str):
+        return [*messages, {"role": "user", "content": body.input}]
+    for item in body.input:
+        _add(item, messages)
+    return messages
+
+
+def _add(item: InputItem, messages: list[dict[str, Any]]) -> None:
+    """Add an item; thoughts, text and calls in a row are one turn of the model."""
+    match item:
+        case MessageItem(role="assistant"):
+            _turn(messages, new_behind=("content", "tool_calls"))["content"] = _text(item.content)
+        case MessageItem():
+            messages.append({"role": item.role, "content": _text(item.content)})
+        case CallOutputItem():
+            output = _text(item.output)
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": output})
+        case ThoughtItem():
+            thought = "\n".join(part.text for part in item.content or item.summary or [])
+            if thought:
+                turn = _turn(messages, new_behind=("reasoning", "content", "tool_calls"))
+                turn["reasoning"] = thought
+        case CallItem():
+            called = {"name": item.name, "arguments": item.arguments}
+            call = {"id": item.call_id, "type": "function", "function": called}
+            _turn(messages, new_behind=()).setdefault("tool_calls", []).append(call)
+
+
+def _turn(messages: list[dict[str, Any]], *, new_behind: tuple[str, ...]) -> dict[str, Any]:
+    """The model's turn that an item belongs to: the last one, unless it has what comes behind."""
+    last = messages[-1] if messages else {"role": ""}
+    if last["role"] != "assistant" or any(name in last for name in new_behind):
+        last = {"role": "assistant"}
+        messages.append(last)
+    return last
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
+
+def _tool(tool: FunctionTool) -> dict[str, Any]:
+    return {"type": "function", "function": tool.model_dump(exclude={"type"}, exclude_none=True)}
+
+
+def _choice(choice: Any) -> Any:
+    if isinstance(choice, FunctionChoice):
+        return {"type": "function", "function": {"name": choice.name}}
+    return choice
+
+
+def _format(text: TextOptions | None) -> dict[str, Any] | None:
+    if text is None or text.format is None:
+        return None
+    found = text.format.model_dump(exclude_none=True, by_alias=True)
+    if not isinstance(text.format, NamedSchemaFormat):
+        return found
+    return {"type": found.pop("type"), "json_schema": found}

@@ -1,0 +1,213 @@
+"""The endpoint of OpenAI's newer API, `/v1/responses`: a chat in other words.
+
+Its stream has events with names: the response, its items, their parts, and what each grows by.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of
+from ridgeline.serve.http.growing_chat import chat_logprobs
+from ridgeline.serve.http.protocol.errors import ApiError, renaming
+from ridgeline.serve.http.protocol.fields import TokenUsage
+from ridgeline.serve.http.protocol.responses import ResponsesRequest
+from ridgeline.serve.http.reply import StreamShape, record_of, respond, service_of
+from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
+from ridgeline.serve.http.response_request import NAMES, chat_fields
+from ridgeline.serve.messages import Delta, TokenLogprobs
+
+router = APIRouter()
+Event = dict[str, Any]
+
+
+@router.post("/v1/responses")
+async def responses(request: Request, body: ResponsesRequest) -> Response:
+    """Answer a text or a conversation, whole or as a stream of named events."""
+    record = record_of(request)
+    record.without_effect = body.without_effect
+    with renaming(NAMES):
+        begun = await begin_chat(service_of(request), record, chat_of(chat_fields(body)))
+    writer = _Response(body, begun)
+    shape = StreamShape(named=True, failure=writer.failure)
+    with renaming(NAMES):
+        return await respond(request, [begun.submit], writer, stream=body.stream, shape=shape)
+
+
+class _Response:
+    """Writes the response, whole or as events; a `reply.ReplyWriter`."""
+
+    def __init__(self, body: ResponsesRequest, chat: BegunChat) -> None:
+        self._asked = body
+        self._chat = chat
+        self._reply = ReplyParts(chat.choices[0])
+        self._id = f"resp_{uuid.uuid4().hex}"
+        self._ids: list[str] = []
+        """The items' ids."""
+        self._created = int(time.time())
+        self._num_events = 0
+
+    def add(self, position: int, delta: Delta) -> None:
+        for _ in self.chunks(position, delta):
+            pass
+
+    def whole(self, usage: TokenUsage) -> Event:
+        return self._document(self._status, usage)
+
+    def opening(self) -> Iterator[Event]:
+        for kind in ("created", "in_progress"):
+            yield self._event(kind, response=self._document("in_progress"))
+
+    def chunks(self, position: int, delta: Delta) -> Iterator[Event]:  # noqa: ARG002  one prompt
+        for step in self._reply.take(delta):
+            match step.what:
+                case "began":
+                    yield from self._begin(step.part)
+                case "grew":
+                    yield self._grow(step)
+                case "over":
+                    yield from self._end(step.part)
+
+    def closing(self, usage: TokenUsage) -> Iterator[Event]:
+        yield self._event(self._status, response=self._document(self._status, usage))
+
+    def failure(self, error: ApiError) -> Event:
+        """The last event of a stream that an error ends."""
+        detail = error.body.error
+        said = {"code": str(detail.code), "message": detail.message, "param": detail.param}
+        return {**self._event("error", **said), "type": "error"}
+
+    @property
+    def _status(self) -> str:
+        cut_off = self._reply.chat.finish_reason == "length"
+        return "incomplete" if cut_off else "completed"
+
+    def _begin(self, part: ReplyPart) -> Iterator[Event]:
+        prefix = {"thought": "rs", "text": "msg", "call": "fc"}[part.kind]
+        self._ids.append(f"{prefix}_{uuid.uuid4().hex}")
+        item = self._item(part, "in_progress")
+        if part.kind != "call":
+            item["content"] = []
+        yield self._event("output_item.added", output_index=part.index, item=item)
+        if part.kind != "call":
+            yield self._event("content_part.added", **self._place(part), part=_content(part, []))
+
+    def _grow(self, step: PartStep) -> Event:
+        part, kind = step.part, _DELTAS[step.part.kind]
+        if part.kind == "call":
+            where = {"item_id": self._ids[part.index], "output_index": part.index}
+            return self._event(f"{kind}.delta", **where, delta=step.text)
+        said: Event = {"delta": step.text}
+        if part.kind == "text":
+            said["logprobs"] = self._logprobs(step.logprobs)
+        return self._event(f"{kind}.delta", **self._place(part), **said)
+
+    def _end(self, part: ReplyPart) -> Iterator[Event]:
+        kind, place = _DELTAS[part.kind], self._place(part)
+        if part.kind == "call":
+            where = {"item_id": self._ids[part.index], "output_index": part.index}
+            said = {"arguments": part.text, "name": part.name}
+            yield self._event(f"{kind}.done", **where, **said)
+        else:
+            logprobs = self._logprobs(part.logprobs)
+            more = {"logprobs": logprobs} if part.kind == "text" else {}
+            yield self._event(f"{kind}.done", **place, text=part.text, **more)
+            yield self._event("content_part.done", **place, part=_content(part, logprobs))
+        last = part.index == len(self._reply.parts) - 1
+        ended = self._reply.chat.finish_reason is not None
+        item = self._item(part, self._status if last and ended else "completed")
+        yield self._event("output_item.done", output_index=part.index, item=item)
+
+    def _place(self, part: ReplyPart) -> Event:
+        item_id = self._ids[part.index]
+        return {"item_id": item_id, "output_index": part.index, "content_index": 0}
+
+    def _item(self, part: ReplyPart, status: str) -> Event:
+        item: Event = {"id": self._ids[part.index], "type": _ITEMS[part.kind], "status": status}
+        if part.kind == "call":
+            return {**item, "call_id": part.call_id, "name": part.name, "arguments": part.text}
+        content = [_content(part, self._logprobs(part.logprobs))]
+        if part.kind == "thought":
+            return {**item, "summary": [], "content": content}
+        return {**item, "role": "assistant", "content": content}
+
+    def _logprobs(self, found: tuple[TokenLogprobs, ...] | list[TokenLogprobs]) -> list[Any]:
+        num_top = self._reply.chat.num_top
+        return [] if num_top is None else list(chat_logprobs(found, num_top).content)
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        number = self._num_events
+        self._num_events += 1
+        return {"type": f"response.{kind}", "sequence_number": number, **fields}
+
+    def _document(self, status: str, usage: TokenUsage | None = None) -> Event:
+        """The response as far as it has come."""
+        asked, body = self._asked, self._chat.body
+        over = status != "in_progress"
+        parts = self._reply.parts if over else []
+        cut_off = status == "incomplete"
+        output = [self._item(part, status if part is parts[-1] else "completed") for part in parts]
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "status": status,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if cut_off else None,
+            "instructions": asked.instructions,
+            "max_output_tokens": asked.max_output_tokens,
+            "metadata": asked.metadata or {},
+            "model": asked.model,
+            "output": output,
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "previous_response_id": None,
+            "reasoning": _plain(asked.reasoning) or {"effort": None, "summary": None},
+            "store": False,
+            "temperature": 1.0 if body.temperature is None else body.temperature,
+            "text": _plain(asked.text) or {"format": {"type": "text"}},
+            "tool_choice": _plain(asked.tool_choice) or "auto",
+            "tools": [_plain(tool) for tool in asked.tools or []],
+            "top_logprobs": asked.top_logprobs or 0,
+            "top_p": 1.0 if body.top_p is None else body.top_p,
+            "truncation": "disabled",
+            "usage": None if usage is None else self._usage(usage),
+            "user": asked.user,
+        }
+
+    def _usage(self, usage: TokenUsage) -> Event:
+        cached = usage.prompt_tokens_details.cached_tokens
+        thought = self._reply.chat.reasoning_tokens
+        return {
+            "input_tokens": usage.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": cached},
+            "output_tokens": usage.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": thought},
+            "total_tokens": usage.total_tokens,
+        }
+
+
+_ITEMS = {"thought": "reasoning", "text": "message", "call": "function_call"}
+"""The types of items by what they hold."""
+_DELTAS = {"thought": "reasoning_text", "text": "output_text", "call": "function_call_arguments"}
+"""The events that tell an item's growth."""
+
+
+def _content(part: ReplyPart, logprobs: list[Any]) -> Event:
+    """The only part of an item's content."""
+    if part.kind == "thought":
+        return {"type": "reasoning_text", "text": part.text}
+    said = {"type": "output_text", "text": part.text, "annotations": []}
+    return {**said, "logprobs": logprobs}
+
+
+def _plain(given: Any) -> Any:
+    """What the client asked, as it is told back."""
+    dump = getattr(given, "model_dump", None)
+    return given if dump is None else dump(exclude_none=True, by_alias=True)
