@@ -26,7 +26,7 @@ class SchemePoint(Computed, frozen=True, kw_only=True):
     """Bytes of the model as given over these."""
     perplexity: float
     rise: float
-    """Of the perplexity, as a share of the given model's."""
+    """The change of perplexity, as a share of the given model's."""
     kl_mean: float
     """From the model as given, nats per token."""
     zeros: float | None
@@ -77,7 +77,7 @@ class CompressionFront(Computed, frozen=True, kw_only=True, tag_field="record",
     protocol: Protocol
     """How all of them were judged."""
     most_rise: float
-    """Of the perplexity, as a share: what may be lost."""
+    """The change of perplexity, as a share: what may be lost."""
     points: list[SchemePoint]
     foretold: list[ForetoldScheme]
     smallest_allowed: str | None

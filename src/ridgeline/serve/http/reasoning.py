@@ -87,7 +87,7 @@ class ThoughtReader:
         return self.inside and not self._answering
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Take more text: what it brings of thoughts, and of the answer."""
+        """Take some more text: what it brings of thoughts, and of the answer."""
         self._text += text
         thought = ""
         if not self._answering:
@@ -98,7 +98,7 @@ class ThoughtReader:
         return thought, self._answer() if self._answering else ""
 
     def finish(self) -> tuple[str, str]:
-        """End the text: what is undecided is a thought inside, else part of the answer."""
+        """End the text here: what is undecided is a thought inside, else part of the answer."""
         rest, self._text = self._text, ""
         if self.thinking:
             return rest.strip(_SPACE) if self._edge else rest.rstrip(_SPACE), ""

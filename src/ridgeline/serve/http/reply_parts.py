@@ -27,7 +27,7 @@ class ReplyPart:
     """The function's, of a call."""
     call_id: str = ""
     logprobs: list[TokenLogprobs] = field(default_factory=list)
-    """Those of a text's tokens, where they are asked for."""
+    """Log-probabilities of a text's tokens, where they are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class PartStep:
     part: ReplyPart
     text: str = ""
     logprobs: tuple[TokenLogprobs, ...] = ()
-    """Those of the tokens by which a text grew."""
+    """Log-probabilities of the tokens by which a text grew."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class ReplyParts:
     chat: GrowingChat
     parts: list[ReplyPart] = field(default_factory=list)
     _logprobs: list[TokenLogprobs] = field(default_factory=list)
-    """Those of tokens whose text is held back."""
+    """Log-probabilities of tokens whose text is held back."""
 
     def take(self, delta: Delta) -> Iterator[PartStep]:
         """What a delta does to the parts; the completion's last one ends the last part."""

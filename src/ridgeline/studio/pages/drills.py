@@ -1,4 +1,4 @@
-"""The drills: a question in a box, two minutes, graded with the worked solution.
+"""The drills, each a question in a box, two minutes, graded with the worked solution.
 
 /drills            topics and the score over time
 /drills/ask        a question: a new one of a topic, or the one that `id` names
