@@ -18,7 +18,7 @@ from ridgeline.report.views.compression_front import (
     source_lines,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Choice, OpenFile, Several, Slider, State, written
+from ridgeline.studio.inputs import OpenFile, Selection, Several, Slider, State, written
 
 
 def scheme(state: State) -> str:
@@ -84,7 +84,7 @@ EXPLORER = Explorer(
             },
         ),
         Slider(name="bits", label="Predict so many bits", default=5, stops=(2, 3, 4, 5, 6, 7, 8)),
-        Choice(
+        Selection(
             name="rounding", label="Predicted rounding", default="channel",
             options={
                 "channel": "to nearest, a scale for each row",
