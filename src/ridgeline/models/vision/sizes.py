@@ -103,6 +103,10 @@ def _over(
     wanted: tuple[int, int],
 ) -> int:
     """A number that goes with its plane's area, there; 0 where it does not."""
-    if first[1] == 1 or small * math.prod(second) != large * math.prod(first):
+    if (
+        first[1] <= 1
+        or not math.prod(first)
+        or small * math.prod(second) != large * math.prod(first)
+    ):
         return 0
     return round(small * math.prod(wanted) / math.prod(first))
