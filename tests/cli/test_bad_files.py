@@ -149,6 +149,7 @@ NO_FILES = {
     ("predict scaling", "devices"),
     ("serve", "allowed_origins"),
     ("serve", "root_path"),
+    ("serve", "reasoning_parser"),
     ("kernels bench", "words"),
     ("predict scaling", "images"),
     *{("predict system", one) for one in ("model", "vehicle", "images", "period")},
