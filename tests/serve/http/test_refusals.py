@@ -47,7 +47,7 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str | None]] = [
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
     ({"functions": []}, "functions"),
     ({"modalities": ["audio"]}, "modalities"),
-    ({"reasoning_effort": "high"}, "reasoning_effort"),
+    ({"reasoning_effort": "endless"}, "reasoning_effort"),
     ({"verbosity": "loud"}, "verbosity"),
     ({"top_logprobs": 2}, None),
     ({"tool_choice": "required"}, None),
