@@ -87,9 +87,9 @@ def _read(paths: Sequence[Path]) -> list[CompressionLedger]:
         read = [msgspec.json.decode(text, type=CompressionLedger) for text in texts]
     for path, ledger in zip(paths, read, strict=True):
         if any(row.quality is None for row in ledger.rows) or ledger.protocol is None:
-            raise InputError(f"{path}: nothing was judged; compress with --text FILE")
+            raise InputError(f"{path}: nothing was judged; use ridgeline compress with --text FILE")
         if len(ledger.rows) < 2:
-            raise InputError(f"{path}: holds no scheme; compress with --scheme NAME")
+            raise InputError(f"{path}: holds no scheme; use ridgeline compress with --scheme NAME")
         if (ledger.model, ledger.protocol) != (read[0].model, read[0].protocol):
             raise InputError(
                 f"{path}: {ledger.model} on {ledger.protocol.text} is not judged as"
