@@ -102,7 +102,8 @@ def test_kube_s_rules_leave_what_the_real_scheduler_left(profile: str) -> None:
         whole_nodes = int(((used == 0) & (state.num_gpus == 8)).sum())
         assert whole_nodes == pytest.approx(int(row["nodes_8gpu_empty"]), abs=3)
         partly.append(int(((used > 0) & (used < state.num_gpus)).sum()))
-    # Packing leaves few nodes partly used, and how many is chance: 70 to 84 over eight seeds.
+    # Packing leaves few nodes partly used, and how many is chance: 70 to 86 over eight seeds, and
+    # 70 in the one replay there is, whose choices are scored as ours are (kube_search.py).
     allowed = 0.2 if profile == "binpack" else 0.1
     assert np.mean(partly) == pytest.approx(int(row["nodes_partly_used"]), rel=allowed)
 
