@@ -1,8 +1,8 @@
 """Free GPUs on nodes that are told apart: by cores, memory, kind, place, and parts of a GPU.
 
-What each node has room for is kept per piece that any job asks for, and looked at anew only on
-nodes that changed. Packing takes the node with the fewest whole GPUs free that holds a piece, then
-the one with the fewest cores; `spread` the one with the most.
+Nodes are columns too, of which one comparison says where a piece fits; what was said of a piece is
+kept until a node changes. Packing takes the node with the fewest whole GPUs free that holds a
+piece, then the one with the fewest cores; `spread` the one with the most.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.queue.node_room import NodeRoom
+from ridgeline.queue.node_room import NodeRoom, RoomTable
 from ridgeline.queue.pool import PlacementName
 from ridgeline.queue.wants import Level, NodePiece, Wish
 
@@ -50,9 +50,11 @@ class DetailedPool:
         self.gpus: float = sum(self.sizes)
         self.free: float = self.gpus
         self._domain_of = {level: np.asarray(one) for level, one in domains.items()}
-        self._holds: dict[NodePiece, NDArray[np.int64]] = {}
+        self._table = RoomTable(self.rooms)
+        self._counted: dict[tuple[NodePiece, bool], NDArray[np.int64]] = {}
         """How many times each node holds a piece: 0 or 1 but for pieces of single GPUs."""
-        self._single: set[NodePiece] = set()
+        self._slotted: dict[str, NDArray[np.bool_]] = {}
+        """Which nodes have slots for a MIG profile."""
         self._order = np.array([self._rank(room) for room in self.rooms])
         self._closed: dict[int, NodeRoom] = {}
         self.touched: set[int] = set()
@@ -108,20 +110,27 @@ class DetailedPool:
 
     def counts(self, piece: NodePiece, *, single: bool = False) -> NDArray[np.int64]:
         """How many times each node holds a piece."""
-        found = self._holds.get(piece)
-        if found is None or (single and piece not in self._single):
+        key = (piece, single)
+        found = self._counted.get(key)
+        if found is None:
             if single:
-                self._single.add(piece)
-            found = np.array([self._times(room, piece) for room in self.rooms], dtype=np.int64)
-            self._holds[piece] = found
+                found = self._table.times(piece)
+            else:
+                holding = self._table.holding(piece)
+                found = (holding & self._slots(piece) if piece.gpu_slice else holding).astype(int)
+            self._counted[key] = found
         return found
 
     def domains(self, level: Level) -> NDArray[np.int64]:
         """The domain that each node is in."""
         return self._domain_of[level]
 
-    def _times(self, room: NodeRoom, piece: NodePiece) -> int:
-        return room.pieces_that_fit(piece) if piece in self._single else int(room.holds(piece))
+    def _slots(self, piece: NodePiece) -> NDArray[np.bool_]:
+        """Which nodes have slots for a MIG instance."""
+        profile = piece.gpu_slice
+        if profile not in self._slotted:
+            self._slotted[profile] = np.array([room.splits(profile) for room in self.rooms])
+        return self._slotted[profile]
 
     def _allowed(self, wish: Wish) -> NDArray[np.bool_] | None:
         """The nodes among which a job is to be placed; None: any."""
@@ -167,8 +176,10 @@ class DetailedPool:
     def _changed(self, node: int) -> None:
         room = self.rooms[node]
         self.touched.add(node)
-        for piece, holds in self._holds.items():
-            holds[node] = self._times(room, piece)
+        self._table.note(node, room)
+        self._counted.clear()
+        for profile, splits in self._slotted.items():
+            splits[node] = room.splits(profile)
         self._order[node] = self._rank(room)
 
     def _rank(self, room: NodeRoom) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.machine import ClusterState
-from ridgeline.queue.node_room import NodeRoom
+from ridgeline.queue.node_room import NodeRoom, PieceTable
 from ridgeline.queue.pool import NodePool
 from ridgeline.queue.wants import NodePiece, Wish
 
@@ -36,18 +36,33 @@ class CountedFragments:
 
 
 class DetailedFragments:
-    """F of nodes that are told apart."""
+    """F of nodes that are told apart.
+
+    What of a node a piece could use depends on the part or slice that it asks for, of which there
+    are few kinds, and on whether the node holds it at all, which is asked of all pieces at once.
+    """
 
     def __init__(self, state: ClusterState, pool: DetailedPool) -> None:
         self._pool = pool
         counted = Counter(_typical(one) for one in state.asked)
-        chosen: list[tuple[NodePiece, int]] = []
+        chosen: dict[NodePiece, int] = {}
+        covered = 0
         for piece, times in counted.most_common():
-            if sum(count for _, count in chosen) >= POPULAR * len(state.asked):
+            if covered >= POPULAR * len(state.asked):
                 break
-            chosen.append((piece, times))
-        total = sum(count for _, count in chosen)
-        self._pieces = [(piece, count / total) for piece, count in chosen]
+            chosen[piece] = times
+            covered += times
+        self._pieces = PieceTable(list(chosen))
+        self._share = np.array(list(chosen.values())) / max(1, covered)
+        kinds = {(bool(one.gpus), one.milli, one.gpu_slice): one for one in chosen}
+        self._kinds = [
+            NodePiece(gpus=min(1, one.gpus), milli=one.milli, gpu_slice=one.gpu_slice)
+            for one in kinds.values()
+        ]
+        number = {key: place for place, key in enumerate(kinds)}
+        self._kind_of = np.array(
+            [number[bool(one.gpus), one.milli, one.gpu_slice] for one in chosen], dtype=np.int64
+        )
         self._of = [self._room(room) for room in pool.rooms]
         self._sum = sum(self._of)
         pool.touched.clear()
@@ -62,8 +77,9 @@ class DetailedFragments:
         return max(0.0, self._sum)
 
     def _room(self, room: NodeRoom) -> float:
-        left = room.free_gpus()
-        return sum(share * (left - room.usable(piece)) for piece, share in self._pieces)
+        usable = np.array([room.usable(one) for one in self._kinds])
+        held = self._pieces.held_by(room)
+        return room.free_gpus() - float((self._share * held) @ usable[self._kind_of])
 
 
 Fragments = CountedFragments | DetailedFragments

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ridgeline.queue.mig_slots import MigGrid
 from ridgeline.queue.wants import NodePiece
@@ -45,6 +49,10 @@ class NodeRoom:
         if piece.gpu_slice:
             return self._slot_for(piece.gpu_slice) is not None
         return not piece.milli or bool(self.whole) or self._part_for(piece.milli) is not None
+
+    def splits(self, profile: str) -> bool:
+        """Whether a GPU has slots for a MIG instance, or can be split into one."""
+        return self._slot_for(profile) is not None
 
     def pieces_that_fit(self, piece: NodePiece) -> int:
         """How many times it holds a piece of one whole GPU."""
@@ -142,3 +150,81 @@ class NodeRoom:
             self.grids[number] = 0
         self.grids[number] |= slots
         return number, slots
+
+
+class PieceTable:
+    """Pieces as columns, to ask of one node about all of them."""
+
+    def __init__(self, pieces: Sequence[NodePiece]) -> None:
+        self._gpus = np.array([one.gpus for one in pieces], dtype=np.int64)
+        self._cpu_milli = np.array([one.cpu_milli for one in pieces], dtype=np.int64)
+        self._memory_bytes = np.array([one.memory_bytes for one in pieces], dtype=np.int64)
+        self._gpu_type = np.array([one.gpu_type for one in pieces], dtype=object)
+        self._on_demand = np.array([one.on_demand for one in pieces], dtype=bool)
+        self._of_type: dict[str, NDArray[np.bool_]] = {}
+
+    def held_by(self, room: NodeRoom) -> NDArray[np.bool_]:
+        """Which pieces a node has whole GPUs, cores, memory and the kind for."""
+        held = (
+            (self._gpus <= room.whole)
+            & (self._cpu_milli <= room.cpu_milli)
+            & (self._memory_bytes <= room.memory_bytes)
+            & self._typed(room.gpu_type)
+        )
+        return held & ~self._on_demand if room.spot else held
+
+    def _typed(self, gpu_type: str) -> NDArray[np.bool_]:
+        """Which pieces GPUs of a kind will do for."""
+        if gpu_type not in self._of_type:
+            found = (self._gpu_type == "") | (self._gpu_type == gpu_type)
+            self._of_type[gpu_type] = np.asarray(found, dtype=bool)
+        return self._of_type[gpu_type]
+
+
+class RoomTable:
+    """Nodes as columns, to ask of all of them about one piece."""
+
+    def __init__(self, rooms: Sequence[NodeRoom]) -> None:
+        self._whole = np.zeros(len(rooms), dtype=np.int64)
+        self._cpu_milli = np.zeros(len(rooms), dtype=np.int64)
+        self._memory_bytes = np.zeros(len(rooms), dtype=np.int64)
+        self._spot = np.zeros(len(rooms), dtype=bool)
+        self._gpu_type = np.array([one.gpu_type for one in rooms], dtype=object)
+        self._most_milli = np.zeros(len(rooms), dtype=np.int64)
+        self._of_type: dict[str, NDArray[np.bool_]] = {}
+        for place, room in enumerate(rooms):
+            self.note(place, room)
+
+    def note(self, place: int, room: NodeRoom) -> None:
+        """Write down what a node has now."""
+        self._whole[place] = room.whole
+        self._cpu_milli[place] = room.cpu_milli
+        self._memory_bytes[place] = room.memory_bytes
+        self._spot[place] = room.spot
+        self._most_milli[place] = max(room.parts.values(), default=0)
+
+    def holding(self, piece: NodePiece) -> NDArray[np.bool_]:
+        """Which nodes hold a piece; of a MIG slice, which could but for its slots."""
+        held = (
+            (self._whole >= piece.gpus)
+            & (self._cpu_milli >= piece.cpu_milli)
+            & (self._memory_bytes >= piece.memory_bytes)
+        )
+        if piece.gpu_type:
+            if piece.gpu_type not in self._of_type:
+                self._of_type[piece.gpu_type] = np.asarray(self._gpu_type == piece.gpu_type, bool)
+            held &= self._of_type[piece.gpu_type]
+        if piece.on_demand:
+            held &= ~self._spot
+        if piece.milli:
+            held &= (self._whole > 0) | (self._most_milli >= piece.milli)
+        return held
+
+    def times(self, piece: NodePiece) -> NDArray[np.int64]:
+        """How many times each node holds a piece of one whole GPU."""
+        most = self._whole.copy()
+        if piece.cpu_milli:
+            most = np.minimum(most, self._cpu_milli // piece.cpu_milli)
+        if piece.memory_bytes:
+            most = np.minimum(most, self._memory_bytes // piece.memory_bytes)
+        return most * self.holding(piece)
