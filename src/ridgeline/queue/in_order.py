@@ -30,10 +30,11 @@ class InOrder(ABC):
     def schedule(self) -> None:
         """Start the first that fits, until none does."""
         while len(self.waiting):
-            fitting = [head for head in self.waiting.heads() if self.state.pool.fits(head[1])]
-            if not fitting:
+            heads = sorted(self.waiting.heads(), key=lambda head: head[0])
+            first = next((size for _, size, _ in heads if self.state.pool.fits(size)), None)
+            if first is None:
                 return
-            self.state.start(self.waiting.take(min(fitting)[1]))
+            self.state.start(self.waiting.take(first))
 
     def changed(self, job: int) -> None:
         """Do nothing with a job whose end has moved, since no ends are kept."""

@@ -36,10 +36,13 @@ class WaitingJobs:
     def heads(self) -> Iterator[tuple[Rank, Asked, int]]:
         """The first job of each size: rank, size, job."""
         for size, heap in self._heaps.items():
-            if heap:
-                yield heap[0][0], size, heap[0][1]
+            yield heap[0][0], size, heap[0][1]
 
     def take(self, size: Asked) -> int:
         """Remove the first job of a size."""
         self._count -= 1
-        return heapq.heappop(self._heaps[size])[1]
+        heap = self._heaps[size]
+        _, job = heapq.heappop(heap)
+        if not heap:
+            del self._heaps[size]
+        return job
