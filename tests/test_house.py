@@ -72,12 +72,12 @@ def test_public_names_are_these() -> None:
         "Comparison", "CompressionLedger", "Deployment", "Device", "Evaluation", "Examination",
         "Finding", "Ledger", "Load", "Material", "MeasurementPlan", "ModelSpec", "Pipeline", "Plan",
         "RidgelineError", "SensorReading", "StepProfile", "Trace", "TuneJob", "all_techniques",
-        "compare_runs", "compress", "device", "doctor", "evaluate", "explain", "load_model",
-        "load_traces", "model_roofline", "parameter_count", "parse_cluster", "plan_training",
-        "plan_vision_inference", "plan_vision_training", "predict_training",
-        "predict_vision_inference", "predict_vision_training", "read_pipeline", "read_recipe",
-        "read_run", "run_with_stack", "simulate_serving", "this_machine", "train_recipe", "tune",
-        "validate_training",
+        "checklist", "compare_runs", "compress", "device", "doctor", "evaluate", "explain",
+        "load_model", "load_traces", "model_roofline", "parameter_count", "parse_cluster",
+        "plan_training", "plan_vision_inference", "plan_vision_training", "predict_training",
+        "predict_vision_inference", "predict_vision_training", "read_evidence", "read_pipeline",
+        "read_recipe", "read_run", "run_with_stack", "simulate_serving", "this_machine",
+        "train_recipe", "tune", "validate_training",
     ]  # fmt: skip
     for name in ridgeline.__all__:
         assert getattr(ridgeline, name) is not None

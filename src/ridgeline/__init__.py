@@ -4,6 +4,7 @@ Point it at a training script, and it tells how far that is from what the hardwa
 why, closes the gap, and proves every step by measurement.
 
     doctor(command)           where the time goes, what bounds it, ranked cures
+    checklist(groups, …)      the field's boxes, answered by what read_evidence(…) read
     tune(job)                 stack cures, prove each one, return the ledger
     compare_runs(a, b)        is the new run slower beyond noise?
     load_traces(paths)        profiler traces as columns, for the questions of `ridgeline trace`
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ridgeline.compress.apply import compress
     from ridgeline.compress.evaluate.evaluate import evaluate
     from ridgeline.compress.material import Material
+    from ridgeline.diagnose.checklist import checklist, read_evidence
     from ridgeline.diagnose.doctor import Examination, doctor
     from ridgeline.errors import RidgelineError
     from ridgeline.hardware import Device, device, this_machine
@@ -83,6 +85,7 @@ _HOMES = {
     "Trace": "ridgeline.trace.columns",
     "TuneJob": "ridgeline.tune.tuner",
     "all_techniques": "ridgeline.techniques",
+    "checklist": "ridgeline.diagnose.checklist",
     "compare_runs": "ridgeline.measure.compare.comparison",
     "compress": "ridgeline.compress",
     "device": "ridgeline.hardware",
@@ -100,6 +103,7 @@ _HOMES = {
     "predict_training": "ridgeline.plan.training.estimate",
     "predict_vision_inference": "ridgeline.plan.vision.inference",
     "predict_vision_training": "ridgeline.plan.vision.training",
+    "read_evidence": "ridgeline.diagnose.checklist",
     "read_pipeline": "ridgeline.realtime.pipeline",
     "read_recipe": "ridgeline.records.recipe_file",
     "read_run": "ridgeline.measure.compare.runs",
@@ -133,6 +137,7 @@ __all__ = [
     "Trace",
     "TuneJob",
     "all_techniques",
+    "checklist",
     "compare_runs",
     "compress",
     "device",
@@ -150,6 +155,7 @@ __all__ = [
     "predict_training",
     "predict_vision_inference",
     "predict_vision_training",
+    "read_evidence",
     "read_pipeline",
     "read_recipe",
     "read_run",

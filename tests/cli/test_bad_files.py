@@ -38,6 +38,10 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("trace compare", "reference"): ("trace compare PATH PATH", TABLE),
     ("trace compare", "new"): ("trace compare whole.json PATH", TABLE),
     ("doctor", "trace"): ("doctor --trace PATH", TABLE),
+    ("checklist", "profile"): ("checklist --profile PATH", TABLE),
+    ("checklist", "trace"): ("checklist --trace PATH", TABLE),
+    ("checklist", "recipe"): ("checklist --recipe PATH", TABLE),
+    ("checklist", "ledger"): ("checklist --ledger PATH", TABLE),
     ("run", "stack"): ("run --stack PATH -- script.py", TABLE),
     ("compare", "reference"): ("compare PATH profile.json", TABLE),
     ("compare", "new"): ("compare profile.json PATH", TABLE),
@@ -154,6 +158,7 @@ NO_FILES = {
     ("predict scaling", "images"),
     *{("predict system", one) for one in ("model", "vehicle", "images", "period")},
     *{("studio", one) for one in ("files", "host", "token")},  # its page tells what is wrong
+    ("checklist", "groups"),
     ("drill", "topic"),
     ("predict inference", "batches"),
     *{("predict compression", one) for one in ("scheme", "kind", "max_rise")},

@@ -35,6 +35,10 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("doctor --out OUTPUT -- script.py", "script.py"),
     ),
     ("doctor", "html"): (("doctor --html OUTPUT -- script.py", "script.py"),),
+    ("checklist", "html"): (
+        ("checklist --recipe recipe.toml --html OUTPUT", "recipe.toml"),
+        ("checklist --trace whole.json --html OUTPUT", "whole.json"),
+    ),
     ("compare", "markdown"): (
         ("compare profile.json other.json --markdown OUTPUT", "profile.json"),
         ("compare profile.json other.json --markdown OUTPUT", "other.json"),

@@ -10,6 +10,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("ridgeline.cli.tune", "stack cures, prove each one, write the ledger"),
     "run": ("ridgeline.cli.run", "run a script with a proven stack applied"),
     "techniques": ("ridgeline.cli.techniques", "what tune can apply: cures, costs, equivalence"),
+    "checklist": ("ridgeline.cli.checklist", "the field's boxes, answered by what was recorded"),
     "compare": ("ridgeline.cli.compare", "regression gate: exit 3 when slower beyond noise"),
     "bisect": ("ridgeline.cli.bisect", "the git commit that made a command slower"),
     "hardware": ("ridgeline.cli.hardware", "what this machine is, and its measured peaks"),
@@ -103,7 +104,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 PANELS: dict[str, str] = {
     word: panel
     for panel, words in {
-        "Measure a script and close its gap": "doctor tune run techniques compare bisect hardware",
+        "Measure a script and close its gap": "doctor tune run techniques checklist compare bisect"
+        " hardware",
         "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
         "Train and launch": "train launch queue",
         "Serve": "serve generate loadtest bench draft-heads kernels",
