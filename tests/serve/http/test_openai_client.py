@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from pydantic import BaseModel
@@ -192,6 +193,24 @@ def test_a_response_its_stream_and_a_chat_say_the_same(client: openai.OpenAI) ->
     with client.responses.stream(**common, input=MESSAGES, max_output_tokens=16) as stream:
         deltas = [e.delta for e in stream if e.type == "response.output_text.delta"]
     assert "".join(deltas) == whole.output_text
+
+
+def test_anthropics_client_gets_the_same_answer_and_its_sequence(
+    client: openai.OpenAI, server: Server
+) -> None:
+    common: Any = {"model": "library", "messages": MESSAGES, "max_tokens": 24}
+    chat = client.chat.completions.create(**common, temperature=0)
+    text = chat.choices[0].message.content or ""
+    common["extra_body"] = {"temperature": 0}
+    with anthropic.Anthropic(base_url=server.address, api_key="none", max_retries=0) as other:
+        with other.messages.stream(**common) as stream:
+            assert "".join(stream.text_stream) == text
+        sequence = text[5:8]
+        ended = other.messages.create(**common, stop_sequences=[sequence])
+    (block,) = ended.content
+    assert block.type == "text"
+    assert block.text == text[: text.index(sequence)]
+    assert (ended.stop_reason, ended.stop_sequence) == ("stop_sequence", sequence)
 
 
 def test_a_response_is_parsed_into_a_type(client: openai.OpenAI) -> None:

@@ -13,6 +13,8 @@ OPERATIONS = [
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/responses"),
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/messages/count_tokens"),
     ("POST", "/v1/embeddings"),
     ("POST", "/invocations"),
     ("POST", "/tokenize"),
@@ -53,7 +55,9 @@ def fuzz(server: Server, method: str, path: str, num_examples: int) -> None:
         response = case.call(base_url=server.address, timeout=60)
         assert response.status_code < 500, response.text
         if response.status_code >= 400:
-            assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+            openai = {"message", "type", "param", "code"}
+            shape = {"type", "message"} if path.startswith("/v1/messages") else openai
+            assert set(response.json()["error"]) == shape
         statuses.append(response.status_code)
 
     ask()

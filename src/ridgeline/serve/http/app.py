@@ -18,13 +18,14 @@ from ridgeline.serve.http.routes import (
     chat,
     completions,
     invocations,
+    messages,
     models,
     operations,
     responses,
 )
 from ridgeline.serve.http.service import Service
 
-ROUTES = (chat, completions, responses, models, invocations, operations)
+ROUTES = (chat, completions, responses, messages, models, invocations, operations)
 _ERROR = {
     "description": "OpenAI's error shape",
     "content": {
@@ -74,7 +75,7 @@ def create_app(service: Service) -> FastAPI:
 async def _api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     record_of(request).error = str(error)
-    return error_response(error)
+    return error_response(error, request.scope)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -118,6 +119,6 @@ async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001
     return Response(status_code=CLIENT_GONE)
 
 
-async def _bug(request: Request, error: Exception) -> Response:  # noqa: ARG001  Starlette's shape
+async def _bug(request: Request, error: Exception) -> Response:
     """Starlette raises it again behind this, so that the trace is logged."""
-    return error_response(ApiError(500, f"internal error: {type(error).__name__}"))
+    return error_response(ApiError(500, f"internal error: {type(error).__name__}"), request.scope)

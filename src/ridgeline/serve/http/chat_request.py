@@ -81,6 +81,18 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
     return BegunChat(body, submit, choices, report)
 
 
+async def chat_prompt(service: Service, body: ChatRequest) -> tuple[int, ...]:
+    """The tokens of a conversation as the engine would get it. Raises ApiError."""
+    check_tools(body)
+    service.adapter(body.model)
+    return await _tokens(service, await _render(service, body))
+
+
+async def _tokens(service: Service, rendered: str) -> tuple[int, ...]:
+    special = service.text.template.special
+    return await service.text.prompt(rendered, special=special, param="messages")
+
+
 async def _render(service: Service, body: ChatRequest) -> str:
     continues = bool(body.continue_final_message)
     opens = not continues if body.add_generation_prompt is None else body.add_generation_prompt
@@ -127,8 +139,7 @@ def _unseen_thoughts(body: ChatRequest, template: str) -> bool:
 async def _submit(
     service: Service, body: ChatRequest, rendered: str, grammar: Grammar | None, adapter: str
 ) -> Submit:
-    special = service.text.template.special
-    prompt = await service.text.prompt(rendered, special=special, param="messages")
+    prompt = await _tokens(service, rendered)
     wanted = body.max_completion_tokens or body.max_tokens
     prompt = service.cut(prompt, body.truncate_prompt_tokens, wanted)
     return Submit(

@@ -86,7 +86,7 @@ class Gate:
             return
         except ApiError as error:
             scope["ridgeline.record"].error = str(error)
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope)(scope, receive, send)
             return
         pending: list[Message] = [first]
 
@@ -98,7 +98,10 @@ class Gate:
     def _check(self, scope: Scope) -> None:
         if own_path(scope) in OPEN_PATHS:
             return
-        if self._digests and not self._knows(_header(scope, b"authorization")):
+        given = _header(scope, b"authorization")
+        if not given and (key := _header(scope, b"x-api-key")):  # as Anthropic's clients do
+            given = b"Bearer " + key
+        if self._digests and not self._knows(given):
             text = "no such API key; send one as `Authorization: Bearer KEY`"
             raise ApiError(401, text, code="invalid_api_key")
         if self._service.draining and scope["method"] == "POST":

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ridgeline.serve.http.access_log import RequestRecord
+from ridgeline.serve.http.access_log import RequestRecord, own_path
 from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError
 from ridgeline.serve.http.protocol.fields import TokenUsage
 from ridgeline.serve.messages import Delta, Refused, Submit
@@ -274,9 +274,10 @@ def json_response(content: object, *, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status_code=status, media_type="application/json")
 
 
-def error_response(error: ApiError) -> Response:
-    """A response with an error in OpenAI's shape."""
-    response = json_response(error.body, status=error.status)
+def error_response(error: ApiError, scope: Scope) -> Response:
+    """A response with an error in the shape of the API that was asked."""
+    in_messages = own_path(scope).startswith("/v1/messages")
+    response = json_response(error.message_body if in_messages else error.body, status=error.status)
     response.headers.update(error.headers)
     return response
 

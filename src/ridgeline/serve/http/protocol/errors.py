@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape: `{"error": {message, type, param, code}}`."""
+"""Errors in OpenAI's shape, `{"error": {message, type, param, code}}`, or in Anthropic's."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ TYPES = {
     429: "rate_limit_error",
 }
 
+MESSAGE_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""The kinds of errors of `/v1/messages`."""
+
 
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
     """One line for the user, and what programs look at."""
@@ -30,6 +40,20 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in an error's body, and in a stream's `data:` line."""
 
     error: ErrorDetail
+
+
+class MessageErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """The kind of an error and one line for the user."""
+
+    type: str
+    message: str
+
+
+class MessageErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of an error of `/v1/messages`."""
+
+    error: MessageErrorDetail
+    type: str = "error"
 
 
 class ApiError(Exception):
@@ -59,6 +83,14 @@ class ApiError(Exception):
         code = self.code or self.status
         detail = ErrorDetail(message=str(self), type=kind, param=self.param, code=code)
         return ErrorBody(error=detail)
+
+    @property
+    def message_body(self) -> MessageErrorBody:
+        """The error as `/v1/messages` sends it, in Anthropic's shape."""
+        kind = MESSAGE_TYPES.get(self.status)
+        if kind is None:
+            kind = "invalid_request_error" if self.status < 500 else "api_error"
+        return MessageErrorBody(error=MessageErrorDetail(type=kind, message=str(self)))
 
     @property
     def headers(self) -> dict[str, str]:

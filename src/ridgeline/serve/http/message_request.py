@@ -1,0 +1,139 @@
+"""A request of `/v1/messages` as the request of a chat: the same conversation, other words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.protocol.fields import json_text
+from ridgeline.serve.http.protocol.messages import (
+    AssistantTurn,
+    InputTool,
+    MessagesRequest,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserTurn,
+)
+
+NAMES = {
+    "response_format": "output_config",
+    "reasoning_effort": "output_config",
+    "stop": "stop_sequences",
+}
+"""Fields of a chat by their name here, for errors."""
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def chat_fields(body: MessagesRequest, template: str) -> dict[str, Any]:
+    """The fields of the chat that asks the same.
+
+    Raises:
+        ApiError: 400, thinking is to be left out, and the model's template cannot say so.
+    """
+    choice, output = body.tool_choice, body.output_config
+    given = {
+        "model": body.model,
+        "messages": _messages(body),
+        "max_completion_tokens": body.max_tokens,
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "top_k": body.top_k,
+        "stop": body.stop_sequences or None,
+        "stream": body.stream,
+        "tools": None if body.tools is None else [_tool(tool) for tool in body.tools],
+        "tool_choice": None if choice is None else _CHOICES.get(choice.type, _named(choice.name)),
+        "response_format": None if output is None else _format(output.format),
+        "reasoning_effort": None if output is None else output.effort,
+        "user": None if body.metadata is None else body.metadata.user_id,
+        "chat_template_kwargs": body.chat_template_kwargs,
+    }
+    if choice is not None and choice.disable_parallel_tool_use is not None:
+        given["parallel_tool_calls"] = not choice.disable_parallel_tool_use
+    if body.messages[-1].role == "assistant":
+        given["continue_final_message"] = True
+    if body.thinking is not None:
+        _think(given, body, template)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _think(given: dict[str, Any], body: MessagesRequest, template: str) -> None:
+    assert body.thinking is not None
+    if body.thinking.display == "omitted":
+        given["include_reasoning"] = False
+    if body.thinking.type == "adaptive" or "think" not in template:
+        return  # as the model does anyway
+    if given["reasoning_effort"] is not None:
+        raise refused("thinking is disabled, and output_config.effort asks for it", "thinking")
+    given["reasoning_effort"] = "none"
+
+
+def _messages(body: MessagesRequest) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if body.system:
+        messages.append({"role": "system", "content": _text(body.system)})
+    for turn in body.messages:
+        if isinstance(turn, UserTurn):
+            messages += _of_user(turn)
+        else:
+            messages.append(_of_assistant(turn))
+    return messages
+
+
+def _of_user(turn: UserTurn) -> list[dict[str, Any]]:
+    """What tools returned is a message of its own; texts in a row are one."""
+    if isinstance(turn.content, str):
+        return [{"role": "user", "content": turn.content}]
+    found: list[dict[str, Any]] = []
+    for block in turn.content:
+        if isinstance(block, ToolResultBlock):
+            content = _text(block.content or "")
+            if block.is_error:
+                content = f"Error: {content}"
+            found.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": content})
+        elif found and found[-1]["role"] == "user":
+            found[-1]["content"] += "\n" + block.text
+        else:
+            found.append({"role": "user", "content": block.text})
+    return found
+
+
+def _of_assistant(turn: AssistantTurn) -> dict[str, Any]:
+    if isinstance(turn.content, str):
+        return {"role": "assistant", "content": turn.content}
+    texts = [block.text for block in turn.content if isinstance(block, TextBlock)]
+    thoughts = [block.thinking for block in turn.content if isinstance(block, ThinkingBlock)]
+    calls = [_call(block) for block in turn.content if isinstance(block, ToolUseBlock)]
+    given = {
+        "content": "\n".join(texts) if texts or not calls else None,
+        "reasoning": "\n".join(thoughts) or None,
+        "tool_calls": calls or None,
+    }
+    return {"role": "assistant", **{name: v for name, v in given.items() if v is not None}}
+
+
+def _call(block: ToolUseBlock) -> dict[str, Any]:
+    called = {"name": block.name, "arguments": json_text(block.input, "messages")}
+    return {"id": block.id, "type": "function", "function": called}
+
+
+def _text(content: str | list[TextBlock]) -> str:
+    return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
+def _tool(tool: InputTool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "parameters": tool.input_schema}
+    more = {"description": tool.description, "strict": tool.strict}
+    function |= {name: value for name, value in more.items() if value is not None}
+    return {"type": "function", "function": function}
+
+
+def _named(name: str | None) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def _format(wanted: Any) -> dict[str, Any] | None:
+    if wanted is None:
+        return None
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": wanted.schema_}}

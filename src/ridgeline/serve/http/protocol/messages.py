@@ -1,0 +1,169 @@
+"""The request of `/v1/messages`, as clients of Anthropic's API send it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from ridgeline.serve.http.protocol.chat import FunctionName, Variables
+from ridgeline.serve.http.protocol.fields import StopString, Strict, Text, few
+
+CacheControl = Annotated[dict[str, Any], few(8)] | None
+"""What to keep in the prefix cache, which keeps what fits, for everybody."""
+
+
+class TextBlock(Strict):
+    """A block of text; images and documents are refused."""
+
+    type: Literal["text"]
+    text: Text
+    cache_control: CacheControl = None
+    citations: Annotated[list[Any], Field(max_length=0)] | None = None
+
+
+class ThinkingBlock(Strict):
+    """The thoughts before an earlier answer, given back."""
+
+    type: Literal["thinking"]
+    thinking: Text
+    signature: Text | None = None
+
+
+class ToolUseBlock(Strict):
+    """A call in an earlier answer, given back."""
+
+    type: Literal["tool_use"]
+    id: Text
+    name: FunctionName
+    input: dict[str, Any]
+    cache_control: CacheControl = None
+    caller: None = None
+    toolset_name: None = None
+
+
+TextBlocks = Text | Annotated[list[TextBlock], Field(fail_fast=True)]
+
+
+class ToolResultBlock(Strict):
+    """What a called tool returned."""
+
+    type: Literal["tool_result"]
+    tool_use_id: Text
+    content: TextBlocks | None = None
+    is_error: bool | None = None
+    """The content says so to the model; templates know no other way."""
+    cache_control: CacheControl = None
+
+
+UserBlock = Annotated[TextBlock | ToolResultBlock, Field(discriminator="type")]
+AssistantBlock = Annotated[TextBlock | ThinkingBlock | ToolUseBlock, Field(discriminator="type")]
+
+
+class UserTurn(Strict):
+    """What the user says, and what tools returned."""
+
+    role: Literal["user"]
+    content: Text | Annotated[list[UserBlock], Field(min_length=1, fail_fast=True)]
+
+
+class AssistantTurn(Strict):
+    """An earlier answer; the last one of a conversation is the beginning of the next."""
+
+    role: Literal["assistant"]
+    content: Text | Annotated[list[AssistantBlock], Field(min_length=1, fail_fast=True)]
+
+
+Turn = Annotated[UserTurn | AssistantTurn, Field(discriminator="role")]
+
+
+class InputTool(Strict):
+    """A tool of the client's; those that a server runs are refused."""
+
+    type: Literal["custom"] | None = None
+    name: FunctionName
+    description: Text | None = None
+    input_schema: dict[str, Any]
+    strict: bool | None = None
+    """The input matches the schema exactly; needs `tool_choice` any or tool."""
+    cache_control: CacheControl = None
+
+
+class ToolPreference(Strict):
+    """Whether tools may, must or may not be used."""
+
+    type: Literal["auto", "any", "none", "tool"]
+    name: FunctionName | None = None
+    """The tool that must be used, with the type tool."""
+    disable_parallel_tool_use: bool | None = None
+
+    @model_validator(mode="after")
+    def _a_name_with_tool_alone(self) -> ToolPreference:
+        if (self.type == "tool") != (self.name is not None):
+            raise ValueError("a name goes with the type tool, and only with it")
+        return self
+
+
+class ThinkingOptions(Strict):
+    """Whether the model thinks first; a budget cannot be kept here, and is refused."""
+
+    type: Literal["disabled", "adaptive"]
+    display: Literal["summarized", "omitted"] | None = None
+
+
+class SchemaFormat(Strict):
+    """JSON that matches a schema."""
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputOptions(Strict):
+    """How hard the model thinks, and what its answer must match."""
+
+    effort: Literal["low", "medium", "high", "xhigh"] | None = None
+    format: SchemaFormat | None = None
+
+
+class RequestMetadata(Strict):
+    """The person who asks, as the client calls them."""
+
+    user_id: str | None = Field(None, max_length=512)
+    """Stands in the request's log line."""
+
+
+class MessagesRequest(Strict):
+    """A conversation to be answered, in Anthropic's words."""
+
+    hints: ClassVar[frozenset[str]] = frozenset({"service_tier", "cache_control"})
+
+    model: Annotated[str, Field(min_length=1, max_length=512)]
+    messages: list[Turn] = Field(min_length=1, max_length=4096)
+    max_tokens: int = Field(ge=1, lt=2**31)
+    system: TextBlocks | None = None
+    stop_sequences: Annotated[list[StopString], Field(max_length=16)] | None = None
+    stream: bool | None = None
+    temperature: float | None = Field(None, ge=0, le=1)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = Field(None, ge=0, lt=2**31)
+    tools: list[InputTool] | None = Field(None, max_length=128)
+    tool_choice: ToolPreference | None = None
+    thinking: ThinkingOptions | None = None
+    output_config: OutputOptions | None = None
+    metadata: RequestMetadata | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+    cache_control: CacheControl = None
+    chat_template_kwargs: Variables | None = None
+    container: None = None
+    mcp_servers: Annotated[list[Any], Field(max_length=0)] | None = None
+
+    @property
+    def without_effect(self) -> list[str]:
+        """The hints that were given; the reply names them in a header."""
+        return sorted(name for name in self.hints if getattr(self, name) is not None)
+
+
+class PromptCountRequest(MessagesRequest):
+    """A conversation whose tokens are counted, and which may be as long as it likes."""
+
+    max_tokens: int = Field(1, ge=1, lt=2**31)

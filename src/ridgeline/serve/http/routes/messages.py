@@ -1,0 +1,170 @@
+"""The endpoint of Anthropic's API, `/v1/messages`: a chat in other words.
+
+Its stream has events with names: the message, its blocks, and what each grows by.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of, chat_prompt
+from ridgeline.serve.http.message_request import NAMES, chat_fields
+from ridgeline.serve.http.protocol.errors import ApiError, renaming
+from ridgeline.serve.http.protocol.fields import PromptDetails, TokenUsage
+from ridgeline.serve.http.protocol.messages import MessagesRequest, PromptCountRequest
+from ridgeline.serve.http.reply import (
+    StreamShape,
+    json_response,
+    record_of,
+    respond,
+    service_of,
+)
+from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
+from ridgeline.serve.messages import Delta
+
+router = APIRouter()
+Event = dict[str, Any]
+
+
+@router.post("/v1/messages")
+async def messages(request: Request, body: MessagesRequest) -> Response:
+    """Answer a conversation in blocks, whole or as a stream of named events."""
+    service, record = service_of(request), record_of(request)
+    record.without_effect = body.without_effect
+    with renaming(NAMES):
+        asked = chat_of(chat_fields(body, service.text.template.text))
+        begun = await begin_chat(service, record, asked)
+    writer = _Message(begun)
+    shape = StreamShape(named=True, failure=_failure)
+    with renaming(NAMES):
+        return await respond(request, [begun.submit], writer, stream=body.stream, shape=shape)
+
+
+@router.post("/v1/messages/count_tokens")
+async def count_tokens(request: Request, body: PromptCountRequest) -> Response:
+    """Count the tokens of a conversation that is not answered."""
+    service = service_of(request)
+    with renaming(NAMES):
+        asked = chat_of(chat_fields(body, service.text.template.text))
+        return json_response({"input_tokens": len(await chat_prompt(service, asked))})
+
+
+def _failure(error: ApiError) -> Event:
+    """The last event of a stream that an error ends."""
+    detail = error.message_body.error
+    return {"type": "error", "error": {"type": detail.type, "message": detail.message}}
+
+
+class _Message:
+    """Writes the message, whole or as events; a `reply.ReplyWriter`."""
+
+    def __init__(self, chat: BegunChat) -> None:
+        self._chat = chat
+        self._reply = ReplyParts(chat.choices[0])
+        self._id = f"msg_{uuid.uuid4().hex[:24]}"
+
+    def add(self, position: int, delta: Delta) -> None:
+        for _ in self.chunks(position, delta):
+            pass
+
+    def whole(self, usage: TokenUsage) -> Event:
+        blocks = [_block(part) for part in self._reply.parts]
+        return {**self._document(usage), "content": blocks, **self._end()}
+
+    def opening(self) -> Iterator[Event]:
+        prompt = len(self._chat.submit.prompt)  # what is cached of it is known at the end
+        usage = TokenUsage(
+            prompt_tokens=prompt,
+            completion_tokens=0,
+            total_tokens=prompt,
+            prompt_tokens_details=PromptDetails(cached_tokens=0),
+        )
+        yield {"type": "message_start", "message": self._document(usage)}
+
+    def chunks(self, position: int, delta: Delta) -> Iterator[Event]:  # noqa: ARG002  one prompt
+        for step in self._reply.take(delta):
+            place = {"index": step.part.index}
+            match step.what:
+                case "began":
+                    block = _empty_block(step.part)
+                    yield {"type": "content_block_start", **place, "content_block": block}
+                case "grew":
+                    yield {"type": "content_block_delta", **place, "delta": _growth(step)}
+                case "over":
+                    yield {"type": "content_block_stop", **place}
+
+    def closing(self, usage: TokenUsage) -> Iterator[Event]:
+        yield {"type": "message_delta", "delta": self._end(), "usage": _usage(usage)}
+        yield {"type": "message_stop"}
+
+    def _document(self, usage: TokenUsage) -> Event:
+        """The message before anything is said."""
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._chat.body.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": _usage(usage),
+        }
+
+    def _end(self) -> Event:
+        """Why it ended, and at which of the asked for sequences."""
+        chat = self._reply.chat
+        asked = self._chat.body.stop or []
+        if chat.finish_reason == "stop" and chat.stop_reason in asked:
+            return {"stop_reason": "stop_sequence", "stop_sequence": chat.stop_reason}
+        reason = {"length": "max_tokens", "tool_calls": "tool_use"}.get(chat.finish_reason or "")
+        return {"stop_reason": reason or "end_turn", "stop_sequence": None}
+
+
+def _usage(usage: TokenUsage) -> Event:
+    """The counts; tokens that were cached are not among the input's, as that API has it."""
+    cached = usage.prompt_tokens_details.cached_tokens
+    return {
+        "input_tokens": usage.prompt_tokens - cached,
+        "cache_read_input_tokens": cached,
+        "output_tokens": usage.completion_tokens,
+    }
+
+
+def _empty_block(part: ReplyPart) -> Event:
+    if part.kind == "thought":
+        return {"type": "thinking", "thinking": "", "signature": ""}
+    if part.kind == "text":
+        return {"type": "text", "text": ""}
+    return {"type": "tool_use", "id": part.call_id, "name": part.name, "input": {}}
+
+
+def _block(part: ReplyPart) -> Event:
+    block = _empty_block(part)
+    if part.kind == "call":
+        return {**block, "input": _input(part.text)}
+    return {**block, "thinking" if part.kind == "thought" else "text": part.text}
+
+
+def _input(text: str) -> Any:
+    """A call's arguments as an object; a call that was cut off has none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _growth(step: PartStep) -> Event:
+    match step.part.kind:
+        case "thought":
+            return {"type": "thinking_delta", "thinking": step.text}
+        case "text":
+            return {"type": "text_delta", "text": step.text}
+        case "call":
+            return {"type": "input_json_delta", "partial_json": step.text}

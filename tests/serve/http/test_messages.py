@@ -1,0 +1,186 @@
+"""`/v1/messages` through Anthropic's own client, on an engine that says what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import pytest
+from tests.serve.http.servers import Server, stub_server
+
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Ulm"}}</tool_call>'
+WEATHER: Any = {
+    "name": "weather",
+    "description": "of a place",
+    "input_schema": {"type": "object", "properties": {}},
+}
+ORDER = f"SAY <think>Hm.</think>I look. {CALL} END"
+COMMON: Any = {"model": "library", "max_tokens": 90}
+
+
+def user(text: str) -> Any:
+    return [{"role": "user", "content": text}]
+
+
+@pytest.fixture(scope="module")
+def client(stub: Server) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=stub.address, api_key="none", max_retries=0) as found:
+        yield found
+
+
+def test_a_conversation_is_answered_in_blocks(client: anthropic.Anthropic) -> None:
+    found = client.messages.create(
+        **COMMON,
+        system=[{"type": "text", "text": "Be brief."}],
+        messages=user("SAY hello there END"),
+    )
+    (block,) = found.content
+    assert block.type == "text"
+    assert block.text.strip() == "hello there"
+    assert (found.role, found.stop_reason, found.stop_sequence) == ("assistant", "end_turn", None)
+    assert found.usage.output_tokens > 1
+    counted = client.messages.count_tokens(
+        model="library", system="Be brief.", messages=user("SAY hello there END")
+    )
+    cached = found.usage.cache_read_input_tokens or 0
+    assert counted.input_tokens == found.usage.input_tokens + cached
+
+
+def test_thoughts_text_and_tools_are_blocks_in_their_order(client: anthropic.Anthropic) -> None:
+    found = client.messages.create(**COMMON, messages=user(ORDER), tools=[WEATHER])
+    thought, text, call = found.content
+    assert thought.type == "thinking"
+    assert thought.thinking == "Hm."
+    assert text.type == "text"
+    assert text.text == "I look."
+    assert call.type == "tool_use"
+    assert (call.name, call.input) == ("weather", {"city": "Ulm"})
+    assert found.stop_reason == "tool_use"
+
+
+def test_a_stream_has_the_documented_events_and_builds_the_same_message(
+    client: anthropic.Anthropic,
+) -> None:
+    whole = client.messages.create(**COMMON, messages=user(ORDER), tools=[WEATHER])
+    events = list(
+        client.messages.create(**COMMON, messages=user(ORDER), tools=[WEATHER], stream=True)
+    )
+    block = ["content_block_start", "content_block_delta", "content_block_stop"]
+    kinds = [kind for kind, _ in groupby(event.type for event in events)]
+    assert kinds == ["message_start", *block * 3, "message_delta", "message_stop"]
+    with client.messages.stream(**COMMON, messages=user(ORDER), tools=[WEATHER]) as stream:
+        built = stream.get_final_message()
+    assert built.stop_reason == whole.stop_reason
+
+    def content(message: Any) -> list[Any]:
+        found = []
+        for one in message.content:
+            shown = one.to_dict()
+            found.append({k: v for k, v in shown.items() if k != "id"})
+        return found
+
+    assert content(built) == content(whole)
+    assert built.usage.output_tokens == whole.usage.output_tokens
+
+
+def test_what_tools_returned_and_earlier_blocks_are_the_conversation_so_far(
+    client: anthropic.Anthropic, stub: Server
+) -> None:
+    first = client.messages.create(**COMMON, messages=user(ORDER), tools=[WEATHER])
+    call = first.content[-1]
+    assert call.type == "tool_use"
+    result: Any = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
+    more: Any = {"type": "text", "text": "And?"}
+    given: Any = [
+        *user("x"),
+        {"role": "assistant", "content": [block.to_dict() for block in first.content]},
+        {"role": "user", "content": [result, more]},
+    ]
+    found = client.messages.count_tokens(model="library", messages=given, tools=[WEATHER])
+    called = {"name": "weather", "arguments": '{"city": "Ulm"}'}
+    chat = [
+        {"role": "user", "content": "x"},
+        {
+            "role": "assistant",
+            "content": "I look.",
+            "reasoning": "Hm.",
+            "tool_calls": [{"id": call.id, "type": "function", "function": called}],
+        },
+        {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
+        {"role": "user", "content": "And?"},
+    ]
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    same = stub.post("/tokenize", {"messages": chat, "tools": tools}).json()
+    assert found.input_tokens == same["count"]
+
+
+def test_it_ends_where_there_is_no_room(client: anthropic.Anthropic) -> None:
+    short = client.messages.create(model="library", max_tokens=2, messages=user("SAY a b c d END"))
+    assert short.stop_reason == "max_tokens"
+
+
+def test_the_last_turn_may_be_the_beginning_of_the_answer(client: anthropic.Anthropic) -> None:
+    begun: Any = [*user("SAY b c END"), {"role": "assistant", "content": "a"}]
+    counted = client.messages.count_tokens(model="library", messages=begun)
+    opened = client.messages.count_tokens(model="library", messages=user("SAY b c END"))
+    assert counted.input_tokens > opened.input_tokens
+    assert client.messages.create(**COMMON, messages=begun).content
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"tool_choice": {"type": "any"}},
+        {"tool_choice": {"type": "tool"}},
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+        {"messages": user("x " * 3000)},
+    ],
+    ids=str,
+)
+def test_what_is_not_served_is_refused_in_that_apis_shape(
+    client: anthropic.Anthropic, fields: Any
+) -> None:
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        client.messages.create(**{**COMMON, "messages": user("x"), **fields})
+    body: Any = caught.value.body
+    assert body["type"] == "error"
+    assert body["error"]["type"] == "invalid_request_error"
+    assert body["error"]["message"]
+
+
+def test_no_such_model(client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.create(model="other", max_tokens=1, messages=user("x"))
+
+
+def test_hints_are_named_and_nothing_is_swallowed(stub: Server) -> None:
+    given = {**COMMON, "messages": user("x"), "service_tier": "auto"}
+    response = stub.post("/v1/messages", given)
+    assert response.headers["x-without-effect"] == "service_tier"
+    unknown = stub.post("/v1/messages", {**given, "wisdom": 1})
+    assert unknown.status_code == 400
+    assert "wisdom" in unknown.json()["error"]["message"]
+
+
+@pytest.mark.slow
+def test_a_key_goes_in_that_apis_header_and_an_error_ends_a_stream(model: Path) -> None:
+    with stub_server(model, api_keys=["secret"], request_timeout_seconds=0.5) as server:
+        bad = anthropic.Anthropic(base_url=server.address, api_key="wrong", max_retries=0)
+        with bad, pytest.raises(anthropic.AuthenticationError):
+            bad.messages.create(**COMMON, messages=user("x"))
+        with anthropic.Anthropic(base_url=server.address, api_key="secret") as good:
+            assert good.messages.create(**COMMON, messages=user("SAY a END")).content
+        answer = httpx.post(
+            server.address + "/v1/messages",
+            headers={"x-api-key": "secret"},
+            json={**COMMON, "messages": user("SLOW FILL"), "stream": True},
+        )
+        last = answer.text.strip().split("\n\n")[-1]
+        assert last.startswith("event: error\n")
+        assert "timeout_error" in last
