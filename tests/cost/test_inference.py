@@ -35,8 +35,9 @@ def arrays(model: str = "Llama-3.1-8B", gpu: str = "H100", **values: object) -> 
 
 
 def work(**values: float) -> Work:
+    given_here = {"prompt_groups": 1.0} | values
     names = Work.__dataclass_fields__
-    return Work(**{name: np.array([float(values.get(name, 0.0))]) for name in names})
+    return Work(**{name: np.array([float(given_here.get(name, 0.0))]) for name in names})
 
 
 CASES = [arrays(), arrays("Mixtral-8x7B", "A100", tp=4), arrays("gpt-oss-120b", "H200", tp=2)]
@@ -92,9 +93,12 @@ def test_the_clock_of_simulations_tells_the_same_time(
     assert seconds == pytest.approx(step.total[0], rel=1e-9)
 
 
-def test_a_token_meets_its_own_experts_and_many_tokens_meet_all() -> None:
-    met = experts_met(np.array([2 / 8]), np.array([0.0, 1.0, 4.0, 1000.0]))
-    assert met.tolist() == pytest.approx([0.0, 0.25, 1 - 0.75**4, 1.0])
+def test_tokens_meet_fewer_experts_where_these_are_unequally_popular() -> None:
+    tokens = np.array([0.0, 1.0, 4.0, 1000.0])
+    even, uneven = (experts_met(np.array([2 / 8]), tokens, np.array([a])) for a in (1e9, 2.0))
+    assert even.tolist() == pytest.approx(1.0 - np.exp(-tokens / 4))
+    assert uneven.tolist() == pytest.approx(1.0 - (1.0 + tokens / 8) ** -2)
+    assert np.all(uneven <= even)
 
 
 def test_decoding_one_sequence_is_the_reading_of_the_weights() -> None:

@@ -43,7 +43,8 @@ def test_every_number_has_a_source_with_title_place_and_date(part: Device) -> No
 def test_no_source_stands_in_a_file_without_being_cited(path: Path) -> None:
     text = path.read_text()
     listed = set(re.findall(r"^\[sources\.(\w+)\]", text, re.MULTILINE))
-    cited = set(re.findall(r'source = "(\w+)"', text))
+    lists = re.findall(r"^sources = \[(.*)\]", text, re.MULTILINE)
+    cited = set(re.findall(r'source = "(\w+)"', text)) | set(re.findall(r"\w+", " ".join(lists)))
     assert listed == cited
 
 

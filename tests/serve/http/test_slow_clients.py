@@ -156,11 +156,10 @@ def test_more_connections_than_files_are_refused_in_one_line(model: Path) -> Non
         with connections(server, 120) as many:
             for one in many:
                 one.sendall(b"GET")
-            until(lambda: server.events, "a log line")
+            until(lambda: "connections refused" in server.log, "a log line")
             answered = statuses(b"".join(all_of(one) for one in many[-20:]))
             assert answered == [503] * 20
-        (line,) = server.events
-        assert line["event"] == "connections refused"
+        assert len([line for line in server.events if line["event"] == "connections refused"]) == 1
         until(lambda: server.num_files < 30, "free descriptors")
         assert server.get("/health").status_code == 200
         assert server.post("/v1/completions", ASKED).status_code == 200
