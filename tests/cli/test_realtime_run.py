@@ -457,3 +457,20 @@ def test_two_runs_are_compared_by_their_tail(
     files = [str(tmp_path / "calm.json"), str(tmp_path / "slow.json")]
     assert run(["compare", *files, "--metric", "mean"]) == 3
     assert "detect takes" in capsys.readouterr().err
+
+
+def test_a_camera_that_takes_no_number_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_pipeline(tmp_path, read="iter(range(1000)).__next__")
+    found = report([path, "--frames", "10", "--warmup", "1", "--tight-frames", "0"], capsys)
+    assert found["sinks"][0]["delivered"] == 10
+
+
+def test_a_run_of_which_nothing_comes_out_fails_and_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_pipeline(tmp_path, read="lambda number: 1 / 0")
+    assert run(["realtime", "run", path, "--frames", "10", "--tight-frames", "0"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert "not one frame came through: camera: raised: ZeroDivisionError: division" in line

@@ -131,6 +131,7 @@ def realtime_run(
         print_document(document)
     if run.interrupted:
         raise typer.Exit(130)
+    _raise_nothing_came(report)
     _raise_broken(report)
 
 
@@ -162,6 +163,16 @@ def _write(run: RealtimeRun, out: Path | None, trace: Path | None) -> None:
     if trace is not None:
         with told("--trace", trace):
             write_frame_trace(trace, run)
+
+
+def _raise_nothing_came(report: RealtimeReport) -> None:
+    from ridgeline.errors import InputError
+
+    if report.misses and not any(sink.delivered + sink.late for sink in report.sinks):
+        first = report.misses[0]
+        raise InputError(
+            f"{report.pipeline}: not one frame came through: {first.place}: {first.evidence}"
+        )
 
 
 def _raise_broken(report: RealtimeReport) -> None:

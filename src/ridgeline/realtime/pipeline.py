@@ -86,7 +86,7 @@ class Pipeline:
     def sensor(
         self,
         name: str,
-        read: Callable[[int], Any] | Iterable[Any],
+        read: Callable[[int], Any] | Callable[[], Any] | Iterable[Any],
         *,
         rate: str | float | None = None,
     ) -> PipelineNode:
@@ -94,8 +94,8 @@ class Pipeline:
 
         Args:
             name: Unique among sensors and stages.
-            read: Called with 0, 1, …, or iterated; gives the data, a `SensorReading`, or None where
-                no frame came. Where it ends (StopIteration, the iterable's end), the sensor stops.
+            read: Called with 0, 1, …, or with nothing where it takes nothing, or iterated; gives the
+                data, a `SensorReading`, or None where no frame came. Where it ends (StopIteration, the iterable's end), the sensor stops.
             rate: `"30Hz"` or Hz; None: the next frame as soon as there is room for it.
         """
         where = f"pipeline {self.name}: sensor {name}"
@@ -253,13 +253,23 @@ def _edge(given: PipelineNode | EdgeShape, where: str) -> EdgeShape:
     return given.via()
 
 
-def _reader(read: Callable[[int], Any] | Iterable[Any], where: str) -> Callable[[int], Any]:
+def _reader(read: Callable[..., Any] | Iterable[Any], where: str) -> Callable[[int], Any]:
     if callable(read):
-        return read
+        return read if _takes_a_number(read) else lambda _number: read()
     if not isinstance(read, Iterable):
         raise InputError(f"{where}: a {type(read).__name__} can be neither called nor iterated")
     rows = iter(read)
     return lambda _number: next(rows)
+
+
+def _takes_a_number(read: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(read).bind(0)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in that does not tell its parameters
+        return True
+    return True
 
 
 def _refuse_deferred(call: Callable[..., Any] | None, where: str) -> None:

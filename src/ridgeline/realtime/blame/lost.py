@@ -49,7 +49,7 @@ def fault_of(fault: SensorFault) -> Excess:
         place=fault.sensor,
         kind=SENSOR_KINDS[fault.kind],
         seconds=0.0,
-        evidence=f"{fault.sensor} sent {fault.kind}" + (f": {fault.detail}" * bool(fault.detail)),
+        evidence=fault.kind + (f": {fault.detail}" * bool(fault.detail)),
     )
 
 
