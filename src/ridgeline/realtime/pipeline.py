@@ -94,8 +94,9 @@ class Pipeline:
 
         Args:
             name: Unique among sensors and stages.
-            read: Called with 0, 1, …, or with nothing where it takes nothing, or iterated; gives the
-                data, a `SensorReading`, or None where no frame came. Where it ends (StopIteration, the iterable's end), the sensor stops.
+            read: Called with 0, 1, …, or with nothing where it takes nothing, or iterated; gives
+                the data, a `SensorReading`, or None where no frame came. Where it ends
+                (StopIteration, the iterable's end), the sensor stops.
             rate: `"30Hz"` or Hz; None: the next frame as soon as there is room for it.
         """
         where = f"pipeline {self.name}: sensor {name}"

@@ -55,7 +55,7 @@ def tuning_claim(ledger: RealtimeLedger) -> str:
 
 def _proven(ledger: RealtimeLedger) -> str:
     if ledger.tuned is None:
-        return "no cure survived measurement" if ledger.complete else "interrupted"
+        return "no cure survived measurement" if ledger.complete else "not finished"
     if not ledger.verified:
         return "the results of the stack as a whole differ"
     return "verified" if ledger.complete else "not finished: proven so far"
