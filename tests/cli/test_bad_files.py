@@ -47,6 +47,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("compare", "new"): ("compare profile.json PATH", TABLE),
     ("compare", "history"): ("compare profile.json profile.json --history PATH", TABLE),
     ("roofline", "model"): ("roofline PATH --device h100", TABLE),
+    ("roofline", "measured"): ("roofline gpt2 --device h100 --measured PATH", TABLE),
     ("predict training", "model"): (f"predict training --model PATH {TRAINING}", TABLE),
     ("predict training", "calibrate"): (
         f"predict training --model llama-2-7b {TRAINING} --calibrate PATH",

@@ -66,7 +66,10 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("export model --to onnx --check images --out exported --html OUTPUT", "model/config.json"),
         ("export model --to onnx --check images --out exported --html OUTPUT", "images/one.png"),
     ),
-    ("roofline", "html"): (("roofline model --device h100 --html OUTPUT", "model/config.json"),),
+    ("roofline", "html"): (
+        ("roofline model --device h100 --html OUTPUT", "model/config.json"),
+        ("roofline gpt2 --device h100 --measured profile.json --html OUTPUT", "profile.json"),
+    ),
     ("predict training", "html"): (
         (f"predict training --model model {TRAINING} --html OUTPUT", "model/config.json"),
         (

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.report.records import a_ledger, a_profile
 
 from ridgeline.cli.main import run
+from ridgeline.records.store import write_record
 
 LLAMA = ["roofline", "llama-3-8b", "--device", "h100"]
 
@@ -22,7 +24,7 @@ def test_the_document_has_these_keys(capsys: pytest.CaptureFixture[str]) -> None
     whole = document(capsys, *LLAMA, "--device", "b200", "--batch", "2", "--seq", "1024")
     assert set(whole) == {
         "record", "model", "phase", "batch", "seq", "num_layers", "weight_bytes", "flops",
-        "moved_bytes", "devices",
+        "moved_bytes", "devices", "measured",
     }  # fmt: skip
     assert (whole["model"], whole["phase"]) == ("Llama-3-8B", "train")
     assert (whole["batch"], whole["seq"], whole["num_layers"]) == (2, 1024, 32)
@@ -36,6 +38,37 @@ def test_the_document_has_these_keys(capsys: pytest.CaptureFixture[str]) -> None
     assert sum(one["share"] for one in devices[1]["operators"]) == pytest.approx(1.0)
     total = sum(one["seconds"] * one["count"] for one in devices[0]["operators"])
     assert total == pytest.approx(devices[0]["seconds"])
+
+
+def test_a_measured_step_is_laid_over_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile, ledger = a_profile(), a_ledger()
+    for name, record in (("run.json", profile), ("ledger.json", ledger)):
+        write_record(tmp_path / name, record)
+    found = document(capsys, *LLAMA, "--measured", str(tmp_path / "run.json"))["measured"]
+    assert isinstance(found, dict)
+    timed = {(one.name, one.shapes, one.phase): one for one in profile.operators if one.flops}
+    assert found["device"] == profile.environment.device
+    assert len(found["operators"]) == len(timed)
+    for shown in found["operators"]:
+        one = timed[shown["name"], shown["shapes"], shown["phase"]]
+        assert shown["attained_flops_per_second"] == pytest.approx(one.flops / one.seconds)
+        assert shown["intensity_flops_per_byte"] == pytest.approx(one.flops / one.bytes)
+    assert sum(shown["share"] for shown in found["operators"]) == pytest.approx(1.0)
+    tuned = document(capsys, *LLAMA, "--measured", str(tmp_path / "ledger.json"))["measured"]
+    assert isinstance(tuned, dict)
+    assert tuned["step_seconds"] == ledger.tuned.step_seconds.p50  # type: ignore[union-attr]
+    assert run([*LLAMA, "--measured", str(tmp_path / "run.json")]) == 0
+    assert "most is left in" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_profile_without_timed_operators_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_record(tmp_path / "run.json", a_profile(operators=[]))
+    assert run([*LLAMA, "--measured", str(tmp_path / "run.json")]) == 2
+    assert "no operator that computes was timed" in capsys.readouterr().err
 
 
 def test_decoding_is_bound_by_memory_and_training_by_compute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -34,6 +35,13 @@ def roofline(
         str | None,
         typer.Option(metavar="SIZE", help="Side of the images, or height and width as 480x640."),
     ] = None,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Lay a measured step over it: what `ridgeline doctor` or `tune` wrote.",
+        ),
+    ] = None,
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -48,6 +56,8 @@ def roofline(
     seen = read_network(model, size) if is_vision(model) else None
     if size is not None and seen is None:
         raise InputError(f"--image: {model} is no vision network; leave it out")
-    roof = model_roofline(seen or model, device, batch=batch, seq=seq, phase=phase)
+    roof = model_roofline(
+        seen or model, device, batch=batch, seq=seq, phase=phase, measured=measured
+    )
     document = roofline_document(roof)
     show_answer(roof, document, json=json, html=html)

@@ -21,6 +21,7 @@ from ridgeline.models.sequence import check_sequence, image_tokens
 from ridgeline.models.spec import ModelSpec
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.models.vision.presets import load_network, nearest_names
+from ridgeline.plan.attained import read_attained
 from ridgeline.plan.vision.question import vision_name
 from ridgeline.records.roofline import ModelRoofline
 
@@ -35,11 +36,13 @@ def model_roofline(
     batch: int = 1,
     seq: int | None = None,
     phase: Phase = "train",
+    measured: Path | None = None,
 ) -> ModelRoofline:
     """One pass of a model in each device's 16-bit dtype.
 
     `model` is a preset, a `config.json`, sizes as text, or a vision network, by name or counted.
-    `seq` defaults to 4096 or what the model allows; images have none.
+    `seq` defaults to 4096 or what the model allows; images have none. `measured` is the file of a
+    profile, whose operators are laid over the roofs.
 
     >>> roof = model_roofline("llama-3-8b", ["h100"], phase="decode", seq=8192)
     >>> roof.devices[0].operators[2].name, roof.devices[0].operators[2].bound
@@ -80,6 +83,7 @@ def model_roofline(
             place_operators(by_dtype[part.training_dtype], part, part.training_dtype)
             for part in parts
         ],
+        measured=None if measured is None else read_attained(measured),
     )
 
 

@@ -1,4 +1,4 @@
-"""A model's operators under the roofs of devices: what theory allows, nothing measured.
+"""A model's operators under the roofs of devices: what theory allows, and a measured step over it.
 
 The field names are the JSON contract of `ridgeline roofline`.
 """
@@ -60,6 +60,41 @@ class DeviceRoofline(Computed, frozen=True, kw_only=True):
         return max(compute, 1.0 - compute)
 
 
+class AttainedOperator(Computed, frozen=True, kw_only=True):
+    """One operator of a measured step: all its calls at one set of shapes, together."""
+
+    name: str
+    """The dispatcher's name, e.g. `aten::mm`."""
+    shapes: str
+    dtype: str
+    phase: str
+    calls: float
+    seconds: float
+    """Of one step, all calls together."""
+    share: float
+    """Share of the time of these operators."""
+    intensity_flops_per_byte: float
+    attained_flops_per_second: float
+    limit_share: float
+    """The least time that its own machine allows, over the time it took; 0 where not known."""
+    bound: str
+    """`compute`, `memory` or `overhead` on the machine that ran it; empty: not known."""
+
+
+class AttainedStep(Computed, frozen=True, kw_only=True):
+    """A measured step, to be laid over what is allowed."""
+
+    file: str
+    device: str
+    """What the step ran on."""
+    step_seconds: float
+    """The median."""
+    limit_fraction: float
+    """The least time that its own machine allows for a step, over the median: 1 is the limit."""
+    operators: list[AttainedOperator]
+    """Those that compute and were timed, the longest first."""
+
+
 class ModelRoofline(Computed, frozen=True, kw_only=True, tag_field="record", tag="roofline"):
     """One pass of a model on several devices."""
 
@@ -75,3 +110,5 @@ class ModelRoofline(Computed, frozen=True, kw_only=True, tag_field="record", tag
     """FLOPs of the whole pass."""
     moved_bytes: float
     devices: list[DeviceRoofline]
+    measured: AttainedStep | None = None
+    """A step that was measured; null where none was given."""

@@ -28,9 +28,9 @@ class Files:
 
     files: tuple[NamedFile, ...] = ()
 
-    def of_kind(self, kind: str) -> list[NamedFile]:
-        """The files that hold such a record."""
-        return [one for one in self.files if one.kind == kind]
+    def of_kinds(self, kinds: Sequence[str]) -> list[NamedFile]:
+        """The files that hold such records."""
+        return [one for one in self.files if one.kind in kinds]
 
     def at(self, number: str) -> NamedFile:
         """The file of a number.

@@ -158,13 +158,13 @@ class OpenFile:
 
     name: str
     label: str
-    record: str
-    """The kind of record that the file must hold, as its `record` says; `trace` for traces."""
+    records: tuple[str, ...]
+    """The kinds of record that the file may hold, as its `record` says; `trace` for traces."""
     default: str = "none"
 
     def listed(self, files: Files) -> Mapping[str, str]:
         """What may be chosen: nothing, or a file by its number."""
-        found = {str(one.number): one.path.name for one in files.of_kind(self.record)}
+        found = {str(one.number): one.path.name for one in files.of_kinds(self.records)}
         return {"none": "none", **found}
 
 

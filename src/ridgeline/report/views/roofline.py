@@ -9,15 +9,23 @@ from __future__ import annotations
 import math
 
 from ridgeline import quantity
-from ridgeline.records.roofline import DeviceRoofline, ModelRoofline
+from ridgeline.records.roofline import AttainedOperator, AttainedStep, DeviceRoofline, ModelRoofline
 from ridgeline.report import document as doc
 from ridgeline.report.figures import Figure, line, plain_text, plot_layout, rounded
 from ridgeline.report.looks import LOOKS
 
 NOTE = (
-    "Each circle is an operator at its arithmetic intensity and the most that the device can do"
-    " there; larger circles take more of the time. Left of the ridge memory decides."
+    "Each mark is an operator at its arithmetic intensity and the most that the device can do"
+    " there; larger marks take more of the time. Left of the ridge memory decides (squares), right"
+    " of it arithmetic (circles)."
 )
+MEASURED_NOTE = (
+    " Diamonds are the operators of a measured step at the rate that they attained; how far they"
+    " stand below a roof is what is left to gain."
+)
+MOST_MEASURED = 12
+MARKS = {"memory": ("--term-3", "square"), "compute": ("--term-5", "circle")}
+"""What bounds an operator → colour and shape of its mark."""
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 PLOT_ROWS = 18
 _BOUND = {"compute": "green", "memory": "yellow"}
@@ -37,18 +45,25 @@ def roofline_document(roof: ModelRoofline) -> doc.ReportDocument:
     ]
     shares = doc.figure("shares", share_figure(roof), 110 + 40 * len(roof.devices))
     page: list[doc.Block] = [
-        doc.Chapter("Roofline", doc.figure("roofline", roofline_figure(roof), 480), NOTE),
+        doc.Chapter("Roofline", doc.figure("roofline", roofline_figure(roof), 480), note(roof)),
         doc.Chapter("Where the least time goes", shares),
+        *measured_section(roof),
         *(_device_section(device) for device in roof.devices),
     ]
     terminal: list[doc.Block] = [
         doc.Drawing(lambda columns: drawn_lines(roof, columns)),
         _operators(roof),
         device_table(roof),
+        *measured_section(roof),
     ]
     shown: list[doc.Block] = [doc.Lead(roof.model, describe(roof), "Roofline"), doc.Values(facts)]
     shown += [doc.Only("page", page), doc.Only("terminal", terminal)]
     return doc.ReportDocument(f"{roof.model} roofline", shown)
+
+
+def note(roof: ModelRoofline) -> str:
+    """How the plot is to be read."""
+    return NOTE if roof.measured is None else NOTE + MEASURED_NOTE
 
 
 def describe(roof: ModelRoofline) -> str:
@@ -156,19 +171,59 @@ def device_table(roof: ModelRoofline) -> doc.DataTable:
     return doc.DataTable(columns, rows, lead=2)
 
 
+def measured_section(roof: ModelRoofline) -> list[doc.Block]:
+    """The longest operators of the measured step, beside what its machine allows."""
+    step = roof.measured
+    if step is None:
+        return []
+    columns = (
+        doc.name("operator"),
+        doc.Column("shapes", kind="name", wide=True),
+        doc.words("phase"),
+        doc.Column("seconds", "time"),
+        doc.Column("share"),
+        doc.Column("flops_per_byte", "FLOP/byte"),
+        doc.Column("flops_per_second", "attained"),
+        doc.Column("limit_share", "of its limit"),
+        doc.words("bound"),
+    )
+    rows = [
+        (one.name, one.shapes, one.phase, one.seconds, one.share, one.intensity_flops_per_byte,
+         one.attained_flops_per_second, one.limit_share or None, one.bound)
+        for one in step.operators[:MOST_MEASURED]
+    ]  # fmt: skip
+    return [doc.Chapter("Measured", [doc.DataTable(columns, rows)], measured_sentence(step))]
+
+
+def measured_sentence(step: AttainedStep) -> str:
+    """What the measured step comes to, and which operator has the most to gain."""
+    most = max(step.operators, key=lambda one: one.seconds * (1.0 - min(one.limit_share, 1.0)))
+    return (
+        f"Measured on {step.device} ({step.file}): a step of {quantity.seconds(step.step_seconds)}"
+        f" is at {quantity.percent(step.limit_fraction)} of what that machine allows; most is left"
+        f" in {most.name} {most.shapes}, {quantity.seconds(most.seconds)} at"
+        f" {quantity.percent(most.limit_share)} of its limit."
+    )
+
+
 # -- plots -----------------------------------------------------------------------------------------
 
 
 def roofline_figure(roof: ModelRoofline) -> Figure:
     """Roofs and operators of all devices on one log-log plot."""
     points = [one for device in roof.devices for one in device.operators if one.flops]
-    ridges = [device.ridge_flops_per_byte for device in roof.devices]
-    low = min(one.intensity_flops_per_byte for one in points) / 2
-    high = 2 * max([one.intensity_flops_per_byte for one in points] + ridges)
+    places = [one.intensity_flops_per_byte for one in points]
+    if roof.measured:
+        places += [one.intensity_flops_per_byte for one in roof.measured.operators]
+    low = min(places) / 2
+    high = 2 * max(places + [device.ridge_flops_per_byte for device in roof.devices])
     traces: list[Figure] = []
     for index, device in enumerate(roof.devices):
         color = LOOKS[_color(index)].color
         traces += [_roof(device, low, high, color), _points(device, color)]
+    traces += [_bound_key(bound) for bound in MARKS]
+    if roof.measured:
+        traces.append(_measured_points(roof.measured))
     layout = plot_layout("FLOP per byte moved", "FLOP/s attainable")
     layout["xaxis"] |= {"type": "log", "tickformat": "~g", "dtick": 1}
     layout["yaxis"] |= {"type": "log", "tickformat": "~s", "dtick": 1}
@@ -203,11 +258,47 @@ def _points(device: DeviceRoofline, color: str) -> Figure:
             for one in shown
         ],
         marker={
+            "color": [MARKS[one.bound][0] for one in shown],
+            "symbol": [MARKS[one.bound][1] for one in shown],
+            "size": [round(8 + 32 * math.sqrt(one.share), 1) for one in shown],
+            "opacity": 0.75,
+            "line": {"color": color, "width": 1.5},
+        },
+    )
+
+
+def _bound_key(bound: str) -> Figure:
+    """A line of the legend: what the colour and the shape of a mark say."""
+    color, symbol = MARKS[bound]
+    marker = {"color": color, "symbol": symbol, "size": 9}
+    return line(f"{bound}-bound", [0.0], [None], color, "", mode="markers", marker=marker)
+
+
+def _measured_points(step: AttainedStep) -> Figure:
+    color = "--term-4"
+    return line(
+        f"measured on {plain_text(step.device)}",
+        [one.intensity_flops_per_byte for one in step.operators],
+        [one.attained_flops_per_second for one in step.operators],
+        color,
+        "%{text}<br>%{y:.3s}FLOP/s at %{x:.3g} FLOP/byte",
+        mode="markers",
+        text=[_measured_text(one) for one in step.operators],
+        marker={
             "color": color,
-            "size": [round(7 + 32 * math.sqrt(one.share), 1) for one in shown],
+            "symbol": "diamond",
+            "size": [round(7 + 32 * math.sqrt(one.share), 1) for one in step.operators],
             "opacity": 0.75,
             "line": {"color": "--card", "width": 1},
         },
+    )
+
+
+def _measured_text(one: AttainedOperator) -> str:
+    limit = f", {quantity.percent(one.limit_share)} of its limit" if one.limit_share else ""
+    return (
+        f"{plain_text(one.name)} {plain_text(one.shapes)} {one.dtype}<br>{one.phase},"
+        f" {quantity.seconds(one.seconds)} of a step{limit}"
     )
 
 

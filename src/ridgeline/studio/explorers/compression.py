@@ -70,7 +70,7 @@ EXPLORER = Explorer(
     title="Compression",
     question="How small may a model become, and what does it cost in quality and gain in speed?",
     inputs=(
-        OpenFile(name="ledger", label="Your own ledger", record="compression"),
+        OpenFile(name="ledger", label="Your own ledger", records=("compression",)),
         Slider(
             name="rise", label="The perplexity may rise by", default=0.02, write=quantity.percent,
             stops=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),

@@ -9,14 +9,22 @@ from ridgeline.cost.operators import Phase
 from ridgeline.plan.model_roofline import model_roofline
 from ridgeline.records.roofline import DeviceRoofline, ModelRoofline
 from ridgeline.report import document as doc
-from ridgeline.report.views.roofline import NOTE, device_table, roofline_figure, share_figure
+from ridgeline.report.views.roofline import (
+    device_table,
+    measured_section,
+    measured_sentence,
+    note,
+    roofline_figure,
+    share_figure,
+)
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Several, Slider, State
+from ridgeline.studio.inputs import OpenFile, Selection, Several, Slider, State
 from ridgeline.studio.listed import every_device, every_model
 
 
 def command(state: State) -> list[str]:
     """The words that print the same."""
+    file = state.file("run")
     named = [word for name in state.words("device") for word in ("--device", name)]
     return [
         "roofline",
@@ -25,6 +33,7 @@ def command(state: State) -> list[str]:
         *("--phase", state.word("phase")),
         *("--batch", str(state.whole("batch"))),
         *("--seq", str(state.whole("seq"))),
+        *([] if file is None else ["--measured", str(file)]),
     ]
 
 
@@ -36,15 +45,20 @@ def answer(state: State) -> ModelRoofline:
         phase=cast("Phase", state.word("phase")),
         batch=state.whole("batch"),
         seq=state.whole("seq"),
+        measured=state.file("run"),
     )
 
 
 def draw(roof: ModelRoofline) -> Picture:
     """Roofs and operators, where the least time goes, and what each device comes to."""
+    words = [_bound(one) for one in roof.devices]
+    if roof.measured:
+        words.append(measured_sentence(roof.measured))
     return Picture(
-        sentence=" ".join(_bound(one) for one in roof.devices),
+        sentence=" ".join(words),
         blocks=[
-            doc.Chapter("Roofline", doc.figure("roofline", roofline_figure(roof), 480), NOTE),
+            doc.Chapter("Roofline", doc.figure("roofline", roofline_figure(roof), 480), note(roof)),
+            *measured_section(roof),
             doc.Chapter("Where the least time goes", doc.figure("shares", share_figure(roof), 240)),
             doc.Chapter("Devices", [device_table(roof)]),
         ],
@@ -84,6 +98,9 @@ EXPLORER = Explorer(
                 "decode": "decode: one new token",
             },
             default="train",
+        ),
+        OpenFile(
+            name="run", label="A measured run over it", records=("profile", "doctor", "tuning")
         ),
         Slider(
             name="batch", label="Sequences in a batch", default=1,
