@@ -11,7 +11,9 @@ what fits the last-level cache is found there by the next operator. Fused attent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -61,11 +63,12 @@ CACHE_GAIN = 0.75
 """Share of the time that traffic saves which the cache answers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OperatorArrays:
     """A network's operators as arrays, one entry each: numbers for one image."""
 
-    kind: tuple[str, ...]
+    where: Mapping[str, Bools]
+    """Kind of work → where operators are of it; kinds that no operator has are absent."""
     count: Floats
     macs: Floats
     moved: Floats
@@ -82,10 +85,6 @@ class OperatorArrays:
     """Whether weights are shared by the images of a batch, so that their rows join."""
     parameters: float
 
-    def of(self, kind: str) -> Bools:
-        """Where operators are of this kind."""
-        return np.array([one == kind for one in self.kind])
-
 
 def work_kind(one: VisionOperator) -> str:
     """The kind of work of an operator, one of `TRAFFIC`."""
@@ -100,12 +99,14 @@ def work_kind(one: VisionOperator) -> str:
     return str(one.kind)
 
 
+@lru_cache(maxsize=64)
 def operator_arrays(network: VisionNetwork) -> OperatorArrays:
     """The operators of a network, ready for many devices and settings."""
     rows = [_row(one) for one in network.operators]
+    kinds = np.array([row[0] for row in rows])
     columns = np.array([row[1:] for row in rows], dtype=float).T
     return OperatorArrays(
-        kind=tuple(row[0] for row in rows),
+        where={kind: kinds == kind for kind in TRAFFIC if kind in kinds},
         count=columns[0],
         macs=columns[1],
         moved=columns[2],
@@ -162,16 +163,20 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     written = np.maximum(arrays.written * batch * size, 1.0)
     kept = np.minimum(1.0, cache / written)
     traffic = arrays.moved * batch * size / bandwidth * (1.0 - CACHE_GAIN * kept)
-    found = []
-    for kind in COMPUTE:
-        rate = vector if kind == "depthwise" else peak
-        here = arrays.of(kind)
-        found.append(float(2.0 * (compute * arrays.count)[here].sum() / rate))
-    found += [float((traffic * arrays.count)[arrays.of(kind)].sum()) for kind in TRAFFIC]
+    rates = {kind: vector if kind == "depthwise" else peak for kind in COMPUTE}
+    macs = _by_kind(arrays, compute * arrays.count)
+    found = [2.0 * macs.get(kind, 0.0) / rate for kind, rate in rates.items()]
+    moved = _by_kind(arrays, traffic * arrays.count)
+    found += [moved.get(kind, 0.0) for kind in TRAFFIC]
     found.append(float((arrays.weights * arrays.count).sum()) * size / bandwidth)
     found.append(4.0 * arrays.parameters / bandwidth)
     launches = float(arrays.count.sum()) * MICROSECOND
     return np.array([*found, launches, MICROSECOND, launches])
+
+
+def _by_kind(arrays: OperatorArrays, amounts: Floats) -> dict[str, float]:
+    """The sum over the operators of each kind."""
+    return {kind: float(amounts[here].sum()) for kind, here in arrays.where.items()}
 
 
 def is_processor(device: Device) -> bool:
@@ -188,6 +193,7 @@ def matrix_peak(device: Device, dtype: str) -> float:
     return device.peak(dtype)
 
 
+@lru_cache(maxsize=256)
 def _covered_macs(arrays: OperatorArrays, batch: float, units: int) -> Floats:
     """MACs of the tiles that cover each product of a batch, over whole waves of the units."""
     rows = np.where(arrays.shared, arrays.rows * batch, arrays.rows)
@@ -201,5 +207,8 @@ def _covered_macs(arrays: OperatorArrays, batch: float, units: int) -> Floats:
         )
         waves = np.ceil(tiles * split / units) * units / split
         best = np.minimum(best, waves * high * wide * depth * slower)
-    multiplying = arrays.macs > 0
-    return np.where(multiplying, np.where(arrays.of("depthwise"), arrays.macs * batch, best), 0.0)
+    found = np.where(arrays.macs > 0, best, 0.0)
+    if "depthwise" in arrays.where:
+        found = np.where(arrays.where["depthwise"], arrays.macs * batch, found)
+    found.flags.writeable = False  # every question about this batch shares it
+    return found

@@ -61,6 +61,10 @@ class VisionNetwork:
     parameters: int
     """All parameters, counted once where they are shared."""
 
+    def __hash__(self) -> int:
+        """Hash what tells networks apart, not the hundreds of operators behind it."""
+        return hash((self.name, self.image_size, self.parameters, len(self.operators)))
+
     @property
     def macs(self) -> int:
         """Multiply-accumulates of one forward pass of one image."""
