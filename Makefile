@@ -20,15 +20,18 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 # First what may run side by side, three at a time on two cores (they wait for programs as often as
-# they compute); then what measures time and wants the machine to itself.
+# they compute); then what measures time and wants the machine to itself, of the files that have it:
+# to collect all others takes as long as to run it.
+ALONE = $(shell grep -rl --include 'test_*.py' 'mark\.alone' tests)
+
 test: install
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not alone"
-	$(BIN)/python -m pytest -m "not slow and alone"
+	$(BIN)/python -m pytest -m "not slow and alone" $(ALONE)
 
-# Every sweep, planted fault and browser as well.
+# Every sweep, planted fault and browser as well, and properties with all their examples.
 test-all: install
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" --timeout 3600
-	$(BIN)/python -m pytest -m alone --timeout 3600
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" --timeout 3600 --hypothesis-profile whole
+	$(BIN)/python -m pytest -m alone --timeout 3600 --hypothesis-profile whole $(ALONE)
 
 check: install docs
 	$(BIN)/ruff check src tests bench examples

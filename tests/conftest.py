@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import json
@@ -9,9 +10,10 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from ridgeline.hardware.ceilings import Ceilings
 
@@ -21,16 +23,20 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # A name that is no folder is not looked up: that takes half a minute where there is no network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 # How long one example takes says something about the machine's other work, not about the code.
-settings.register_profile("suite", deadline=None)
-settings.load_profile("suite")
+settings.register_profile("whole", deadline=None)
+settings.register_profile("quick", deadline=None)
+settings.load_profile("quick")
+FEWEST_EXAMPLES = 5
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave all but the representatives of a sweep to `make test-all`.
+    """Leave all but the representatives of a sweep, and most examples, to `make test-all`.
 
     `@pytest.mark.sweep("llama-gptq")` on a parametrised test: of its cases, `make test` runs only
-    those with the ids named; the others become slow tests.
+    those with the ids named, with `@pytest.mark.sweep(every=8)` only each eighth; the others become
+    slow tests. Property tests try a quarter of their examples, with `--hypothesis-profile whole`
+    all of them.
     """
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -38,11 +44,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[item.nodeid.partition("[")[0]].append(item)
     for name, found in cases.items():
         _keep_representatives(name, found)
+    if settings.get_current_profile_name() == "quick":
+        for function in {item.function for item in items if isinstance(item, pytest.Function)}:
+            if is_hypothesis_test(function):
+                _try_fewer_examples(function)
 
 
 def _keep_representatives(name: str, cases: list[pytest.Item]) -> None:
     marker = cases[0].get_closest_marker("sweep")
     assert marker is not None
+    if "every" in marker.kwargs:
+        for place, case in enumerate(cases):
+            if place % marker.kwargs["every"]:
+                case.add_marker("slow")
+        return
     kept = set(marker.args)
     ids = {case.nodeid.partition("[")[2].removesuffix("]"): case for case in cases}
     if len(ids) > 1 and not kept <= ids.keys():  # one case alone was asked for by its id
@@ -52,15 +67,24 @@ def _keep_representatives(name: str, cases: list[pytest.Item]) -> None:
             case.add_marker("slow")
 
 
+def _try_fewer_examples(function: Any) -> None:
+    """Lower the number that the test was given; hypothesis keeps it on the function itself."""
+    given = function._hypothesis_internal_use_settings
+    fewer = max(min(FEWEST_EXAMPLES, given.max_examples), given.max_examples // 4)
+    function._hypothesis_internal_use_settings = settings(given, max_examples=fewer)
+
+
+def pytest_configure() -> None:
+    """Look for no garbage while tests are collected: what is imported stays, and walks cost."""
+    gc.disable()
+    # Libraries complain of what is left at the end, so then Python cleans up as it would.
+    atexit.register(gc.unfreeze)
+
+
 def pytest_collection_finish() -> None:
     """Spare collections of garbage the walk over everything that is imported by now."""
-    gc.collect()
     gc.freeze()
-
-
-def pytest_unconfigure() -> None:
-    """Let Python clean up as it would: libraries complain of what is left at the end."""
-    gc.unfreeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)
