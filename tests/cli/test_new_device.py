@@ -47,6 +47,35 @@ source = "sheet"
 link = "nvlink-4"
 count = 12
 """
+OWN = """
+[[device.interconnects]]
+source = "sheet"
+link = "newlink"
+count = 4
+
+[device.node]
+name = "Newcomer rack"
+domain_size = 24
+host_size = 4
+network = "ethernet-800"
+network_links = 24
+source = "sheet"
+
+[[device.modes]]
+source = "sheet"
+watts = 250.0
+num_units = 50
+clock_hz = 1e9
+bandwidth_bytes_per_second = 2e12
+
+[[link]]
+name = "newlink"
+kind = "fabric"
+bandwidth_bytes_per_second = 77e9
+source = "sheet"
+"""
+"""Its own kind of link, its node and a power mode, all in the one file."""
+WHOLE = TABLE + "num_units = 100\nclock_hz = 2e9\n" + OWN
 CLUSTER = ["--cluster", "16xNewChip-96GB", "--model", "Llama-3-8B", "--seq", "4096",
            "--global-batch", "64"]  # fmt: skip
 SERVED = ["--model", "Llama-3.1-8B", "--gpu", "NewChip-96GB"]
@@ -107,6 +136,44 @@ def test_what_is_not_on_record_is_a_stated_assumption(
     given = ["--domain-size", "4", "--network", "200"]
     assert run(["predict", "training", *CLUSTER, *given, "--json"]) == 0
     assert "on record: assumed are" not in capsys.readouterr().out
+
+
+def test_links_nodes_and_power_modes_are_part_of_the_one_table(
+    add, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(WHOLE.format(architecture="Hopper"))
+    assert run(["predict", "training", *CLUSTER, "--json"]) == 0
+    said = "\n".join(json.loads(capsys.readouterr().out)["assumed"])
+    assert "nodes as in Newcomer rack: 24 x NewChip-96GB, 24 x ethernet-800 (Data sheet)" in said
+    assert run(["hardware", "--device", "newchip-96gb-250W", "--json"]) == 0
+    part = json.loads(capsys.readouterr().out)["devices"][0]
+    assert part["peer_bandwidth_bytes_per_second"] == 4 * 77e9
+    assert part["peak_flops_per_second"]["bf16"] == 500e12 / 4
+    assert part["memory"]["bandwidth_bytes_per_second"] == 2e12
+    assert run(["hardware", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert "newlink" in [one["name"] for one in listed["links"]]
+    assert "Newcomer rack" in [one["name"] for one in listed["nodes"]]
+
+
+def test_a_node_without_its_link_names_file_and_device(
+    add, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add((TABLE + OWN).format(architecture="Hopper").replace('"ethernet-800"', '"ether"'))
+    assert run(["hardware", "--list"]) == 2
+    said = capsys.readouterr().err
+    assert "newcomer.toml" in said
+    assert "NewChip-96GB: its node has no link 'ether'" in said
+
+
+def test_the_bandwidth_of_the_domain_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = []
+    for rate in ("450", "20"):
+        words = ["predict", "training", "--cluster", "8xH100", "--model", "Llama-3-8B"]
+        words += ["--seq", "4096", "--global-batch", "64", "--domain-bandwidth", rate, "--json"]
+        assert run(words) == 0
+        seconds.append(json.loads(capsys.readouterr().out)["step_seconds"])
+    assert seconds[1] > 1.2 * seconds[0]
 
 
 def test_serving_of_an_architecture_that_no_published_run_is_of_is_refused_with_those_that_are(

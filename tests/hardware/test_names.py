@@ -41,6 +41,32 @@ def test_one_die_of_two_is_half_of_the_package() -> None:
     assert half.chip.logical_devices == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "share", "gigabytes_per_second"),
+    [
+        ("Orin-64GB-50W", 816 / 1300.5, 204.8),
+        ("Orin-64GB-30W", 8 / 16 * 612 / 1300.5, 204.8),
+        ("Jetson AGX Orin 15W", 6 / 16 * 408 / 1300.5, 136.5),
+        ("Orin-32GB-40W", 816 / 930, 204.8),
+        ("Orin-64GB-MAXN", 1.0, 204.8),
+    ],
+)
+def test_a_power_mode_has_the_units_and_clocks_of_its_table(
+    name: str, share: float, gigabytes_per_second: float
+) -> None:
+    found = device(name)
+    whole = device("orin-32gb" if "32" in name else "orin-64gb")
+    assert found.peak("int8") == pytest.approx(share * whole.peak("int8"))
+    assert found.memory.bandwidth_bytes_per_second == pytest.approx(gigabytes_per_second * 1e9)
+    assert parse_cluster(f"1x{name}").domain_size == 1
+
+
+def test_a_limit_of_power_that_is_no_mode_names_the_modes() -> None:
+    assert any(
+        "no power mode of 25 W (but 50, 30, 15)" in one for one in device("orin-25W").assumed
+    )
+
+
 def test_nodes_and_prices_of_a_variant_are_those_of_its_part() -> None:
     found = parse_cluster("16xH100-SXM-96GB-HBM2e-500W")
     assert found.domain_size == parse_cluster("16xH100").domain_size

@@ -102,6 +102,12 @@ AnswerTokens = Annotated[float, typer.Option(help="Tokens of a completion, mean.
 
 # What is not typical of a cluster.
 DomainSize = Annotated[int | None, typer.Option(help="Devices that the fast fabric joins.")]
+DomainBandwidth = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GB/S", help="The fast fabric of one device, per direction: 450 for an H100."
+    ),
+]
 Network = Annotated[
     float | None, typer.Option(metavar="GBIT/S", help="The network of one device, per direction.")
 ]
@@ -111,7 +117,11 @@ Oversubscription = Annotated[
 
 
 def cluster_of(
-    text: str, domain_size: int | None, network: float | None, oversubscription: float | None
+    text: str,
+    domain_size: int | None,
+    domain_bandwidth: float | None,
+    network: float | None,
+    oversubscription: float | None,
 ) -> Cluster:
     """The cluster that `--cluster` names, with what the options say of it."""
     from ridgeline.hardware.cluster import gigabits, parse_cluster
@@ -119,6 +129,7 @@ def cluster_of(
     return parse_cluster(
         text,
         domain_size=domain_size,
+        domain_bytes_per_second=None if domain_bandwidth is None else domain_bandwidth * 1e9,
         network_bytes_per_second=gigabits(network),
         oversubscription=oversubscription,
     )

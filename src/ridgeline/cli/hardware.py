@@ -15,6 +15,7 @@ from ridgeline.hardware import catalogue
 from ridgeline.hardware.ceilings import Ceilings, read_cache, save_ceilings
 from ridgeline.hardware.facts import Device
 from ridgeline.hardware.machine import Machine, this_machine
+from ridgeline.hardware.nodes import node_of, nodes
 from ridgeline.measure import probe as probing
 from ridgeline.report.views.hardware import (
     device_document,
@@ -31,7 +32,7 @@ def hardware(
         str | None, typer.Option("--device", metavar="NAME", help="Facts about one device.")
     ] = None,
     list_devices: Annotated[
-        bool, typer.Option("--list", help="Every device that we have facts about.")
+        bool, typer.Option("--list", help="Every device, link and typical node on record.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -44,16 +45,21 @@ def hardware(
     machine = this_machine()
     ceilings = _probe() if probe else _cached(machine)
     if json:
-        print_json(document(machine, ceilings, devices))
+        whole = document(machine, ceilings, devices)
+        if list_devices:
+            whole |= msgspec.to_builtins({"links": catalogue.links(), "nodes": nodes()})
+        print_json(whole)
         return
     if device is not None and devices is not None:
         links = {one.link: catalogue.link(one.link) for one in devices[0].interconnects}
         rates = {name: link.bandwidth_bytes_per_second for name, link in links.items()}
         prices = catalogue.prices(devices[0].name)
-        print_document(device_document(devices[0], links=rates, prices=prices))
+        node = node_of(devices[0])[0]
+        print_document(device_document(devices[0], links=rates, prices=prices, node=node))
     elif devices is not None:
         usd = {one.name: catalogue.typical_usd_per_device_hour(one.name) for one in devices}
-        print_document(devices_document(devices, usd))
+        known = devices_document(devices, usd, links=catalogue.links(), nodes=nodes())
+        print_document(known)
     if devices is None or probe:
         print_document(machine_document(machine, ceilings))
 

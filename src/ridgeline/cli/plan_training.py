@@ -11,6 +11,7 @@ from ridgeline.cli.forecast_options import (
     IMAGES_PANEL,
     TOKENS_PANEL,
     Cores,
+    DomainBandwidth,
     DomainSize,
     Epochs,
     GlobalBatch,
@@ -112,6 +113,7 @@ def plan_training(
     optimizer: OptimizerName = None,
     cores_per_device: Cores = None,
     domain_size: DomainSize = None,
+    domain_bandwidth: DomainBandwidth = None,
     network: Network = None,
     oversubscription: Oversubscription = None,
     html: Html = None,
@@ -121,7 +123,8 @@ def plan_training(
     from ridgeline.plan.vision.question import check_known
 
     places = [
-        cluster_of(text, domain_size, network, oversubscription) for text in cluster.split(",")
+        cluster_of(text, domain_size, domain_bandwidth, network, oversubscription)
+        for text in cluster.split(",")
     ]
     seen = network_seen(model, image)
     if seen is not None:

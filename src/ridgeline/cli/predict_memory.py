@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from ridgeline.cli.forecast_options import (
+    DomainBandwidth,
     DomainSize,
     GlobalBatch,
     Model,
@@ -39,6 +40,7 @@ def predict_memory(
     precision: Annotated[str, typer.Option(help="Number format of matmuls.")] = "bf16",
     software: Software = "torch",
     domain_size: DomainSize = None,
+    domain_bandwidth: DomainBandwidth = None,
     network: Network = None,
     html: Html = None,
     json: Json = False,
@@ -49,7 +51,7 @@ def predict_memory(
     from ridgeline.plan.training.filled_layout import filled_layout
     from ridgeline.report.views.memory_curve import memory_curve_document
 
-    place = cluster_of(cluster, domain_size, network, None)
+    place = cluster_of(cluster, domain_size, domain_bandwidth, network, None)
     layout = filled_layout(
         place,
         tp=tp,

@@ -9,6 +9,7 @@ import typer
 from ridgeline.cli.forecast_options import (
     IMAGES_PANEL,
     TOKENS_PANEL,
+    DomainBandwidth,
     DomainSize,
     Epochs,
     Images,
@@ -74,6 +75,7 @@ def predict_scaling(
         int, typer.Option(help="Images of one device in one step.", rich_help_panel=IMAGES_PANEL)
     ] = 256,
     domain_size: DomainSize = None,
+    domain_bandwidth: DomainBandwidth = None,
     network: Network = None,
     oversubscription: Oversubscription = None,
     html: Html = None,
@@ -88,7 +90,7 @@ def predict_scaling(
     from ridgeline.plan.vision.question import vision_name
     from ridgeline.report.views.scaling_forecast import scaling_document
 
-    place = cluster_of(f"1x{device}", domain_size, network, oversubscription)
+    place = cluster_of(f"1x{device}", domain_size, domain_bandwidth, network, oversubscription)
     run: plan.TokenRun | plan.ImageRun
     if vision_name(model) is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")

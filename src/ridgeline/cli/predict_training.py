@@ -11,6 +11,7 @@ from ridgeline.cli.forecast_options import (
     IMAGES_PANEL,
     TOKENS_PANEL,
     Cores,
+    DomainBandwidth,
     DomainSize,
     Epochs,
     GlobalBatch,
@@ -168,6 +169,7 @@ def predict_training(
     epochs: Epochs = None,
     cores_per_device: Cores = None,
     domain_size: DomainSize = None,
+    domain_bandwidth: DomainBandwidth = None,
     network: Network = None,
     oversubscription: Oversubscription = None,
     html: Html = None,
@@ -177,7 +179,7 @@ def predict_training(
     from ridgeline.plan.vision.question import check_known
 
     name = _cluster_name(cluster, device)
-    place = cluster_of(name, domain_size, network, oversubscription)
+    place = cluster_of(name, domain_size, domain_bandwidth, network, oversubscription)
     seen = network_seen(model, image)
     if seen is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")

@@ -138,15 +138,19 @@ def catalogue(folder: Path = FACTS) -> Catalogue:
     reported: dict[str, str] = {}
     connections: dict[str, Link] = {}
     link_names: dict[str, str] = {}
-    for one in link_file.link:
-        keys = [key for key in (one.source, one.latency_source) if key is not None]
-        cited = _cite(folder / "links.toml", one.name, keys, link_file.sources)
-        connections[one.name] = msgspec.structs.replace(one, sources=cited)
-        for alias in (one.name, *one.aliases):
-            _claim(link_names, alias, one.name, folder / "links.toml")
-    for path in sorted((folder / "devices").glob("*.toml")):
-        family = read_toml(path, DeviceFile)
+    families = {
+        path: read_toml(path, DeviceFile) for path in sorted((folder / "devices").glob("*.toml"))
+    }
+    for path, named in {folder / "links.toml": link_file, **families}.items():
+        for one in named.link:
+            keys = [key for key in (one.source, one.latency_source) if key is not None]
+            cited = _cite(path, one.name, keys, named.sources)
+            connections[one.name] = msgspec.structs.replace(one, sources=cited)
+            for alias in (one.name, *one.aliases):
+                _claim(link_names, alias, one.name, path)
+    for path, family in families.items():
         for part in family.device:
+            _check_node(path, part, connections)
             for connection in part.interconnects:
                 if connection.link not in connections:
                     raise InputError(f"{path}: {part.name}: no link {connection.link!r}")
@@ -172,6 +176,15 @@ def catalogue(folder: Path = FACTS) -> Catalogue:
     )
 
 
+def _check_node(path: Path, part: Device, known: dict[str, Link]) -> None:
+    """A node in a device's own table names links that exist."""
+    if part.node is None:
+        return
+    for name in (part.node.network, part.node.fabric):
+        if name is not None and name not in known:
+            raise InputError(f"{path}: {part.name}: its node has no link {name!r}")
+
+
 def _source_keys(part: Device) -> list[str]:
     keys = [part.peak_flops_per_second.source, part.memory.source, part.chip.source]
     keys += [connection.source for connection in part.interconnects]
@@ -179,6 +192,9 @@ def _source_keys(part: Device) -> list[str]:
         keys.append(part.memory.reported_source)
     if part.power is not None:
         keys.append(part.power.source)
+    if part.node is not None:
+        keys.append(part.node.source)
+    keys += [mode.source for mode in part.modes]
     return keys
 
 

@@ -129,6 +129,8 @@ def _taken_as_typical(part: Device, given: dict[str, float | int | None]) -> lis
         fabric = "" if source is not None or node.fabric is None else f" joined by {node.fabric}"
         parts.append(f"{node.domain_size} x {part.name}{fabric}")
         cures.append("--domain-size")
+        if fabric and given["domain_bytes_per_second"] is None:
+            cures.append("--domain-bandwidth")
     if given["network_bytes_per_second"] is None:
         parts.append(f"{node.network_links} x {node.network}")
         cures.append("--network")
@@ -136,7 +138,7 @@ def _taken_as_typical(part: Device, given: dict[str, float | int | None]) -> lis
         return []
     if source is None:
         known = f"no node with {part.name} is on record: assumed are {', '.join(parts)}"
-        return [f"{known}; give {' and '.join(cures)} where yours differ"]
+        return [f"{known}; give {', '.join(cures)} where yours differ"]
     return [f"nodes as in {node.name}: {', '.join(parts)} ({source.title})"]
 
 

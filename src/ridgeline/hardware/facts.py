@@ -85,6 +85,8 @@ class Chip(Fact, frozen=True, kw_only=True):
     unit: str
     """What the vendor calls one compute unit: SM, CU, TPC, TensorCore."""
     num_units: int | None = None
+    clock_hz: float | None = None
+    """The clock at which the peaks hold; where the part has power modes, that of the highest."""
     shared_bytes_per_unit: int | None = None
     """The most that kernels can use as shared memory (LDS) on one unit."""
     l1_bytes_per_unit: int | None = None
@@ -104,13 +106,44 @@ class Power(Fact, frozen=True, kw_only=True):
     """Thermal design power, or the top of a configurable range."""
 
 
+class PowerMode(Fact, frozen=True, kw_only=True):
+    """A limit of power that the vendor configures: what stays switched on, and how fast."""
+
+    source: str
+    watts: float
+    num_units: int
+    """Compute units that stay switched on."""
+    clock_hz: float
+    """The highest clock of those units."""
+    bandwidth_bytes_per_second: float
+
+
 class Interconnect(Fact, frozen=True, kw_only=True):
     """`count` links of one kind on the device."""
 
     source: str
     link: str
-    """The link's name in `links.toml`."""
+    """The link's name, in `links.toml` or in the same file."""
     count: int = 1
+
+
+class Node(Fact, frozen=True, kw_only=True):
+    """A domain of devices as it is usually built, with its network cards."""
+
+    name: str
+    devices: list[str] = []
+    """Canonical names of the devices that it is built of; in a device's own table that device."""
+    domain_size: int
+    host_size: int | None = None
+    """Devices of one host, where a domain spans several; None: the whole domain is one host."""
+    fabric: str | None = None
+    """The link that joins the domain; None: the device's own fabric links."""
+    network: str
+    """Name of a network link."""
+    network_links: int
+    """Network cards of the whole domain."""
+    notes: str = ""
+    source: str
 
 
 class Device(Fact, frozen=True, kw_only=True):
@@ -131,6 +164,10 @@ class Device(Fact, frozen=True, kw_only=True):
     memory: Memory
     chip: Chip
     power: Power | None = None
+    modes: list[PowerMode] = []
+    """Power modes below the one that the figures above are of."""
+    node: Node | None = None
+    """What usually surrounds it, where that is not one of the nodes in `nodes.toml`."""
     interconnects: list[Interconnect] = []
     notes: str = ""
     variant_of: str = ""
@@ -167,6 +204,12 @@ class Device(Fact, frozen=True, kw_only=True):
         known = (dtype for dtype in ("bf16", "fp16") if dtype in self.peaks)
         return next(known, "fp32")
 
+    @property
+    def ridge_dtype(self) -> str:
+        """The dtype of the ridge point: that of training, else the widest that has a rate."""
+        known = self.peaks
+        return self.training_dtype if self.training_dtype in known else next(iter(known))
+
     def ridge_flops_per_byte(self, dtype: str | None = None, *, headline: bool = False) -> float:
         """Arithmetic intensity above which compute, not memory, is the limit.
 
@@ -184,7 +227,7 @@ class Device(Fact, frozen=True, kw_only=True):
             bandwidth = round(bandwidth / 1e12, 1) * 1e12
             if bandwidth == 0.0:
                 raise InputError(f"{self.name}: its bandwidth rounds to 0.0 TB/s; drop headline")
-        return self.peak(dtype or self.training_dtype) / bandwidth
+        return self.peak(dtype or self.ridge_dtype) / bandwidth
 
 
 class Link(Fact, frozen=True, kw_only=True):
@@ -223,6 +266,8 @@ class DeviceFile(Fact, frozen=True, kw_only=True):
     """One file of `devices/`: a family that shares its sources."""
 
     sources: dict[str, Source]
+    link: list[Link] = []
+    """Links that no other family has; the others stand in `links.toml`."""
     device: list[Device]
 
 

@@ -3,6 +3,7 @@
     RTX4090-24GB                 the part, where 24 GB is what it has
     H100-SXM-96GB-HBM2e-500W     the part with another memory and a lower limit of power
     MI250X-1GCD                  one of the devices that PyTorch sees on the package
+    Orin-64GB-30W                a module in one of its power modes
 
 A name is read from its end, one word after another, until what is left is in the catalogue. What
 each word changes is a fact of the name; what it leaves open is assumed, and said in
@@ -10,8 +11,9 @@ each word changes is a fact of the name; what it leaves open is assumed, and sai
 
 - memory of another size: the printed bandwidth, unless the name has another kind of memory too;
 - HBM2e: 408 GB/s for each 16 GB, as of the A100-80GB (five stacks, 2,039 GB/s);
-- a limit of power below the printed one: rates fall with its square root, as clocks do where
-  voltage follows them (dynamic power goes with the cube of the clock, but memory and leakage do
+- a power mode that the vendor configures: the units and clocks of that mode, by its own table;
+- any other limit of power below the printed one: rates fall with its square root, as clocks do
+  where voltage follows them (dynamic power goes with the cube of the clock, but memory and leakage do
   not: the square root is what the A100 at 330 W in gpt-fast's README shows).
 """
 
@@ -24,7 +26,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ridgeline.hardware.facts import Device
+from ridgeline.hardware.facts import Device, Power, PowerMode
 
 SAME_SIZE = 0.07
 """How far a size in a name may be from the printed one, as a share: GB and GiB are 7 % apart."""
@@ -57,7 +59,7 @@ class Suffixes:
             self.dies = int(dies[1])
         elif re.fullmatch(r"hbm\d?e?|gddr\dx?|lpddr\dx?", folded):
             self.kind = word
-        elif folded not in ("unspecified", "sxm", "oam", "pcie", "gpu"):
+        elif folded not in ("unspecified", "maxn", "sxm", "oam", "pcie", "gpu"):
             return False
         self.words.insert(0, word)
         return True
@@ -141,12 +143,36 @@ def _with_memory(device: Device, found: Suffixes, assumed: list[str]) -> Device:
 
 def _at_power(device: Device, found: Suffixes, assumed: list[str]) -> Device:
     printed = device.power.watts if device.power else 0.0
+    for mode in device.modes:
+        if mode.watts == found.watts:
+            return _in_mode(device, mode)
     if not found.watts or not printed or found.watts >= printed:
         return device
+    if device.modes:
+        modes = ", ".join(f"{mode.watts:.0f}" for mode in device.modes)
+        assumed.append(f"{device.name} has no power mode of {found.watts:.0f} W (but {modes})")
     assumed.append(
         f"{found.watts:.0f} of {printed:.0f} W: rates lower by the root of that, bandwidth not"
     )
     return scaled(device, math.sqrt(found.watts / printed))
+
+
+def _in_mode(device: Device, mode: PowerMode) -> Device:
+    """A device with the units and the clocks that one of its power modes leaves on."""
+    chip = device.chip
+    assert chip.num_units is not None
+    assert chip.clock_hz is not None
+    share = mode.num_units * mode.clock_hz / (chip.num_units * chip.clock_hz)
+    changed = scaled(device, share)
+    return msgspec.structs.replace(
+        changed,
+        chip=msgspec.structs.replace(chip, num_units=mode.num_units, clock_hz=mode.clock_hz),
+        power=Power(source=mode.source, watts=mode.watts),
+        memory=msgspec.structs.replace(
+            device.memory, bandwidth_bytes_per_second=mode.bandwidth_bytes_per_second
+        ),
+        modes=[],
+    )
 
 
 def scaled(device: Device, share: float) -> Device:

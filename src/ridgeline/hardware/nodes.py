@@ -1,37 +1,24 @@
-"""What usually surrounds a device: its fast domain and its network (`nodes.toml`)."""
+"""What usually surrounds a device: its fast domain and its network.
+
+Nodes that several devices share stand in `nodes.toml`; one that only a single device has may stand
+in the device's own table.
+"""
 
 from __future__ import annotations
 
 import functools
 from pathlib import Path
 
+import msgspec
+
 from ridgeline.errors import InputError
-from ridgeline.hardware.catalogue import device, link
-from ridgeline.hardware.facts import Device, Fact, Source
+from ridgeline.hardware.catalogue import device, devices, link
+from ridgeline.hardware.facts import Device, Fact, Node, Source
 from ridgeline.records.input_file import read_toml
 
 FILE = Path(__file__).with_name("nodes.toml")
 FALLBACK_HOST_LINK = "pcie-4-x16"
 """The host link of a device whose way to its host is not on record."""
-
-
-class Node(Fact, frozen=True, kw_only=True):
-    """A domain of devices as it is usually built, with its network cards."""
-
-    name: str
-    devices: list[str]
-    """Canonical names of the devices that it is built of."""
-    domain_size: int
-    host_size: int | None = None
-    """Devices of one host, where a domain spans several; None: the whole domain is one host."""
-    fabric: str | None = None
-    """The link that joins the domain; None: the device's own fabric links."""
-    network: str
-    """Name of a network link in `links.toml`."""
-    network_links: int
-    """Network cards of the whole domain."""
-    notes: str = ""
-    source: str
 
 
 class NodeFile(Fact, frozen=True, kw_only=True):
@@ -49,12 +36,25 @@ def node_of(part: Device) -> tuple[Node, Source | None]:
     >>> node_of(device("h100"))[0].name
     'DGX H100'
     """
+    if part.node is not None:
+        return part.node, part.sources[part.node.source]
     by_device, sources = _read(FILE)
     name = part.variant_of or part.name
     if name not in by_device:
         return _assumed_node(part), None
     node = by_device[name]
     return node, sources[node.source]
+
+
+def nodes() -> list[Node]:
+    """Every node on record: those that devices share, then those in a device's own table."""
+    shared = {id(node): node for node in _read(FILE)[0].values()}
+    own = [
+        msgspec.structs.replace(part.node, devices=[part.name])
+        for part in devices()
+        if part.node is not None
+    ]
+    return [*shared.values(), *own]
 
 
 def _assumed_node(part: Device) -> Node:

@@ -10,7 +10,7 @@ from ridgeline.report import document as doc
 
 if TYPE_CHECKING:
     from ridgeline.hardware.ceilings import Ceilings
-    from ridgeline.hardware.facts import Device, Price
+    from ridgeline.hardware.facts import Device, Link, Node, Price
     from ridgeline.hardware.machine import Machine
 
 
@@ -99,9 +99,13 @@ def _untitled(rows: Sequence[Sequence[doc.Cell]]) -> doc.DataTable:
 
 
 def devices_document(
-    devices: Sequence[Device], usd: Mapping[str, float | None]
+    devices: Sequence[Device],
+    usd: Mapping[str, float | None],
+    *,
+    links: Sequence[Link],
+    nodes: Sequence[Node],
 ) -> doc.ReportDocument:
-    """Every device that we have facts about; `usd` is the typical price of an hour, by name."""
+    """Every device, link and node on record; `usd` is the typical price of an hour, by name."""
     rows = []
     for part in devices:
         price = usd[part.name]
@@ -119,13 +123,39 @@ def devices_document(
         )
     title = "Dense peaks in TFLOP/s, memory in GiB and TB/s, ridge point in FLOP/byte"
     heads = doc.figures("fp32", "16 bit", "fp8", "GiB", "TB/s", "ridge", "W", "$/h")
-    return doc.ReportDocument(
-        "Devices", [doc.DataTable((doc.words("device"), *heads), rows, title=title)]
-    )
+    listed = doc.DataTable((doc.words("device"), *heads), rows, title=title)
+    return doc.ReportDocument("Devices", [listed, _links_table(links), _nodes_table(nodes)])
+
+
+def _links_table(links: Sequence[Link]) -> doc.DataTable:
+    rows = [
+        (
+            one.name,
+            one.kind,
+            f"{one.bandwidth_bytes_per_second / 1e9:.4g}",
+            None if one.latency_seconds is None else f"{one.latency_seconds * 1e6:.3g}",
+        )
+        for one in links
+    ]
+    heads = (doc.words("link"), doc.words("kind"), *doc.figures("GB/s", "µs"))
+    return doc.DataTable(heads, rows, title="Links, each one and in one direction")
+
+
+def _nodes_table(nodes: Sequence[Node]) -> doc.DataTable:
+    rows = [(node.name, _surroundings(node)) for node in nodes]
+    return doc.DataTable((doc.words("node"), doc.words("what it is")), rows, title="Typical nodes")
+
+
+def _surroundings(node: Node) -> str:
+    """How many a fast fabric joins, over what, and the network cards of them all."""
+    over = "their own links" if node.fabric is None else node.fabric
+    many = f"{node.domain_size} joined by {over}" if node.domain_size > 1 else "one"
+    hosts = "" if node.host_size is None else f", {node.host_size} to a host"
+    return f"{many}{hosts}, {node.network_links} x {node.network}"
 
 
 def device_document(
-    part: Device, *, links: Mapping[str, float], prices: Sequence[Price]
+    part: Device, *, links: Mapping[str, float], prices: Sequence[Price], node: Node
 ) -> doc.ReportDocument:
     """One device with the source of each figure; `links` are bytes per second, by name."""
     memory, chip = part.memory, part.chip
@@ -140,7 +170,7 @@ def device_document(
         rows.append(("", usable, memory.reported_source or ""))
     rows.append(("", quantity.scaled(memory.bandwidth_bytes_per_second, "B/s"), memory.source))
     ridge = f"{part.ridge_flops_per_byte():.1f} FLOP/byte"
-    rows.append(("ridge point", ridge, part.training_dtype))
+    rows.append(("ridge point", ridge, part.ridge_dtype))
     if chip.num_units is not None:
         rows.append(("compute units", f"{chip.num_units} {chip.unit}", chip.source))
     sizes = {
@@ -154,14 +184,20 @@ def device_document(
             rows.append((name, quantity.binary_memory(held), chip.source))
     if part.power is not None:
         rows.append(("power", f"{part.power.watts:g} W", part.power.source))
+    for mode in part.modes:
+        kept = f"{mode.num_units} {chip.unit} at {mode.clock_hz / 1e6:.0f} MHz"
+        moved = quantity.scaled(mode.bandwidth_bytes_per_second, "B/s")
+        rows.append(("power mode", f"{mode.watts:g} W: {kept}, {moved}", mode.source))
     for one in part.interconnects:
         rate = quantity.scaled(links[one.link] * one.count, "B/s")
         rows.append(("interconnect", f"{one.count} x {one.link}, {rate} per direction", one.source))
     for price in prices:
         text = f"{quantity.usd(price.usd_per_device_hour)} per hour, {price.provider}"
         rows.append(("price", f"{text}, {price.terms}", price.date))
+    rows.append(("typical node", _surroundings(node), node.source))
     if part.notes:
         rows.append(("note", part.notes, ""))
+    rows += [("assumed", sentence, "") for sentence in part.assumed]
     for key, source in part.sources.items():
         rows.append((key, f"{source.title}: {source.where}", source.date))
     columns = (doc.words("what", ""), doc.words("value", ""), doc.words("source", ""))
