@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import shlex
 import shutil
@@ -17,6 +18,8 @@ from ridgeline.cli.program import load_command
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```[a-z]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+RETIRED = ROOT / "docs" / "retired.md"
+TORCH_NAME = re.compile(r"`(torch(?:\.\w+)+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 
 
@@ -83,3 +86,22 @@ def test_the_diff_on_the_first_page_applies_to_the_example(tmp_path: Path) -> No
     patch = f"--- a/train_gpt.py\n+++ b/train_gpt.py\n{diff}"
     subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=tmp_path, check=True)
     compile((tmp_path / "train_gpt.py").read_text(), "train_gpt.py", "exec")
+
+
+def test_what_is_to_be_taken_is_in_torch_and_what_was_removed_is_not() -> None:
+    rows = [line.split("|") for line in RETIRED.read_text().splitlines() if line.startswith("| ")]
+    taken = {name for row in rows for name in TORCH_NAME.findall(row[3])}
+    removed = {name for row in rows if "removed" in row[2] for name in TORCH_NAME.findall(row[1])}
+    assert len(taken) > 10
+    assert removed
+    assert not {name for name in taken if not resolves(name)}
+    assert not {name for name in removed if resolves(name)}
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name leads to something."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True

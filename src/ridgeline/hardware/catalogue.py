@@ -141,7 +141,8 @@ def catalogue(folder: Path = FACTS) -> Catalogue:
     families = {
         path: read_toml(path, DeviceFile) for path in sorted((folder / "devices").glob("*.toml"))
     }
-    for path, named in {folder / "links.toml": link_file, **families}.items():
+    with_links: dict[Path, LinkFile | DeviceFile] = {folder / "links.toml": link_file, **families}
+    for path, named in with_links.items():
         for one in named.link:
             keys = [key for key in (one.source, one.latency_source) if key is not None]
             cited = _cite(path, one.name, keys, named.sources)

@@ -13,8 +13,8 @@ each word changes is a fact of the name; what it leaves open is assumed, and sai
 - HBM2e: 408 GB/s for each 16 GB, as of the A100-80GB (five stacks, 2,039 GB/s);
 - a power mode that the vendor configures: the units and clocks of that mode, by its own table;
 - any other limit of power below the printed one: rates fall with its square root, as clocks do
-  where voltage follows them (dynamic power goes with the cube of the clock, but memory and leakage do
-  not: the square root is what the A100 at 330 W in gpt-fast's README shows).
+  where voltage follows them (dynamic power goes with the cube of the clock, but memory and leakage
+  do not: the square root is what the A100 at 330 W in gpt-fast's README shows).
 """
 
 from __future__ import annotations
