@@ -49,7 +49,7 @@ PAIRS = [
          ("no_speed", "scheme", "target", "aim", "merge_adapter", "export", "unjudged", "mixed",
           "metric", "faster", *OF_IMAGES)),
     Pair("plan_training.plan_training", (ridgeline.plan_training,), {"precision": "precisions"},
-         ("days", "domain_size", "network", "oversubscription", "write", "global_batch",
+         ("days", "domain_size", "domain_bandwidth", "network", "oversubscription", "write", "global_batch",
           "images", "epochs", "image", "most_global_batch", "optimizer", "cores_per_device")),
     Pair("realtime_run.realtime_run", (RunSettings, GateLimits),
          {"worst": "worst_seconds", "mean": "mean_seconds"},

@@ -88,6 +88,7 @@ def test_the_diff_on_the_first_page_applies_to_the_example(tmp_path: Path) -> No
     compile((tmp_path / "train_gpt.py").read_text(), "train_gpt.py", "exec")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_is_to_be_taken_is_in_torch_and_what_was_removed_is_not() -> None:
     rows = [line.split("|") for line in RETIRED.read_text().splitlines() if line.startswith("| ")]
     taken = {name for row in rows for name in TORCH_NAME.findall(row[3])}

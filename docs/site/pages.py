@@ -165,11 +165,10 @@ def devices_page() -> str:
             str(one.year),
             f"{one.memory.capacity_bytes / 2**30:.0f}",
             f"{one.memory.bandwidth_bytes_per_second / 1e12:.2f}",
-            f"{one.peak(one.training_dtype) / 1e12:,.0f} {one.training_dtype}",
+            f"{one.peak(one.ridge_dtype) / 1e12:,.0f} {one.ridge_dtype}",
             f"{one.ridge_flops_per_byte():,.0f}",
         )
         for one in known
-        if one.training_dtype in one.peaks
     ]
     parts = [
         "# Devices",

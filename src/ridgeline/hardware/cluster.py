@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
-from ridgeline.hardware.facts import Device, Link
-from ridgeline.hardware.nodes import FALLBACK_HOST_LINK, Node, node_of
+from ridgeline.hardware.facts import Device, Link, Node
+from ridgeline.hardware.nodes import FALLBACK_HOST_LINK, node_of
 
 _FALLBACK_LATENCY_LINK = "nvlink-4"
 
