@@ -330,6 +330,7 @@ def test_every_parameter_that_names_a_file_is_read_here() -> None:
     assert not unknown, "say in READS how each is given a file, or that it is none"
 
 
+@pytest.mark.sweep(every=7)
 @pytest.mark.parametrize(
     ("command", "parameter", "name"),
     [
@@ -352,6 +353,7 @@ def test_a_missing_script_or_folder_is_one_line_that_names_it(
     _one_line(line, "nowhere.xyz", capsys)
 
 
+@pytest.mark.sweep("explain PATH PATH-nested", "launch --check PATH-nested")
 @pytest.mark.parametrize(
     ("line", "name"),
     [

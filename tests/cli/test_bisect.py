@@ -126,6 +126,7 @@ def test_the_slow_commit_is_found_and_the_checkout_is_as_it_was(
     assert not list(own_cache.iterdir()), "nothing is left to go on from"
 
 
+@pytest.mark.slow
 def test_a_person_reads_commit_author_subject_and_ratio(eight: History) -> None:
     # The fifth commit is fast and the sixth slow: the ends are neighbours.
     done = bisect(eight, "HEAD~3", "HEAD~2", "--", "python", "work.py")
@@ -134,6 +135,7 @@ def test_a_person_reads_commit_author_subject_and_ratio(eight: History) -> None:
     assert "× the time [" in done.stdout
 
 
+@pytest.mark.slow
 def test_commits_that_were_never_slower_are_one_line_and_exit_code_2(eight: History) -> None:
     done = bisect(eight, "HEAD~2", "HEAD", "--rounds", "4", "--", "python", "work.py")
     assert done.returncode == 2
@@ -142,6 +144,7 @@ def test_commits_that_were_never_slower_are_one_line_and_exit_code_2(eight: Hist
     assert "beyond noise and 5%" in line
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -187,6 +190,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_an_interrupted_search_leaves_no_checkout_and_goes_on(
     eight: History, tmp_path: Path, own_cache: Path
 ) -> None:
@@ -207,6 +211,7 @@ def test_an_interrupted_search_leaves_no_checkout_and_goes_on(
     assert "asked already" in done.stderr
 
 
+@pytest.mark.slow
 def test_where_the_slow_commit_hides_among_broken_ones_all_are_named(tmp_path: Path) -> None:
     history = History(tmp_path / "broken")
     history.commit(WORK.format(work=FAST), "Good")

@@ -59,6 +59,7 @@ def test_rows_are_measured_and_what_is_saved_is_what_was_judged(
     assert (again["zeros"], again["outliers"]) == (rounded["zeros"], rounded["outliers"])
 
 
+@pytest.mark.slow
 def test_what_lost_too_much_is_not_saved_and_three_layers_are_named(
     texts: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +77,7 @@ def test_what_lost_too_much_is_not_saved_and_three_layers_are_named(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_search_keeps_its_target_with_more_than_one_scheme(
     texts: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +164,7 @@ def test_a_directory_that_is_no_model_is_named(
         assert missing in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_export_that_is_refused_leaves_the_model_the_ledger_and_other_exports(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,6 +181,7 @@ def test_an_export_that_is_refused_leaves_the_model_the_ledger_and_other_exports
     assert ledger["rows"][1]["zeros"]["parameters"] == 1_066_112
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_what_was_done_is_gone_on_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

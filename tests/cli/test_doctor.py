@@ -152,6 +152,7 @@ def test_a_missing_torch_names_the_extra(
     assert "ridgeline[train]" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_one_line_and_ends_the_script(script: Path) -> None:
     program = subprocess.Popen(
         [sys.executable, "-m", "ridgeline.cli.main", "doctor", "--steps", "100000", "--warmup",

@@ -59,6 +59,7 @@ def training(model: str, cluster: str) -> list[str]:
     return ["--model", model, "--cluster", cluster, "--global-batch", "64", *sequence(model)]
 
 
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("model", preset_names())
 def test_every_model_is_predicted_in_finite_numbers(
     model: str, capsys: pytest.CaptureFixture[str]
@@ -70,6 +71,7 @@ def test_every_model_is_predicted_in_finite_numbers(
     assert nulls(found) <= {"images_per_second_per_gpu"} | of_images
 
 
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("device", [one.name for one in devices()])
 def test_every_device_and_precision_is_finite_or_refused(
     device: str, capsys: pytest.CaptureFixture[str]
@@ -80,6 +82,7 @@ def test_every_device_and_precision_is_finite_or_refused(
         assert found is None or nulls(found) <= {"images_per_second_per_gpu"}
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("model", [*KINDS.values(), *NETWORKS])
 def test_every_kind_of_model_has_a_roofline_in_finite_numbers(
     model: str, capsys: pytest.CaptureFixture[str]
@@ -89,6 +92,7 @@ def test_every_kind_of_model_has_a_roofline_in_finite_numbers(
         assert found is None or nulls(found) <= EMPTY_ON_PURPOSE
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("model", [model for kind, model in KINDS.items() if kind != "images"])
 def test_every_kind_of_model_is_planned_and_explained_in_finite_numbers(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

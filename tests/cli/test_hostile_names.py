@@ -66,6 +66,7 @@ def shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return captured.out + captured.err
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_hostile_name_steers_no_terminal(

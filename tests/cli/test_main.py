@@ -118,6 +118,7 @@ def test_help_after_a_first_word_lists_the_second_ones(capsys: pytest.CaptureFix
     assert "training" in capsys.readouterr().out
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     "words",
     [

@@ -108,6 +108,7 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return adds
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
 @pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
 def test_every_command_works_with_a_new_device(

@@ -229,6 +229,7 @@ points = pipeline.stage("cluster", Compiled(), lidar.via("unbounded"))
 '''
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("warmup", [1, 2])
 @pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
 def test_a_slow_first_call_makes_no_counted_frame_late(
@@ -359,6 +360,7 @@ def test_a_pipeline_that_cannot_be_made_twice_keeps_its_run(
     assert any(note.startswith("no tight loop: ") for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_ctrl_c_shows_and_writes_the_frames_so_far(tmp_path: Path) -> None:
     path, out = write_pipeline(tmp_path), tmp_path / "run.json"
     code = "from ridgeline.cli.main import main; main()"

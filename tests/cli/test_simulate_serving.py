@@ -125,6 +125,7 @@ def test_a_measured_engine_needs_no_gpu(capsys: pytest.CaptureFixture[str], tmp_
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_with_what_was_seen() -> None:
     command = [sys.executable, "-m", "ridgeline.cli.main", *GPU, "--rate", "20", "--json"]
     process = subprocess.Popen(

@@ -64,6 +64,7 @@ def test_an_option_that_loosens_the_equivalence_is_shown() -> None:
     assert "or statistical with dropout" in " ".join(asked().stdout.split())
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     ("name", "near"),
     [("compil", "compile"), ("bf16", "bf16-autocast"), ("fused_optimiser", "fused-optimizer")],

@@ -28,6 +28,7 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
     return found
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("word", ["critical-path", "stragglers", "tree", "stack"])
 def test_a_command_prints_one_document_or_a_table(
     ranks: str, word: str, capsys: pytest.CaptureFixture[str]
@@ -119,6 +120,7 @@ def test_memory_reads_a_snapshot_and_refuses_a_hostile_one(
     assert not mark.exists()
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("words", [
     ["critical-path"], ["critical-path", "--what-if", "gemm=20"], ["stragglers"], ["tree"],
     ["stack", "--gpu"], ["compare", "--by", "kernel"], ["compare", "--by", "operator"],

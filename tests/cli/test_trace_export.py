@@ -83,6 +83,7 @@ def figures(rank: dict[str, Any]) -> dict[str, Any]:
     return {**plain, **rank["idle_by"]}
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("name", FEW)
 def test_the_summary_of_an_export_is_that_of_the_original(
     name: str,
@@ -212,6 +213,7 @@ ODD = {
 }
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("way", ODD)
 @pytest.mark.parametrize("several", [False, True])
 def test_what_is_written_is_json_whatever_was_read(
@@ -260,6 +262,7 @@ def test_a_folder_of_nothing_but_exports_asks_for_a_name(
     assert "nothing but exports" in capsys.readouterr().err
 
 
+@pytest.mark.sweep("False")
 @pytest.mark.parametrize("several", [False, True])
 def test_memory_does_not_grow_with_the_events_that_are_copied(
     tmp_path: Path, *, several: bool

@@ -79,6 +79,7 @@ def test_on_a_terminal_names_are_cut_to_one_line(
     assert "box_predictor" in text
 
 
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("width", [60, 80, 160])
 @pytest.mark.parametrize("question", sorted(QUESTIONS))
 def test_nothing_is_left_out_at_any_width(

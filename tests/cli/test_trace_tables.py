@@ -48,6 +48,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("word", SINGLE)
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_every_question_writes_its_rows_with_the_keys_of_its_json(

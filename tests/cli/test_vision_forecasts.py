@@ -220,6 +220,7 @@ def test_a_plan_ranks_clusters_by_time_or_by_cost(capsys: pytest.CaptureFixture[
     assert {one["estimate"]["global_batch"] for one in held["clusters"]} == {1024}
 
 
+@pytest.mark.slow
 def test_a_deployment_has_a_device_a_runtime_and_a_price(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -244,6 +245,7 @@ PAGES = {
 }
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("words", PAGES.values(), ids=PAGES)
 def test_a_page_stands_alone(words: list[str], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
@@ -253,6 +255,7 @@ def test_a_page_stands_alone(words: list[str], tmp_path: Path) -> None:
     assert "<script src" not in text
 
 
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("device", [one.name for one in devices()])
 def test_every_device_answers_in_finite_numbers_or_in_one_line(
     device: str, capsys: pytest.CaptureFixture[str]
