@@ -122,6 +122,7 @@ def rows(out: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_cameras_with_poses_and_grid_sizes_in_parameters_become_onnx_with_their_names(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_cameras_with_poses_and_grid_sizes_in_parameters_become_onnx_with_their_
     assert noise < 0.01
 
 
+@pytest.mark.slow
 def test_each_output_has_a_row_and_the_worst_one_decides(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +194,7 @@ def test_a_model_of_one_image_at_a_time_is_quantised(folder: Path, tmp_path: Pat
     assert rows(tmp_path / "out")[1]["outputs"][0]["sqnr_db"] > 20
 
 
+@pytest.mark.slow
 def test_a_directory_of_transformers_that_segments_is_quantised(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -213,6 +216,7 @@ def test_a_directory_of_transformers_that_segments_is_quantised(
     assert found["sqnr_db"] > 10
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("name", "words", "said"),
     [

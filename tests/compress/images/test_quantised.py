@@ -41,6 +41,7 @@ def ledger_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "ledger.json").read_text())
 
 
+@pytest.mark.slow
 def test_rows_say_how_many_answers_changed(quantised: Path) -> None:
     ledger = ledger_of(quantised)
     first, row = ledger["rows"]
@@ -57,6 +58,7 @@ def test_rows_say_how_many_answers_changed(quantised: Path) -> None:
     assert "ONNX Runtime" in row["computed_with"]
 
 
+@pytest.mark.slow
 def test_every_layer_is_planned_and_ranked(quantised: Path) -> None:
     layers = ledger_of(quantised)["rows"][1]["layers"]
     kinds = [one["kind"] for one in layers]
@@ -65,6 +67,7 @@ def test_every_layer_is_planned_and_ranked(quantised: Path) -> None:
     assert sum(one["sqnr_db"] is not None for one in layers) >= 8
 
 
+@pytest.mark.slow
 def test_calls_are_timed_in_the_same_runtime(quantised: Path) -> None:
     first, row = ledger_of(quantised)["rows"]
     runtimes = {one["runtime"].split()[0] for one in first["calls"]}
@@ -76,6 +79,7 @@ def test_calls_are_timed_in_the_same_runtime(quantised: Path) -> None:
     assert row["speedup"]["rounds"] == 12
 
 
+@pytest.mark.slow
 def test_what_was_judged_is_what_was_saved(digits: Path, quantised: Path) -> None:
     """The ONNX file, and the program in a process that knows torch alone, answer alike."""
     import onnxruntime
@@ -102,6 +106,7 @@ def test_what_was_judged_is_what_was_saved(digits: Path, quantised: Path) -> Non
     assert floats < 0.2 * levels
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_evaluated_again(
     digits: Path, quantised: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +143,7 @@ def test_a_script_without_labels_is_judged_by_agreement_alone(
     assert ledger["rows"][1]["answers"]["agreement"]["of"] == 50
 
 
+@pytest.mark.slow
 def test_what_lost_too_much_is_not_saved(
     digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,6 +183,7 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_pruning_for_latency_is_refused_where_it_gains_too_little(
     digits: Path,
     tmp_path: Path,

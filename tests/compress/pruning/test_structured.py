@@ -66,6 +66,7 @@ def out_of(
     return loaded(out)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("criterion", ["magnitude", "wanda", "taylor"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_is_left_computes_as_if_the_others_were_zero(
@@ -86,6 +87,7 @@ def test_what_is_left_computes_as_if_the_others_were_zero(
     torch.testing.assert_close(logits(small), logits(whole), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("criterion", ["magnitude", "wanda", "taylor"])
 @pytest.mark.parametrize("name", ["llama", "qwen3"])
 def test_whole_groups_of_heads_go_and_the_cache_shrinks_with_them(
@@ -115,6 +117,7 @@ def test_the_same_number_of_heads_goes_from_every_group_where_groups_cannot() ->
         kept_heads(heads, 0.4)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("criterion", ["wanda", "taylor"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_layers_that_go_are_those_that_change_least(

@@ -68,6 +68,7 @@ def test_int8_weights_and_inputs_are_qdq_and_equal_pytorch(source: Path, tmp_pat
     assert (found - expected).abs().max() <= 1e-4 * expected.abs().max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["w4a16-g32", pytest.param("mxfp4", marks=pytest.mark.slow)])
 def test_a_package_equals_pytorch(name: str, source: Path, tmp_path: Path) -> None:
     write(source, tmp_path / "out", name)

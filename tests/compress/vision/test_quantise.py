@@ -57,6 +57,7 @@ def test_eight_bits_cost_little_and_the_model_given_stays_as_it_was(
     assert quantised.plan[0].macs == 32 * 32 * 16 * 27
 
 
+@pytest.mark.sweep("minmax")
 @pytest.mark.parametrize(
     "options",
     ["rtn", "minmax", "average", "percentile", "entropy", "sym", "dynamic", "cle", "biascorr"],
@@ -128,6 +129,7 @@ def test_onnx_runtime_answers_as_the_module_in_int8_kernels(
     assert not list(tmp_path.glob("*.partial"))
 
 
+@pytest.mark.slow
 def test_openvino_answers_as_the_module(quantised: QuantisedVision, tmp_path: Path) -> None:
     openvino = pytest.importorskip("openvino")
     path = tmp_path / "model.onnx"
@@ -260,6 +262,7 @@ def test_what_cannot_be_quantised_is_refused_in_one_line(
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_a_mistyped_layer_gets_the_nearest_names(network: nn.Module) -> None:
     with pytest.raises(InputError, match=r"did you mean .*blocks\.0\.conv1"):
         quantise(network, images(), "w8a8-int8", in_float=["blocks.0.conv"])
@@ -267,6 +270,7 @@ def test_a_mistyped_layer_gets_the_nearest_names(network: nn.Module) -> None:
     assert [one.layer for one in found.plan if one.in_float] == ["blocks.0.conv1"]
 
 
+@pytest.mark.slow
 def test_dynamic_ranges_have_no_file(network: nn.Module, tmp_path: Path) -> None:
     found = quantise(network, images(), "w8a8-int8-dynamic")
     with pytest.raises(InputError, match="no QuantizeLinear form"):
