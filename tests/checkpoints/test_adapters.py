@@ -201,6 +201,7 @@ def test_a_path_to_nothing_is_one_line(path: str) -> None:
     assert "\n" not in str(caught.value).replace("\n has", " has")
 
 
+@pytest.mark.slow
 def test_an_expression_without_end_is_given_a_time(tmp_path: Path) -> None:
     folder = write(tmp_path / "x", alpha_pattern={"([a-z._0-9]+)+X": 3})
     began = time.monotonic()

@@ -54,6 +54,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[torch.dtype, Path]
     return {dtype: saved(tmp_path_factory.mktemp("source"), dtype) for dtype in (FLOAT32, BFLOAT16)}
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("name", WEIGHT_ONLY)
 def test_transformers_computes_the_same_logits(
@@ -70,6 +71,7 @@ def test_transformers_computes_the_same_logits(
         assert torch.equal(found, expected)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", WITH_INPUTS)
 def test_transformers_rounds_inputs_the_same(
     name: str, sources: dict[torch.dtype, Path], tmp_path: Path
@@ -84,6 +86,7 @@ def test_transformers_rounds_inputs_the_same(
         assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     "names",
     [
@@ -107,6 +110,7 @@ def test_transformers_reads_models_whose_layers_have_several_schemes(
     assert (found - expected).norm() <= limit * expected.norm()
 
 
+@pytest.mark.sweep("w4a16-g32", "fp8")
 @pytest.mark.parametrize("name", [*WEIGHT_ONLY, "fp8", "mxfp4", "mxfp8", "nvfp4", "w4a8-g32"])
 def test_the_server_multiplies_by_the_same_weights(
     name: str, sources: dict[torch.dtype, Path], tmp_path: Path
