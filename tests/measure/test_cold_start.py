@@ -24,6 +24,7 @@ def test_a_hand_written_loop_is_seen_step_by_step() -> None:
     check_kind(KINDS["hand-written loop"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -35,6 +36,7 @@ def test_frameworks_are_seen_without_a_line_of_theirs_changed(name: str) -> None
     check_kind(replace(FRAMEWORKS[name], checkpointing=name == "transformers.Trainer"))
 
 
+@pytest.mark.slow
 def test_arguments_neighbours_and_changed_folders_work_as_always() -> None:
     with Conductor(command("elsewhere.py", "--name", "a b", "-x"), Session()) as run:
         assert len(run.steps(10)[0].steps) == 10
@@ -49,6 +51,7 @@ def test_a_compiled_script_prints_and_compiles_what_it_does_alone(tmp_path: Path
         assert run.output == alone.read_text().strip()
 
 
+@pytest.mark.slow
 def test_a_script_that_looks_for_torch_before_it_imports_it_is_seen(tmp_path: Path) -> None:
     """As transformers does on import, to know whether torch is installed."""
     script = tmp_path / "looks_first.py"
@@ -58,6 +61,7 @@ def test_a_script_that_looks_for_torch_before_it_imports_it_is_seen(tmp_path: Pa
         assert len(run.steps(5)[0].steps) == 5
 
 
+@pytest.mark.slow
 def test_a_script_without_steps_is_named_as_such(tmp_path: Path) -> None:
     script = tmp_path / "nothing.py"
     script.write_text("import torch\nprint('hello')\n")

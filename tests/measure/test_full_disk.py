@@ -72,6 +72,7 @@ def test_tune_on_a_full_disk_says_which_file(disk: Path, folder: Path, size: str
     )
 
 
+@pytest.mark.slow
 def test_doctor_answers_though_the_temporary_folder_is_full(disk: Path, folder: Path) -> None:
     words = [sys.executable, "-m", "ridgeline.cli.main", "doctor", "--steps", "8", "--", "train.py"]
     done = run(on_a_small_disk(disk, "4k", words), folder, TMPDIR=str(disk))

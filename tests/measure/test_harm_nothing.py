@@ -85,7 +85,7 @@ def run(folder: Path, way: str, words: list[str]) -> Run:
     return Run(done, before, tree(folder), way)
 
 
-@pytest.fixture(scope="module", params=["view", "copies"])
+@pytest.fixture(scope="module", params=["view", pytest.param("copies", marks=pytest.mark.slow)])
 def examined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     words = [str(SCRIPT), "40"] + ["programs"] * (request.param == "view")
     folder = tmp_path_factory.mktemp("work")
@@ -159,7 +159,7 @@ def world(
     return seen
 
 
-@pytest.mark.sweep("view")
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_script_sees_what_it_sees_without_us(
     way: str, world: Callable[[str], dict[str, Any]]

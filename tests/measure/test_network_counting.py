@@ -77,6 +77,7 @@ FAMILIES: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_models_of_transformers_are_counted_as_torch_counts_them(name: str) -> None:
     sizes, image = FAMILIES[name]

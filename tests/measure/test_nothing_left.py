@@ -76,7 +76,7 @@ def end(way: str, how: signal.Signals, moment: float, folder: Path) -> subproces
     return process
 
 
-@pytest.mark.sweep("view-9-0.6", "view-2-8.0")
+@pytest.mark.sweep("view-9-0.6")
 @pytest.mark.parametrize(
     ("way", "how", "moment"),
     [

@@ -130,6 +130,7 @@ def server() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_run_that_asks_wandb_to_be_online_stays_offline(tmp_path: Path, server: str) -> None:
     script = "import wandb\n\nrun = wandb.init(project='p', mode='online')\n" + LOOP.replace(
         "AFTER", 'wandb.log({"loss": loss.item()})'

@@ -54,6 +54,7 @@ def ends(noise: Noise, ratio: float) -> tuple[float, float]:
     return kept / RUNS, rounds / RUNS
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("noise", NOISES)
 def test_what_gains_nothing_worth_keeping_is_rarely_kept(noise: str) -> None:
     kept, _ = ends(NOISES[noise], 1 + THRESHOLD)

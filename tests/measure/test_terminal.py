@@ -50,6 +50,7 @@ def test_a_script_that_asks_how_wide_the_terminal_is_gets_its_profile() -> None:
     assert "-bound" in shown
 
 
+@pytest.mark.slow
 def test_where_nobody_sits_at_a_terminal_the_scripts_failure_is_its_own(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
