@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -579,7 +580,13 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
     ),
 }
 LONG = {"compile under DDP", "compile of blocks", "AOTInductor"}
-"""Compiled for many seconds; "compile with dropout" stands for them in every run."""
+"""Compiled for many seconds; "compile with dropout" stands for them."""
+QUICK = {
+    "anomaly mode off", "attention by hand", "bfloat16", "bfloat16 but attention",
+    "full checkpointing", "fused optimizer", "inference mode", "no sync", "workers",
+}  # fmt: skip
+"""One for each way in which techniques act, and with two ranks; the others are rehearsed by
+`make test-all`."""
 NO_EFFECT = {
     "pinned-memory": Case((), {"pinned-memory": {}}),
     "device-prefetch": Case((), {"device-prefetch": {}}),
@@ -616,10 +623,18 @@ def plain(case: Case) -> Case:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory) -> dict[str, Outcome]:
-    """Every rehearsal but the long ones and its plain twin, all from one process."""
-    cases = {name: case for name, (_, case, _) in REHEARSALS.items() if name not in LONG}
-    cases |= {f"{name} in vain": case for name, case in NO_EFFECT.items()}
+def outcomes(request, tmp_path_factory) -> dict[str, Outcome]:
+    """Every rehearsal that this run asks for and its plain twin, all from one process."""
+
+    def asked_of(test: Callable[..., None]) -> set[str]:
+        return {i.callspec.params["name"] for i in request.session.items if i.obj is test}
+
+    effective = asked_of(test_it_takes_effect_and_the_script_trains_as_its_card_says)
+    in_vain = asked_of(test_what_changes_nothing_does_not_claim_to)
+    cases = {
+        name: REHEARSALS[name][1] for name in effective | {"bfloat16", "bfloat16 but attention"}
+    }
+    cases |= {f"{name} in vain": NO_EFFECT[name] for name in in_vain}
     return rehearsed(cases | {"overflow": OVERFLOW}, tmp_path_factory)
 
 
@@ -632,6 +647,7 @@ def twin_of(outcomes: dict[str, Outcome], case: Case) -> Outcome:
     return outcomes[" ".join(map(str, (case.words, case.ranks)))]
 
 
+@pytest.mark.sweep(*QUICK)
 @pytest.mark.parametrize("name", sorted(set(REHEARSALS) - LONG))
 def test_it_takes_effect_and_the_script_trains_as_its_card_says(name, outcomes):
     check_equivalence(name, outcomes)
@@ -667,6 +683,7 @@ def check_equivalence(name: str, outcomes: dict[str, Outcome]) -> None:
         assert tolerance == BIT_EQUAL
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", NO_EFFECT)
 def test_what_changes_nothing_does_not_claim_to(name, outcomes):
     outcome = outcomes[f"{name} in vain"]
