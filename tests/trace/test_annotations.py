@@ -153,6 +153,7 @@ def test_iterations_are_one_row_and_layers_are_several(asked: Asked) -> None:
     }
 
 
+@pytest.mark.slow
 def test_ranges_that_old_profilers_write_among_operators_are_ranges(
     real_traces: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +192,7 @@ def test_ranges_of_a_recommender_hold_all_of_its_gpu_time(
     assert sum(one["gpu_self_us"] for one in rank["ranges"]) == pytest.approx(rank["gpu_us"])
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("file", "name", "prefix"),
     [

@@ -118,6 +118,7 @@ def test_of_the_published_pair_the_second_took_longer_but_one_window_proves_it_n
         assert found.idle_b_us > found.idle_a_us
 
 
+@pytest.mark.slow
 def test_more_loader_workers_make_steps_faster(real_traces: Path, capsys: Shown) -> None:
     none, four = (
         real_traces / "v100_resnet50_dataloader" / f"num_workers_{count}.pt.trace.json.gz"
@@ -145,6 +146,7 @@ def test_one_window_without_recurring_work_proves_nothing(tmp_path: Path, capsys
     assert compared(capsys, *places)["ranks"][0]["low"] is None
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("law", [{}, {"jitter": 0.1}, {"stall_share": 0.02}, {"drift": 0.05}])
 def test_two_windows_of_one_law_are_called_slower_in_fewer_than_one_of_twenty(
     law: dict[str, float],
@@ -158,6 +160,7 @@ def test_two_windows_of_one_law_are_called_slower_in_fewer_than_one_of_twenty(
         assert Counter(one.verdict for one in found)["same"] >= PAIRS * 0.9
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("law", [{}, {"jitter": 0.1}, {"drift": 0.05, "memory": 10}])
 def test_a_slowdown_of_a_tenth_is_found_in_one_window_each(law: dict[str, Any]) -> None:
     found = [
@@ -209,6 +212,7 @@ def a_job(folder: Path, slow: tuple[float, ...]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_job_is_as_slow_as_its_slowest_rank(tmp_path: Path, capsys: Shown) -> None:
     even, late = a_job(tmp_path / "even", (1.0, 1.0)), a_job(tmp_path / "late", (1.0, 1.5))
     found = compared(capsys, even, late)

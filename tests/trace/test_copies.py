@@ -145,6 +145,7 @@ def test_a_large_batch_that_comes_in_at_once_is_no_offload(
     assert answer(tmp_path, events, capsys)["offload"] is None
 
 
+@pytest.mark.slow
 def test_no_published_trace_is_called_offload(real_traces: Path) -> None:
     """They train and serve from GPU memory; two copy 70 MB of input in each step."""
     for name in ("ddp_compare", "h100_inference", "v100_resnet50_dataloader", "a100_dlrm_16rank"):

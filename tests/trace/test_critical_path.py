@@ -254,6 +254,7 @@ def test_a_wrong_class_names_the_right_ones(tmp_path: Path) -> None:
         critical_path([trace], {"gemm": 120})
 
 
+@pytest.mark.slow
 def test_on_real_traces_the_path_is_as_long_as_the_window(real_traces: Path) -> None:
     for path in sorted(real_traces.glob("*/*.json.gz")):
         (trace,) = read_traces(path)

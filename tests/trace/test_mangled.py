@@ -145,6 +145,7 @@ def peak_while_reading(path: Path) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("byte", [b" ", b"\n", b"\0"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_stretch_of_blanks_costs_neither_events_nor_memory(
@@ -157,6 +158,7 @@ def test_a_stretch_of_blanks_costs_neither_events_nor_memory(
     assert peak_while_reading(tmp_path / "x") < STRETCH_BYTES / 2
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     "damage",
     [b'{"name":"aaaaaaaa', b'{"name":"\\"\\"\\"', b"[[[[[[[[", b'{"a":{"a":', b"}}}}}}}}"],
@@ -174,6 +176,7 @@ def test_a_damaged_stretch_costs_little_more_than_itself(
     assert peak_while_reading(tmp_path / "x") < 3 * STRETCH_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["before the events", "after them"])
 def test_time_grows_with_the_stretch_and_no_faster(
     tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]
@@ -193,6 +196,7 @@ def with_times(ts: str, dur: str, *, category: str = "kernel") -> bytes:
     return around(strange.encode())
 
 
+@pytest.mark.sweep(every=7)
 @pytest.mark.parametrize("category", ["kernel", "cpu_op", "cuda_runtime", "gpu_memcpy"])
 @pytest.mark.parametrize(
     ("ts", "dur"),

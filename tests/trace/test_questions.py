@@ -41,6 +41,7 @@ def made(tmp_path: Path) -> Made:
     return make
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("name", FILES)
 def test_every_real_trace_answers_every_question(real_traces: Path, name: str) -> None:
     (file,) = real_traces.glob(f"{name}.*json.gz")

@@ -83,6 +83,7 @@ def case(
     return load_traces(real_traces / file)[0], expected
 
 
+@pytest.mark.sweep(every=5)
 def test_a_real_trace_gives_the_reference_figures(case: tuple[Trace, dict[str, Any]]) -> None:
     trace, expected = case
     found = summarize(trace)[0]
@@ -107,6 +108,7 @@ def test_a_real_trace_gives_the_reference_figures(case: tuple[Trace, dict[str, A
     assert waits + found.unknown_wait_us == pytest.approx(found.idle_us, abs=CLOSE_US)
 
 
+@pytest.mark.sweep(every=5)
 def test_a_real_trace_waits_as_in_the_reference(case: tuple[Trace, dict[str, Any]]) -> None:
     trace, expected = case
     if not expected["gpu_events"]:
@@ -122,6 +124,7 @@ def test_a_real_trace_waits_as_in_the_reference(case: tuple[Trace, dict[str, Any
         assert (host, kernel - shared, other) == pytest.approx(tuple(waits), abs=CLOSE_US)
 
 
+@pytest.mark.sweep(every=5)
 def test_a_real_trace_is_launched_as_in_the_reference(case: tuple[Trace, dict[str, Any]]) -> None:
     trace, expected = case
     if not expected["gpu_events"]:
@@ -136,6 +139,7 @@ def test_a_real_trace_is_launched_as_in_the_reference(case: tuple[Trace, dict[st
     )
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("name", FILES, ids=lambda name: name.rpartition("/")[2][:24])
 def test_the_window_of_hta_gives_the_reference_figures(
     real_traces: Path, hta_reference: dict[str, Any], name: str
