@@ -56,6 +56,7 @@ def test_a_request_that_kills_its_engine_gets_an_error(mortal: Server) -> None:
     until(lambda: mortal.get("/health").status_code == 200, "the engine's return")
 
 
+@pytest.mark.slow
 def test_an_engine_does_not_outlive_its_server(model: Path) -> None:
     with stub_server(model) as server:
         pid = server.engine_pid()
@@ -82,6 +83,7 @@ def test_sigterm_finishes_what_is_open_and_takes_nothing_new(model: Path) -> Non
         assert server.process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_what_is_still_open_after_the_timeout_gets_an_error(model: Path) -> None:
     with (
         stub_server(model, shutdown_timeout_seconds=0.2) as server,
@@ -99,6 +101,7 @@ def test_what_is_still_open_after_the_timeout_gets_an_error(model: Path) -> None
         assert server.process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_replicas_share_the_work_and_one_may_die(model: Path) -> None:
     with stub_server(model, replicas=2) as server:
         for _ in range(4):
@@ -135,6 +138,7 @@ def test_a_taken_port_is_one_line_at_once(model: Path) -> None:
             assert "choose another --port" in line
 
 
+@pytest.mark.slow
 def test_a_signal_while_the_engine_starts_ends_it(model: Path) -> None:
     words = [str(model), json.dumps({"model_name": "x", "port": 0}), "{}", "1", "null"]
     with running("tests.serve.http.run_stub_server", *words) as server:
@@ -148,6 +152,7 @@ def _engine_of(server: Server) -> bool:
     return bool(children.read_text())
 
 
+@pytest.mark.slow
 def test_health_answers_while_a_step_hangs(model: Path) -> None:
     with stub_server(model) as server:
         with pytest.raises(httpx.ReadTimeout):

@@ -343,6 +343,7 @@ def test_what_is_huge_is_refused_at_once(server: Server, kind: str) -> None:
     assert len(response.text) < 2000
 
 
+@pytest.mark.slow
 def test_messages_of_very_many_wrong_parts_are_refused_at_once(server: Server) -> None:
     for wrong in (
         {"role": "user", "content": [{}] * 10**5},

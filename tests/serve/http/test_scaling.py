@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.serve.http.servers import Server, stub_server, until
 
 SCALING = {"maximum": 2, "open_per_replica": 2.0, "down_window_seconds": 0.0}
@@ -24,6 +25,7 @@ def metric(server: Server, name: str) -> float:
     return float(found[1])
 
 
+@pytest.mark.slow
 def test_replicas_come_and_go_and_health_metrics_and_log_tell(model: Path) -> None:
     with stub_server(model, scaling=SCALING) as server, ThreadPoolExecutor(4) as pool:
         assert fleet(server)["ready"] == 1

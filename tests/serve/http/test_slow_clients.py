@@ -129,6 +129,7 @@ def test_bodies_that_arrive_at_once_have_one_bound(hurried: Server) -> None:
     assert hurried.post("/v1/completions", ASKED).status_code == 200
 
 
+@pytest.mark.slow
 def test_slow_clients_do_not_hold_up_the_end(model: Path) -> None:
     limits = {"READ_SECONDS": 300.0, "ARRIVAL_SECONDS": 300.0}
     with stub_server(model, limits=limits, shutdown_timeout_seconds=2.0) as server:
@@ -151,6 +152,7 @@ def test_slow_clients_do_not_hold_up_the_end(model: Path) -> None:
         assert "Cancel" not in server.log
 
 
+@pytest.mark.slow
 def test_more_connections_than_files_are_refused_in_one_line(model: Path) -> None:
     with stub_server(model, open_files=80) as server:
         with connections(server, 120) as many:

@@ -108,6 +108,7 @@ def test_a_replica_killed_twice_in_a_second_takes_only_what_it_answered(pair: Se
     assert {outcome(pair, number) for number in range(8)} == {"whole"}
 
 
+@pytest.mark.slow
 def test_every_engine_killed_at_once_is_back_with_nothing_left_open(pair: Server) -> None:
     before = restarts(pair)
     with load(pair) as found:
@@ -121,6 +122,7 @@ def test_every_engine_killed_at_once_is_back_with_nothing_left_open(pair: Server
     assert "Traceback" not in pair.log
 
 
+@pytest.mark.slow
 def test_engines_end_with_a_server_that_is_killed_and_its_port_is_free(model: Path) -> None:
     with stub_server(model, replicas=2) as server:
         engines = server.engine_pids()
@@ -154,6 +156,7 @@ def test_a_stopped_engine_costs_its_requests_and_goes_on(single: Server) -> None
     assert single.engine_pid() == pid
 
 
+@pytest.mark.slow
 def test_the_end_is_clean_for_commands_and_a_second_signal_kills_the_engines(model: Path) -> None:
     with (
         stub_server(model, shutdown_timeout_seconds=0.5) as server,

@@ -49,6 +49,7 @@ def test_the_document_has_the_fields_of_the_contract(start: Start, load: Load) -
     assert document["client"].keys() >= {"send_lag_p99", "cpu_share"}
 
 
+@pytest.mark.slow
 def test_tokens_are_counted_by_usage_and_not_by_chunks(start: Start, load: Load) -> None:
     url = start(bundle=4, itl_seconds=0.01)
     found = load(url, rate=50.0, requests=10, output_tokens=12)
@@ -74,6 +75,7 @@ def test_an_empty_role_chunk_is_not_the_first_token(start: Start, load: Load) ->
     assert found.itl_seconds.count == 5 * 3
 
 
+@pytest.mark.slow
 def test_a_closed_loop_keeps_its_number_under_way(start: Start, load: Load) -> None:
     url = start(ttft_seconds=0.05, itl_seconds=0.0)
     found = load(url, arrivals="closed", concurrency=4, requests=40, output_tokens=1)
@@ -92,6 +94,7 @@ def test_failed_requests_are_counted_by_kind_and_enter_no_latency(start: Start, 
     assert found.goodput_share < 0.7
 
 
+@pytest.mark.slow
 def test_goodput_counts_what_met_every_objective(start: Start, load: Load) -> None:
     url = start(ttft_seconds=0.1, itl_seconds=0.001)
     kind = {"arrivals": "constant", "rate": 50.0, "requests": 10, "output_tokens": 4}
@@ -99,6 +102,7 @@ def test_goodput_counts_what_met_every_objective(start: Start, load: Load) -> No
     assert load(url, **kind, slo=Slo(ttft_seconds=30.0, itl_seconds=9.0)).goodput_share == 1
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_unknown_fields_is_asked_another_way(
     start: Start, load: Load, tmp_path: Path
 ) -> None:
@@ -111,6 +115,7 @@ def test_a_server_that_refuses_unknown_fields_is_asked_another_way(
     assert any("end early" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_prompts_have_the_length_asked_for_and_never_repeat(
     start: Start, load: Load, tmp_path: Path
 ) -> None:
@@ -126,6 +131,7 @@ def test_prompts_have_the_length_asked_for_and_never_repeat(
     assert all(100 <= one < 200 for one in ids)
 
 
+@pytest.mark.slow
 def test_a_replayed_trace_keeps_times_lengths_and_shared_prefixes(
     start: Start, load: Load, tmp_path: Path
 ) -> None:
@@ -170,6 +176,7 @@ def test_a_starved_load_tester_refuses_to_report(start: Start) -> None:
     assert "the load tester was the bottleneck" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_core_used_up_is_refused(start: Start, load: Load) -> None:
     with pytest.raises(LoadTesterTooSlow, match="of a core"):
         load(start(), rate=100.0, requests=20, output_tokens=4, max_cpu_share=1e-6)

@@ -30,6 +30,7 @@ def loaded_from(folder: Path, dtype: str = "fp32") -> LoadedModel:
     return load(EngineConfig(model=str(folder), dtype=dtype, device="cpu"))
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("family", FITTING)
 def test_a_loaded_family_has_the_logits_of_the_plain_model(family: str, tmp_path: Path) -> None:
     model = tiny(family)

@@ -220,6 +220,7 @@ def test_a_matcher_that_takes_too_long_is_given_up_at_the_next_token() -> None:
         matcher.accept(tokenizer.convert_tokens_to_ids("a"))
 
 
+@pytest.mark.slow
 def test_a_compiler_that_is_late_or_dies_is_one_refusal_and_the_next_grammar_compiles() -> None:
     grammars = grammars_of(tokenizer, VOCAB, (EOS,))
     grammars.compile(Grammar(kind="regex", text="first"))

@@ -141,6 +141,7 @@ def text_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_trained_heads_guess_better_than_untrained_ones_and_are_read_back(
     plain: Any, text_file: Path, tmp_path: Path
 ) -> None:

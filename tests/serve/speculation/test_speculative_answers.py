@@ -82,7 +82,7 @@ def plain() -> list[dict[str, tuple[int, ...]]]:
     return [answers(None, **asked)[0] for asked in ASKED]
 
 
-@pytest.mark.sweep("heads")
+@pytest.mark.sweep("ngram")
 @pytest.mark.parametrize("kind", ["ngram", "draft", "heads"])
 def test_greedy_answers_are_token_by_token_the_same(
     kind: Any, heads: str, plain: list[dict[str, tuple[int, ...]]]

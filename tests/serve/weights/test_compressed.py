@@ -40,6 +40,7 @@ def logits(model: Any) -> torch.Tensor:
         return model(IDS).logits
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 def test_a_checkpoint_gives_the_logits_of_the_dequantised_model(

@@ -171,6 +171,7 @@ def test_fp8_is_refused_on_a_cpu() -> None:
         shrink(built(llama, tied=False), config("fp8"))
 
 
+@pytest.mark.slow
 def test_the_compiler_takes_a_shrunk_model() -> None:
     model = built(llama, tied=True)
     shrink(model, config("int4"))
