@@ -63,6 +63,7 @@ def test_a_wrong_answer_is_not_timed_and_fails_the_run(
     assert not any(cell for row in rows for cell in row[5:])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so_in_one_line() -> None:
     done = subprocess.run(

@@ -116,6 +116,7 @@ def test_tensorrt_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tensorrt.missing() is None
 
 
+@pytest.mark.slow
 def test_a_module_in_half_precision_becomes_an_onnx_graph_that_takes_float32(
     tmp_path: Path,
 ) -> None:
@@ -139,7 +140,7 @@ def test_a_module_in_half_precision_becomes_an_onnx_graph_that_takes_float32(
     assert next(model.parameters()).dtype is torch.float32
 
 
-@pytest.mark.sweep("onnx", "openvino")
+@pytest.mark.sweep("onnx")
 @pytest.mark.parametrize("name", HERE)
 def test_a_program_answers_as_the_module_does_at_every_batch(name: str, tmp_path: Path) -> None:
     model, pixels = resnet(), images(1)
@@ -157,7 +158,7 @@ def test_a_program_answers_as_the_module_does_at_every_batch(name: str, tmp_path
         run(images(2))
 
 
-@pytest.mark.sweep("openvino")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HERE)
 def test_how_images_lie_in_memory_changes_no_answer(name: str, tmp_path: Path) -> None:
     model, pixels = resnet(), images(8)
@@ -169,7 +170,7 @@ def test_how_images_lie_in_memory_changes_no_answer(name: str, tmp_path: Path) -
             assert (run(lying).logits - model(lying).logits).abs().max() < ENOUGH_FP32
 
 
-@pytest.mark.sweep("torch-export")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["onnx", "openvino", "torch-export", "aoti"])
 def test_height_and_width_stay_free_where_they_are_asked_to(name: str, tmp_path: Path) -> None:
     model = resnet()
@@ -182,7 +183,7 @@ def test_height_and_width_stay_free_where_they_are_asked_to(name: str, tmp_path:
             assert (run(pixels).logits - model(pixels).logits).abs().max() < ENOUGH_FP32
 
 
-@pytest.mark.sweep("onnx-resnet")
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [resnet, vit], ids=lambda one: one.__name__)
 @pytest.mark.parametrize("name", ["onnx", "openvino"])
 def test_int8_takes_its_ranges_from_the_calls_that_it_is_given(
@@ -209,6 +210,7 @@ def test_int8_takes_its_ranges_from_the_calls_that_it_is_given(
         assert 12 < sqnr(model(pixels).logits, found) < 70
 
 
+@pytest.mark.slow
 def test_int8_without_calls_is_refused(tmp_path: Path) -> None:
     for name in ("onnx", "openvino"):
         with pytest.raises(InputError, match="none was given"):
@@ -242,6 +244,7 @@ def test_openvino_computes_in_the_precision_that_it_is_asked_for(tmp_path: Path)
     assert (20 < errors["bf16"] < 70) or not bf16
 
 
+@pytest.mark.slow
 def test_conversion_says_nothing_and_leaves_the_module_as_it_was(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -255,6 +258,7 @@ def test_conversion_says_nothing_and_leaves_the_module_as_it_was(
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cls",
     [
