@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 """Language and text: none is a shell's, `python` is a script, `text` shows what comes out."""
-QUICK = {"a-plan-to-argue-with", "resnet-50-in-less-time"}
+QUICK = {"a-plan-to-argue-with"}
 STAYS = ("ridgeline serve ", "ridgeline studio")
 """Commands that do not end by themselves."""
 ENDS = {"--max-loss": {3}, "ridgeline compare": {0, 3}, "--max-miss 1%": {3},

@@ -66,6 +66,7 @@ def test_a_small_cache_under_load_preempts_and_stays_right(layout: str, order: s
     assert counters.accepted_tokens > 0
 
 
+@pytest.mark.slow
 def test_no_block_is_leaked_in_a_hundred_thousand_events() -> None:
     limits = Limits(max_tokens_per_step=48, max_sequences=16, max_length=64, max_waiting=32)
     workload = Workload(Scheduler(limits, BlockCache(64, 4)), Random(7), drafting=False)

@@ -27,6 +27,7 @@ def judged(name: str) -> tuple[Truth, list[TraceFinding]]:
         return simulated_verdict(cases()[name], Path(folder))
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", REPRESENTATIVE)
 def test_the_first_finding_on_a_simulated_run_is_the_fault_that_costs_most(name: str) -> None:
     truth, found = judged(name)

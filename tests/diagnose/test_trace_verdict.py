@@ -16,6 +16,7 @@ from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the shared traces")
 @pytest.mark.parametrize("name", shared_traces())
 def test_the_first_cause_of_a_published_trace(name: str) -> None:

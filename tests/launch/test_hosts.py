@@ -81,6 +81,7 @@ def test_each_host_gets_its_own_line(tmp_path: Path, port: int) -> None:
     assert "--rdzv-endpoint 127.0.0.1:" in second.words[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_ranks_on_two_hosts_meet_and_are_heard_as_one(tmp_path: Path, port: int) -> None:
     job = a_job(tmp_path, RANKS_MEET, port)

@@ -84,6 +84,7 @@ def is_near(ours: float, published: str) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TABLE.exists(), reason="no table of published vision models")
 def test_macs_and_activations_are_those_of_the_published_table() -> None:
     unlike, alike_macs, pairs = [], 0, 0

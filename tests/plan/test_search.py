@@ -29,6 +29,7 @@ def judge(task: TrainingTask) -> Judge:
     return judge_of(task.model, task.cluster, task.workload, task.coefficients)
 
 
+@pytest.mark.sweep("4xH100-mixture")
 @pytest.mark.parametrize("model", [a_model(), a_mixture()], ids=lambda model: model.name)
 @pytest.mark.parametrize(
     "cluster",

@@ -37,12 +37,11 @@ def placed(capsys: pytest.CaptureFixture[str], *words: str) -> QueuePlacement:
 
 
 @needs_traces
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "seeds"),
-    [("default", "3"), ("gpushare100", "2"),
-     pytest.param("default", "10", marks=pytest.mark.slow),
-     pytest.param("gpushare100", "10", marks=pytest.mark.slow)],
-)  # fmt: skip
+    [("default", "3"), ("gpushare100", "2"), ("default", "10"), ("gpushare100", "10")],
+)
 def test_the_six_policies_allocate_what_was_published(
     capsys: pytest.CaptureFixture[str], workload: str, seeds: str
 ) -> None:
@@ -78,6 +77,7 @@ def test_the_six_policies_allocate_what_was_published(
             assert ends[better] > ends[worse]
 
 
+@pytest.mark.sweep("binpack")
 @needs_traces
 @pytest.mark.parametrize("profile", list(REPLAYED))
 def test_kube_s_rules_leave_what_the_real_scheduler_left(profile: str) -> None:

@@ -27,6 +27,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert re.fullmatch(r"camera plan \d+ of 3\d\nsonar plan \d+ of 1\d\n", said.getvalue())
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("name", "reasons"),
     [

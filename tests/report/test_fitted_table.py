@@ -91,6 +91,7 @@ def plain(cell: RenderableType) -> str:
     return cell.plain if isinstance(cell, Text) else str(cell)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("width", [80, 60])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_command_cuts_a_heading_or_a_figure(

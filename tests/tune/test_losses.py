@@ -20,6 +20,7 @@ def moved(by: float, start: int = 0) -> list[float]:
     return [x + (by if t >= start else 0.0) for t, x in enumerate(CURVE)]
 
 
+@pytest.mark.sweep("bit-equal", "rounding")
 @pytest.mark.parametrize("equivalence", ["bit-equal", "rounding", "statistical"])
 def test_equal_losses_pass_every_equivalence(equivalence: str) -> None:
     check = check_losses(equivalence, CURVE, list(CURVE))

@@ -184,7 +184,7 @@ WRONG = (
 )
 
 
-@pytest.mark.sweep("reduced-precision-0.1")
+@pytest.mark.slow
 @pytest.mark.parametrize(("equivalence", "share"), [("rounding", 0.05), ("reduced-precision", 0.1)])
 def test_of_all_planted_mistakes_hardly_one_passes(equivalence: str, share: float) -> None:
     passed = [
@@ -196,6 +196,7 @@ def test_of_all_planted_mistakes_hardly_one_passes(equivalence: str, share: floa
     assert len(passed) <= share * len(KINDS) * len(WRONG), passed
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("change", "equivalence"),

@@ -167,13 +167,8 @@ def assert_all_end(pids: list[int]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "budget",
-    [
-        pytest.param(["--budget", "0.001"], id="no time left"),
-        pytest.param([], id="all", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("budget", [["--budget", "0.001"], []], ids=["no time left", "all"])
 def test_an_interrupted_job_leaves_a_ledger_and_resumes(tmp_path: Path, budget: list[str]) -> None:
     process = started(tmp_path)
     ledger = tmp_path / "out" / "ledger.json"

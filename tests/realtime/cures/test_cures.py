@@ -106,7 +106,7 @@ FITS: dict[str, tuple[Make, bool]] = {
 """Cure → a pipeline that it fits, and whether results stay within the card's freedom there: on
 images of noise what is kept from the last frame is wrong, and the check must say so."""
 
-SLOW = {"compiled-stages", "int8-stages", "bfloat16-stages"}
+SLOW = {"compiled-stages", "exported-stages", "int8-stages", "bfloat16-stages"}
 """Cures that compile or calibrate for seconds."""
 
 

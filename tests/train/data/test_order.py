@@ -28,6 +28,7 @@ def test_a_few_places_of_a_huge_permutation_cost_no_memory(size: int, start: int
     assert found.max() < size
 
 
+@pytest.mark.slow
 def test_the_permutation_is_uniform_enough_to_mix_sources() -> None:
     """Where index 0 … 7 of 8 land over many keys, and pairs of neighbours (chi-squared)."""
     keys = range(4000)

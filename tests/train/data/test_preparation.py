@@ -340,6 +340,7 @@ preparation.prepare(ask, Path(sys.argv[2]), print)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_killed_in_the_middle_it_goes_on_with_the_pieces_that_are_left(
     tokenizer: Path, tmp_path: Path

@@ -53,6 +53,7 @@ def _empty(kind: str, **changes):
         return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **changes))
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("kind", CAN)
 def test_the_stages_of_a_family_make_up_the_whole(kind):
     around = check_family(_empty(kind, num_hidden_layers=4), 3)
