@@ -18,7 +18,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from tests.sources import PACKAGE, ROOT, trees
+from tests.sources import PACKAGE, ROOT, parsed, trees
 
 import ridgeline
 from ridgeline.compress import rounding
@@ -85,6 +85,7 @@ def test_public_names_are_these() -> None:
         ridgeline.no_such_name  # noqa: B018
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     "before",
     [
@@ -189,11 +190,8 @@ def test_a_finding_never_names_a_technique_that_does_not_exist() -> None:
 @functools.cache
 def suite() -> dict[str, ast.Module]:
     """What each file of the tests says, by its place in the repository."""
-    return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text())
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        if not {"planted", "scripts"} & set(path.parts)
-    }
+    paths = (ROOT / "tests").rglob("*.py")
+    return parsed((path for path in paths if not {"planted", "scripts"} & set(path.parts)), ROOT)
 
 
 MAY_BIND = {"tests/ports.py", "tests/techniques/rehearsal.py"}
