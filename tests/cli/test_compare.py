@@ -190,6 +190,7 @@ def test_a_bad_file_is_bad_input_and_adds_nothing_to_the_history(folder: Path, n
     assert not (folder / "h.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_drift_that_no_single_comparison_sees_fails_by_the_history(folder: Path) -> None:
     errors = []
     for week in range(24):
@@ -366,6 +367,7 @@ def tails(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_tail_that_the_median_does_not_see_is_a_regression_of_p99(tails: Path) -> None:
     output, error = run("even.json", "tail.json", "--metric", "median")
     assert error is None

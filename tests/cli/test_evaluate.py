@@ -24,6 +24,7 @@ def text(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_the_protocol_is_printed_beside_the_perplexity(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def test_bad_input_is_one_line(
     assert said[-1].startswith("ridgeline: ")
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     ("damage", "line"),
     [

@@ -92,6 +92,7 @@ def completions(words: str, *, at: int) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_a_shell_completes_commands_their_second_words_and_options() -> None:
     assert completions("ridgeline tr", at=1) == ["train", "trace"]
     assert completions("ridgeline plan ", at=2) == ["training", "inference", "serving"]
@@ -167,6 +168,7 @@ def test_the_installed_program_answers() -> None:
     assert done.stdout.startswith("ridgeline ")
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     "words",
     [["--help"], ["--version"], ["roofline", "llama3.1-8b", "--device", "h100", "--json"]],

@@ -80,6 +80,7 @@ def test_the_page_stands_alone(folder: Path) -> None:
     assert "<link" not in page
 
 
+@pytest.mark.slow
 def test_days_find_the_smallest_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     ask = [word.replace("8xH100", "64xH100") for word in ASK]
     whole = document(capsys, *ask, "--tokens", "300B", "--days", "10")
@@ -90,6 +91,7 @@ def test_days_find_the_smallest_cluster(capsys: pytest.CaptureFixture[str]) -> N
     assert "Clusters that meet the date" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_overrides_of_the_cluster_change_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     ask = [word.replace("8xH100", "32xH100") for word in ASK]
     fast = document(capsys, *ask)

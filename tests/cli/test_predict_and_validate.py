@@ -70,6 +70,7 @@ def test_a_prediction_is_also_a_page(tmp_path: Path) -> None:
     assert run([*ASK, "--html", str(tmp_path)]) == 2
 
 
+@pytest.mark.slow
 def test_measured_steps_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text('{"step_seconds": 2.4}')

@@ -185,6 +185,7 @@ def test_a_stage_that_raises_is_told_with_the_fate_of_its_frame(
     assert "IndexError" in lost["reason"]
 
 
+@pytest.mark.slow
 def test_a_stage_whose_process_is_killed_begins_anew_and_its_frame_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ def test_calibrations_have_names(
     assert document(capsys, *words)["calibration"] == calibration
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("page", "words"), [("predict-serving.md", PREDICT), ("plan-serving.md", PLAN)]
 )
@@ -106,6 +107,7 @@ def test_every_key_of_a_validation_is_in_the_reference(
     assert sorted(key for key in keys_of(found) - names if f"`{key}`" not in text) == []
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -48,6 +48,7 @@ def test_a_person_sees_name_cures_costs_equivalence_source_and_slot() -> None:
     assert "slot autocast" in text
 
 
+@pytest.mark.slow
 def test_one_card_is_shown_in_full_with_those_that_it_excludes() -> None:
     done = asked("compile")
     text = " ".join(done.stdout.split())
@@ -58,6 +59,7 @@ def test_one_card_is_shown_in_full_with_those_that_it_excludes() -> None:
     assert "ridgeline tune --only compile" in text
 
 
+@pytest.mark.slow
 def test_an_option_that_loosens_the_equivalence_is_shown() -> None:
     shown = " ".join(asked("fused-attention").stdout.split())
     assert "with dropout statistical: losses differ no more than between two seeds" in shown
@@ -77,6 +79,7 @@ def test_an_unknown_name_is_told_the_nearest(name: str, near: str) -> None:
     assert near in done.stderr
 
 
+@pytest.mark.slow
 def test_a_name_like_no_other_is_told_where_the_names_stand() -> None:
     done = asked("qqq")
     assert done.returncode == 2

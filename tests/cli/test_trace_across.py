@@ -82,6 +82,7 @@ def test_export_and_report_write_their_files(
     assert nowhere in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_doctor_reads_traces_or_runs_a_script(
     ranks: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

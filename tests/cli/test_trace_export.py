@@ -235,6 +235,7 @@ def test_devices_are_known_that_stand_behind_the_events(tmp_path: Path) -> None:
     assert not trace.warnings
 
 
+@pytest.mark.slow
 def test_an_export_among_the_ranks_is_no_rank(
     ranks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,7 +263,7 @@ def test_a_folder_of_nothing_but_exports_asks_for_a_name(
     assert "nothing but exports" in capsys.readouterr().err
 
 
-@pytest.mark.sweep("False")
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 def test_memory_does_not_grow_with_the_events_that_are_copied(
     tmp_path: Path, *, several: bool
