@@ -212,6 +212,7 @@ def test_samples_that_are_none_are_one_line(
     assert line in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_large_cluster_is_judged_in_seconds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,7 @@ def simulated(capsys: pytest.CaptureFixture[str], *words: str) -> QueueSimulatio
     return msgspec.json.decode(capsys.readouterr().out, type=QueueSimulation)
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("trace", "gpus"),
     [(trace, gpus) for trace, pools in POOLS.items() for gpus in pools],

@@ -122,6 +122,7 @@ def test_mixed_requests_get_what_each_would_alone(tmp_path: Path) -> None:
     engine.close()
 
 
+@pytest.mark.slow
 def test_more_adapters_than_fit_wait_their_turn(tmp_path: Path) -> None:
     folders = {name: write(tmp_path / name, seed) for seed, name in enumerate("ab")}
     engine = engine_with(folders, 1)

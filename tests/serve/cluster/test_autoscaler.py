@@ -142,6 +142,7 @@ def _drains_with_requests(scaler: Autoscaler) -> bool:
     return any(scaler.router.replicas[index].open for index in drained)
 
 
+@pytest.mark.slow
 async def test_kill_nine_while_scaling_loses_nothing_but_clean_errors() -> None:
     policy = Wanted(1)
     async with fleet(policy, CONFIG, CONFIG) as scaler:
@@ -196,6 +197,7 @@ async def _killed(
     assert [one for name, one in results.items() if name not in cut] == [60] * (8 - len(cut))
 
 
+@pytest.mark.slow
 async def test_starts_that_fail_are_tried_again_later_and_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -19,7 +19,7 @@ from ridgeline.serve.messages import Delta, Sampling, Submit
 from ridgeline.serve.process.client import RequestRefused, stream
 from ridgeline.serve.process.supervisor import Supervisor
 
-pytestmark = [pytest.mark.anyio, pytest.mark.multiprocess]
+pytestmark = [pytest.mark.anyio, pytest.mark.multiprocess, pytest.mark.slow]
 MODEL = Path(__file__).parents[3] / "examples" / "models" / "library"
 CONFIG = EngineConfig(
     model=str(MODEL), dtype="fp32", device="cpu", kv_bytes=1 << 23, threads=1, debug=True

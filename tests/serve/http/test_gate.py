@@ -86,6 +86,7 @@ def test_what_takes_too_long_is_a_504_and_leaves_the_engine(guarded: Server) -> 
     until(lambda: guarded.get("/health").json()["running"] == 0, "the abort")
 
 
+@pytest.mark.slow
 def test_a_stream_that_takes_too_long_ends_with_an_error(guarded: Server) -> None:
     response = ask(guarded, prompt="SLOW FILL", max_tokens=200, stream=True)
     assert response.status_code == 200

@@ -113,6 +113,7 @@ def test_replicas_share_the_work_and_one_may_die(model: Path) -> None:
         assert server.get("/ready").status_code == 200
 
 
+@pytest.mark.slow
 def test_an_engine_that_does_not_start_is_one_line(model: Path) -> None:
     words = [
         str(model),

@@ -198,6 +198,7 @@ async def storm(model: Path) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_quiet")
 def test_nothing_stays_of_eight_hundred_requests(model: Path) -> None:
     found = asyncio.run(storm(model))

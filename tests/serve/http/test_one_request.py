@@ -309,6 +309,7 @@ def sweep(server: Server, num_examples: int) -> None:
     ask()
 
 
+@pytest.mark.slow
 def test_no_number_is_our_fault(server: Server) -> None:
     sweep(server, 40)
 

@@ -167,6 +167,7 @@ def test_more_connections_than_files_are_refused_in_one_line(model: Path) -> Non
         assert server.post("/v1/completions", ASKED).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_limit_on_files_that_leaves_no_connection_is_one_line(model: Path) -> None:
     words = [str(model), json.dumps({"model_name": "x", "port": 0}), "{}", "1", "null"]
     with running("tests.serve.http.run_stub_server", *words, open_files=24) as server:

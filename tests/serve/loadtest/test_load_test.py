@@ -60,6 +60,7 @@ def test_tokens_are_counted_by_usage_and_not_by_chunks(start: Start, load: Load)
     assert found.stall_seconds.p50 > 0.02
 
 
+@pytest.mark.slow
 def test_without_usage_there_are_no_token_figures(start: Start, load: Load) -> None:
     found = load(start(usage=False), rate=50.0, requests=5, output_tokens=4)
     assert found.ttft_seconds is not None
@@ -69,6 +70,7 @@ def test_without_usage_there_are_no_token_figures(start: Start, load: Load) -> N
     assert any("no usage" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_an_empty_role_chunk_is_not_the_first_token(start: Start, load: Load) -> None:
     found = load(start(ttft_seconds=0.2), api="chat", rate=50.0, requests=5, output_tokens=4)
     assert found.ttft_seconds.p50 >= 0.19
@@ -83,6 +85,7 @@ def test_a_closed_loop_keeps_its_number_under_way(start: Start, load: Load) -> N
     assert max(point.in_flight for point in found.timeline) <= 4.01
 
 
+@pytest.mark.slow
 def test_failed_requests_are_counted_by_kind_and_enter_no_latency(start: Start, load: Load) -> None:
     url = start(fail_every=4, break_every=5)
     found = load(url, arrivals="closed", concurrency=1, requests=40, output_tokens=4)

@@ -55,6 +55,7 @@ async def ask(supervisor: Supervisor, request_id: str = "a", said: str = "x") ->
     return "".join([delta.text async for delta in stream(supervisor.client, submit)])
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_an_engine_that_dies_or_hangs_is_started_again(number: signal.Signals) -> None:
     async def scene(supervisor: Supervisor) -> None:
@@ -139,6 +140,7 @@ def test_an_engine_comes_back_with_the_adapters_that_it_had(tmp_path: Path) -> N
     run(scene, config={"adapters": {"first": str(first)}})
 
 
+@pytest.mark.slow
 def test_an_adapter_that_has_gone_does_not_keep_the_engine_from_coming_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

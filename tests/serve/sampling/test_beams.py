@@ -115,6 +115,7 @@ def ranked(submit: Submit, delta: Delta) -> float:
     return delta.cumulative_logprob / len(delta.tokens) ** submit.sampling.length_penalty
 
 
+@pytest.mark.sweep("16")
 @pytest.mark.parametrize("num_blocks", [200, 16])
 def test_answers_and_scores_are_those_of_transformers(model: Any, num_blocks: int) -> None:
     submits = [
