@@ -55,11 +55,13 @@ def needs(name: str) -> None:
         pytest.skip("this CPU multiplies bfloat16 no faster than float32")
 
 
+@pytest.mark.sweep("exploding_loss")
 @pytest.mark.parametrize("name", QUICK)
 def test_a_planted_fault_is_named_first_in_a_quick_look(name: str) -> None:
     assert causes(examine(SCRIPTS[name], SHORT))[:1] == [SCRIPTS[name]["cause"]]
 
 
+@pytest.mark.slow
 def test_a_clean_script_is_left_alone_in_a_quick_look() -> None:
     assert causes(examine(CLEAN["clean_mlp"], SHORT)) == []
 

@@ -65,6 +65,7 @@ def test_a_real_gain_is_measured_and_its_losses_compared(used: tuple[Pool, ABRun
     assert result.b_non_finite == 0
 
 
+@pytest.mark.slow
 def test_a_script_of_few_steps_is_started_again_until_it_is_decided(pool: Pool) -> None:
     short = [*SCRIPT, "180"]  # 45 steps
     slow, fed = Variant(command=short), Variant(command=short, stack=(WORKERS,))
@@ -90,6 +91,7 @@ def test_the_next_question_goes_on_with_the_process_that_is_alive(
     assert len(result.a_losses) > len(before.b_losses), "it went on from where it stood"
 
 
+@pytest.mark.slow
 def test_an_incumbent_that_died_is_started_again(used: tuple[Pool, ABRun]) -> None:
     pool, _ = used
     known = pid_of(pool, AS_IT_IS)
@@ -102,6 +104,7 @@ def test_an_incumbent_that_died_is_started_again(used: tuple[Pool, ABRun]) -> No
     assert pid_of(pool, AS_IT_IS) != known
 
 
+@pytest.mark.slow
 def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
     one, other = Variant(command=UNEVEN), Variant(command=UNEVEN, cwd=SCRIPTS)
     first = pool.take(one)
@@ -129,6 +132,7 @@ def test_a_technique_that_changes_nothing_ends_the_run_at_once(pool: Pool) -> No
     assert result.interval.rounds == 0
 
 
+@pytest.mark.slow
 def test_a_script_against_itself_is_no_gain(pool: Pool) -> None:
     result = run_ab(pool, AS_IT_IS, Variant(command=SCRIPT, cwd=SCRIPTS), plan(5.0))
     assert result.interval.low < 1.05
@@ -136,6 +140,7 @@ def test_a_script_against_itself_is_no_gain(pool: Pool) -> None:
     assert result.a_losses[:12] == result.b_losses[:12]
 
 
+@pytest.mark.slow
 def test_a_device_that_holds_one_copy_is_measured_one_run_at_a_time(pool: Pool) -> None:
     pool.room = 1
     result = run_ab(pool, AS_IT_IS, FED, plan(3.0, resident=False))

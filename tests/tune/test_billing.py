@@ -22,6 +22,7 @@ def on_device(device: str, ranks: int = 1) -> Ledger:
     return a_ledger(baseline=baseline, environment=environment)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -62,6 +62,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_run_applies_the_stack_and_ends_as_the_script_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
