@@ -41,7 +41,7 @@ def test_transformers_loads_what_is_saved_and_computes_what_was_emulated(
     assert all(0.0 < layer.error < 0.2 for layer in staged.layers)
 
 
-@pytest.mark.sweep("gptq-mixtral", "awq-gemma3")
+@pytest.mark.sweep("gptq-mixtral")
 @pytest.mark.parametrize("kind", ["gpt2", "mixtral", "qwen2moe", "gemma3", "opt"])
 @pytest.mark.parametrize("method", ["gptq", "awq"])
 def test_every_architecture_loads_back(tiny_model, tokens, tmp_path, kind, method):
@@ -100,6 +100,7 @@ def test_a_rounded_cache_has_the_ranges_of_keys_and_values(tiny_model, tokens, t
     assert config["quantization_config"]["kv_cache_scheme"]["num_bits"] == 8
 
 
+@pytest.mark.slow
 def test_half_precision_weights_are_saved_in_their_dtype(tiny_model, tokens, tmp_path):
     model = tiny_model("llama", torch.bfloat16)
     staged = stage(_job(model, tmp_path / "work", tokens, "w4a16-awq-g16"))
@@ -155,6 +156,7 @@ def test_pruned_weights_stay_zero_when_they_are_rounded_after(tiny_model, tokens
     assert staged.layers[0].scheme == "2:4-sparsegpt + w8a16-gptq-channel"
 
 
+@pytest.mark.slow
 def test_a_head_of_its_own_is_compressed_where_no_scheme_ignores_it(tiny_model, tokens, tmp_path):
     from msgspec.structs import replace
 

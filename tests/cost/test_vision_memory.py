@@ -131,6 +131,7 @@ def predicted_bytes(module: nn.Module, numerics: Numerics, *, compiled: bool = F
     return BATCH * (kept + per_image) + batch
 
 
+@pytest.mark.sweep("resnet50")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_kept_activations_are_those_that_autograd_saves(name: str) -> None:
     with torch.device("meta"):
@@ -140,6 +141,7 @@ def test_kept_activations_are_those_that_autograd_saves(name: str) -> None:
     assert predicted_bytes(module, "fp32") == pytest.approx(saved, rel=0.13)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", AUTOCAST_ON_A_PROCESSOR)
 def test_autocast_keeps_sixteen_bits(name: str) -> None:
     module = NETWORKS[name]()

@@ -171,7 +171,7 @@ def test_a_conversion_is_made_once_and_a_damaged_one_anew(
     assert "takes" in found["rows"][1]["likeness"][2]["fixed"]
 
 
-@pytest.mark.sweep("SIGINT")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)], ids=["SIGINT", "SIGKILL"]
 )

@@ -92,6 +92,7 @@ def test_ranks_on_two_hosts_meet_and_are_heard_as_one(tmp_path: Path, port: int)
     assert len(list((tmp_path / "logs").glob("*.log"))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_when_one_host_fails_all_end_and_its_error_is_told(tmp_path: Path, port: int) -> None:
     job = a_job(tmp_path, ONE_FAILS, port)

@@ -12,6 +12,7 @@ from ridgeline.launch.kube.api import connect
 pytest.importorskip("kubernetes")
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     "content", [b"\0" * 99, b"[1, 2]", b"3", b"a: [", b"[" * 50_000, "a: 1".encode("utf-16"), b""]
 )

@@ -61,6 +61,7 @@ def test_one_slow_entry_is_an_outlier_and_no_change() -> None:
         assert change_points(np.exp(spiked).tolist()) == []
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("onset", "slope"), [(30, 0.01), (40, 0.005), (20, 0.004)])
 def test_a_slow_drift_is_found_near_its_onset(onset: int, slope: float) -> None:
     generator = np.random.default_rng(onset)

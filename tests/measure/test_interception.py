@@ -116,6 +116,7 @@ def test_doctor_names_the_model_whose_forward_runs_again_and_no_other(
     assert {one["name"]: one["checkpointing"] for one in models} == {"Net": True, "Linear": False}
 
 
+@pytest.mark.sweep("False-True")
 @pytest.mark.parametrize(("compiled", "switch"), [(True, True), (True, False), (False, True)])
 def test_compiled_code_is_taken_at_its_modules_word(compiled: bool, switch: bool) -> None:
     from torch import nn
@@ -290,7 +291,7 @@ def test_a_command_that_cannot_start_is_one_clear_line(words: list[str], message
         pass
 
 
-@pytest.mark.sweep("torchrun")
+@pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("way", ["torchrun", "spawn"])
 def test_every_rank_is_measured(way: str) -> None:

@@ -246,6 +246,7 @@ def test_a_script_s_class_or_function_is_counted_from_the_command(
     assert network.image_size == (64, 48)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("batch", [1, 4])
 def test_an_exported_program_counts_as_its_module_does(
     script: Path, batch: int, tmp_path: Path

@@ -78,6 +78,7 @@ def call_of(call: str, argument: str, given: object) -> str:
     return f"told({module}.{owner}(), {last!r}, {argument}={given!r})"
 
 
+@pytest.mark.slow
 def test_every_library_is_kept_offline_against_what_the_script_says(tmp_path: Path) -> None:
     libraries = tmp_path / "libraries"
     lines = [

@@ -43,6 +43,7 @@ def at_a_terminal(command: list[str], columns: int) -> tuple[int, str]:
     return code, b"".join(seen).decode(errors="replace")
 
 
+@pytest.mark.slow
 def test_a_script_that_asks_how_wide_the_terminal_is_gets_its_profile() -> None:
     words = [sys.executable, "-m", "ridgeline.cli.main", "doctor", "--steps", "8"]
     code, shown = at_a_terminal([*words, "--budget", "20", "--", str(SCRIPT)], columns=123)

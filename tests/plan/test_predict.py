@@ -55,6 +55,7 @@ def test_a_layout_that_cannot_run_is_one_line(changes: dict[str, object], words:
         predict(**changes)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("factor", [0.8, 1.25])
 def test_a_measured_step_pulls_the_prediction_towards_it(tmp_path: Path, factor: float) -> None:
     before = predict()
@@ -67,6 +68,7 @@ def test_a_measured_step_pulls_the_prediction_towards_it(tmp_path: Path, factor:
     assert width < before.interval[1] / before.interval[0]
 
 
+@pytest.mark.slow
 def test_the_median_step_of_a_doctor_record_is_what_was_measured(tmp_path: Path) -> None:
     seconds = predict().step_seconds * 1.2
     record = {"profile": {"step_seconds": {"p50": seconds, "mean": 9 * seconds}}, "findings": []}

@@ -182,6 +182,7 @@ def test_the_smallest_cluster_meets_the_date_and_no_smaller_one_tried_does() -> 
         cluster_for([largest], tokens=1e12, days=20)
 
 
+@pytest.mark.slow
 def test_the_cheapest_of_several_kinds_is_chosen_by_price() -> None:
     tasks = [a_task("256xH100", global_batch=256), a_task("512xA100", global_batch=256)]
     chosen, met = cluster_for(tasks, tokens=1e12, days=20, objective="cost")

@@ -156,6 +156,7 @@ def test_the_pipeline_rewritten_by_hand_plans_what_the_baseline_plans(
             np.testing.assert_allclose(other[name], one[name], atol=2e-3)
 
 
+@pytest.mark.slow
 def test_the_example_sees_a_drive_that_it_was_not_trained_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

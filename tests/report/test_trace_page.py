@@ -63,6 +63,7 @@ def test_names_from_a_trace_stay_text(tmp_path: Path) -> None:
     assert "http" not in re.sub(r"http-equiv", "", page)
 
 
+@pytest.mark.slow
 def test_a_page_of_a_long_trace_stays_small_and_says_what_it_left_out(tmp_path: Path) -> None:
     page = a_page(tmp_path, kernels=30_000)
     assert len(page) < 3_000_000

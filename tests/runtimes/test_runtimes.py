@@ -280,6 +280,7 @@ def test_what_looks_hard_and_converts_computes_the_same(
     assert torch.allclose(found, wanted, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_keywords_constants_and_nested_outputs_come_back_in_a_fresh_process(
     tmp_path: Path,
 ) -> None:

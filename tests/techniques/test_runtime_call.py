@@ -40,6 +40,7 @@ def under(name: str, model: torch.nn.Module, **options: bool) -> tuple[Points, A
     return points, undo
 
 
+@pytest.mark.slow
 def test_the_script_gets_its_answers_at_every_shape_and_its_call_back() -> None:
     torch.manual_seed(0)
     model = modules.WritesAView().eval()

@@ -91,6 +91,7 @@ def test_one_gpu_is_not_compared_with_itself(
     assert shown.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_eight_real_ranks_add_up_and_show_who_comes_last(
     real_traces: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

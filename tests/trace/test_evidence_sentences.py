@@ -15,6 +15,7 @@ from ridgeline.report.views.trace_verdict import evidence_sentence
 KEYS = st.from_regex(r"[a-z]{2,8}(_[a-z0-9]{2,8}){0,3}(_us|_share|_bytes|)", fullmatch=True)
 
 
+@pytest.mark.slow
 def test_the_verdict_of_a_real_run_is_told_in_sentences(
     real_traces: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -165,6 +165,7 @@ def test_the_window_of_hta_gives_the_reference_figures(
         assert found.overlap_us == pytest.approx(expected["overlap_us"], abs=CLOSE_US)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("workers", "efficiency", "occupancy"), [(0, 62.65, 49.1), (4, 68.32, 48.9)]
 )

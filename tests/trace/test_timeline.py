@@ -177,6 +177,7 @@ def drawings(page: Path) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 def test_the_page_of_a_real_run_holds_every_event_of_its_median_step(
     real_traces: Path, tmp_path: Path
 ) -> None:

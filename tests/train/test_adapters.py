@@ -99,6 +99,7 @@ def train(model: Any, recipe: Recipe, ranks: Ranks) -> list[float]:
     return losses
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_adapter_learns_and_what_is_saved_can_be_merged(
     base: str, ranks: Ranks, tmp_path: Path, kind: str

@@ -53,6 +53,7 @@ def test_a_skeleton_has_no_weights_but_real_buffers(family: str, tmp_path: Path)
     assert (head is model.get_input_embeddings().weight) == tied
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_weights_have_the_spread_that_the_model_asks_for(
     family: str, tmp_path: Path, alone: Ranks
@@ -86,6 +87,7 @@ def test_weights_depend_on_seed_and_name_alone(tmp_path: Path, alone: Ranks) -> 
     assert not torch.equal(layers[0], layers[1])
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("shards", ["one file", "several files"])
 def test_a_checkpoint_gives_what_from_pretrained_gives(
@@ -183,6 +185,7 @@ def test_a_family_without_a_plan_cannot_be_split_over_ranks(tmp_path: Path) -> N
         plan_of(model)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     "name", ["llama3-8b", "Mixtral-8x7B", "Qwen3-8B", "Qwen3-30B-A3B", "Mistral-7B-v0.3"]
 )

@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 _SCRIPT = """
 import threading
 import torch
@@ -23,6 +25,7 @@ print(torch.get_num_threads(), seen)
 """
 
 
+@pytest.mark.slow
 def test_threads_beside_training_compute_alone_and_the_training_thread_keeps_its_number():
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True, timeout=120

@@ -92,6 +92,7 @@ def test_two_processes_end_where_one_does_and_transformers_loads_the_model(
     assert read_recipe(folder / "out2" / "recipe.toml").layout.dp == 2
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     ("options", "named"),
     [

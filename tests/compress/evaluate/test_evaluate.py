@@ -103,6 +103,7 @@ def test_a_model_is_nothing_away_from_itself(tmp_path: Path) -> None:
     assert found.quality.perplexity < 60
 
 
+@pytest.mark.slow
 def test_the_coarser_layer_is_the_more_sensitive_and_the_model_is_left_as_it_was(
     judged: TextWindows, rounded: Path
 ) -> None:

@@ -187,6 +187,7 @@ def test_channels_of_a_segmentation_go_and_its_own_measure_says_what_that_costs(
     )
 
 
+@pytest.mark.slow
 def test_a_model_of_one_image_at_a_time_is_quantised(folder: Path, tmp_path: Path) -> None:
     assert compress(folder, "OneImage", tmp_path / "out") == 0
     session = onnxruntime.InferenceSession(str(tmp_path / "out" / "model.onnx"))

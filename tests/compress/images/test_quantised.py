@@ -129,6 +129,7 @@ def shards(digits: Path, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_script_without_labels_is_judged_by_agreement_alone(
     digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

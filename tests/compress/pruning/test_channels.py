@@ -142,6 +142,7 @@ def silenced(model: nn.Module, smaller: nn.Module) -> nn.Module:
     return answer
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     names=st.lists(st.sampled_from(sorted(BLOCKS)), min_size=1, max_size=4),

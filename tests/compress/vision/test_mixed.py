@@ -25,7 +25,7 @@ def planted(activation: type[nn.Module]) -> nn.Module:
     return model.eval()
 
 
-@pytest.mark.sweep("SiLU")
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.SiLU])
 def test_a_planted_layer_is_named_first_and_cured(activation: type[nn.Module]) -> None:
     found = mixed(planted(activation), images(batch=8, size=16), "w8a8-int8-rtn")

@@ -57,7 +57,7 @@ def test_eight_bits_cost_little_and_the_model_given_stays_as_it_was(
     assert quantised.plan[0].macs == 32 * 32 * 16 * 27
 
 
-@pytest.mark.sweep("minmax")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     ["rtn", "minmax", "average", "percentile", "entropy", "sym", "dynamic", "cle", "biascorr"],

@@ -136,6 +136,7 @@ def test_a_column_that_the_table_lacks_is_named(change: str, words: str) -> None
         apply_changes(bevdet(), [change])
 
 
+@pytest.mark.slow
 def test_what_it_takes_is_a_factor_that_meets_the_target_and_none_where_none_does() -> None:
     source = SimulationSource(timing=three(), described="typed")
     answer = simulate_realtime(source, meet_seconds=0.045, max_miss=0.0)

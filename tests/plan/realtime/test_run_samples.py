@@ -39,6 +39,7 @@ def sink_of(run: RealtimeRun) -> list[float]:
     return sink_ages(run, run.shape.sinks[0]).tolist()
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("executor", ["inline", "threads"])
 def test_a_run_simulated_as_it_was_comes_out_as_it_was(
@@ -49,7 +50,7 @@ def test_a_run_simulated_as_it_was_comes_out_as_it_was(
     assert sink_of(again) == pytest.approx(sink_of(run), rel=1e-6)
 
 
-@pytest.mark.sweep("block-inline", "drop-oldest-threads")
+@pytest.mark.sweep("block-inline")
 @pytest.mark.parametrize("executor", ["inline", "threads"])
 @pytest.mark.parametrize("measured", POLICIES)
 def test_a_run_under_one_policy_foretells_the_others(

@@ -76,6 +76,7 @@ def test_a_plan_meets_its_targets_at_the_least_price() -> None:
     assert {change.what for change in found.changes} >= {"twice the load", "weights in bf16 only"}
 
 
+@pytest.mark.slow
 def test_harder_questions_cost_more() -> None:
     easy = plan_serving(TASK).best.usd_per_hour
     tighter = replace(TASK, itl_seconds=0.007)

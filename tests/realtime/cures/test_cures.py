@@ -114,6 +114,7 @@ def test_every_cure_has_a_pipeline_here() -> None:
     assert set(FITS) == set(all_cures())
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(one, marks=pytest.mark.slow if one in SLOW else ()) for one in FITS],

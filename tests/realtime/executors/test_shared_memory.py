@@ -182,6 +182,7 @@ print(len(got), torch.get_num_threads())
 """
 
 
+@pytest.mark.slow
 def test_a_stage_computes_in_parallel_after_its_parent_has() -> None:
     done = subprocess.run(
         [sys.executable, "-c", AFTER_OPENMP],

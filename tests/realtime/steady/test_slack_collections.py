@@ -67,6 +67,7 @@ def later(collector: SlackCollector) -> list[Collection]:
     return collector.collections[FREEZING:]
 
 
+@pytest.mark.slow
 def test_a_collection_waits_for_three_times_what_they_recently_took(
     collector: SlackCollector, clock: CostlyCollections
 ) -> None:
@@ -88,6 +89,7 @@ def test_nothing_is_collected_where_little_has_come(collector: SlackCollector) -
     assert not later(collector)
 
 
+@pytest.mark.slow
 def test_more_garbage_than_ever_needs_more_slack(
     collector: SlackCollector, clock: CostlyCollections
 ) -> None:
@@ -119,6 +121,7 @@ def test_no_slack_collection_was_ever_made_in_less_than_its_due(
     assert {one.generation for one in later(collector)} >= {0, 1}
 
 
+@pytest.mark.slow
 def test_one_that_was_interrupted_does_not_forbid_the_next_for_ever(
     collector: SlackCollector, clock: CostlyCollections
 ) -> None:

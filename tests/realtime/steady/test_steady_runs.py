@@ -44,6 +44,7 @@ def recorded(folder: Path, *options: str) -> RealtimeRun:
     return msgspec.json.decode(out.read_bytes(), type=RealtimeRun)
 
 
+@pytest.mark.sweep("threads")
 @pytest.mark.parametrize("executor", ["inline", "threads"])
 def test_the_report_says_what_was_granted_and_the_process_is_left_as_it_was(
     executor: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -173,6 +173,7 @@ def test_options_of_a_run_follow_from_the_stack() -> None:
     assert run_options([SHARED], threads=1) == ""
 
 
+@pytest.mark.slow
 def test_a_stage_that_raises_ends_with_one_line(twins: Path, tmp_path: Path) -> None:
     twins.write_text(TWINS.replace("lambda a, b: a + b", "lambda a, b: a / 0 + None"))
     side = SideProcess(tmp_path / "log")

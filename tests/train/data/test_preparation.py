@@ -83,6 +83,7 @@ def as_text(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("write", "pattern", "count"),
     [(as_jsonl, "", 1500), (as_parquet, "", 1500), (as_dataset, "", 1500), (as_text, "*.py", 200)],
@@ -467,6 +468,7 @@ def test_preparing_with_a_learnt_tokenizer_needs_no_transformers(
     subprocess.run([sys.executable, "-c", code, asked, str(tmp_path / "shards")], check=True)
 
 
+@pytest.mark.slow
 def test_threads_and_processes_make_the_same_shards(
     tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

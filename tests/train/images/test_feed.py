@@ -81,6 +81,7 @@ def same(one: Any, other: Any) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_workers_change_nothing_but_who_decodes(tmp_path: Path, arrays: Path, ranks: Ranks) -> None:
     alone = steps(feed(tmp_path, arrays, ranks), 9)
     for workers, ahead in ((1, 1), (3, 2)):
