@@ -72,6 +72,13 @@ def _slider(one: Slider, value: float) -> Markup:
             value=str(place),
             aria_valuetext=one.write(value),
         ),
+        *([_play_button(one)] if one.plays else []),
+    )
+
+
+def _play_button(one: Slider) -> Markup:
+    return element(
+        "button", "Play", type="button", class_="play", data_play=one.name, aria_pressed="false"
     )
 
 
@@ -116,13 +123,14 @@ def _switch(one: Switch, *, on: bool) -> Markup:
 
 def _several(one: Several, chosen: Sequence[str]) -> Markup:
     listed = one.listed()
+    first = sorted(listed.items(), key=lambda pair: pair[0] not in chosen)
     boxes = [
         element(
             "label",
             _void("input", type="checkbox", value=word, **_checked(word in chosen)),
             element("span", label),
         )
-        for word, label in listed.items()
+        for word, label in (first if len(listed) > LONG_LIST else listed.items())
     ]
     long = {"tabindex": "0"} if len(listed) > LONG_LIST else {}
     look = "several long" if long else "several"

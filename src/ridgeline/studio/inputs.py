@@ -34,6 +34,8 @@ class Slider:
     default: float
     write: Callable[[float], str] = quantity.number
     """The value as it is read beside the slider."""
+    plays: bool = False
+    """Whether it is a moment that a button may play through, stop by stop."""
 
     @property
     def whole(self) -> bool:
@@ -239,14 +241,16 @@ def address_of(inputs: Sequence[Input], state: State) -> list[tuple[str, str]]:
 def written(value: Value) -> str:
     """A value as an address has it.
 
-    >>> written(True), written(64), written(0.5), written(("h100", "a100"))
-    ('1', '64', '0.5', 'h100,a100')
+    >>> written(True), written(64), written(0.5), written(3e11), written(("h100", "a100"))
+    ('1', '64', '0.5', '300000000000', 'h100,a100')
     """
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, tuple):
         return ",".join(value)
-    return repr(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return str(value)
 
 
 def number_in(name: str, text: str, low: float, high: float) -> float:

@@ -43,7 +43,7 @@ def test_the_command_prints_the_curves(capsys: pytest.CaptureFixture[str]) -> No
     found = json.loads(capsys.readouterr().out)
     assert [one["software"] for one in found["curves"]] == ["eager", "tensorrt"]
     assert run(words) == 0
-    assert "nine tenths of its throughput from batch" in " ".join(capsys.readouterr().out.split())
+    assert "has nine tenths of its throughput" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("batches", ["", "1,x", "0", "-1"])

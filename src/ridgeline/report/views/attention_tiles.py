@@ -12,6 +12,9 @@ from ridgeline.report.looks import LOOKS
 if TYPE_CHECKING:
     from ridgeline.cost.flash_attention import TiledAttention
 
+ROOM_FOR_LABELS = 1.3
+"""The width of a plot whose bars have labels at their ends, over the longest bar."""
+
 
 def meeting_figure(found: TiledAttention) -> Figure:
     """For each tile of queries, the tiles of keys and values that pass it."""
@@ -84,6 +87,8 @@ def traffic_figure(found: TiledAttention) -> Figure:
         "y": names,
         "x": [rounded(size / 1e6) for size in sizes],
         "text": [quantity.memory(size) for size in sizes],
+        "textposition": "outside",
+        "cliponaxis": False,
         "marker": {
             "color": [LOOKS[3].color, LOOKS[1].color, "--limit"],
             "pattern": {"shape": ["/", "", "x"]},
@@ -92,6 +97,7 @@ def traffic_figure(found: TiledAttention) -> Figure:
         "showlegend": False,
     }
     layout = plot_layout("MB", "")
+    layout["xaxis"]["range"] = [0, rounded(ROOM_FOR_LABELS * max(sizes) / 1e6)]
     layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
     return {"data": [trace], "layout": layout}
 

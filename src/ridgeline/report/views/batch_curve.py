@@ -33,13 +33,13 @@ def batch_curves_document(found: BatchCurves) -> doc.ReportDocument:
 
 def knee_sentence(curve: BatchCurve, within_seconds: float | None) -> str:
     """Where a curve bends, and how far the time allowed reaches."""
-    said = f"{curve.software} has nine tenths of its throughput from batch {curve.knee_batch} on"
+    said = f"From batch {curve.knee_batch} on {curve.software} has nine tenths of its throughput"
     if within_seconds is None:
         return said
     allowed = quantity.seconds(within_seconds)
     if curve.largest_in_time is None:
         return f"{said}; no batch is answered within {allowed}"
-    return f"{said}; batch {curve.largest_in_time} is the largest answered within {allowed}"
+    return f"{said}; its largest batch answered within {allowed} is {curve.largest_in_time}"
 
 
 def latency_figure(found: BatchCurves) -> Figure:
@@ -84,7 +84,7 @@ def _lines(
     ]
     layout = plot_layout("images in a batch", title)
     layout["xaxis"] |= {"type": "log", "dtick": _A_DOUBLING, "tickformat": "~g"}
-    layout["yaxis"] |= {"type": "log", "tickformat": "~s"}
+    layout["yaxis"] |= {"type": "log", "dtick": "D2", "tickformat": ",~g"}
     return {"data": traces, "layout": layout}
 
 

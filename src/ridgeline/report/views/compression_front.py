@@ -74,7 +74,7 @@ def front_figure(found: CompressionFront) -> Figure:
         traces.append(_foretold_marks(found.foretold))
     layout = plot_layout("MB on disk", "perplexity per token")
     layout["xaxis"]["rangemode"] = "tozero"
-    layout["yaxis"] |= {"type": "log", "dtick": 0.1, "tickformat": ".3~s"}
+    layout["yaxis"] |= {"type": "log", "dtick": "D1", "tickformat": ".3~s"}
     given = found.points[0].perplexity
     most = given * (1.0 + found.most_rise)
     layout["shapes"] = [

@@ -12,6 +12,9 @@ from ridgeline.report.looks import LOOKS
 if TYPE_CHECKING:
     from ridgeline.cost.money import CureStack, RunCost
 
+ROOM_FOR_LABELS = 1.4
+"""The width of a plot whose bars have labels at their ends, over the longest bar."""
+
 
 def cost_figure(found: CureStack) -> Figure:
     """What the run costs as it stood, and after each cure that is applied."""
@@ -24,6 +27,8 @@ def cost_figure(found: CureStack) -> Figure:
         "y": [name for name, _ in steps],
         "x": [rounded(size) for size in sizes],
         "text": [_label(cost) for _, cost in steps],
+        "textposition": "outside",
+        "cliponaxis": False,
         "marker": {
             "color": ["--limit", *[LOOKS[1].color] * (len(steps) - 1)],
             "pattern": {"shape": ["/", *[""] * (len(steps) - 1)]},
@@ -32,6 +37,7 @@ def cost_figure(found: CureStack) -> Figure:
         "showlegend": False,
     }
     layout = plot_layout("hours" if found.start.usd is None else "USD", "")
+    layout["xaxis"]["range"] = [0, rounded(ROOM_FOR_LABELS * max(sizes))]
     layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
     return {"data": [trace], "layout": layout}
 

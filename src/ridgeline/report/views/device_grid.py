@@ -16,7 +16,7 @@ MOST_DEVICES = 256
 """So many of the first devices are drawn: the rest repeats them."""
 COLUMNS = 16
 FEW_COLUMNS = 8
-LABELLED = 64
+LABELLED = 32
 
 
 def grid_figure(layout: Layout) -> Figure:
@@ -71,7 +71,7 @@ def _label(layout: Layout, place: tuple[int, int, int, int]) -> str:
     """The coordinates that differ between devices."""
     sizes = (layout.pp, layout.dp, layout.cp, layout.tp)
     parts = zip("pdct", place, sizes, strict=True)
-    return " ".join(f"{letter}{index}" for letter, index, size in parts if size > 1)
+    return "<br>".join(f"{letter}{index}" for letter, index, size in parts if size > 1)
 
 
 def grid_note(layout: Layout) -> str:

@@ -141,8 +141,7 @@ def _dense(found: NumberLine, one: RoundedNumber) -> Figure:
         "marker": {"color": LOOKS[0].color, "opacity": 0.55},
         "showlegend": False,
         "text": [f"{quantity.count(one.values_in_window)} numbers"],
-        "textposition": "inside",
-        "insidetextanchor": "start",
+        "textposition": "none",
         "hovertemplate": f"{one.format}: %{{text}} here<extra></extra>",
     }
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS = 2500
 """The blocks of a timeline: with more, the browser is slow and none can be told apart."""
+NUMBERED_BLOCKS = 40
+"""So many blocks of a kind in a stage still have room for their number."""
 KIND_COLORS = {
     "forward": "--forward",
     "backward": "--backward",
@@ -115,12 +117,23 @@ def pipeline_timeline(timeline: Timeline) -> Figure:
         for block in stage:
             if block.end_seconds <= end:
                 kinds.setdefault(block.kind, []).append((rank, block))
-    traces = [_blocks(kind, placed, timeline) for kind, placed in kinds.items()]
     layout = plot_layout("seconds", "")
-    layout["barmode"] = "overlay"
-    layout["bargap"] = 0.12
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
     layout["xaxis"]["range"] = [0, rounded(end)]
+    most = max(len(placed) for placed in kinds.values())
+    if most <= NUMBERED_BLOCKS * timeline.num_stages:
+        traces = [_numbered_blocks(kind, placed, timeline) for kind, placed in kinds.items()]
+        layout["barmode"] = "overlay"
+        layout["bargap"] = 0.12
+        layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
+        return {"data": traces, "layout": layout}
+    traces = [
+        trace for kind, placed in kinds.items() for trace in _outlines(kind, placed, timeline)
+    ]
+    layout["yaxis"] |= {
+        "range": [timeline.num_stages - 0.4, -0.6],
+        "tickvals": list(range(timeline.num_stages)),
+        "ticktext": [f"stage {rank}" for rank in range(timeline.num_stages)],
+    }
     return {"data": traces, "layout": layout}
 
 
@@ -130,20 +143,20 @@ def shown_seconds(timeline: Timeline) -> float:
     return ends[min(MOST_BLOCKS, len(ends)) - 1]
 
 
-def _blocks(kind: str, placed: Sequence[tuple[int, Block]], timeline: Timeline) -> Figure:
-    """All blocks of one kind. Later model chunks are paler, as is usual in such pictures."""
-    numbered = len(placed) <= 40 * timeline.num_stages
+KIND_NAMES = {"input": "backward, input half", "weight": "backward, weight half"}
+
+
+def _numbered_blocks(kind: str, placed: Sequence[tuple[int, Block]], timeline: Timeline) -> Figure:
+    """All blocks of one kind, as bars. Later model chunks are paler, as is usual."""
     return {
         "type": "bar",
         "orientation": "h",
-        "name": {"input": "backward, input half", "weight": "backward, weight half"}.get(
-            kind, kind
-        ),
+        "name": KIND_NAMES.get(kind, kind),
         "y": [f"stage {rank}" for rank, _ in placed],
         "base": [rounded(block.start_seconds) for _, block in placed],
         "x": [rounded(block.end_seconds - block.start_seconds) for _, block in placed],
         "text": [str(block.microbatch) for _, block in placed],
-        "textposition": "inside" if numbered else "none",
+        "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
         "customdata": [
@@ -153,11 +166,53 @@ def _blocks(kind: str, placed: Sequence[tuple[int, Block]], timeline: Timeline) 
         ],
         "marker": {
             "color": KIND_COLORS[kind],
-            "opacity": [1.0 - 0.5 * block.chunk / timeline.num_chunks for _, block in placed],
-            "line": {"color": "--card", "width": 1 if numbered else 0.3},
+            "opacity": [_opacity(block.chunk, timeline) for _, block in placed],
+            "line": {"color": "--card", "width": 1},
         },
         "hovertemplate": "%{customdata}<br>%{base:.4g} s, %{x:.3g} s long<extra>%{y}</extra>",
     }
+
+
+def _outlines(kind: str, placed: Sequence[tuple[int, Block]], timeline: Timeline) -> list[Figure]:
+    """Blocks that are too many to be numbered: one path for each model chunk.
+
+    A browser has one path to draw for them, in place of a bar for each.
+    """
+    traces: list[Figure] = []
+    for chunk in range(timeline.num_chunks):
+        x: list[float | None] = []
+        y: list[float | None] = []
+        for rank, block in placed:
+            if block.chunk != chunk:
+                continue
+            start, end = rounded(block.start_seconds), rounded(block.end_seconds)
+            x += [start, end, end, start, None]
+            y += [rank - 0.44, rank - 0.44, rank + 0.44, rank + 0.44, None]
+        if not x:
+            continue
+        name = KIND_NAMES.get(kind, kind)
+        if timeline.num_chunks > 1:
+            name = f"{name}, chunk {chunk}"
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": name,
+                "x": x,
+                "y": y,
+                "line": {"width": 0, "color": KIND_COLORS[kind]},
+                "fill": "toself",
+                "fillcolor": KIND_COLORS[kind],
+                "opacity": _opacity(chunk, timeline),
+                "hoveron": "fills",
+                "hoverinfo": "name",
+            }
+        )
+    return traces
+
+
+def _opacity(chunk: int, timeline: Timeline) -> float:
+    return 1.0 - 0.5 * chunk / timeline.num_chunks
 
 
 def scaling_efficiency(curves: Sequence[ScalingCurve]) -> Figure:

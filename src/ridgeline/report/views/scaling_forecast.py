@@ -117,8 +117,8 @@ def point_table(found: ScalingForecast) -> doc.DataTable:
     columns = (
         doc.Column("num_devices", "devices"),
         doc.Column("step_seconds", "step"),
-        doc.Column("run_seconds", "run"),
-        doc.Column("ideal_seconds", "ideal"),
+        doc.Column("run_hours", "run"),
+        doc.Column("ideal_hours", "ideal"),
         doc.Column("efficiency_share", "efficiency"),
         doc.Column("exposed_seconds", "waits for network", wide=True),
         doc.Column("usd", "cost"),
@@ -126,8 +126,9 @@ def point_table(found: ScalingForecast) -> doc.DataTable:
         doc.words("verdict", ""),
     )
     rows = [
-        (one.num_devices, one.step_seconds, one.run_seconds, one.ideal_seconds, one.efficiency,
-         one.exposed_seconds, one.usd, plain_term(one.bottleneck), VERDICTS[one.verdict])
+        (one.num_devices, one.step_seconds, one.run_seconds / HOUR, one.ideal_seconds / HOUR,
+         one.efficiency, one.exposed_seconds, one.usd, plain_term(one.bottleneck),
+         VERDICTS[one.verdict])
         for one in found.points
     ]  # fmt: skip
     return doc.DataTable(columns, rows)
@@ -138,11 +139,11 @@ def published_table(found: ScalingForecast) -> doc.DataTable:
     columns = (
         doc.words("device"),
         doc.Column("num_devices", "devices"),
-        doc.Column("run_seconds", "run"),
+        doc.Column("run_hours", "run"),
         doc.Column("source", "source", "remark"),
     )
     rows = [
-        (one.device, one.num_devices, one.run_seconds, f"{one.source}\n{one.note}")
+        (one.device, one.num_devices, one.run_seconds / HOUR, f"{one.source}\n{one.note}")
         for one in found.published
     ]
     return doc.DataTable(columns, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Any
 
 from ridgeline import quantity
@@ -18,6 +19,8 @@ TITLES = {
 }
 GAP, WIDTH, HALF = 1.25, 1.0, 0.5
 BELOW = 1.45
+NARROW = 11
+"""Signs of a line in a box: on a phone a box has no more room."""
 
 
 def system_document(found: SystemMap) -> doc.ReportDocument:
@@ -106,10 +109,11 @@ def _box(found: SystemMap, part: SystemPart, middle: tuple[float, float]) -> Fig
 
 
 def _words(part: SystemPart, middle: tuple[float, float]) -> Figure:
+    headline = "<br>".join(wrap(plain_text(part.headline), NARROW))
     cost = "" if part.cost_usd is None else f"<br>{quantity.usd(part.cost_usd)}"
     return {
         "x": middle[0], "y": middle[1], "showarrow": False, "captureevents": False,
-        "text": f"<b>{TITLES[part.part]}</b><br>{plain_text(part.headline)}{cost}",
+        "text": f"<b>{TITLES[part.part]}</b><br>{headline}{cost}",
     }  # fmt: skip
 
 

@@ -74,9 +74,10 @@ def _bound(steps: AllReduceSteps) -> str:
         else f"{fastest.algorithm} would take {quantity.seconds(fastest.seconds)}"
     )
     return (
-        f"{chosen.algorithm} takes {quantity.seconds(chosen.seconds)} in {chosen.num_steps} steps"
-        f" and is bound by {what}: {quantity.seconds(chosen.latency_seconds)} are latency, and a"
-        f" rank sends {quantity.memory(chosen.sent_bytes)}; {compared}."
+        f"The {chosen.algorithm} all-reduce takes {quantity.seconds(chosen.seconds)} in"
+        f" {chosen.num_steps} steps and is bound by {what}:"
+        f" {quantity.seconds(chosen.latency_seconds)} are latency, and a rank sends"
+        f" {quantity.memory(chosen.sent_bytes)}; {compared}."
     )
 
 
@@ -91,7 +92,13 @@ EXPLORER = Explorer(
             options={"ring": "ring", "tree": "tree", "hierarchical": "hierarchical"},
             default="ring",
         ),
-        Slider(name="step", label="Look after step", default=3, stops=tuple(range(MOST_STEPS))),
+        Slider(
+            name="step",
+            label="Look after step",
+            default=3,
+            stops=tuple(range(MOST_STEPS)),
+            plays=True,
+        ),
         Slider(name="ranks", label="GPUs", default=8, stops=(2, 3, 4, 6, 8, 12, 16, 24, 32)),
         Slider(name="domain", label="GPUs in a fast domain", default=4, stops=(1, 2, 4, 8, 16, 32)),
         Slider(

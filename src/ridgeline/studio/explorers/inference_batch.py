@@ -60,7 +60,7 @@ def draw(found: BatchCurves) -> Picture:
     first = found.curves[0].points[0].estimate
     bound = f"At batch 1 {found.curves[0].software} is bound by {first.bound}."
     return Picture(
-        sentence=f"{'; '.join(words)}. {bound}",
+        sentence=f"{'. '.join(words)}. {bound}",
         blocks=[
             doc.Chapter(
                 "Throughput",

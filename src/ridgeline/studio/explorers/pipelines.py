@@ -70,7 +70,7 @@ def _bound(step: ScheduleComparison) -> str:
     return (
         f"{quantity.percent(step.bubble_fraction)} of the {whole} that {timeline.schedule} takes is"
         f" bubble; without any it would be {quantity.seconds(step.ideal_seconds)}. The first"
-        f" stage holds {quantity.digits(step.peak_live_microbatches[0])} micro-batches at once;"
+        f" stage holds {quantity.number(step.peak_live_microbatches[0])} micro-batches at once;"
         f" {better}."
     )
 

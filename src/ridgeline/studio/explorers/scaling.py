@@ -111,9 +111,9 @@ def _bound(found: ScalingForecast) -> str:
     fits = "" if last.verdict == "fits" else " It does not fit in memory there with room to spare."
     cost = "" if last.usd is None else f", for {quantity.usd(last.usd)}"
     return (
-        f"{found.model} takes {quantity.seconds(last.run_seconds)} on"
+        f"{found.model} takes {quantity.hours(last.run_seconds)} on"
         f" {quantity.count(last.num_devices)} devices{cost}. The ideal is"
-        f" {quantity.seconds(last.ideal_seconds)}: they are {quantity.percent(last.efficiency)}"
+        f" {quantity.hours(last.ideal_seconds)}: they are {quantity.percent(last.efficiency)}"
         f" efficient{lost}.{fits}"
     )
 

@@ -65,7 +65,7 @@ def draw(found: BatchingPlayback) -> Picture:
             doc.Chapter(
                 "Where everyone is at this moment",
                 doc.figure("moment", moment_figure(found), 420),
-                "One dot is one request. Move the moment to play the run.",
+                "One dot is one request. Move the moment, or play the run.",
             ),
             doc.Chapter("Waiting", [way_table(found)]),
             doc.Chapter(
@@ -83,7 +83,7 @@ EXPLORER = Explorer(
     question="What does continuous batching spare those who wait?",
     inputs=(
         Slider(
-            name="at", label="Moment", default=0.5, write=quantity.percent,
+            name="at", label="Moment", default=0.5, write=quantity.percent, plays=True,
             stops=(0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6,
                    0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0),
         ),

@@ -112,7 +112,8 @@ function resolved(value, styles) {
   return value;
 }
 
-function drawAll() {
+// A plot that shows what it showed is left alone: most moves change some of a page's plots.
+function drawAll(anew = false) {
   // A table that scrolls can be scrolled by keyboard too.
   for (const scroll of picture.querySelectorAll(".scroll")) {
     scroll.tabIndex = 0;
@@ -123,9 +124,14 @@ function drawAll() {
   for (const [identifier, figure] of Object.entries(figures)) {
     const place = document.getElementById(identifier);
     if (!place) continue;
+    const said = JSON.stringify(figure);
+    if (!anew && place.said === said) continue;
+    place.said = said;
     const { data, layout } = resolved(figure, styles);
     layout.font = { ...layout.font, family: styles.fontFamily, size: narrow.matches ? 11 : 12.5 };
-    layout.height = parseFloat(place.style.minHeight) || 340;
+    layout.height = (parseFloat(place.style.minHeight) || 340) + legendRoom(data);
+    // A legend shows all of its lines: one that scrolls inside a plot hides them.
+    layout.legend = { ...layout.legend, maxheight: 400 };
     // A finger on a plot means to scroll the page.
     layout.dragmode = coarse.matches ? false : "zoom";
     Plotly.react(place, data, layout, { displaylogo: false, displayModeBar: false, responsive: true });
@@ -136,6 +142,13 @@ function drawAll() {
     }
   }
   reach();
+}
+
+// On a narrow screen a legend has two entries a line: the plot grows by the lines below the second.
+function legendRoom(data) {
+  if (!narrow.matches) return 0;
+  const named = data.filter((trace) => trace.name && trace.showlegend !== false).length;
+  return 20 * Math.max(0, Math.ceil(named / 2) - 2);
 }
 
 // What scrolls can be reached and scrolled with the keyboard.
@@ -213,12 +226,51 @@ for (const [identifier, act] of Object.entries(actions)) {
   document.getElementById(identifier).addEventListener("click", act);
 }
 
+// -- playing a moment ------------------------------------------------------------------------------
+
+// The slider beside a button runs through its stops, the next one when the picture of the last
+// stands; at the end, at a press and at a touch of any input it rests.
+const PLAY_MS = 140;
+let playing = null;
+
+async function play(button) {
+  const slider = controls.querySelector(`input[data-name="${button.dataset.play}"]`);
+  rest();
+  playing = button;
+  button.textContent = "Pause";
+  button.setAttribute("aria-pressed", "true");
+  if (slider.value === slider.max) slider.value = slider.min;
+  while (playing === button && slider.value !== slider.max) {
+    slider.value = Number(slider.value) + 1;
+    writeValue(slider);
+    await Promise.all([ask(), new Promise((done) => setTimeout(done, PLAY_MS))]);
+  }
+  if (playing === button) rest();
+}
+
+function rest() {
+  if (!playing) return;
+  playing.textContent = "Play";
+  playing.setAttribute("aria-pressed", "false");
+  playing = null;
+}
+
+for (const button of controls.querySelectorAll("[data-play]")) {
+  button.addEventListener("click", () => (playing === button ? rest() : play(button)));
+}
+
 controls.addEventListener("submit", (event) => event.preventDefault());
 controls.addEventListener("input", (event) => {
+  rest();
+  if (event.target.dataset.opens) {
+    // Another file has other inputs: they come with its page.
+    location.assign(`${location.pathname}?${address()}`);
+    return;
+  }
   writeValue(event.target);
   say("");
   ask();
 });
-for (const watched of [dark, narrow]) watched.addEventListener("change", drawAll);
+for (const watched of [dark, narrow]) watched.addEventListener("change", () => drawAll(true));
 drawAll();
 document.body.dataset.ready = "1";
