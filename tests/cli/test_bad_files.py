@@ -77,6 +77,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
         TABLE,
     ),
     ("predict compression", "ledgers"): ("predict compression PATH", TABLE),
+    ("predict stack", "ledger"): ("predict stack PATH", TABLE),
     ("predict inference", "model"): ("predict inference --model PATH --device h100", TABLE),
     ("plan inference", "model"): ("plan inference --model PATH --device h100 --rate 9", TABLE),
     ("validate vision", "table"): ("validate vision PATH", TABLE),
@@ -191,7 +192,7 @@ WORDS = {
     "policy", "prompt", "queue",
     "recompute", "rendezvous", "replicas", "router", "scale_on", "schedule", "scheme",
     "served_model_name", "software", "stop", "target", "token_ids", "tokens", "ttft",
-    "use_adapter", "values", "weights", "what_if", "cache",
+    "use_adapter", "values", "weights", "what_if", "cache", "without",
 }  # fmt: skip
 """Parameters that are texts and no files, wherever they are."""
 ELSEWHERE = {

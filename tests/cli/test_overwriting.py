@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from tests.cli.test_bad_files import FOLDERS, parameters
 from tests.cli.whole_files import write_whole_files
+from tests.report.records import a_ledger
 
 import ridgeline.plan
 from ridgeline.cli.main import run
 from ridgeline.cli.trace_questions import QUESTIONS
 from ridgeline.errors import InputError
 from ridgeline.records.overwriting import note_input, one_command
-from ridgeline.records.store import write_atomically
+from ridgeline.records.store import write_atomically, write_record
 
 LIBRARY = Path(__file__).parents[2] / "examples" / "models" / "library"
 LEDGERS = Path(ridgeline.plan.__file__).with_name("library_compression")
@@ -120,6 +121,7 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("predict compression", "html"): (
         ("predict compression ledger.json --html OUTPUT", "ledger.json"),
     ),
+    ("predict stack", "html"): (("predict stack tuned.json --html OUTPUT", "tuned.json"),),
     ("kernels check", "html"): (("kernels check script.py --html OUTPUT", "script.py"),),
     ("serve", "step_log"): (
         ("serve model --step-log OUTPUT", "model/config.json"),
@@ -164,6 +166,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         shutil.copy(folder / inside, folder / name)
     (folder / "keys").write_text("secret\n")
     shutil.copy(LEDGERS / "w4a16-g32.json", folder / "ledger.json")
+    write_record(folder / "tuned.json", a_ledger())
     (folder / "step.json").write_text('{"step_seconds": 0.02}')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from starlette.testclient import TestClient
-from tests.report.records import a_ledger, a_profile
+from tests.report.records import a_ledger, a_profile, operators
 
 from ridgeline.plan.model_roofline import model_roofline
 from ridgeline.studio.app import create_app
@@ -25,9 +25,11 @@ ADDRESS = "http://127.0.0.1:8765"
 def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Files as commands write them, and three that no command wrote."""
     folder = tmp_path_factory.mktemp("written")
+    timed = [msgspec.structs.replace(one, shapes="[3072,256],[256,256]") for one in operators()]
     roof = model_roofline("Llama-3-8B", ["h100"])
     contents = {
         "profile.json": msgspec.json.encode(a_profile(operators=[])),
+        "run.json": msgspec.json.encode(a_profile(operators=timed)),
         "ledger.json": msgspec.json.encode(a_ledger()),
         "roofline.json": msgspec.json.encode(roof),
         "other.json": b'{"a": 1}',

@@ -8,16 +8,21 @@ import inspect
 import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
+from ridgeline.plan.stack_forecast import stack_rows
 from ridgeline.report import document as doc
 from ridgeline.studio.answers import answer_document, shown_answer
+from ridgeline.studio.controls import draw_controls
 from ridgeline.studio.explorer import Explorer, explorers
+from ridgeline.studio.files import Files, name_files
 from ridgeline.studio.inputs import (
+    FileRows,
     Input,
     Number,
     OpenFile,
@@ -105,14 +110,71 @@ def test_it_shows_what_its_command_prints(name: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.slow
-@EVERY
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        pytest.param(name, place, id=f"{name}-{one.name}")
+        for name, explorer in explorers().items()
+        for place, one in enumerate(explorer.inputs)
+    ],
+)
 def test_wherever_an_input_stands_it_shows_what_its_command_prints(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, place: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     explorer = explorers()[name]
-    for one in explorer.inputs:
-        for value in other_values(one):
-            holds_to_its_command(explorer, moved(explorer, one, value), capsys)
+    one = explorer.inputs[place]
+    for value in other_values(one):
+        holds_to_its_command(explorer, moved(explorer, one, value), capsys)
+
+
+def with_files(explorer: Explorer, files: Files, **values: Value) -> State:
+    return State({**starting_state(explorer).values, **values}, files)
+
+
+def test_explorers_of_files_show_what_their_commands_print(
+    written: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = name_files(written)
+    seen = set()
+    for name, explorer in explorers().items():
+        for one in explorer.inputs:
+            if not isinstance(one, OpenFile):
+                continue
+            plain = shown_answer(explorer, with_files(explorer, files))
+            for number in one.listed(files):
+                if number == "none":
+                    continue
+                state = with_files(explorer, files, **{one.name: number})
+                holds_to_its_command(explorer, state, capsys)
+                if files.at(number).path.name == "profile.json":  # no operator in it was timed
+                    continue
+                assert shown_answer(explorer, state)["markup"] != plain["markup"]
+                seen.add(name)
+    assert {"roofline", "stack"} <= seen
+
+
+def test_rows_of_a_ledger_are_switched_off_one_by_one(
+    written: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack, files = explorers()["stack"], name_files(written)
+    number = next(str(one.number) for one in files.files if one.path.name == "ledger.json")
+    rows = stack_rows(written[number_of(files, number)])
+    whole = with_files(stack, files, ledger=number)
+    assert "measured side by side" in shown_answer(stack, whole)["sentence"]
+    for left_out in [*((row,) for row in rows), tuple(rows)]:
+        state = with_files(stack, files, ledger=number, without=left_out)
+        assert read_state(stack.inputs, address_of(stack.inputs, state), files) == state
+        holds_to_its_command(stack, state, capsys)
+    controls = draw_controls(stack.inputs, whole)
+    assert all(f'value="{row}"' in controls for row in rows)
+    assert "Gain of mixed precision" not in controls
+    assert "Gain of mixed precision" in draw_controls(stack.inputs, starting_state(stack))
+    with pytest.raises(InputError, match="no such row there"):
+        shown_answer(stack, with_files(stack, files, ledger=number, without=("no-such-row",)))
+
+
+def number_of(files: Files, number: str) -> int:
+    return [str(one.number) for one in files.files].index(number)
 
 
 @EVERY
@@ -121,7 +183,7 @@ def test_each_input_changes_the_picture(name: str) -> None:
     explorer = explorers()[name]
     before = shown_answer(explorer, starting_state(explorer))
     for one in explorer.inputs:
-        if isinstance(one, OpenFile):
+        if isinstance(one, FileRows | OpenFile):
             continue
         assert any(
             _shown_or_refused(explorer, moved(explorer, one, value)) != before

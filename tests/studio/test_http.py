@@ -143,7 +143,13 @@ def test_files_are_shown_as_their_commands_show_them_in_a_frame_without_rights(
     for number, path in enumerate(written, start=1):
         assert path.name in listed
         page = client.get(f"/files/{number}")
-        if path.name in ("profile.json", "ledger.json", "roofline.json", "hostile.json"):
+        if path.name in (
+            "profile.json",
+            "run.json",
+            "ledger.json",
+            "roofline.json",
+            "hostile.json",
+        ):
             assert page.status_code == 200
             assert 'sandbox="allow-scripts"' in page.text
             drawn = client.get(f"/files/{number}/page")
@@ -154,7 +160,7 @@ def test_files_are_shown_as_their_commands_show_them_in_a_frame_without_rights(
             assert page.status_code == 400
             assert 'role="alert"' in page.text
             assert client.get(f"/files/{number}/page").status_code == 400
-    assert opened_document(written[2]).title == roofline_document_title(written[2])
+    assert opened_document(written[3]).title == roofline_document_title(written[3])
 
 
 def roofline_document_title(path: Path) -> str:

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict memory": ("ridgeline.cli.predict_memory", "what is alive when in a training step"),
     "predict inference": ("ridgeline.cli.predict_inference", "latency of a network for images"),
     "predict compression": ("ridgeline.cli.predict_compression", "schemes of a model side by side"),
+    "predict stack": ("ridgeline.cli.predict_stack", "a proved stack with rows of it left out"),
     "predict serving": ("ridgeline.cli.predict_serving", "latency and throughput of one replica"),
     "validate training": ("ridgeline.cli.validate", "error against published runs"),
     "validate serving": ("ridgeline.cli.validate", "error against published served runs"),

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ridgeline.report.markup import Markup, element, joined
 from ridgeline.studio.inputs import (
+    FileRows,
     Input,
     Number,
     OpenFile,
@@ -28,12 +29,16 @@ LONG_LIST = 8
 
 def draw_controls(inputs: Sequence[Input], state: State) -> Markup:
     """All inputs of an explorer, as they stand."""
-    return joined([_drawn(one, state) for one in inputs if not _is_empty(one, state)])
+    return joined([_drawn(one, state) for one in inputs if _is_shown(one, state)])
 
 
-def _is_empty(one: Input, state: State) -> bool:
-    """Whether there is no file to choose: then the choice is not shown."""
-    return isinstance(one, OpenFile) and len(one.listed(state.files)) == 1
+def _is_shown(one: Input, state: State) -> bool:
+    """Whether there is something to choose: a file, rows of one, or what stands in its place."""
+    if isinstance(one, OpenFile):
+        return len(one.listed(state.files)) > 1
+    if isinstance(one, FileRows):
+        return bool(one.listed(state))
+    return not (isinstance(one, Slider | Switch) and one.unless and state.file(one.unless))
 
 
 def _drawn(one: Input, state: State) -> Markup:
@@ -43,6 +48,8 @@ def _drawn(one: Input, state: State) -> Markup:
         return _number(one, state.number(one.name))
     if isinstance(one, Switch):
         return _switch(one, on=state.on(one.name))
+    if isinstance(one, FileRows):
+        return _rows(one, one.listed(state), state.words(one.name))
     if isinstance(one, Several):
         return _several(one, state.words(one.name))
     listed = one.listed(state.files) if isinstance(one, OpenFile) else one.listed()
@@ -105,7 +112,13 @@ def _choice(one: Selection | OpenFile, listed: Mapping[str, str], chosen: str) -
     ]
     return _field(
         element("label", one.label, for_=f"in-{one.name}"),
-        element("select", *options, id=f"in-{one.name}", data_name=one.name),
+        element(
+            "select",
+            *options,
+            id=f"in-{one.name}",
+            data_name=one.name,
+            **({"data_opens": "1"} if isinstance(one, OpenFile) else {}),
+        ),
     )
 
 
@@ -141,6 +154,26 @@ def _several(one: Several, chosen: Sequence[str]) -> Markup:
         class_="field",
         data_name=one.name,
         data_most=str(one.most),
+    )
+
+
+def _rows(one: FileRows, listed: Sequence[str], left_out: Sequence[str]) -> Markup:
+    """A box for each row, on unless it is left out: the address holds what is off."""
+    boxes = [
+        element(
+            "label",
+            _void("input", type="checkbox", value=row, **_checked(row not in left_out)),
+            element("span", row),
+        )
+        for row in listed
+    ]
+    return element(
+        "fieldset",
+        element("legend", one.label),
+        element("div", *boxes, class_="several", role="group", aria_label=one.label),
+        class_="field",
+        data_name=one.name,
+        data_off="1",
     )
 
 

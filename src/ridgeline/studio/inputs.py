@@ -18,7 +18,7 @@ from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.studio.files import NO_FILES, Files
 
-LONGEST_WORD = 200
+LONGEST_WORD = 400
 """Signs of a value in an address; nothing that is meant is longer."""
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
@@ -36,6 +36,8 @@ class Slider:
     """The value as it is read beside the slider."""
     plays: bool = False
     """Whether it is a moment that a button may play through, stop by stop."""
+    unless: str = ""
+    """The input of a file in whose place it stands: with a file chosen it is not shown."""
 
     @property
     def whole(self) -> bool:
@@ -142,6 +144,8 @@ class Switch:
     name: str
     label: str
     default: bool = False
+    unless: str = ""
+    """The input of a file in whose place it stands: with a file chosen it is not shown."""
 
     def read(self, text: str) -> Value:
         """Whether an address says 1 or 0.
@@ -170,7 +174,29 @@ class OpenFile:
         return {"none": "none", **found}
 
 
-Input: TypeAlias = Slider | Number | Selection | Several | Switch | OpenFile
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRows:
+    """Rows of the file that another input names, each of which may be left out."""
+
+    name: str
+    label: str
+    file: str
+    """The input that names the file."""
+    rows: Callable[[Path], Sequence[str]]
+    """What may be left out of it."""
+    default: tuple[str, ...] = ()
+
+    def read(self, text: str) -> Value:
+        """What an address leaves out, with commas between the names."""
+        return tuple(dict.fromkeys(word for word in text.split(",") if word))
+
+    def listed(self, state: State) -> Sequence[str]:
+        """The rows of the file that was chosen; nothing without one."""
+        path = state.file(self.file)
+        return () if path is None else self.rows(path)
+
+
+Input: TypeAlias = Slider | Number | Selection | Several | Switch | OpenFile | FileRows
 
 
 @dataclass(frozen=True, slots=True)

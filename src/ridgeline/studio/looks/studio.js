@@ -17,7 +17,11 @@ let figures = shown.figures;
 const read = {
   range: (one) => JSON.parse(one.dataset.stops)[Number(one.value)][0],
   checkbox: (one) => (one.checked ? "1" : "0"),
-  FIELDSET: (one) => [...one.querySelectorAll("input:checked")].map((box) => box.value).join(","),
+  FIELDSET: (one) => {
+    const wanted = !one.dataset.off;
+    const boxes = [...one.querySelectorAll("input")].filter((box) => box.checked === wanted);
+    return boxes.map((box) => box.value).join(",");
+  },
 };
 
 function inputs() {
