@@ -11,13 +11,14 @@ from tests.queue.planted_clusters import Cluster, stamp
 from ridgeline.cli import main
 from ridgeline.errors import InputError
 from ridgeline.queue.expected_wait import ExpectedWait, expected_wait
+from ridgeline.queue.queue_now import queue_of_pods
 from ridgeline.queue.readers.cluster_state import read_cluster_state
 
 
 def asked(cluster: Cluster, folder: Path, gpus: int) -> ExpectedWait:
     path = folder / "state.json"
     path.write_text(json.dumps({"items": cluster.objects}))
-    return expected_wait(read_cluster_state([path]), gpus)
+    return expected_wait(queue_of_pods(read_cluster_state([path])), gpus)
 
 
 def history(cluster: Cluster, node: str, minutes: list[float]) -> None:
@@ -62,7 +63,7 @@ def test_the_interval_is_as_wide_as_what_runs_lasted(tmp_path: Path) -> None:
 def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
     cluster = Cluster(0)
     (name,) = cluster.nodes(1)
-    with pytest.raises(InputError, match="0 pods with GPUs have ended, 5 are needed"):
+    with pytest.raises(InputError, match="0 runs with GPUs have ended, 5 are needed"):
         asked(cluster, tmp_path, 8)
     history(cluster, name, [20] * 5)
     with pytest.raises(InputError, match="asks for 16 GPUs, which the empty cluster of 8"):
@@ -92,4 +93,4 @@ def test_launch_says_the_wait_or_how_to_have_it(
     assert main.run(line) == 0
     assert "kubectl get nodes,pods -A -o json > state.json" in capsys.readouterr().err
     assert main.run([*line[:2], "--state", str(state), "--dry-run"]) == 2
-    assert "--state is what kubectl prints" in capsys.readouterr().err
+    assert "--state is for --on kubernetes and --on slurm" in capsys.readouterr().err

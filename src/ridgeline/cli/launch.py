@@ -13,6 +13,7 @@ from ridgeline.cli.recipe_runs import Changes, LiveView, usual_folder
 if TYPE_CHECKING:
     from ridgeline.launch.cluster_file import ClusterFile
     from ridgeline.launch.job import LaunchJob
+    from ridgeline.queue.expected_wait import ExpectedWait
     from ridgeline.records.launched_run import Place
     from ridgeline.records.recipe import Recipe
 
@@ -38,7 +39,10 @@ def launch(
     ] = "",
     state: Annotated[
         list[Path] | None,
-        typer.Option(metavar="STATE.json", help="What kubectl prints, to say how long it waits."),
+        typer.Option(
+            metavar="STATE",
+            help="What kubectl, or sinfo, squeue and sacct print: how long it waits.",
+        ),
     ] = None,
     change: Changes = None,
     dry_run: Annotated[
@@ -59,9 +63,11 @@ def launch(
     if len(files) != 1:
         raise InputError(f"one recipe is launched at a time, not {len(files)}")
     job = _job(files[0], on, cluster, name, change or [])
-    if state and on != "kubernetes":
-        raise InputError("--state is what kubectl prints, for --on kubernetes; leave it out")
-    wait = _wait(job.recipe.layout.num_devices, on, state or [])
+    if state and on not in ("kubernetes", "slurm"):
+        raise InputError(
+            "--state is for --on kubernetes and --on slurm, where runs wait; leave it out"
+        )
+    wait = _wait(job, on, state or [])
     if dry_run:
         _show(job, on, cluster, wait, json=json)
     elif on in ("local", "torchrun"):
@@ -110,7 +116,9 @@ def _this_machine(cluster: ClusterFile, ranks: int) -> ClusterFile:
     return msgspec.structs.replace(cluster, run=section, nodes=nodes)
 
 
-def _show(job: LaunchJob, on: Place, cluster: Path | None, wait: str, *, json: bool) -> None:
+def _show(
+    job: LaunchJob, on: Place, cluster: Path | None, wait: ExpectedWait | None, *, json: bool
+) -> None:
     import sys
 
     from ridgeline.cli.show import print_json
@@ -120,35 +128,51 @@ def _show(job: LaunchJob, on: Place, cluster: Path | None, wait: str, *, json: b
     text = written(job, on, cluster)
     price = price_of(job.recipe, job.cluster.nodes.device)
     if json:
-        print_json({"name": job.name, "on": on, "price": price, "written": text})
+        print_json({"name": job.name, "on": on, "price": price, "wait": wait, "written": text})
         return
-    _say_price(job, wait)
+    _say_price(job, _wait_line(on, wait))
     sys.stdout.write(text)
 
 
-def _wait(num_gpus: int, on: Place, state: list[Path]) -> str:
-    """How long the run will wait, before it is submitted; without a state, how to have that."""
+def _wait(job: LaunchJob, on: Place, state: list[Path]) -> ExpectedWait | None:
+    """How long the run will wait, before it is submitted, by what the cluster does now."""
+    if not state:
+        return None
+    from ridgeline.queue.expected_wait import expected_wait
+    from ridgeline.queue.queue_now import queue_of_pods
+    from ridgeline.queue.readers.cluster_state import read_cluster_state
+    from ridgeline.queue.readers.slurm_now import limit_seconds, read_slurm_now
+
+    gpus = job.recipe.layout.num_devices
+    if on == "kubernetes":
+        return expected_wait(queue_of_pods(read_cluster_state(state)), gpus)
+    asked = job.cluster.slurm
+    queue = read_slurm_now(state, partition=asked.partition, gpu_type=asked.gpu_type)
+    limit = limit_seconds(asked.time, "slurm.time")
+    return expected_wait(queue, gpus, limit_seconds=limit)
+
+
+def _wait_line(on: Place, wait: ExpectedWait | None) -> str:
+    """The wait in words; where none was asked for, how to have it."""
+    from ridgeline.queue.readers.slurm_now import SLURM_CURE
+    from ridgeline.report.views.launch import wait_line
+
+    if wait is not None:
+        return wait_line(
+            (wait.p10_seconds, wait.p50_seconds, wait.p90_seconds),
+            running=wait.running, ahead=wait.ahead, ended=wait.ended,
+        )  # fmt: skip
     if on == "slurm":
         return (
-            "wait: not known; ridgeline queue simulate sacct.txt --submit says it by the past, and"
-            " squeue --start once the run is submitted"
+            f"wait: not known; {SLURM_CURE}; then --state sinfo.txt --state squeue.txt --state"
+            " sacct.txt says it"
         )
-    if on != "kubernetes":
-        return ""
-    if not state:
+    if on == "kubernetes":
         return (
             "wait: not known; kubectl get nodes,pods -A -o json > state.json, and --state"
             " state.json, say it"
         )
-    from ridgeline.queue.expected_wait import expected_wait
-    from ridgeline.queue.readers.cluster_state import read_cluster_state
-    from ridgeline.report.views.launch import wait_line
-
-    found = expected_wait(read_cluster_state(state), num_gpus)
-    return wait_line(
-        (found.p10_seconds, found.p50_seconds, found.p90_seconds),
-        running=found.running, ahead=found.ahead, ended=found.ended,
-    )  # fmt: skip
+    return ""
 
 
 def _say_price(job: LaunchJob, wait: str = "") -> None:
@@ -208,14 +232,16 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
         print_document(run_document(read_record(result, TrainingRun), losses, folder))
 
 
-def _submit(job: LaunchJob, on: Place, cluster: Path | None, wait: str, *, json: bool) -> None:
+def _submit(
+    job: LaunchJob, on: Place, cluster: Path | None, wait: ExpectedWait | None, *, json: bool
+) -> None:
     from ridgeline.launch.places import refuse_twins, submit
     from ridgeline.launch.remembered import Remembered
     from ridgeline.records.state_folder import state_folder
 
     remembered = Remembered(state_folder("launch"))
     refuse_twins(job, remembered)
-    _say_price(job, wait)
+    _say_price(job, _wait_line(on, wait))
     submit(job, on, cluster, remembered)
     _print_run(job.name, json=json)
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 MISSING = {"", "none", "null", "nan", "unknown", "n/a", "-", "invalid"}
 """What stands for a time that there is none of."""
+_NO_LIMIT = {"unlimited", "infinite", "not_set", "partition_limit"}
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
 _FORMATS = ("%Y/%m/%d %H:%M:%S", "%d/%m/%Y %H:%M:%S", "%Y-%m-%d %H:%M:%S %Z")
 
@@ -53,9 +54,31 @@ def duration_seconds(text: str) -> float | None:
     if found is None:
         return math.nan
     days, first, second, third = found.groups()
+    if third is None and days:  # hours and minutes
+        return 86400.0 * int(days) + 3600.0 * int(first) + 60.0 * int(second)
     if third is None:  # minutes and seconds
         return 60.0 * int(first) + int(second)
     return 86400.0 * int(days or 0) + 3600.0 * int(first) + 60.0 * int(second) + float(third)
+
+
+def time_limit_seconds(text: str) -> float | None:
+    """Seconds of a time limit as sbatch takes it and squeue prints it; NaN: it is none.
+
+    A bare number is minutes, and days may stand before hours alone. None where there is no limit.
+
+    >>> time_limit_seconds("90"), time_limit_seconds("1-12"), time_limit_seconds("30:00")
+    (5400.0, 129600.0, 1800.0)
+    >>> time_limit_seconds("UNLIMITED")
+    """
+    words = text.strip()
+    if words.casefold() in _NO_LIMIT or words.casefold() in MISSING:
+        return None
+    if words.isdigit():
+        return 60.0 * int(words)
+    days, mark, hours = words.partition("-")
+    if mark and days.isdigit() and hours.isdigit():
+        return 86400.0 * int(days) + 3600.0 * int(hours)
+    return duration_seconds(words) if ":" in words else math.nan
 
 
 def _finite(value: float) -> float:

@@ -22,7 +22,9 @@ from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
 CURE = "print it with sacct -aX --parsable2 -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES"
 _GPUS = re.compile(r"gres/gpu=(\d+)")
 _TYPED = re.compile(r"gres/gpu:[^=,]+=(\d+)")
-_GRES = re.compile(r"(?:gres:)?gpu(?::[^:,()]+)?:(\d+)")
+_GRES = re.compile(r"\bgpu(?::(?!\d+(?:[,()]|$))([^:,()=]+))?(?::(\d+))?(?=[,()]|$)")
+"""A generic resource with its type and its count, of which each may be lacking."""
+_NAMED = re.compile(r"\bgres/gpu:([^=,]+)=")
 _STEP = re.compile(r"\.(\d+|batch|extern|interactive)$")
 _GOING_ON = {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING",
              "REQUEUE_HOLD", "REQUEUE_FED", "SIGNALING", "STAGE_OUT", "STOPPED",
@@ -109,8 +111,10 @@ def num_gpus(tres: str, cells: dict[str, str] | None = None) -> int:
     2
     >>> num_gpus("cpu=4,gres/gpu:a100=2,gres/gpu:h100=1"), num_gpus("cpu=4")
     (3, 0)
-    >>> num_gpus("gpu:a100:4", {"NNodes": "2"})
-    8
+    >>> num_gpus("gpu:a100:4", {"NNodes": "2"}), num_gpus("gres/gpu:8"), num_gpus("gres/gpu")
+    (8, 8, 1)
+    >>> num_gpus("gpu:a100:4(S:0),gpu:h100:2(S:1)"), num_gpus("gpu:a100")
+    (6, 1)
     """
     total = _GPUS.search(tres)
     if total:
@@ -120,7 +124,20 @@ def num_gpus(tres: str, cells: dict[str, str] | None = None) -> int:
         return sum(int(one) for one in typed)
     line = cells or {}
     nodes = line.get("NNodes") or line.get("AllocNodes") or "1"
-    return sum(int(one) for one in _GRES.findall(tres)) * int(nodes if nodes.isdigit() else 1)
+    counted = sum(int(one[2] or 1) for one in _GRES.finditer(tres))
+    return counted * int(nodes if nodes.isdigit() else 1)
+
+
+def gpu_types(tres: str) -> set[str]:
+    """The kinds of GPU that a list of resources names.
+
+    >>> sorted(gpu_types("gpu:a100:4(S:0),gpu:h100:4(S:1)")), gpu_types("gres/gpu:8")
+    (['a100', 'h100'], set())
+    >>> gpu_types("cpu=8,gres/gpu:l40s=2,gres/gpu=2")
+    {'l40s'}
+    """
+    found = _NAMED.findall(tres) if "=" in tres else [one[1] for one in _GRES.finditer(tres)]
+    return {one for one in found if one}
 
 
 def _splits(line: str) -> list[list[str]]:

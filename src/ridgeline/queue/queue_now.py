@@ -1,0 +1,85 @@
+"""What runs on a cluster now and what waits there: all that a waiting time is estimated from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ridgeline.queue.doctor.state import LiveCluster, LivePod
+
+PODS_CURE = "keep finished pods (ttlSecondsAfterFinished), or print the state later"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldNow:
+    """A job that holds GPUs."""
+
+    num_gpus: int
+    age_seconds: float
+    limit_seconds: float | None = None
+    """After which it is ended; None: it runs as long as it likes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedNow:
+    """A job that waits."""
+
+    num_gpus: int
+    limit_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueNow:
+    """The nodes that a job may be given, and whom it shares them with."""
+
+    node_gpus: tuple[int, ...]
+    """GPUs of each node that takes jobs."""
+    running: tuple[HeldNow, ...]
+    waiting: tuple[AskedNow, ...]
+    """Jobs that come before a new one, the first of them first."""
+    ended_seconds: tuple[float, ...]
+    """How long runs lasted that have ended."""
+    policy: str
+    """The one of ours by which the cluster starts what waits."""
+    cure: str
+    """What to do where too few runs have ended."""
+
+
+def queue_of_pods(state: LiveCluster) -> QueueNow:
+    """The queue of a Kubernetes cluster: pods, and those that start together as one."""
+    return QueueNow(
+        node_gpus=tuple(one.num_gpus for one in state.nodes if one.num_gpus and not one.closed),
+        running=tuple(
+            HeldNow(num_gpus=pod.num_gpus, age_seconds=_age_seconds(state, pod))
+            for pod in state.running
+            if pod.num_gpus
+        ),
+        waiting=tuple(AskedNow(num_gpus=gpus) for gpus in _workloads(state)),
+        ended_seconds=tuple(_lasted(state)),
+        policy="fifo-skip",
+        cure=PODS_CURE,
+    )
+
+
+def _lasted(state: LiveCluster) -> list[float]:
+    return [
+        pod.ended_seconds - pod.started_seconds
+        for pod in state.pods
+        if pod.done and pod.num_gpus and pod.started_seconds is not None
+        and pod.ended_seconds is not None and pod.ended_seconds > pod.started_seconds
+    ]  # fmt: skip
+
+
+def _age_seconds(state: LiveCluster, pod: LivePod) -> float:
+    if pod.started_seconds is None or state.now_seconds is None:
+        return 0.0
+    return max(0.0, state.now_seconds - pod.started_seconds)
+
+
+def _workloads(state: LiveCluster) -> list[int]:
+    """GPUs of the workloads that wait, the oldest first; ranks of one together."""
+    gpus: dict[str, int] = {}
+    for pod in sorted(state.waiting, key=lambda one: (one.created_seconds or 0.0, one.name)):
+        if pod.num_gpus:
+            name = pod.workload if pod.ranks else pod.name
+            gpus[name] = gpus.get(name, 0) + pod.num_gpus
+    return list(gpus.values())
