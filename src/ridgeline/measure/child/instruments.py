@@ -20,6 +20,7 @@ from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.guard import attempt, note, tell
 from ridgeline.measure.child.operators import LiveMemory, OperatorMode
+from ridgeline.measure.child.own_tensors import OwnTensors
 from ridgeline.measure.child.profiler import ProfilerWindow
 from ridgeline.measure.child.sampler import Sampler
 from ridgeline.measure.child.usage import heap_bytes
@@ -54,6 +55,7 @@ class OperatorsInstrument(Instrument):
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._mode: OperatorMode | None = None
+        self._own_tensors: OwnTensors | None = None
         self._norms: list[list[torch.Tensor]] = []
         """By step, one of each device."""
         self._totals: list[int] = []
@@ -76,6 +78,8 @@ class OperatorsInstrument(Instrument):
             if module is not None:
                 attempt(self._follow_gradients, module, self._mode, otherwise=None)
         _force_eager(on=True)
+        self._own_tensors = OwnTensors(self._mode)
+        self._own_tensors.let_through()
         self._mode.__enter__()
 
     def _follow_gradients(self, module: torch.nn.Module, mode: OperatorMode) -> None:
@@ -96,6 +100,8 @@ class OperatorsInstrument(Instrument):
         self._agent.watched.look_closer = False
         self._agent.on_gradients = None
         self._mode.leave()
+        if self._own_tensors is not None:
+            self._own_tensors.restore()
         _force_eager(on=False)
         for handle in self._handles:
             handle.remove()

@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from ridgeline.measure.child.guard import attempt
+from ridgeline.measure.child.own_tensors import OwnTensors
 from ridgeline.measure.child.points import Points
 from ridgeline.records.matmuls import MATMULS
 
@@ -42,6 +43,7 @@ class Shaker:
         self._drawn: dict[tuple[torch.device, torch.dtype], torch.Tensor] = {}
         self._places = random.Random(_SEED)
         self._products = _Products(self)
+        self._own_tensors = OwnTensors(self._products)
         self._begun = False
         self._hook: RemovableHandle | None = None
         self._moved: WeakSet[nn.Module] = WeakSet()
@@ -69,6 +71,7 @@ class Shaker:
         if not self._begun:
             self._begun = True
             torch.compiler.set_stance("force_eager")  # compiled matmuls could not be seen
+            self._own_tensors.let_through()
             self._products.__enter__()
 
     def end(self) -> None:
@@ -79,6 +82,7 @@ class Shaker:
         if self._begun:
             self._begun = False
             self._products.__exit__(None, None, None)
+            self._own_tensors.restore()
             torch.compiler.set_stance("default")
 
     @torch.no_grad()
