@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ridgeline
+from ridgeline.measure.child import sites
 from ridgeline.measure.child.sites import is_user_file, project_root
 
 HERE = Path(ridgeline.__file__).parents[1]
@@ -38,6 +39,17 @@ def test_what_is_installed_is_not_the_users_whatever_environment_it_is_in(path: 
 @pytest.mark.parametrize("name", ["train.py", "app.pyz/train.py", "ipykernel_12/34.py"])
 def test_a_script_is_the_users(tmp_path: Path, name: str) -> None:
     assert is_user_file(str(tmp_path / name))
+
+
+def test_what_a_library_writes_into_the_temporary_folder_is_not_the_users(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sites, "_TEMPORARY", f"{tmp_path}{os.sep}")
+    assert not is_user_file(str(tmp_path / "generated_conv_propagate_x7.py"))
+    assert not is_user_file(str(tmp_path / "torchinductor_me/ab/cabin.py"))
+    assert is_user_file(str(tmp_path / "ipykernel_12/35.py"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert is_user_file(str(tmp_path / "parts.py"))
 
 
 def made(folder: Path, *names: str) -> Path:

@@ -22,6 +22,7 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 layer."""
 _STORES = ("/nix/store/", "/gnu/store/", "/usr/lib/python", "/usr/lib64/python", "/usr/share/")
 """Folders that nobody writes code in."""
+_TEMPORARY = os.path.realpath(os.environ.get("TMPDIR") or "/tmp") + os.sep  # noqa: S108
 _RIDGELINE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))) + os.sep
 _PROJECT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".hg")
 """One of these lies at the root of a project that is no git repository."""
@@ -31,16 +32,16 @@ _PROJECT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg", ".hg")
 def is_user_file(path: str) -> bool:
     """Is this file the user's?
 
-    Not what is installed, frozen, ours, or somebody else's: in a package store, beside torch, among
-    packages with a record of their installation, or a checkout other than the project that is run
-    (that of the script, or of the folder that the process started in).
+    Not what is installed, frozen, generated, ours, or somebody else's: in a package store, beside
+    torch, among packages with a record of their installation, or a checkout other than the project
+    that is run (that of the script, or of the folder that the process started in).
     """
     if not path or path.startswith("<"):
         return False
     real = os.path.realpath(path)
     if real.startswith((*_STDLIB, _RIDGELINE)) or not _INSTALLED.isdisjoint(real.split(os.sep)):
         return False
-    if _is_beside_torch(real) or _is_bazels(real):
+    if _is_beside_torch(real) or _is_bazels(real) or _is_generated(real):
         return False
     root = project_root(os.path.dirname(real))
     if root is not None:
@@ -57,6 +58,24 @@ def _is_beside_torch(real: str) -> bool:
     return real.startswith(folder) and not any(
         (own + os.sep).startswith(folder) for own in own_projects()
     )
+
+
+def _is_generated(real: str) -> bool:
+    """Did a library write it while the script ran?
+
+    It lies right in the temporary folder then, from where neither the script nor anything else is
+    imported, or in the compiler's cache there.
+    """
+    if not real.startswith(_TEMPORARY):
+        return False
+    if real.removeprefix(_TEMPORARY).startswith("torchinductor_"):
+        return True
+    folders = [START_FOLDER, *map(os.path.realpath, filter(None, sys.path))]
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if main:
+        folders.append(os.path.dirname(os.path.realpath(main)))
+    folder = os.path.dirname(real)
+    return folder + os.sep == _TEMPORARY and folder not in folders
 
 
 def _is_bazels(real: str) -> bool:
