@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -65,6 +66,85 @@ def test_an_evaluation_that_does_not_end_is_measured_itself_and_that_is_said(
     assert profile["steps"] >= 8
     (said,) = [line for line in profile["warnings"] if "nothing trained" in line]
     assert "long_evaluation.py:" in said
+
+
+@pytest.mark.slow
+def test_a_first_step_of_many_calls_is_measured_call_by_call_where_it_does_not_end_in_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A slow start takes much of the budget already: the script is not started again."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, time, torch\n"
+        "open(os.environ['STARTS'], 'a').write('x')\n"
+        "time.sleep(4)\n"
+        "model = torch.nn.Linear(8, 8)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "while True:\n"
+        "    loss = 0\n"
+        "    for _ in range(400):\n"
+        "        time.sleep(0.05)\n"
+        "        loss = loss + model(torch.randn(4, 8)).pow(2).mean()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+    )
+    fifo = tmp_path / "starts"  # what a run writes is put back; a pipe is not
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    os.environ["STARTS"] = str(fifo)
+    try:
+        assert run(["doctor", "--budget", "15", "--json", "--", str(script)]) == 0
+        assert os.read(reader, 9) == b"x"
+    finally:
+        os.close(reader)
+        del os.environ["STARTS"]
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["kind"] == "inference"
+    assert profile["step_seconds"]["p50"] == pytest.approx(0.05, rel=0.5)
+    (said,) = [line for line in profile["warnings"] if "no step ended" in line]
+    assert "train.py:9 in <module>" in said or "train.py:10 in <module>" in said
+
+
+@pytest.mark.slow
+def test_a_first_step_of_many_calls_is_a_step_where_it_ends_in_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import time, torch\n"
+        "model = torch.nn.Linear(8, 8)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "while True:\n"
+        "    loss = 0\n"
+        "    for _ in range(100):\n"
+        "        time.sleep(0.14)\n"
+        "        loss = loss + model(torch.randn(4, 8)).pow(2).mean()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+    )
+    assert run(["doctor", "--budget", "24", "--json", "--", str(script)]) == 0
+    assert json.loads(capsys.readouterr().out)["profile"]["kind"] == "training"
+
+
+@pytest.mark.slow
+def test_a_script_that_waits_for_processes_that_died_shows_why_they_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, torch.multiprocessing as mp\n"
+        "def work(queue):\n"
+        "    raise KeyError('no such environment')\n"
+        "if __name__ == '__main__':\n"
+        "    queue = mp.Queue()\n"
+        "    mp.Process(target=work, args=(queue,)).start()\n"
+        "    queue.get()\n"
+    )
+    assert run(["doctor", "--budget", "8", "--", str(script)]) == 2
+    said = capsys.readouterr().err
+    assert "the last error that it printed: KeyError: 'no such environment'" in said
 
 
 @pytest.mark.slow

@@ -49,6 +49,20 @@ class Applied(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     options: Options = {}
 
 
+class Waits(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long calls of a model are no steps, in a script that has yet to train.
+
+    Times are on the clock of `monotonic`, which all processes share.
+    """
+
+    since: float
+    """When the script was started."""
+    training_until: float
+    """From then on they are, where they only evaluate."""
+    step_until: float
+    """From then on they are, although what they compute waits for a backward."""
+
+
 class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Written to the session folder before the child starts."""
 
@@ -60,6 +74,8 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Disturb parameters and gradients by this relative size: what would rounding do?"""
     assume_inference: bool = False
     """Count outermost calls as steps although the script constructs an optimizer."""
+    waits: Waits | None = None
+    """When outermost calls begin to count as steps, where nothing trains; None: never."""
     stack: list[Applied] = []
     saved_folder: str | None = None
     """Where to keep what the script's saves overwrite, for whoever puts it back; None: the
@@ -77,7 +93,7 @@ class Standpoint(Message, frozen=True, kw_only=True, forbid_unknown_fields=True)
     where: str
     """The line of the user's, and its function."""
     calls: int
-    """Outermost calls of a model so far, while nothing has trained."""
+    """Outermost calls of a model so far."""
 
 
 class Hello(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):

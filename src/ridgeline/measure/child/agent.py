@@ -76,6 +76,10 @@ class Agent:
         self.must_train = False
         """Calls of a model are no steps, however many (a loader's worker may make some)."""
         self._assume_inference = assume_inference
+        self._only_calls = False
+        """Calls of a model stay what steps are, even when something trains after all."""
+        self.keeps_gradients = False
+        """The latest call was of a model that trains: a backward is to come."""
         self._scales: dict[int, float] = {}
 
     # -- who is watched --------------------------------------------------------------------
@@ -143,7 +147,7 @@ class Agent:
             # which only the shapes are there computes nothing.
             return False
         self._own_thread()
-        training = torch.is_grad_enabled() and module.training
+        training = self.keeps_gradients = torch.is_grad_enabled() and module.training
         if not watch.prepared and (training or self._is_inference_call()):
             watch.prepared = True
             for prepare in self.points.on_model:
@@ -227,6 +231,10 @@ class Agent:
         """Outermost calls of a model in a script that has trained nothing yet."""
         return self.forwards_seen if self.kind is None else 0
 
+    def let_calls_be_steps(self) -> None:
+        """Wait no longer for a step of a training that has not begun; its calls are the steps."""
+        self._assume_inference = self._only_calls = True
+
     @property
     def _trains(self) -> bool:
         return self.watched.optimizers_made and not self._assume_inference
@@ -258,7 +266,7 @@ class Agent:
         if roots and all(isinstance(root, torch.Tensor) and root.is_meta for root in roots):
             return False  # shapes only: somebody counts FLOPs
         self._own_thread()
-        if self.kind != "training":
+        if self.kind != "training" and not self._only_calls:
             self._becomes_training()
         switches = self.watched.switches
         switches.backwards += 1
@@ -283,7 +291,7 @@ class Agent:
     def after_backward(self) -> None:
         """An outermost backward has run."""
         self.clock.leave()
-        if self._ends.by_backward():
+        if self.kind == "training" and self._ends.by_backward():
             self._boundary()
 
     def _becomes_training(self) -> None:
@@ -355,9 +363,9 @@ class Agent:
         if self._stepping:
             return
         self.clock.leave_to(depth)
-        if self.kind != "training":
+        if self.kind != "training" and not self._only_calls:
             self._becomes_training()
-        if self._ends.by_optimizer(optimizer):
+        if self.kind == "training" and self._ends.by_optimizer(optimizer):
             self._boundary()
 
     # -- input -----------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     if session.report:
         attempt(watch_habits, agent, otherwise=None)
         attempt(_watch_saves, agent, folder, otherwise=None)
-        attempt(Conversation, agent, folder, otherwise=None)
+        attempt(Conversation, agent, folder, session.waits, otherwise=None)
     return agent, session
 
 

@@ -31,7 +31,7 @@ from ridgeline.measure.child.inputs import mean_of
 from ridgeline.measure.child.instruments import Instrument, start_instrument
 from ridgeline.measure.child.standing import Standing
 from ridgeline.measure.child.usage import graph_breaks, resident_bytes, usage_now
-from ridgeline.measure.wire import SOCKET_NAME, Facts, Hello, Order, Report, StepTimes
+from ridgeline.measure.wire import SOCKET_NAME, Facts, Hello, Order, Report, StepTimes, Waits
 from ridgeline.patches import patch
 from ridgeline.records import SyncPoint
 
@@ -41,7 +41,7 @@ _LEAST_DESCRIPTOR = 3
 class Conversation:
     """Drives the agent by the conductor's orders."""
 
-    def __init__(self, agent: Agent, session: Path) -> None:
+    def __init__(self, agent: Agent, session: Path, waits: Waits | None = None) -> None:
         self._agent = agent
         self._session = session
         self._connection: Connection | None = None
@@ -52,7 +52,7 @@ class Conversation:
         self._reported_losses = 0
         self._pid = os.getpid()
         self._usage = usage_now()
-        self._standing = Standing(session, lambda: agent.calls_before_training)
+        self._standing = Standing(session, agent, waits)
         self._standing.start()
         agent.on_boundary = self.boundary
         agent.on_fork = self._forked

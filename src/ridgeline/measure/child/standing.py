@@ -2,7 +2,8 @@
 
 A thread writes the line of the user's code that the main thread is on into the session's folder,
 and how often a model was called, every other second, until there are steps to tell of. It reads
-frames and touches nothing.
+frames and touches nothing; where a script calls its model for so long that the training, or the
+end of the first step, will not come in time, it lets the calls be the steps.
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
-from ridgeline.measure.child.guard import guarded
+from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.guard import guarded, tell
 from ridgeline.measure.child.sites import user_site
-from ridgeline.measure.wire import Standpoint
+from ridgeline.measure.wire import Standpoint, Waits
+from ridgeline.records import Site
 
 STANDING_NAME = "standing.json"
 _INTERVAL_SECONDS = 2.0
+_MANY_CALLS = 8
+"""So many calls of a model are enough to measure them."""
 
 
 class Standing:
     """Tells until stopped; a forked child has no such thread and tells nothing."""
 
-    def __init__(self, folder: Path, calls: Callable[[], int]) -> None:
-        self._calls = calls
+    def __init__(self, folder: Path, agent: Agent, waits: Waits | None) -> None:
+        self._agent = agent
+        self._waits = waits
         self._file = folder / STANDING_NAME
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="ridgeline-standing")
@@ -47,8 +53,29 @@ class Standing:
             frame = sys._current_frames().get(main)
             site = user_site(frame) if frame is not None else None
             del frame  # a frame that outlives its call would free its locals in this thread
-            if site is not None:
-                beside = self._file.with_suffix(f".{os.getpid()}")
-                told = Standpoint(where=f"{site} in {site.function}", calls=self._calls())
-                beside.write_bytes(msgspec.json.encode(told))
-                beside.replace(self._file)
+            if site is None:
+                continue
+            calls = self._agent.calls_before_training
+            self._tell_where(site, calls)
+            if self._waits is not None and calls >= _MANY_CALLS:
+                self._end_wait(self._waits, site, calls)
+
+    def _tell_where(self, site: Site, calls: int) -> None:
+        told = Standpoint(where=f"{site} in {site.function}", calls=calls)
+        beside = self._file.with_suffix(f".{os.getpid()}")
+        beside.write_bytes(msgspec.json.encode(told))
+        beside.replace(self._file)
+
+    def _end_wait(self, waits: Waits, site: Site, calls: int) -> None:
+        """Let the calls be the steps, where what they wait for has not come in time."""
+        builds = self._agent.keeps_gradients
+        if monotonic() < (waits.step_until if builds else waits.training_until):
+            return
+        self._waits = None
+        self._agent.let_calls_be_steps()
+        missing = "no step ended" if builds else "nothing trained"
+        tell(
+            f"in {monotonic() - waits.since:.0f} s a model was called {calls} times and {missing} "
+            f"({site} in {site.function}): these calls are what is measured; a longer --budget "
+            f"waits for the {'step' if builds else 'training'}"
+        )

@@ -38,7 +38,7 @@ from ridgeline.measure.guard.terminal import size_of
 from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.live.command import resolve, script_path
 from ridgeline.measure.live.crash import ScriptFailed, crash_of, told_of_no_step
-from ridgeline.measure.live.patience import Patience
+from ridgeline.measure.live.patience import OutOfPatience, Patience
 from ridgeline.measure.live.script_process import ScriptProcess
 from ridgeline.measure.wire import SOCKET_NAME, Hello, Instrument, Order, Report, Session
 
@@ -64,7 +64,6 @@ class Conductor:
         entry: str = ENTRY,
         cwd: Path | None = None,
         patience_seconds: float | None = None,
-        evaluation_seconds: float | None = None,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
         self.command = command
@@ -86,7 +85,6 @@ class Conductor:
             command,
             self._folder,
             seconds=patience_seconds,
-            evaluation_seconds=evaluation_seconds,
             on_progress=on_progress,
         )
         self._timed_some = False
@@ -287,7 +285,15 @@ class Conductor:
     def _check_alive(self, when: str) -> None:
         if self._script.exit_code is not None:
             self._raise_ended(when)
-        self._patience.check(when, stepped=bool(self.hellos), timed=self._timed_some)
+        try:
+            self._patience.check(when, stepped=bool(self.hellos), timed=self._timed_some)
+        except OutOfPatience as over:
+            # It may wait for processes of its own that have died.
+            crash = crash_of(0, self.output)
+            if not crash.traceback:
+                raise
+            told = f"{over}; the last error that it printed: {crash.what}"
+            raise OutOfPatience(told, details=crash.traceback) from None
 
     def _raise_ended(self, when: str) -> None:
         code = self._script.exit_code

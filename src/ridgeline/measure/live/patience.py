@@ -6,7 +6,6 @@ After it, a wait ends not long after all of the patience is over.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,16 +18,10 @@ from ridgeline.measure.wire import Standpoint
 
 _WORD_SECONDS = 5.0
 """A script that is waited for is heard of so often."""
-_MANY_CALLS = 8
-"""So many calls of a model without any training are taken for an evaluation."""
 
 
 class OutOfPatience(ScriptError):
     """The script is alive, but the time for it is over."""
-
-
-class OnlyEvaluates(OutOfPatience):
-    """So far the script has called its model again and again, and trained nothing."""
 
 
 class Patience:
@@ -38,8 +31,6 @@ class Patience:
         command: The user's words, for messages.
         folder: The session's folder, where the script tells where it stands.
         seconds: How long an answer may take; None: for ever.
-        evaluation_seconds: How long a script may call its model before it trains; None: as long
-            as any answer.
         on_progress: Hears every few seconds that the script is still at it, and where.
     """
 
@@ -49,13 +40,11 @@ class Patience:
         folder: Path,
         *,
         seconds: float | None,
-        evaluation_seconds: float | None,
         on_progress: Callable[[str], None] | None,
     ) -> None:
         self._command = " ".join(command)
         self._folder = folder
         self._seconds = seconds
-        self._evaluation_seconds = evaluation_seconds
         self._on_progress = on_progress
         self._is_exact = False
         """The limit is that of each answer, and not that of the whole run."""
@@ -91,7 +80,6 @@ class Patience:
 
         Raises:
             OutOfPatience: It has gone on for too long.
-            OnlyEvaluates: The script evaluates and trains nothing, for too long.
         """
         now = time.monotonic()
         waited = now - self._waiting_since
@@ -101,8 +89,6 @@ class Patience:
                 f"{self._place()}; give it more time with --budget, or less to do before it "
                 "trains"
             )
-        if not stepped and waited > (self._evaluation_seconds or math.inf):
-            self._check_trains()
         if self._on_progress is not None and now - self._spoke >= _WORD_SECONDS:
             self._spoke = now
             if stepped:
@@ -119,19 +105,13 @@ class Patience:
         share = 0.1 if timed else 0.5
         return max(0.0, left) + share * self._seconds
 
-    def _check_trains(self) -> None:
-        told = self._standpoint()
-        if told is not None and told.calls >= _MANY_CALLS:
-            raise OnlyEvaluates(
-                f"in {self.run_seconds:.0f} s a model was called {told.calls} times "
-                f"and nothing trained ({told.where}): these calls are what is measured; a longer "
-                "--budget waits for the training"
-            )
-
     def _place(self) -> str:
         """Which line of the user's the script is on, where it tells."""
         told = self._standpoint()
-        return f": it is at {told.where}" if told is not None else ""
+        if told is None:
+            return ""
+        calls = f", and has called its model {told.calls} times" if told.calls > 1 else ""
+        return f": it is at {told.where}{calls}"
 
     def _standpoint(self) -> Standpoint | None:
         path = self._folder / STANDING_NAME

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Protocol
 
+import msgspec
+
 from ridgeline.errors import InputError, ScriptError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.guard.guardian import Outcome
@@ -21,10 +23,10 @@ from ridgeline.measure.live.alone import judged
 from ridgeline.measure.live.assemble import RunWindows, assemble
 from ridgeline.measure.live.conductor import ENTRY, Conductor
 from ridgeline.measure.live.crash import ScriptFailed
-from ridgeline.measure.live.patience import OnlyEvaluates, OutOfPatience
+from ridgeline.measure.live.patience import OutOfPatience
 from ridgeline.measure.live.steps import first_look
 from ridgeline.measure.statistics.intervals import is_level, is_steady
-from ridgeline.measure.wire import Hello, Instrument, Report, Session, StepTimes
+from ridgeline.measure.wire import Hello, Instrument, Report, Session, StepTimes, Waits
 from ridgeline.records import StepProfile
 
 Progress = Callable[[str], None]
@@ -76,8 +78,9 @@ _SLOW_SECONDS = 1.0
 """Steps that take longer run one by one, and are not left out while there are few."""
 _WINDOW = 3
 _SAMPLER_SECONDS = 1.5
-_EVALUATION_SHARE = 0.6
-"""Share of the budget for which an evaluation before the first step is waited for."""
+_EVALUATION_SHARE, _FIRST_STEP_SHARE = 0.6, 0.8
+"""Shares of the budget for which an evaluation before the first step is waited for, and the end
+of a first step that calls its model again and again; then these calls are measured."""
 _LEAST_SAMPLED, _LEAST_LONG_SAMPLED = 6, 3
 """Steps that tell growth of memory from its ups and downs."""
 
@@ -128,9 +131,9 @@ def measure(
 
     A script shorter than the plan is run once more with a plan that fits it; one of a few steps
     is timed in one run and looked at closer in another. A script that makes an optimizer but
-    never steps it is measured as inference, and so is one that spends most of the budget on an
-    evaluation before it trains. `conduct` gives a run that is alive already, or that
-    stays alive afterwards; without it the script is started, and stopped at the end.
+    never steps it is measured as inference, and so is one that spends most of the budget on
+    calls of its model before it has trained a step. `conduct` gives a run that is alive already,
+    or that stays alive afterwards; without it the script is started, and stopped at the end.
 
     Raises:
         InputError: the script does not exist, fails, or never steps.
@@ -138,19 +141,13 @@ def measure(
     """
     session = session or Session()
     on_progress = on_progress or _silent
-    wants_looks, remarks = plan.window > 0, []
+    wants_looks = plan.window > 0
     for _ in range(3):
-        begun, start = monotonic(), conduct or _starter(command, plan, entry, on_progress)
+        start = conduct or _starter(command, plan, entry, on_progress)
         try:
             windows = _measure_once(start(session), plan, on_progress)
         except ScriptFailed as failed:
             raise judged(command, failed, on_progress) from None
-        except OnlyEvaluates as seen:
-            on_progress(str(seen))
-            remarks.append(str(seen))
-            session = replace_session(session)
-            plan = replace(plan, budget_seconds=plan.budget_seconds - (monotonic() - begun))
-            continue
         total = windows.seen_steps
         if windows.forwards_without_steps:
             session = replace_session(session)
@@ -162,7 +159,6 @@ def measure(
             break
         on_progress(f"the script ends after {total} steps: measuring again with a plan that fits")
         plan = shorter
-    windows.warnings += remarks
     windows.settle()
     if not windows.timed or not windows.timed[0].steps:
         raise ScriptError(
@@ -208,17 +204,25 @@ def _starter(
     command: list[str], plan: MeasurementPlan, entry: str, on_progress: Progress
 ) -> Conduct:
     def start(session: Session) -> Conductor:
-        evaluation = None if session.assume_inference else _EVALUATION_SHARE * plan.budget_seconds
         return Conductor(
             command,
-            session,
+            msgspec.structs.replace(session, waits=_waits(plan.budget_seconds)),
             entry=entry,
             patience_seconds=plan.budget_seconds,
-            evaluation_seconds=evaluation,
             on_progress=on_progress,
         )
 
     return start
+
+
+def _waits(budget_seconds: float) -> Waits:
+    """How long a script may call its model before it trains, when it is started now."""
+    now = monotonic()
+    return Waits(
+        since=now,
+        training_until=now + _EVALUATION_SHARE * budget_seconds,
+        step_until=now + _FIRST_STEP_SHARE * budget_seconds,
+    )
 
 
 def _measure_once(
