@@ -129,6 +129,25 @@ def test_a_first_step_of_many_calls_is_a_step_where_it_ends_in_time(
 
 
 @pytest.mark.slow
+def test_a_first_step_that_is_under_way_when_the_budget_ends_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import time, torch\n"
+        "model = torch.nn.Linear(8, 8)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for step in range(100):\n"
+        "    loss = model(torch.randn(4, 8)).pow(2).mean()\n"
+        "    time.sleep(0.3 if step else 14)\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert run(["doctor", "--budget", "12", "--json", "--", str(script)]) == 0
+    assert json.loads(capsys.readouterr().out)["profile"]["kind"] == "training"
+
+
+@pytest.mark.slow
 def test_a_script_that_waits_for_processes_that_died_shows_why_they_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

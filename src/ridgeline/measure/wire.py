@@ -94,6 +94,8 @@ class Standpoint(Message, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """The line of the user's, and its function."""
     calls: int
     """Outermost calls of a model so far."""
+    has_begun: bool
+    """A model was called, and may still run: the first step is under way."""
 
 
 class Hello(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -61,7 +61,8 @@ class Standing:
                 self._end_wait(self._waits, site, calls)
 
     def _tell_where(self, site: Site, calls: int) -> None:
-        told = Standpoint(where=f"{site} in {site.function}", calls=calls)
+        begun = self._agent.latest_model is not None
+        told = Standpoint(where=f"{site} in {site.function}", calls=calls, has_begun=begun)
         beside = self._file.with_suffix(f".{os.getpid()}")
         beside.write_bytes(msgspec.json.encode(told))
         beside.replace(self._file)

@@ -1,7 +1,8 @@
 """How long an answer of the script may take, and what is said of the wait meanwhile.
 
 Until the first step the whole patience may pass: loading data, or compiling, takes what it takes.
-After it, a wait ends not long after all of the patience is over.
+A first step that is under way by then, and the one after it, are worth half as much again; any
+other wait ends not long after all of the patience is over.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from ridgeline.measure.wire import Standpoint
 
 _WORD_SECONDS = 5.0
 """A script that is waited for is heard of so often."""
+_LATE_SHARE = 0.5
+"""Share of the patience that is added for a step without which there is nothing to tell."""
 
 
 class OutOfPatience(ScriptError):
@@ -98,12 +101,19 @@ class Patience:
 
     def _limit(self, *, stepped: bool, timed: bool) -> float:
         assert self._seconds is not None
-        if self._is_exact or not stepped:
+        if self._is_exact:
             return self._seconds
+        if not stepped:
+            return (1 + _LATE_SHARE if self._has_begun() else 1) * self._seconds
         left = self._seconds - (self._waiting_since - self._started)
         # A first step that came late is worth the wait for one that can be timed.
-        share = 0.1 if timed else 0.5
+        share = 0.1 if timed else _LATE_SHARE
         return max(0.0, left) + share * self._seconds
+
+    def _has_begun(self) -> bool:
+        """Is the first step under way, as far as the script tells?"""
+        told = self._standpoint()
+        return told is not None and told.has_begun
 
     def _place(self) -> str:
         """Which line of the user's the script is on, where it tells."""
