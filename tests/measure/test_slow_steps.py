@@ -167,6 +167,29 @@ def test_a_script_that_waits_for_processes_that_died_shows_why_they_did(
 
 
 @pytest.mark.slow
+def test_a_script_whose_only_trainer_dies_after_a_step_shows_why_it_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch, torch.multiprocessing as mp\n"
+        "def work():\n"
+        "    model = torch.nn.Linear(8, 8)\n"
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "    model(torch.randn(4, 8)).mean().backward()\n"
+        "    optimizer.step()\n"
+        "    raise KeyError('no second batch')\n"
+        "if __name__ == '__main__':\n"
+        "    process = mp.get_context('fork').Process(target=work)\n"
+        "    process.start()\n"
+        "    process.join()\n"
+    )
+    assert run(["doctor", "--budget", "20", "--", str(script)]) == 2
+    said = capsys.readouterr().err
+    assert "too few to measure; the last error that it printed: KeyError" in said
+
+
+@pytest.mark.slow
 def test_a_step_that_outlasts_the_budget_costs_what_comes_after_it_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

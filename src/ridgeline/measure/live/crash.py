@@ -113,6 +113,17 @@ def told_of(command: list[str], crash: Crash) -> str:
 def told_of_no_step(command: str, when: str, crash: Crash) -> str:
     """Why nothing was measured of a command that ended well: a process of its own may have died."""
     nothing = "no optimizer step and no repeated call of a model was seen"
-    if crash.traceback:
-        return f"`{command}` ended {when}: {nothing}; the last error that it printed: {crash.what}"
-    return f"`{command}` ended {when}: {nothing}; is this the script that trains?"
+    return (
+        f"`{command}` ended {when}: {nothing}; {_advice(crash, 'is this the script that trains?')}"
+    )
+
+
+def told_of_few_steps(command: str, steps: int, crash: Crash) -> str:
+    """Why a command that ended well is too short to measure."""
+    few = f"`{command}` took {steps} step(s): too few to measure"
+    return f"{few}; {_advice(crash, 'let it run longer')}"
+
+
+def _advice(crash: Crash, otherwise: str) -> str:
+    """What to look at: an error that the command printed, where it did."""
+    return f"the last error that it printed: {crash.what}" if crash.traceback else otherwise

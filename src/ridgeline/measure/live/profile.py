@@ -22,7 +22,7 @@ from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.live.alone import judged
 from ridgeline.measure.live.assemble import RunWindows, assemble
 from ridgeline.measure.live.conductor import ENTRY, Conductor
-from ridgeline.measure.live.crash import ScriptFailed
+from ridgeline.measure.live.crash import ScriptFailed, crash_of, told_of_few_steps
 from ridgeline.measure.live.patience import OutOfPatience
 from ridgeline.measure.live.steps import first_look
 from ridgeline.measure.statistics.intervals import is_level, is_steady
@@ -161,8 +161,9 @@ def measure(
         plan = shorter
     windows.settle()
     if not windows.timed or not windows.timed[0].steps:
+        crash = crash_of(0, windows.output)  # of a process of its own, perhaps: it did not fail
         raise ScriptError(
-            f"`{' '.join(command)}` took {total} step(s): too few to measure; let it run longer"
+            told_of_few_steps(" ".join(command), total, crash), details=crash.traceback
         )
     if wants_looks and plan.window == 0:
         on_progress("running it once more, to look closer")
