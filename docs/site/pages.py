@@ -32,6 +32,7 @@ def generated_pages() -> dict[str, str]:
     return {
         "generated/commands.md": commands_page(),
         "generated/python.md": python_page(),
+        "generated/figures.md": figures_page(),
         "generated/catalogues/techniques.md": techniques_page(),
         "generated/catalogues/rules.md": rules_page(),
         "generated/catalogues/devices.md": devices_page(),
@@ -202,6 +203,38 @@ def schemes_page() -> str:
     ]
     for kind, rows in offered().items():
         parts += [f"## {kind}", _table(("part", "meaning"), [(f"`{a}`", b) for a, b in rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+AGREES = 0.03
+"""How far ours may be from a printed figure of two or three digits, as a share."""
+
+
+def figures_page() -> str:
+    """Printed figures beside ours, each with its command (`figures.toml`)."""
+    with (DOCS / "site/figures.toml").open("rb") as file:
+        known = tomllib.load(file)["figure"]
+    apart = sum(abs(one["ours"] / one["printed"] - 1.0) > AGREES for one in known)
+    parts = [
+        "# Figures of the field",
+        (
+            f"{len(known)} figures that courses, papers and interview guides print, beside what "
+            f"a command gives: {len(known) - apart} agree within {AGREES:.0%}, {apart} do not, and "
+            "why stands beside them. A test runs every command. The prose to many of them: "
+            "[worked examples](../worked-examples.md)."
+        ),
+    ]
+    for topic in dict.fromkeys(one["topic"] for one in known):
+        parts.append(f"## {topic}")
+        for one in (one for one in known if one["topic"] == topic):
+            agrees = abs(one["ours"] / one["printed"] - 1.0) <= AGREES
+            verdict = "agrees" if agrees else "**differs**"
+            unit = f" {one['unit']}".rstrip()
+            parts.append(
+                f"**{one['says'][0].upper()}{one['says'][1:]}**: printed {one['printed']:,}{unit}, "
+                f"ours {one['ours']:,}{unit}, {verdict}. {one['why']}".rstrip()
+            )
+            parts.append(f"```\n{one['command']}\n```")
     return "\n\n".join(parts) + "\n"
 
 
