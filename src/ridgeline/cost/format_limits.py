@@ -46,7 +46,7 @@ class RoundingError:
     step: float
     largest_error: float
     mean_error: float
-    """Of magnitudes."""
+    """The mean of the errors' magnitudes."""
     rms_error: float
 
 

@@ -33,14 +33,14 @@ class PrecisionRow:
 
     form: str
     weights_bytes: float
-    """Those that the matmuls read, with cast copies."""
+    """The weights that the matmuls read, with cast copies."""
     gradient_bytes: float
     master_bytes: float
     optimizer_bytes: float
     activation_bytes: float
     total_bytes: float
     saved_share: float
-    """Of what fp32 holds."""
+    """The share of what fp32 holds that this form does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
