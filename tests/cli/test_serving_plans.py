@@ -144,6 +144,7 @@ def test_a_person_reads_the_error_by_metric(
         ([*PREDICT, "--drafts", "4", "--acceptance", "1.4"], "between 0 and 1"),
         ([*PLAN, "--users", "3"], "either users"),
         ([*PLAN, "--itl", "soon"], "--itl soon"),
+        ([*PLAN, "--ttft-p99", "soon"], "--ttft-p99 soon"),
         ([*PLAN, "--weights", "int3"], "int3"),
         ([*PLAN, "--gpu", "MI300X"], "no published run"),
         ([*PLAN, "--gpu", "H101"], "H101"),

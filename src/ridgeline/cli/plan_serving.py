@@ -22,6 +22,14 @@ def plan_serving(
     itl: Annotated[
         str | None, typer.Option(metavar="TIME", help="Mean time per further token: 30ms.")
     ] = None,
+    ttft_p99: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="99th percentile to the first token, simulated: 800ms."),
+    ] = None,
+    itl_p99: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="99th percentile between tokens, simulated: 100ms."),
+    ] = None,
     prompt: PromptTokens = 1024,
     answer: AnswerTokens = 256,
     gpu: Annotated[
@@ -61,6 +69,8 @@ def plan_serving(
         rate=rate,
         ttft_seconds=None if ttft is None else seconds_of("--ttft", ttft),
         itl_seconds=None if itl is None else seconds_of("--itl", itl),
+        ttft_p99_seconds=None if ttft_p99 is None else seconds_of("--ttft-p99", ttft_p99),
+        itl_p99_seconds=None if itl_p99 is None else seconds_of("--itl-p99", itl_p99),
         gpus=tuple(gpu or ()),
         weights=allowed,
         engine=engine,

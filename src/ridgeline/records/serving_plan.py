@@ -87,6 +87,17 @@ class ServingEstimate(
     """Where it was asked for."""
 
 
+class ServingTail(Computed, frozen=True, kw_only=True):
+    """The 99th percentiles of one replica at its share of the load, simulated."""
+
+    ttft_p99_seconds: float
+    itl_p99_seconds: float
+    """The time between two tokens of one request, over all of them."""
+    requests: int
+    """Simulated, all of them."""
+    failed: int
+
+
 class ServingOption(Computed, frozen=True, kw_only=True):
     """One way to serve the whole load."""
 
@@ -103,7 +114,11 @@ class ServingOption(Computed, frozen=True, kw_only=True):
     headroom: float
     """Share of what the replicas could carry within the targets that the load leaves."""
     meets_at_worst: bool
-    """Whether latencies meet the targets at the interval's bad end too."""
+    """Whether mean latencies meet their targets at the interval's bad end too."""
+    replicas_by_mean: int
+    """Replicas that the means alone ask for; more are for the 99th percentiles."""
+    tail: ServingTail | None = None
+    """Where a 99th percentile was asked for."""
 
 
 class Change(Computed, frozen=True, kw_only=True):
@@ -127,6 +142,8 @@ class ServingPlan(Computed, frozen=True, kw_only=True, tag_field="record", tag="
     """Requests per second that are planned for."""
     ttft_target_seconds: float | None
     itl_target_seconds: float | None
+    ttft_p99_target_seconds: float | None = None
+    itl_p99_target_seconds: float | None = None
     best: ServingOption
     others: list[ServingOption]
     """The cheapest of each other device, in order of cost."""

@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ridgeline.errors import InputError
 from ridgeline.models import load_model
+from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.estimate import estimate_serving
-from ridgeline.plan.serving.plan import ServingTask, plan_serving
+from ridgeline.plan.serving.plan import ServingTask, _options, plan_serving
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import replica_of
+from ridgeline.plan.serving.tail import REQUESTS, fewest
+from ridgeline.plan.simulate.deployment import Deployment
+from ridgeline.plan.simulate.run import simulate_serving
+from ridgeline.records.load import Load
 from ridgeline.records.serving_plan import ServingEstimate
 
 LLAMA = load_model("Llama-3.1-8B")
@@ -98,3 +105,55 @@ def test_users_and_rate_say_the_same_thing_twice() -> None:
 def test_an_impossible_target_says_what_is_possible() -> None:
     with pytest.raises(InputError, match=r"alone, a token takes [\d.]+ ms"):
         plan_serving(replace(TASK, itl_seconds=1e-4, gpus=("h100",)))
+
+
+TAIL = replace(
+    TASK, gpus=("H100-PCIe-80GB",), weights=("fp8",), ttft_p99_seconds=0.14, itl_p99_seconds=0.06
+)
+
+
+def test_replicas_are_added_until_the_simulated_99th_percentiles_are_within() -> None:
+    options, _, _ = _options(TAIL, read_calibration())
+    best = options[0]
+    assert best.tail is not None
+    assert best.tail.ttft_p99_seconds <= 0.14
+    assert best.tail.itl_p99_seconds <= 0.06
+    assert best.replicas > best.replicas_by_mean
+    # One replica fewer misses them, in a simulation of its own.
+    load = Load(
+        arrivals="poisson",
+        rate=40.0 / (best.replicas - 1),
+        requests=REQUESTS,
+        input_tokens=1000,
+        output_tokens=250,
+        seed=0,
+    )
+    placed = Deployment(
+        gpu="H100-PCIe-80GB", weights="fp8", max_tokens_per_step=8192, max_sequences=1024
+    )
+    fewer = simulate_serving(load, placed, model=LLAMA, interval=False)
+    assert fewer.itl_seconds is not None
+    assert fewer.ttft_seconds is not None
+    assert fewer.itl_seconds.p99 > 0.06 or fewer.ttft_seconds.p99 > 0.14
+
+
+def test_a_99th_percentile_that_nothing_reaches_says_what_was_seen() -> None:
+    with pytest.raises(InputError, match=r"H100-PCIe-80GB: (alone|with \d+ replicas)"):
+        plan_serving(replace(TAIL, ttft_p99_seconds=0.01))
+
+
+@given(fits_from=st.integers(1, 400), least=st.integers(1, 400), most=st.integers(0, 400))
+def test_the_fewest_that_fit_are_found(fits_from: int, least: int, most: int) -> None:
+    found = fewest(lambda number: number >= fits_from, least, least + most)
+    expected = max(fits_from, least)
+    assert found == (expected if expected <= least + most else None)
+
+
+@pytest.mark.slow
+def test_a_tighter_tail_never_costs_less() -> None:
+    paid = []
+    for seconds in (0.3, 0.14, 0.1):
+        plan = plan_serving(replace(TASK, weights=("fp8",), ttft_p99_seconds=seconds))
+        assert plan.best.usd_per_hour is not None
+        paid.append(plan.best.usd_per_hour)
+    assert paid == sorted(paid)

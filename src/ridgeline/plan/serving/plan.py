@@ -3,8 +3,8 @@
 Every device with a known price and published runs behind it, every tp of `TENSOR_RANKS`, every kind
 of weights that is allowed is a candidate. For each, the most requests that one replica can have
 under way within the targets is read off a grid, less the headroom; replicas follow from the load,
-cost from the median price on record. Targets are of mean latencies; queues of bursts are what the
-headroom is for (`ridgeline simulate serving` shows their percentiles).
+cost from the median price on record. Targets of mean latencies are met by these numbers; those of
+99th percentiles by simulating a replica and adding more (`tail.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 from ridgeline import quantity
@@ -27,6 +28,7 @@ from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check_range, seen
 from ridgeline.plan.serving.spreads import factor_of
+from ridgeline.plan.serving.tail import MOST_TIMES, SharedLoad, TailTarget, within_tail
 from ridgeline.records.serving_plan import Change, ServingOption, ServingPlan
 
 TENSOR_RANKS = (1, 2, 4, 8)
@@ -49,6 +51,8 @@ class ServingTask:
     """Requests that arrive per second."""
     ttft_seconds: float | None = None
     itl_seconds: float | None = None
+    ttft_p99_seconds: float | None = None
+    itl_p99_seconds: float | None = None
     gpus: tuple[str, ...] = ()
     """The devices that may be bought; empty: every device with a price and published runs."""
     weights: tuple[str, ...] = ("bf16", "fp8")
@@ -95,6 +99,8 @@ def plan_serving(task: ServingTask, calibration: Calibration | None = None) -> S
         rate=task.rate,
         ttft_target_seconds=task.ttft_seconds,
         itl_target_seconds=task.itl_seconds,
+        ttft_p99_target_seconds=task.ttft_p99_seconds,
+        itl_p99_target_seconds=task.itl_p99_seconds,
         best=best,
         others=list(shown.values()),
         why_not=why_not,
@@ -134,12 +140,53 @@ def _options(
         price = catalogue.typical_usd_per_device_hour(name)
         cost = count * one.tp * price if price is not None else math.inf
         ranked.append((cost, count * one.tp, index))
-    firsts: dict[str, int] = {}
-    for _, _, index in sorted(ranked):
-        firsts.setdefault(replicas[index].device.name, index)
-    options = [_option(task, capacity, index, calibration) for index in firsts.values()]
-    served = {replicas[index].device.name for index in firsts.values()}
+    target = TailTarget(ttft_seconds=task.ttft_p99_seconds, itl_seconds=task.itl_p99_seconds)
+    if target.asked:
+        options = _within_tail(task, capacity, sorted(ranked), calibration, target, why_not)
+    else:
+        firsts: dict[str, int] = {}
+        for _, _, index in sorted(ranked):
+            firsts.setdefault(replicas[index].device.name, index)
+        options = [_option(task, capacity, index, calibration) for index in firsts.values()]
+    served = {option.estimate.deployment.gpu for option in options}
     return options, {gpu: why for gpu, why in why_not.items() if gpu not in served}, len(replicas)
+
+
+def _within_tail(
+    task: ServingTask,
+    capacity: Capacity,
+    ranked: list[tuple[float, int, int]],
+    calibration: Calibration,
+    target: TailTarget,
+    why_not: dict[str, str],
+) -> list[ServingOption]:
+    """Options whose 99th percentiles are within the targets, cheapest first.
+
+    Candidates come by what they cost for the means alone, which a tail only adds to: the first that
+    would cost more than the best that was found ends the search.
+    """
+    load = SharedLoad(users=task.users, rate=task.rate, calibration=calibration)
+    found: list[tuple[float, int, ServingOption]] = []
+    for cost, gpus, index in ranked:
+        least = min((one[:2] for one in found), default=(math.inf, math.inf))
+        if (cost, gpus) >= least:
+            break
+        replica, by_mean = capacity.replicas[index], needed(task, capacity, index)
+        room = least[0] / cost if math.isfinite(cost) else math.inf
+        most = math.floor(min(room, MOST_TIMES) * by_mean)
+        try:
+            count, tail = within_tail(replica, load, target, by_mean, most)
+        except InputError as error:
+            why_not.setdefault(replica.device.name, str(error))
+            continue
+        option = _option(task, capacity, index, calibration, count=count)
+        option = msgspec.structs.replace(option, tail=tail)
+        dear = cost / by_mean * count
+        found.append((dear, option.num_gpus, option))
+    firsts: dict[str, ServingOption] = {}
+    for _, _, option in sorted(found, key=lambda one: one[:2]):
+        firsts.setdefault(option.estimate.deployment.gpu, option)
+    return list(firsts.values())
 
 
 def _candidates(
@@ -188,8 +235,9 @@ def capacity_of(
     first = prompt_seconds(grid.hosted, grid.rates, grid.lengths, one, running)
     first = first + grid.rates.request_seconds + 0.5 * each
     rate = running / (first + (task.completion - 1.0) * each)
-    soon = first <= (task.ttft_seconds or math.inf)
-    quick = each <= (task.itl_seconds or math.inf)
+    # No 99th percentile lies below its mean.
+    soon = first <= min(task.ttft_seconds or math.inf, task.ttft_p99_seconds or math.inf)
+    quick = each <= min(task.itl_seconds or math.inf, task.itl_p99_seconds or math.inf)
     good = (soon & quick & (most[index] >= 1.0)).reshape(len(replicas), LEVELS)
     last = np.where(good.any(axis=1), LEVELS - 1 - np.argmax(good[:, ::-1], axis=1), -1)
     at = np.arange(len(replicas)) * LEVELS + np.maximum(last, 0)
@@ -220,11 +268,16 @@ def needed(task: ServingTask, capacity: Capacity, index: int, factor: float = 1.
 
 
 def _option(
-    task: ServingTask, capacity: Capacity, index: int, calibration: Calibration
+    task: ServingTask,
+    capacity: Capacity,
+    index: int,
+    calibration: Calibration,
+    count: int | None = None,
 ) -> ServingOption:
     replica = capacity.replicas[index]
     factor = factor_of(calibration.sigma_of("throughput", replica.place))
-    count = needed(task, capacity, index)
+    by_mean = needed(task, capacity, index)
+    count = count or by_mean
     if task.users is not None:
         load = ServedLoad(kind="closed", number=task.users / count)
         full = float(capacity.running[index]) * count
@@ -238,11 +291,14 @@ def _option(
     hourly = None if price is None else price * count * replica.tp
     tokens = estimate.output_tokens_per_second.value * count
     million = None if hourly is None else hourly / 3600.0 / tokens * 1e6
-    few, many = needed(task, capacity, index, factor), needed(task, capacity, index, 1.0 / factor)
+    few, many = (
+        max(needed(task, capacity, index, speed) * count / by_mean, 1.0)
+        for speed in (factor, 1.0 / factor)
+    )
     return ServingOption(
         estimate=estimate,
         replicas=count,
-        replicas_interval=(few, many),
+        replicas_interval=(math.ceil(few - 1e-9), math.ceil(many - 1e-9)),
         num_gpus=count * replica.tp,
         usd_per_hour=hourly,
         usd_per_million_output_tokens=million,
@@ -250,6 +306,7 @@ def _option(
             None if million is None else (million * few / count, million * many / count)
         ),
         headroom=headroom,
+        replicas_by_mean=by_mean,
         meets_at_worst=(
             estimate.ttft_seconds.interval[1] <= (task.ttft_seconds or math.inf)
             and estimate.tpot_seconds.interval[1] <= (task.itl_seconds or math.inf)
@@ -257,8 +314,24 @@ def _option(
     )
 
 
+def _changes_of_tail(
+    task: ServingTask, best: ServingOption, calibration: Calibration
+) -> list[Change]:
+    """Fewer questions than of means, since each is simulated."""
+    asked = [("twice the load", replace(task, users=_twice(task.users), rate=_twice(task.rate)))]
+    if task.ttft_p99_seconds is not None:
+        halved = replace(task, ttft_p99_seconds=task.ttft_p99_seconds / 2)
+        asked.append(("half the 99th percentile to the first token", halved))
+    if task.itl_p99_seconds is not None:
+        halved = replace(task, itl_p99_seconds=task.itl_p99_seconds / 2)
+        asked.append(("half the 99th percentile between tokens", halved))
+    return [_change(what, other, best, calibration) for what, other in asked]
+
+
 def _changes(task: ServingTask, best: ServingOption, calibration: Calibration) -> list[Change]:
     """The best deployments of nearby questions."""
+    if task.ttft_p99_seconds is not None or task.itl_p99_seconds is not None:
+        return _changes_of_tail(task, best, calibration)
     asked: list[tuple[str, ServingTask]] = [
         ("twice the load", replace(task, users=_twice(task.users), rate=_twice(task.rate))),
         ("prompts twice as long", replace(task, prompt=2.0 * task.prompt)),

@@ -86,7 +86,7 @@ def serving_plan_document(found: ServingPlan) -> doc.ReportDocument:
     kept = "met" if best.meets_at_worst else "missed"
     bound = f"bound by {WORDS[best.estimate.bottleneck]}"
     ends = f"{low} to {high} replicas at the ends of the 80 % interval"
-    lines = [f"{bound}; {ends}; the targets are {kept} at its bad end"]
+    lines = [f"{bound}; {ends}; the targets are {kept} at its bad end", *_tail_lines(best)]
     lines += [f"{gpu}: {reason}" for gpu, reason in found.why_not.items()]
     changes = [
         (change.what, change.answer if change.different else "the same",
@@ -98,6 +98,20 @@ def serving_plan_document(found: ServingPlan) -> doc.ReportDocument:
     shown.append(doc.DataTable(columns, changes, title="What would change the answer"))
     shown.append(doc.Lines([f"assumed: {line}" for line in best.estimate.assumed]))
     return doc.ReportDocument(title, shown)
+
+
+def _tail_lines(option: ServingOption) -> list[str]:
+    """The simulated percentiles, where they were asked for."""
+    tail = option.tail
+    if tail is None:
+        return []
+    more = option.replicas - option.replicas_by_mean
+    asked = f"{more} more than the means ask for" if more else "as many as the means ask for"
+    first, between = (
+        quantity.seconds(one) for one in (tail.ttft_p99_seconds, tail.itl_p99_seconds)
+    )
+    said = f"99th percentiles of {tail.requests} simulated requests to one replica: {first} to the"
+    return [f"{said} first token, {between} between tokens; {option.replicas} replicas, {asked}"]
 
 
 def _option(option: ServingOption) -> tuple[doc.Cell, ...]:
