@@ -118,7 +118,7 @@ class _Run:
         return self._at(ledger.cumulative, ledger.cumulative_ci, self._peak(kept, kept))
 
     def _peak(self, applied: Sequence[LedgerRow], kept: Sequence[LedgerRow]) -> float:
-        """Peak of memory: the script's own, and what each applied row changed in it."""
+        """The script's own peak of memory, and what each applied row changed in it."""
         peak = before = float(self._ledger.baseline.peak_memory_bytes)
         for row in kept:
             if row in applied:

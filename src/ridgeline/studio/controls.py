@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 
 from ridgeline.report.markup import Markup, element, joined
 from ridgeline.studio.inputs import (
-    RowsOfFile,
     Input,
     Number,
     OpenFile,
+    RowsOfFile,
     Selection,
     Several,
     Slider,

@@ -1,4 +1,4 @@
-"""The replicas that percentiles ask for, from the plan of means, simulated request by request until its tail fits.
+"""Replicas that keep percentiles: the plan of means, simulated until its tail fits.
 
 A plan says what a replica carries on average; the percentile of a burst is another question, which
 only the queue answers. So one replica is simulated under its share of the load, by the scheduler

@@ -21,7 +21,7 @@ from ridgeline.report.views.stack_forecast import (
     step_height,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import RowsOfFile, Input, OpenFile, Slider, State, Switch, written
+from ridgeline.studio.inputs import Input, OpenFile, RowsOfFile, Slider, State, Switch, written
 
 CURES = (
     ("mixed", "mixed precision", 1.4),
