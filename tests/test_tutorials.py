@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 """Language and text: none is a shell's, `python` is a script, `text` shows what comes out."""
-QUICK = {"a-plan-to-argue-with"}
 STAYS = ("ridgeline serve ", "ridgeline studio")
 """Commands that do not end by themselves."""
 ENDS = {"--max-loss": {3}, "ridgeline compare": {0, 3}, "--max-miss 1%": {3},
@@ -60,14 +59,7 @@ def play(page: Path, folder: Path) -> None:
     assert not (folder / "w3").exists(), "what lost too much was saved"
 
 
-@pytest.mark.parametrize("page", [page for page in TUTORIALS if page.stem in QUICK], ids=by_name)
-def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    play(page, tmp_path)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", [page for page in TUTORIALS if page.stem not in QUICK], ids=by_name
-)
-def test_a_long_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", TUTORIALS, ids=by_name)
+def test_a_tutorial_does_what_it_says(page: Path, tmp_path: Path) -> None:
     play(page, tmp_path)

@@ -20,6 +20,7 @@ from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Session
 
 
+@pytest.mark.slow
 def test_a_hand_written_loop_is_seen_step_by_step() -> None:
     check_kind(KINDS["hand-written loop"])
 

@@ -155,6 +155,7 @@ def test_what_lost_too_much_is_not_saved(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "words", "said"),
     [

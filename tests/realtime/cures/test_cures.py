@@ -106,7 +106,9 @@ FITS: dict[str, tuple[Make, bool]] = {
 """Cure → a pipeline that it fits, and whether results stay within the card's freedom there: on
 images of noise what is kept from the last frame is wrong, and the check must say so."""
 
-SLOW = {"compiled-stages", "exported-stages", "int8-stages", "bfloat16-stages"}
+SLOW = {
+    "bfloat16-stages", "compiled-stages", "exported-stages", "int8-stages", "operator-threads"
+}  # fmt: skip
 """Cures that compile or calibrate for seconds."""
 
 
