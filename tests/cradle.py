@@ -2,26 +2,31 @@
 
 Importing torch, DTensor and transformers costs a process several seconds of a core; a fork of a
 process that has them costs milliseconds. The cradle computes nothing itself, so there is no thread
-and no OpenMP team that a fork could break. One per pytest process; it ends with it.
+and no OpenMP team that a fork could break. All workers of a run share one: the first that needs it
+starts it, and it ends when the last has closed its connection.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import functools
 import gc
 import importlib
 import json
 import os
 import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PRELOADED = (
@@ -40,17 +45,13 @@ class Cradle:
     """This process's end of it."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join([str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cradle"],
-            cwd=_ROOT,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-        )
-        atexit.register(self._end)
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+        folder = Path(tempfile.gettempdir()) / f"cradle-{run}"
+        folder.mkdir(exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._connection = _reach(folder) or _start(folder)
+        self._answers = self._connection.makefile("r")
 
     def bear(
         self,
@@ -78,15 +79,46 @@ class Cradle:
         answer = self._ask({"code": process})
         return None if answer == "runs" else int(answer)
 
-    def _end(self) -> None:
-        with self._process:
-            self._process.kill()
-
     def _ask(self, order: dict[str, Any]) -> str:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        return self._process.stdout.readline().strip()
+        self._connection.sendall(json.dumps(order).encode() + b"\n")
+        answer = self._answers.readline().strip()
+        assert answer, "the cradle has died"
+        return answer
+
+
+def _reach(folder: Path) -> socket.socket | None:
+    """A connection to the cradle of this run, if it has begun."""
+    found = socket.socket(socket.AF_UNIX)
+    try:
+        found.connect(str(folder / "door"))
+    except (FileNotFoundError, ConnectionRefusedError):
+        found.close()
+        return None
+    return found
+
+
+def _start(folder: Path) -> socket.socket:
+    (folder / "door").unlink(missing_ok=True)
+    path = os.pathsep.join([str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(str(folder / "door"))
+        door.listen()
+        door.set_inheritable(True)
+        # No Popen: whoever starts it may end before it does. In a session of its own, since a
+        # Ctrl-C is for pytest.
+        os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", "tests.cradle", str(door.fileno()), str(folder)],
+            os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            ],
+            setsid=True,
+        )
+        found = _reach(folder)
+    assert found is not None
+    return found
 
 
 @functools.cache
@@ -117,27 +149,45 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _main() -> None:
-    # What imports print must not be taken for an answer.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
+def _main(door: socket.socket, folder: Path) -> None:
+    os.chdir(_ROOT)
     for name in _PRELOADED:
         __import__(name)
     gc.freeze()  # no child of ours walks over all of that when it collects garbage
     codes: dict[int, int] = {}
-    while True:
-        ready, _, _ = select.select([sys.stdin], [], [], _LOOK_SECONDS)
+    callers = dict([_accept(door)])
+    while callers:
+        ready, _, _ = select.select([door, *callers], [], [], _LOOK_SECONDS)
         _bury(codes)
-        if not ready:
-            continue
-        line = sys.stdin.readline()
-        if not line:
-            return
-        order = json.loads(line)
-        if "code" in order:
-            print(codes.get(order["code"], "runs"), file=answers)
-        else:
-            print(_bear(order), file=answers)
+        for one in ready:
+            if one is door:
+                callers |= dict([_accept(door)])
+            elif not _answer(one, callers[one], codes, [door, *callers]):
+                callers.pop(one).close()
+                one.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _accept(door: socket.socket) -> tuple[socket.socket, TextIO]:
+    caller, _ = door.accept()
+    return caller, caller.makefile("r")
+
+
+def _answer(
+    caller: socket.socket, orders: TextIO, codes: dict[int, int], ours: list[socket.socket]
+) -> bool:
+    """Do the caller's next order; False: it has left."""
+    with contextlib.suppress(ConnectionError):
+        if line := orders.readline():
+            caller.sendall(f"{_obey(json.loads(line), codes, ours)}\n".encode())
+            return True
+    return False
+
+
+def _obey(order: dict[str, Any], codes: dict[int, int], ours: list[socket.socket]) -> int | str:
+    if "code" in order:
+        return codes.get(order["code"], "runs")
+    return _bear(order, ours)
 
 
 def _bury(codes: dict[int, int]) -> None:
@@ -151,13 +201,15 @@ def _bury(codes: dict[int, int]) -> None:
         codes[process] = os.waitstatus_to_exitcode(status)
 
 
-def _bear(order: dict[str, Any]) -> int:
+def _bear(order: dict[str, Any], ours: list[socket.socket]) -> int:
     process = os.fork()
     if process:
         return process
     code = 1
     try:
         os.setsid()
+        for one in ours:
+            os.close(one.detach())
         signal.signal(signal.SIGINT, signal.default_int_handler)
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for target in (1, 2):
@@ -181,4 +233,4 @@ def _bear(order: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    _main()
+    _main(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))

@@ -194,8 +194,8 @@ def suite() -> dict[str, ast.Module]:
     return parsed((path for path in paths if not {"planted", "scripts"} & set(path.parts)), ROOT)
 
 
-MAY_BIND = {"tests/ports.py", "tests/techniques/rehearsal.py"}
-"""Where a port is held for as long as it is used."""
+MAY_BIND = {"tests/cradle.py", "tests/ports.py", "tests/techniques/rehearsal.py"}
+"""Where a port is held for as long as it is used, or a file is the port."""
 SLEEPERS = {
     "tests/cli/test_interrupted.py": "draws a moment at random, none of which is wrong",
     "tests/realtime/executors/test_executing.py": "plays stages and sensors that are slow",
