@@ -40,6 +40,7 @@ def test_examples_are_plain_scripts(path: Path) -> None:
     assert "ridgeline" not in path.read_text().lower()
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_run_to_their_end_from_anywhere(path: Path, tmp_path: Path) -> None:
     check_run(path, tmp_path, *SMALL[path.name])
@@ -67,6 +68,7 @@ def check_measured(path: Path, *options: str) -> None:
     assert total == pytest.approx(profile.step_seconds.mean, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("name", QUICK)
 def test_examples_are_measured(name: str) -> None:

@@ -121,6 +121,7 @@ def test_formats_are_compared_measured_and_kept(
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out", "page.html"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_what_answers_wrongly_at_another_size_is_not_kept_and_its_layer_is_named(
     check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -139,6 +140,7 @@ def test_what_answers_wrongly_at_another_size_is_not_kept_and_its_layer_is_named
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_a_drop_past_what_is_allowed_ends_with_3_and_keeps_nothing(
     check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -151,6 +153,7 @@ def test_a_drop_past_what_is_allowed_ends_with_3_and_keeps_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_a_conversion_is_made_once_and_a_damaged_one_anew(
     check: Path, tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]

@@ -77,6 +77,7 @@ def test_every_kind_of_loop_is_seen_step_by_step(name: str) -> None:
     check_kind(KINDS[name])
 
 
+@pytest.mark.sweep("transformers.Trainer")
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_frameworks_are_seen_without_a_line_of_theirs_changed(name: str) -> None:
     check_kind(FRAMEWORKS[name])
@@ -165,6 +166,7 @@ def test_a_script_of_five_steps_is_looked_at_in_a_run_of_its_own() -> None:
     assert profile.operators
 
 
+@pytest.mark.sweep("hand-written loop", "inference")
 @pytest.mark.parametrize("name", ["hand-written loop", "compiled step function", "inference"])
 def test_every_instrument_runs_and_the_script_goes_on(name: str) -> None:
     with Conductor(command(*KINDS[name].words), Session()) as run:

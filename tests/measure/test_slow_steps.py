@@ -54,6 +54,7 @@ def test_a_step_of_endless_closures_is_measured_closure_by_closure(
     assert [line for line in profile["warnings"] if "evaluates its closure for long" in line]
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_does_not_end_is_measured_itself_and_that_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

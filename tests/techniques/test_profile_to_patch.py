@@ -80,6 +80,7 @@ def test_the_faults_of_a_real_script_are_cured_by_a_patch_that_trains_the_same(f
     )
 
 
+@pytest.mark.slow
 def test_channels_last_is_written_before_the_loop_of_an_inference_script(
     tmp_path, monkeypatch, warm
 ):

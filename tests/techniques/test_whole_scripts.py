@@ -187,7 +187,7 @@ def test_masks_of_other_numbers_are_the_same_with_a_stack_and_with_its_patch(tmp
     assert stacked == pytest.approx(plain, rel=0.05)
 
 
-@pytest.mark.sweep("samples")
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_script_prints_the_same_with_a_stack_and_with_its_patch(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

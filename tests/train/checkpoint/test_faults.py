@@ -32,6 +32,7 @@ def _go_on(folder: Path, ranks: int = 1, **tables: Any) -> Outcome:
     return outcome
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path: Path) -> None:
     argument = {
         "recipe": small_run(
@@ -73,6 +74,7 @@ def test_a_corrupted_shard_is_named_and_the_checkpoint_before_is_used(tmp_path: 
     assert (store.folder / "damaged-00000006").exists()
 
 
+@pytest.mark.slow
 def test_with_nothing_but_damaged_checkpoints_the_run_does_not_begin_anew(tmp_path: Path) -> None:
     _go_on(tmp_path)
     (found,) = Store(tmp_path / "case" / "run").whole()

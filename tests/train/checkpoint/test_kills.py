@@ -51,6 +51,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_three_times_goes_on_as_if_it_had_not_been(folder: Path) -> None:
     killed = _kill(folder / "killed", 3, seed=1)
     assert max(killed.lost) <= _EVERY_STEPS
