@@ -152,6 +152,7 @@ def test_files_are_shown_as_their_commands_show_them_in_a_frame_without_rights(
         ):
             assert page.status_code == 200
             assert 'sandbox="allow-scripts"' in page.text
+            assert (f'href="/stack?ledger={number}"' in page.text) == (path.name == "ledger.json")
             drawn = client.get(f"/files/{number}/page")
             assert drawn.status_code == 200
             assert drawn.headers["content-security-policy"].startswith("sandbox allow-scripts;")

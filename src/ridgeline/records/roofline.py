@@ -70,7 +70,7 @@ class AttainedOperator(Computed, frozen=True, kw_only=True):
     phase: str
     calls: float
     seconds: float
-    """Seconds of one step, all calls together."""
+    """Its time in one step, all calls together."""
     share: float
     """Share of the time of these operators."""
     intensity_flops_per_byte: float
@@ -88,11 +88,11 @@ class AttainedStep(Computed, frozen=True, kw_only=True):
     device: str
     """What the step ran on."""
     step_seconds: float
-    """The median of the step."""
+    """The median time of its steps."""
     limit_fraction: float
     """The least time that its own machine allows for a step, over the median: 1 is the limit."""
     operators: list[AttainedOperator]
-    """Operators that compute and were timed, the longest first."""
+    """The operators that compute and were timed, the longest first."""
 
 
 class ModelRoofline(Computed, frozen=True, kw_only=True, tag_field="record", tag="roofline"):

@@ -29,7 +29,7 @@ class ForecastRow(Computed, frozen=True, kw_only=True):
     technique: str
     applied: bool
     multiplier: float
-    """The gain that was measured on top of the rows above it."""
+    """Its speed-up on top of the rows above it, as measured."""
     interval: tuple[float, float]
     point: StackPoint
     """The run with this row, if it is applied, and all applied ones above."""

@@ -14,7 +14,7 @@ from ridgeline.studio.inputs import (
     Input,
     Number,
     OpenFile,
-    RowsOfFile,
+    RowSwitches,
     Selection,
     Several,
     Slider,
@@ -36,7 +36,7 @@ def _is_shown(one: Input, state: State) -> bool:
     """Whether there is something to choose: a file, rows of one, or what stands in its place."""
     if isinstance(one, OpenFile):
         return len(one.listed(state.files)) > 1
-    if isinstance(one, RowsOfFile):
+    if isinstance(one, RowSwitches):
         return bool(one.listed(state))
     return not (isinstance(one, Slider | Switch) and one.unless and state.file(one.unless))
 
@@ -48,7 +48,7 @@ def _drawn(one: Input, state: State) -> Markup:
         return _number(one, state.number(one.name))
     if isinstance(one, Switch):
         return _switch(one, on=state.on(one.name))
-    if isinstance(one, RowsOfFile):
+    if isinstance(one, RowSwitches):
         return _rows(one, one.listed(state), state.words(one.name))
     if isinstance(one, Several):
         return _several(one, state.words(one.name))
@@ -157,7 +157,7 @@ def _several(one: Several, chosen: Sequence[str]) -> Markup:
     )
 
 
-def _rows(one: RowsOfFile, listed: Sequence[str], left_out: Sequence[str]) -> Markup:
+def _rows(one: RowSwitches, listed: Sequence[str], left_out: Sequence[str]) -> Markup:
     """A box for each row, on unless it is left out: the address holds what is off."""
     boxes = [
         element(

@@ -175,7 +175,7 @@ class OpenFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowsOfFile:
+class RowSwitches:
     """Rows of the file that another input names, each of which may be left out."""
 
     name: str
@@ -196,7 +196,7 @@ class RowsOfFile:
         return () if path is None else self.rows(path)
 
 
-Input: TypeAlias = Slider | Number | Selection | Several | Switch | OpenFile | RowsOfFile
+Input: TypeAlias = Slider | Number | Selection | Several | Switch | OpenFile | RowSwitches
 
 
 @dataclass(frozen=True, slots=True)

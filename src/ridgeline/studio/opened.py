@@ -42,6 +42,8 @@ class Opener(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Keys of the document that the type does not have."""
     keys: list[str] = []
     """Keys that only this kind has, where a record states no kind."""
+    many: bool = False
+    """Whether the document is a list of such records, and the view takes the list."""
 
 
 @cache
@@ -77,9 +79,13 @@ def opened_document(path: Path) -> ReportDocument:
     if kind == TRACE:
         return trace_view(path)
     opener = openers()[kind]
-    kept = {key: value for key, value in content.items() if key not in opener.drop}
+    one = _named(opener.type)
     try:
-        record = msgspec.convert(kept, type=_named(opener.type), str_keys=True)
+        if opener.many:
+            record = msgspec.convert(content, type=list[one], str_keys=True)  # type: ignore[valid-type]
+        else:
+            kept = {key: value for key, value in content.items() if key not in opener.drop}
+            record = msgspec.convert(kept, type=one, str_keys=True)
         given = [getattr(record, field) for field in opener.fields] or [record]
         document: ReportDocument = _named(opener.view)(*given)
     except RidgelineError as error:
@@ -106,15 +112,17 @@ def _content(path: Path) -> Any:
 
 
 def _kind(content: Any, path: Path) -> str:
-    if not isinstance(content, dict):
+    many = isinstance(content, list)
+    first = content[0] if many and content else content
+    if not isinstance(first, dict):
         raise InputError(f"{path.name}: no record of Ridgeline's; {CURE}")
-    if "traceEvents" in content:
+    if "traceEvents" in first:
         return TRACE
-    stated = content.get("record")
-    if isinstance(stated, str) and stated in openers():
+    stated = first.get("record")
+    if isinstance(stated, str) and stated in openers() and not many:
         return stated
     for kind, opener in openers().items():
-        if opener.keys and all(key in content for key in opener.keys):
+        if opener.keys and opener.many == many and all(key in first for key in opener.keys):
             return kind
     raise InputError(f"{path.name}: no record that the studio can draw; {CURE}")
 

@@ -29,8 +29,8 @@ FLATTERY_NOTE = (
 PATHS_NOTE = "Age: from the sensor's stamp until the stage's output came out."
 
 
-def realtime_document(report: RealtimeReport, run: RealtimeRun) -> doc.ReportDocument:
-    """The gate first, then stages, paths and losses; the page adds the frames over time."""
+def realtime_document(report: RealtimeReport, run: RealtimeRun | None) -> doc.ReportDocument:
+    """The gate first, then stages, paths and losses; the page adds the frames of the run."""
     shown: list[doc.Block] = [
         _lead(report),
         doc.Values([pair for sink in report.sinks for pair in _headline(sink, report)]),
@@ -40,11 +40,11 @@ def realtime_document(report: RealtimeReport, run: RealtimeRun) -> doc.ReportDoc
         *_causes(report),
         *_losses(report),
         *_faults(report),
-        doc.Only("page", _figures(run)),
+        doc.Only("page", [] if run is None else _figures(run)),
         *_steady(report),
         doc.Lines(report.notes, "warning"),
     ]
-    if run.environment is not None:
+    if run is not None and run.environment is not None:
         shown.append(doc.Only("page", [environment_section(run.environment)]))
     return doc.ReportDocument(f"Real-time run of {report.pipeline}", shown)
 

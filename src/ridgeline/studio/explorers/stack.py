@@ -21,7 +21,7 @@ from ridgeline.report.views.stack_forecast import (
     step_height,
 )
 from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Input, OpenFile, RowsOfFile, Slider, State, Switch, written
+from ridgeline.studio.inputs import Input, OpenFile, RowSwitches, Slider, State, Switch, written
 
 CURES = (
     ("mixed", "mixed precision", 1.4),
@@ -135,7 +135,7 @@ def _inputs() -> tuple[Input, ...]:
         )  # fmt: skip
     return (
         OpenFile(name="ledger", label="Your own ledger", records=("tuning",)),
-        RowsOfFile(name="without", label="Rows of its stack", file="ledger", rows=stack_rows),
+        RowSwitches(name="without", label="Rows of its stack", file="ledger", rows=stack_rows),
         *moved,
         Slider(
             name="steps", label="Steps of the run", default=1e6,

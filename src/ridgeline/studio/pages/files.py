@@ -6,6 +6,7 @@ A file's page stands in a frame of its own without any rights: what a file holds
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -14,7 +15,9 @@ from starlette.routing import BaseRoute, Route
 from ridgeline.errors import InputError
 from ridgeline.report import page as report_page
 from ridgeline.report.markup import Markup, element
+from ridgeline.studio.explorer import explorers
 from ridgeline.studio.files import Files, NamedFile
+from ridgeline.studio.inputs import OpenFile
 from ridgeline.studio.opened import TRACE, kind_of, opened_document
 from ridgeline.studio.page import Page
 from ridgeline.studio.shell import framed
@@ -71,7 +74,18 @@ def _shown(file: NamedFile, files: Files) -> Response:
         f'<iframe src="/files/{file.number}/page" sandbox="allow-scripts"'
         ' title="What the file holds"></iframe>'
     )
-    return HTMLResponse(framed(name, "files", [header, frame], files))
+    return HTMLResponse(framed(name, "files", [header, *_explorers(file), frame], files))
+
+
+def _explorers(file: NamedFile) -> list[Markup]:
+    """Links to the explorers that take such a file, with it chosen."""
+    links = [
+        element("a", explorer.title, href=f"/{name}?{urlencode({one.name: str(file.number)})}")
+        for name, explorer in explorers().items()
+        for one in explorer.inputs
+        if isinstance(one, OpenFile) and file.kind in one.records
+    ]
+    return [element("p", "Also under your hands in: ", *links, class_="beside")] if links else []
 
 
 PAGE = Page(
