@@ -59,6 +59,10 @@ class DetailedPool:
         self._closed: dict[int, NodeRoom] = {}
         self.touched: set[int] = set()
         """Nodes that changed since somebody looked and cleared it."""
+        self.gained: list[int] = []
+        """Nodes that got something back, one after the other since the beginning."""
+        self.changes: list[int] = []
+        """Nodes of which anything was taken or given back, likewise."""
 
     def fits(self, wish: Wish) -> bool:
         """Whether a job could start now."""
@@ -86,7 +90,7 @@ class DetailedPool:
         for node, placed in held:
             self.rooms[node].give(placed.piece, (placed.gpu, placed.slots))
             self.free += placed.gpus
-            self._changed(node)
+            self._gain(node)
 
     def imagined(self) -> ImaginedRooms:
         """What is free now, to try what would be free."""
@@ -106,7 +110,7 @@ class DetailedPool:
         self.rooms[node] = self._closed.pop(node)
         self.free += self.sizes[node]
         self.gpus += self.sizes[node]
-        self._changed(node)
+        self._gain(node)
 
     def counts(self, piece: NodePiece, *, single: bool = False) -> NDArray[np.int64]:
         """How many times each node holds a piece."""
@@ -173,9 +177,14 @@ class DetailedPool:
                 gpus -= 1
         return held
 
+    def _gain(self, node: int) -> None:
+        self.gained.append(node)
+        self._changed(node)
+
     def _changed(self, node: int) -> None:
         room = self.rooms[node]
         self.touched.add(node)
+        self.changes.append(node)
         self._table.note(node, room)
         self._counted.clear()
         for profile, splits in self._slotted.items():
@@ -283,6 +292,8 @@ def _domains_with_room(
     having = [nodes.counts(piece) > 0 for piece, _ in wish.pieces()]
     if wish.full is None:
         return np.unique(domain[having[0]])
+    if int(having[0].sum()) < wish.num_full:
+        return np.empty(0, dtype=np.int64)
     enough = np.bincount(domain[having[0]], minlength=most) >= wish.num_full
     if wish.rest is not None:
         either = np.bincount(domain[having[0] | having[1]], minlength=most)

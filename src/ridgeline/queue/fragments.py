@@ -52,7 +52,9 @@ class DetailedFragments:
                 break
             chosen[piece] = times
             covered += times
-        self._pieces = PieceTable(list(chosen))
+        self._pieces = PieceTable(len(chosen))
+        for row, piece in enumerate(chosen):
+            self._pieces.note(row, piece)
         self._share = np.array(list(chosen.values())) / max(1, covered)
         kinds = {(bool(one.gpus), one.milli, one.gpu_slice): one for one in chosen}
         self._kinds = [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from ridgeline.queue.jobs_apart import jobs_waiting_on
 from ridgeline.queue.machine import NEVER, ClusterState
-from ridgeline.queue.waiting import Rank, WaitingJobs
+from ridgeline.queue.waiting import Rank
 
 
 class InOrder(ABC):
@@ -13,7 +14,7 @@ class InOrder(ABC):
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.waiting = WaitingJobs()
+        self.waiting = jobs_waiting_on(state.pool)
 
     @abstractmethod
     def rank(self, job: int) -> Rank:
@@ -29,11 +30,8 @@ class InOrder(ABC):
 
     def schedule(self) -> None:
         """Start the first that fits, until none does."""
-        while len(self.waiting):
-            heads = sorted(self.waiting.heads(), key=lambda head: head[0])
-            first = next((size for _, size, _ in heads if self.state.pool.fits(size)), None)
-            if first is None:
-                return
+        while found := self.waiting.first_fitting():
+            (first,) = found.values()
             self.state.start(self.waiting.take(first))
 
     def changed(self, job: int) -> None:

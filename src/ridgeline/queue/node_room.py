@@ -153,32 +153,50 @@ class NodeRoom:
 
 
 class PieceTable:
-    """Pieces as columns, to ask of one node about all of them."""
+    """Pieces as columns, one in each row, to ask of one node about all of them."""
 
-    def __init__(self, pieces: Sequence[NodePiece]) -> None:
-        self._gpus = np.array([one.gpus for one in pieces], dtype=np.int64)
-        self._cpu_milli = np.array([one.cpu_milli for one in pieces], dtype=np.int64)
-        self._memory_bytes = np.array([one.memory_bytes for one in pieces], dtype=np.int64)
-        self._gpu_type = np.array([one.gpu_type for one in pieces], dtype=object)
-        self._on_demand = np.array([one.on_demand for one in pieces], dtype=bool)
-        self._of_type: dict[str, NDArray[np.bool_]] = {}
+    def __init__(self, rows: int) -> None:
+        self._numbers = np.zeros((7, rows), dtype=np.int64)
+        self._kinds: dict[str, int] = {"": 0}
+        """Numbers of kinds of GPU and of MIG profiles."""
+
+    def note(self, row: int, piece: NodePiece) -> None:
+        """Write a piece into a row."""
+        self._numbers[:, row] = (
+            piece.gpus, piece.cpu_milli, piece.memory_bytes, piece.milli,
+            self._kind(piece.gpu_type), self._kind(piece.gpu_slice), piece.on_demand,
+        )  # fmt: skip
 
     def held_by(self, room: NodeRoom) -> NDArray[np.bool_]:
-        """Which pieces a node has whole GPUs, cores, memory and the kind for."""
-        held = (
-            (self._gpus <= room.whole)
-            & (self._cpu_milli <= room.cpu_milli)
-            & (self._memory_bytes <= room.memory_bytes)
-            & self._typed(room.gpu_type)
-        )
-        return held & ~self._on_demand if room.spot else held
+        """Which pieces a node holds, as `NodeRoom.holds` says of one."""
+        return self._held(room, self._numbers)
 
-    def _typed(self, gpu_type: str) -> NDArray[np.bool_]:
-        """Which pieces GPUs of a kind will do for."""
-        if gpu_type not in self._of_type:
-            found = (self._gpu_type == "") | (self._gpu_type == gpu_type)
-            self._of_type[gpu_type] = np.asarray(found, dtype=bool)
-        return self._of_type[gpu_type]
+    def times_on(self, room: NodeRoom, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many times a node holds the pieces of some rows, as `pieces_that_fit` says."""
+        numbers = self._numbers[:, rows]
+        times = np.minimum(room.whole, room.cpu_milli // np.maximum(numbers[1], 1))
+        times = np.minimum(times, room.memory_bytes // np.maximum(numbers[2], 1))
+        return np.asarray(times * self._held(room, numbers))
+
+    def _held(self, room: NodeRoom, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        gpus, cpu, memory, milli, kind, profile, on_demand = numbers
+        held = (gpus <= room.whole) & (cpu <= room.cpu_milli) & (memory <= room.memory_bytes)
+        held &= (kind == 0) | (kind == self._kind(room.gpu_type))
+        if not room.whole:
+            held &= milli <= max(room.parts.values(), default=0)
+        if room.spot:
+            held &= on_demand == 0
+        if profile.any():
+            fitting = [not name or room.splits(name) for name in self._kinds]
+            held &= np.array(fitting)[profile]
+        return np.asarray(held)
+
+    def grow(self) -> None:
+        """Have twice as many rows."""
+        self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)], axis=1)
+
+    def _kind(self, name: str) -> int:
+        return self._kinds.setdefault(name, len(self._kinds))
 
 
 class RoomTable:
