@@ -149,6 +149,31 @@ def test_a_first_step_that_is_under_way_when_the_budget_ends_is_waited_for(
 
 
 @pytest.mark.slow
+def test_a_first_step_after_which_there_is_no_time_for_another_is_all_that_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import time, torch\n"
+        "model = torch.nn.Linear(8, 8)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "while True:\n"
+        "    loss = model(torch.randn(4, 8)).pow(2).mean()\n"
+        "    time.sleep(12)\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert run(["doctor", "--budget", "10", "--json", "--", str(script)]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["kind"] == "training"
+    assert profile["steps"] == 1
+    assert profile["step_seconds"]["p50"] == pytest.approx(12, rel=0.2)
+    assert profile["samples_per_second"] == pytest.approx(4 / 12, rel=0.2)
+    assert len(profile["losses"]) == 1
+    assert [line for line in profile["warnings"] if "is the script's first" in line]
+
+
+@pytest.mark.slow
 def test_a_script_that_waits_for_processes_that_died_shows_why_they_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -173,6 +173,8 @@ def ratings(folder: Path, users: int = 600, items: int = 400) -> None:
     (folder / "ratings.dat").write_text(
         "".join(f"{u}::{i}::{s}::97830{u:04d}\n" for (u, i), s in zip(pairs, stars, strict=True))
     )
+    for name in ("README", "movies.dat", "users.dat"):  # of the archive; nobody reads them
+        (folder / name).write_text("")
 
 
 def series(path: Path, columns: int = 8, hours: int = 3000) -> None:
@@ -204,6 +206,18 @@ def mnist_of_keras(path: Path, mnist: Path) -> None:
         arrays[f"y_{name}"] = np.frombuffer(labels, np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, **arrays)
+
+
+def digits(folder: Path, mnist: Path, count: int = 1000) -> None:
+    """Folders of PNG files by digit, the first of `drawn_mnist`."""
+    from PIL import Image
+
+    raw = mnist / "MNIST/raw"
+    images = np.frombuffer((raw / "train-images-idx3-ubyte").read_bytes()[16:], np.uint8)
+    labels = (raw / "train-labels-idx1-ubyte").read_bytes()[8:]
+    for index, pixels in enumerate(images.reshape(-1, 28, 28)[:count]):
+        (folder / str(labels[index])).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / f"{labels[index]}/{index}.png")
 
 
 def pictures(folder: Path, kinds: int = 4, each: int = 30, size: int = 96) -> None:

@@ -220,6 +220,7 @@ def shared_inputs(root: Path, text: str) -> None:
     drawn.mnist_of_keras(inputs / "keras/datasets/mnist.npz", inputs / "mnist")
     drawn.drawn_cifar(inputs / "cifar")
     drawn.pictures(inputs / "images")
+    drawn.digits(inputs / "digits", inputs / "mnist")
     drawn.boxes(inputs / "shapes")
     drawn.segments(inputs / "segments")
     if (root / "BERT-pytorch").exists():

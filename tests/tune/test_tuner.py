@@ -136,6 +136,22 @@ def test_the_budget_is_the_wall_time_of_everything(
         assert names == ledger.stack_rows
 
 
+@pytest.mark.slow
+def test_a_start_that_takes_half_of_the_budget_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: None
+) -> None:
+    """On a machine with other work to import torch takes as long."""
+    text = SCRIPT.read_text().replace("    loader = ", "    time.sleep(33)\n    loader = ")
+    assert "sleep(33)" in text
+    (tmp_path / "train.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    begun = time.monotonic()
+    assert run(["tune", "--out", "out", "--budget", "80s", "--", "train.py"]) == 0
+    assert time.monotonic() - begun < 1.1 * 80
+    ledger = read_record(tmp_path / "out" / "ledger.json", Ledger)
+    assert ledger.baseline.steps >= 1
+
+
 def started(folder: Path) -> subprocess.Popen[str]:
     (folder / "train.py").write_text(SCRIPT.read_text())
     return subprocess.Popen(

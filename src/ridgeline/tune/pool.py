@@ -99,6 +99,11 @@ class Live:
         return self.conductor.hellos
 
     @property
+    def first_step(self) -> list[Report]:
+        """The very first step on every rank."""
+        return self.conductor.first_step
+
+    @property
     def output(self) -> str:
         """The end of what the script printed."""
         return self.conductor.output

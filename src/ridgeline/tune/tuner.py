@@ -160,8 +160,11 @@ def _begin(
     if baseline is None:
         on_progress("profiling the script as it stands")
         seconds = max(30.0, min(120.0, 0.25 * job.budget_seconds))
-        plan = dataclasses.replace(_BASELINE, budget_seconds=seconds)
-        pool.deadline, pool.least_patience_seconds = monotonic(), seconds
+        # Without it nothing can be tuned: a slow start may take what else there is.
+        latest = begun + job.budget_seconds - job.ending_seconds - seconds
+        start = max(0.0, latest - monotonic())
+        plan = dataclasses.replace(_BASELINE, budget_seconds=seconds, start_seconds=start)
+        pool.deadline, pool.least_patience_seconds = latest, seconds
         baseline = _profile(job.command, [], ceilings, plan, pool, on_progress)
         memory.answers.baseline = baseline
         memory.save()

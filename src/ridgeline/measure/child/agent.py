@@ -78,6 +78,8 @@ class Agent:
         self._assume_inference = assume_inference
         self._only_calls = False
         """Calls of a model stay what steps are, even when something trains after all."""
+        self._has_begun = False
+        """A model that trains was called: the very first step is under way."""
         self.keeps_gradients = False
         """The latest call was of a model that trains: a backward is to come."""
         self._scales: dict[int, float] = {}
@@ -147,6 +149,7 @@ class Agent:
             # which only the shapes are there computes nothing.
             return False
         self._own_thread()
+        self._begin_first_step(module)
         training = self.keeps_gradients = torch.is_grad_enabled() and module.training
         if not watch.prepared and (training or self._is_inference_call()):
             watch.prepared = True
@@ -171,6 +174,14 @@ class Agent:
             for around in self.points.around_forward:
                 self.points.enter(self._forward_context, around, module)
         return True
+
+    def _begin_first_step(self, module: nn.Module) -> None:
+        """Time it from here on: of a script of slow steps it may be all that is seen."""
+        trains = torch.is_grad_enabled() and module.training
+        if trains and self.kind is None and not self._has_begun:
+            self._has_begun = True
+            self.samples = self.tokens = 0
+            self.clock.restart()
 
     def after_forward(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -298,9 +309,10 @@ class Agent:
         self.kind = "training"
         self.losses.clear()
         self.step_losses.clear()
-        self.samples = self.tokens = 0
         self.step_inputs.clear()
-        self.clock.restart()
+        if not self._has_begun:
+            self.samples = self.tokens = 0
+            self.clock.restart()
 
     @guarded()
     def scaled(self, scaled: torch.Tensor, factor: float) -> None:

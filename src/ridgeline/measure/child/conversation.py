@@ -36,6 +36,8 @@ from ridgeline.patches import patch
 from ridgeline.records import SyncPoint
 
 _LEAST_DESCRIPTOR = 3
+_SLOW_FIRST_SECONDS = 5.0
+"""A first step that takes longer may be the only one: what the script uses is told with it."""
 
 
 class Conversation:
@@ -50,6 +52,7 @@ class Conversation:
         self._until = math.inf
         self._instrument: Instrument = Instrument()
         self._reported_losses = 0
+        self._has_reported = False
         self._pid = os.getpid()
         self._usage = usage_now()
         self._standing = Standing(session, agent, waits)
@@ -149,7 +152,9 @@ class Conversation:
         }
         # Before the facts, which count what this found:
         seen |= attempt(self._instrument.results, max(len(steps), 1), otherwise={})
-        if self._order.facts or ended:
+        slow = not self._has_reported and sum(s.seconds for s in steps) > _SLOW_FIRST_SECONDS
+        self._has_reported = True
+        if self._order.facts or ended or slow:
             seen["facts"] = attempt(self._facts, steps, otherwise=None)
         return Report(
             steps=steps,

@@ -254,6 +254,8 @@ class RunWindows:
     """Everything that one run gave, by kind of window; lists of reports are one per rank."""
 
     warmup_seconds: list[float] = field(default_factory=list)
+    start_seconds: float = 0.0
+    """What of the start and the first step is not the budget's."""
     timed: list[Report] = field(default_factory=list)
     slow: list[list[Report]] = field(default_factory=list)
     """Steps of the warm-up that ran one by one."""
@@ -293,6 +295,20 @@ class RunWindows:
         if self.timed and self.timed[0].steps:
             return [step.seconds for step in self.timed[0].steps]
         return [step.seconds for reports in self.slow[-1:] for step in reports[0].steps]
+
+    def fall_back_on(self, first: list[Report]) -> bool:
+        """Let the very first step speak where no other ended; False where it tells nothing."""
+        if not first or not first[0].steps or first[0].facts is None:
+            return False
+        self.saw(first)
+        self.slow.append(first)
+        self.warmup_seconds = [step.seconds for step in first[0].steps]
+        self.warnings.append(
+            "the one step is the script's first, timed from the first call of a model on: what "
+            "happens only once (allocating, compiling) is in it, and what comes before a call is "
+            "not"
+        )
+        return True
 
     def settle(self) -> None:
         """Let the last slow step speak where none could be timed, and say how few there are."""

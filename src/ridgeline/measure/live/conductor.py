@@ -162,6 +162,11 @@ class Conductor:
         text = self._log_path.read_bytes()[-8000:].decode(errors="replace")
         return text.strip()
 
+    @property
+    def first_step(self) -> list[Report]:
+        """The very first step on every rank, from the first call of a model on."""
+        return self._first
+
     def steps(
         self,
         count: int,
@@ -175,7 +180,7 @@ class Conductor:
         A script of one rank stops earlier, at the first boundary after `within_seconds`; ranks
         that talk to each other could not agree on where.
 
-        The script's very first step is not among them (nobody timed its beginning), but its
+        The script's very first step is not among them (much happens in it only once), but its
         loss is. A script that ends before gives reports with `ended=True` and fewer steps.
 
         Raises:

@@ -46,6 +46,10 @@ class LiveRun(Protocol):
         """Who said hello, one per rank."""
 
     @property
+    def first_step(self) -> list[Report]:
+        """The very first step, one report per rank; empty before it has ended."""
+
+    @property
     def output(self) -> str:
         """The end of what the script printed."""
 
@@ -96,6 +100,8 @@ class MeasurementPlan:
     budget_seconds: float = 120.0
     """Wall time for the whole measurement; timed steps shrink to fit, to no fewer than 8 (6
     where one takes long)."""
+    start_seconds: float = 0.0
+    """What the script's start and its first step may take on top of the budget."""
     window: int = _WINDOW
     """Steps under each instrument; 0 leaves the instruments out."""
     timed_seconds: float = math.inf
@@ -239,7 +245,7 @@ def _measure_once(
         try:
             measurement.take_windows()
         except OutOfPatience:
-            if not windows.seconds():
+            if not (windows.seconds() or windows.fall_back_on(run.first_step)):
                 raise
         finally:
             windows.output = run.output
@@ -269,8 +275,11 @@ class _Measurement:
             if self.plan.window and not self.windows.ended:
                 self._look(name)
 
+    def _spent_seconds(self) -> float:
+        return monotonic() - self.started - self.windows.start_seconds
+
     def _left_seconds(self) -> float:
-        return self.plan.budget_seconds - (monotonic() - self.started)
+        return self.plan.budget_seconds - self._spent_seconds()
 
     def _warm_up(self) -> None:
         run, plan, windows = self.run, self.plan, self.windows
@@ -281,6 +290,8 @@ class _Measurement:
             long = slow or windows.warmup_seconds[-1] > _LONG_SECONDS
             block = 1 if long else min(_BLOCK, wanted - len(windows.warmup_seconds))
             reports = run.steps(block, facts=slow)
+            if not windows.warmup_seconds:
+                windows.start_seconds = min(plan.start_seconds, self._spent_seconds())
             windows.saw(reports)
             windows.warmup_seconds += [step.seconds for step in reports[0].steps]
             if slow:
@@ -293,7 +304,7 @@ class _Measurement:
             if plan.warmup is None and level:
                 windows.steady = True
                 break
-            if monotonic() - self.started + windows.warmup_seconds[-1] > 0.4 * plan.budget_seconds:
+            if self._spent_seconds() + windows.warmup_seconds[-1] > 0.4 * plan.budget_seconds:
                 break
         windows.steady |= plan.warmup is not None
         if latest:
