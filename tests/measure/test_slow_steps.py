@@ -171,6 +171,7 @@ def test_a_first_step_after_which_there_is_no_time_for_another_is_all_that_is_to
     assert profile["samples_per_second"] == pytest.approx(4 / 12, rel=0.2)
     assert len(profile["losses"]) == 1
     assert [line for line in profile["warnings"] if "is the script's first" in line]
+    assert [line for line in profile["warnings"] if "arithmetic is assumed" in line]
 
 
 @pytest.mark.slow

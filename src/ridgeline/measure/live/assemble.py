@@ -322,6 +322,11 @@ class RunWindows:
                 f"from {few} step{'s' if few > 1 else ''}: there was no time for more, and what "
                 "one step differs from another is not known; --budget gives it more"
             )
+            if not self.looks.get("operators"):
+                self.warnings.append(
+                    "operators were not looked at: whether arithmetic, memory or the host bounds "
+                    "what is computed is not known, and arithmetic is assumed"
+                )
 
     def look(self, name: str, rank: int) -> Report | None:
         """What an instrument reported on one rank; None when it did not run."""
