@@ -169,6 +169,8 @@ def test_a_ledger_where_nothing_survived_claims_nothing() -> None:
     assert "no technique survived measurement" in text
     assert "faster" not in text.replace("faster beyond noise", "")
     assert "the budget ran out" in text
+    untried = shown(ledger_document(msgspec.structs.replace(ledger, rows=[])))
+    assert "no technique was measured" in untried
 
 
 def test_a_failed_loss_check_is_not_called_verified() -> None:

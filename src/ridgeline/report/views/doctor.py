@@ -87,8 +87,9 @@ def machine(environment: Environment) -> str:
 def origin(profile: StepProfile) -> doc.Words:
     """What was measured, where, and how much stands behind the numbers."""
     environment = profile.environment
-    unit = "steps" if profile.kind == "training" else "calls"
-    measured = f"{profile.steps} {unit} after {profile.warmup_steps} of warm-up"
+    unit = "step" if profile.kind == "training" else "call"
+    count = f"{profile.steps} {unit}{'s' if profile.steps != 1 else ''}"
+    measured = f"{count} after {profile.warmup_steps} of warm-up"
     if profile.world_size > 1:
         measured += f", rank {profile.rank} of {profile.world_size}"
     measured += "" if profile.steady else ", not yet steady"

@@ -164,7 +164,8 @@ def proven(ledger: Ledger) -> str:
     """How the stack as a whole was proved, in a few words."""
     rows = ledger.final_rows
     if not rows:
-        return "no technique survived measurement"
+        measured = any(_was_measured(row) for row in ledger.rows)
+        return f"no technique {'survived measurement' if measured else 'was measured'}"
     if not ledger.complete:
         return "interrupted: proven so far"
     if ledger.loss_check is not None and not ledger.loss_check.passed:
