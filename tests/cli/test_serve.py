@@ -59,6 +59,8 @@ def test_the_servers_flags_have_the_settings_defaults() -> None:
         (["m", "--api-key-file", "/nowhere"], "--api-key-file /nowhere: no such file"),
         (["m", "--engine", "vllm", "--replicas", "2"], "--engine vllm has no --replicas"),
         (["m", "--max-waitin", "2"], "--max-waitin"),
+        (["m", "--tp", "0"], "--tp"),
+        (["m", "--tp", "2", "--manifest", "c.toml"], "--manifest has no --tp"),
         (["m", "--chat-template", "/nowhere"], "--chat-template /nowhere: no such file"),
         (["m", "--chat-template", "{% for x in messages"], "the text given, line 1"),
         (["m", "--chat-template", "{{ messages }}", "--engine", "vllm"], "has no --chat-template"),

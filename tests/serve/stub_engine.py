@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,6 +94,9 @@ class StubEngine:
     @property
     def has_work(self) -> bool:
         return bool(self._answers)
+
+    def watch(self, lost: Callable[[str], None]) -> None:
+        """It has no ranks."""
 
     def preparation(self, message: ToEngine) -> None:
         """Nothing takes long here."""

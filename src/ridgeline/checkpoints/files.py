@@ -97,6 +97,14 @@ class StoredTensors:
         self.read_bytes += found.nbytes
         return found
 
+    def part(self, name: str, dim: int, first: int, last: int) -> Tensor:
+        """Read from `first` to before `last` along a dimension, and not the rest."""
+        with self._opened(name) as file:
+            whole = file.get_slice(name)
+            found: Tensor = whole[(slice(None),) * dim + (slice(first, last),)]
+        self.read_bytes += found.nbytes
+        return found
+
     def finite(self, name: str) -> Tensor:
         """Read one tensor; a weight that is inf or NaN is an InputError that names it."""
         tensor = self.read(name)

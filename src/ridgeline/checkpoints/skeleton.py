@@ -61,7 +61,7 @@ class ModelSkeleton:
         self.checkpoint = checkpoint
         self.model = _without_weights(checkpoint)
         self.prefix, self.blocks = _blocks_of(self.model, checkpoint)
-        self.pieces = _pieces(self.model, checkpoint)
+        self.pieces = stored_pieces(self.model, checkpoint)
 
     def block_prefix(self, block: int) -> str:
         """What the names of all tensors of that block begin with, with its dot."""
@@ -188,8 +188,12 @@ def _blocks_of(model: nn.Module, checkpoint: CheckpointFiles) -> tuple[str, nn.M
     return longest, lists[longest]
 
 
-def _pieces(model: Any, checkpoint: CheckpointFiles) -> dict[str, list[StoredPiece]]:
-    """For each parameter and stored buffer, what fills it."""
+def stored_pieces(model: Any, checkpoint: CheckpointFiles) -> dict[str, list[StoredPiece]]:
+    """For each parameter and stored buffer, what fills it; a tied one stands under one name.
+
+    Raises:
+        InputError: The files do not fit the model, or how they store a tensor is not known.
+    """
     names = StoredNames(model)
     found: dict[str, list[StoredPiece]] = defaultdict(list)
     for source in checkpoint.names:
@@ -230,7 +234,7 @@ def _piece(source: str, names: StoredNames, model: Any, checkpoint: CheckpointFi
     if kinds not in ([MergeModulelist], [MergeModulelist, Concatenate]) or not number:
         raise InputError(
             f"{checkpoint.directory}: how {source} is stored is not known here, so this "
-            "architecture cannot be compressed"
+            "architecture cannot be read tensor by tensor"
         )
     # The position among the parts of one expert, until `_laid_out` knows how long each is.
     part = rule.source_patterns.index(pattern)

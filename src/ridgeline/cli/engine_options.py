@@ -63,6 +63,9 @@ Compiled = Annotated[bool, typer.Option("--compiled", help="Decode through torch
 Threads = Annotated[
     int | None, typer.Option(help="Threads on a CPU. Default: the cores it may use.")
 ]
+Tp = Annotated[
+    int, typer.Option(metavar="N", help="Processes that each keep a share of every layer.", min=1)
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Check every cache at each step.")]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
@@ -149,7 +152,7 @@ def _speculation(text: str, num_drafts: int) -> SpeculationConfig:
 
 
 def _check_positive(config: EngineConfig) -> None:
-    for name in ("block_size", "max_tokens_per_step", "max_sequences", "group_size"):
+    for name in ("block_size", "max_tokens_per_step", "max_sequences", "group_size", "tp"):
         if getattr(config, name) < 1:
             raise InputError(f"{_option(name)} {getattr(config, name)}: at least 1 is needed")
     for name in ("max_length", "threads"):

@@ -109,6 +109,7 @@ def serve(
     weights: options.Weights = "model",
     group_size: options.GroupSize = 128,
     kv_dtype: options.KvDtype = "model",
+    tp: options.Tp = 1,
     kv_layout: options.KvLayout = "paged",
     kv_bytes: options.KvBytes = None,
     memory_share: options.MemoryShare = 0.9,
@@ -167,6 +168,7 @@ def serve(
         weights=weights,
         group_size=group_size,
         kv_dtype=kv_dtype,
+        tp=tp,
         kv_layout=kv_layout,
         memory_share=memory_share,
         block_size=block_size,
@@ -214,6 +216,7 @@ def serve(
             engine=engine != "ridgeline",
             chat_template=chat_template is not None,
             ssl_certfile=ssl_certfile is not None,
+            tp=tp > 1,
         )
         words = server_words(
             served_model_name=served_model_name,
@@ -355,7 +358,8 @@ def _table(ledger: MemoryLedger) -> str:
     rows = [(row.what, row.bytes, row.note) for row in ledger.rows]
     rows += [("total", ledger.total_bytes, ""), ("limit", ledger.limit_bytes, "")]
     width = max(len(what) for what, _, _ in rows)
+    where = "memory" if ledger.ranks == 1 else f"memory of each of {ledger.ranks} ranks"
     lines = [
         f"  {what:<{width}} {size / 2**20:>10.1f} MiB  {note}".rstrip() for what, size, note in rows
     ]
-    return "\n".join(["memory", *lines, f"layers computed {ledger.layers}"])
+    return "\n".join([where, *lines, f"layers computed {ledger.layers}"])

@@ -41,10 +41,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     kv_dtype: Literal["model", "fp8", "int8"] = "model"
     """The format of the KV cache; model: as the checkpoint says, else as computed; fp8, int8: a
     scale per token and head."""
+    tp: int = 1
+    """The processes that each keep a share of every layer and of the KV cache (tensor
+    parallelism)."""
     kv_layout: Literal["paged", "contiguous", "dynamic"] = "paged"
     block_size: int = 16
     kv_bytes: int | None = None
-    """Bytes of the KV cache; None: what `memory_share` leaves, on a CPU at most 4 GiB."""
+    """Bytes of the KV cache of all ranks; None: what `memory_share` leaves, on a CPU at most
+    4 GiB."""
     memory_share: float = 0.9
     max_length: int | None = None
     """The longest sequence in tokens; None: the model's own, as far as the cache reaches."""
@@ -65,7 +69,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     graphs: bool = True
     """Decode through CUDA graphs (CUDA)."""
     threads: int | None = None
-    """Threads of the engine on a CPU; None: as many as cores it may use."""
+    """Threads of each rank on a CPU; None: the cores it may use, dealt out to the ranks."""
     seed: int = 0
     debug: bool = False
     """Check the integrity of every cache at each step."""

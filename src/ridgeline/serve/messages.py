@@ -241,6 +241,8 @@ class MemoryLedger(msgspec.Struct, frozen=True, kw_only=True):
     max_length: int
     largest_concurrency: float
     """Sequences of `max_length` that fit at once."""
+    ranks: int = 1
+    """The processes that each hold as much (tensor parallelism)."""
     layers: str
     """How the decoder layers are computed, and why not all in one operator where they are not."""
 
@@ -265,6 +267,12 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     accepted_tokens: int = 0
     speculating: bool = False
     adapters: tuple[str, ...] = ()
+    step_seconds: float = 0.0
+    """The time of all steps."""
+    collective_seconds: float = 0.0
+    """The time in collectives of a model cut over several ranks, waiting included."""
+    collective_bytes: int = 0
+    """What the first rank has put into them."""
     step_age_seconds: float = 0.0
     """How long the step under way takes already; 0 between steps. Large: the engine hangs."""
 

@@ -43,6 +43,8 @@ def test_the_defaults_become_a_whole_command() -> None:
         ({"kv_dtype": "fp8"}, "--kv-cache-dtype", "fp8"),
         ({"order": "priority"}, "--scheduling-policy", "priority"),
         ({"max_sequences": 3}, "--max-num-seqs", "3"),
+        ({"tp": 4}, "--tensor-parallel-size", "4"),
+        ({"tp": 4, "kv_bytes": 4096}, "--kv-cache-memory-bytes", "1024"),
     ],
 )
 def test_flags_are_translated(settings: dict[str, Any], flag: str, expected: str) -> None:
@@ -82,7 +84,7 @@ def test_every_field_is_translated_or_refused() -> None:
     translated = {
         "model", "dtype", "weights", "kv_dtype", "block_size", "kv_bytes", "memory_share",
         "max_length", "max_tokens_per_step", "max_sequences", "order", "prefix_cache",
-        "speculation", "adapters", "max_adapters", "graphs", "seed", "trust_remote_code",
+        "speculation", "tp", "adapters", "max_adapters", "graphs", "seed", "trust_remote_code",
         "compiled",  # vLLM's own default
     }  # fmt: skip
     assert translated | set(vllm._LACKS) == set(EngineConfig.__struct_fields__)

@@ -20,6 +20,9 @@ _COUNTERS = (
     "wasted_tokens",
     "drafted_tokens",
     "accepted_tokens",
+    "step_seconds",
+    "collective_seconds",
+    "collective_bytes",
 )
 
 
@@ -85,6 +88,7 @@ def combined_ready(all_ready: Sequence[Ready]) -> Ready:
         bytes_per_token=ledgers[0].bytes_per_token,
         tokens=tokens,
         max_length=longest,
+        ranks=ledgers[0].ranks,
         largest_concurrency=sum(ledger.largest_concurrency for ledger in ledgers),
         layers="; ".join(dict.fromkeys(ledger.layers for ledger in ledgers)),
     )

@@ -73,6 +73,10 @@ class KvTransferEngine:
         """Whether `step` would do something: compute, or take in what was fetched."""
         return self._engine.has_work or bool(self._fetching)
 
+    def watch(self, lost: Callable[[str], None]) -> None:
+        """Have it told that the engine cannot go on, as the engine says."""
+        self._engine.watch(lost)
+
     def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
         """What of a message is to be done on a thread, as the engine says."""
         if not isinstance(message, ImportKV):

@@ -81,9 +81,12 @@ def command(config: EngineConfig, *, host: str, port: int, model_name: str) -> l
     if config.kv_bytes is None:
         words += ["--gpu-memory-utilization", str(config.memory_share)]
     else:
-        words += ["--kv-cache-memory-bytes", str(config.kv_bytes)]
+        # vLLM's are of each GPU, ours of all.
+        words += ["--kv-cache-memory-bytes", str(config.kv_bytes // config.tp)]
     if config.max_length is not None:
         words += ["--max-model-len", str(config.max_length)]
+    if config.tp > 1:
+        words += ["--tensor-parallel-size", str(config.tp)]
     if config.weights == "fp8":
         words += ["--quantization", "fp8"]
     if config.kv_dtype == "fp8":

@@ -21,12 +21,20 @@ from typing import Generic, TypeVar
 
 from ridgeline.batching.sequence import Sequence as Tokens
 from ridgeline.batching.sequence import Slice, Step
+from ridgeline.errors import RidgelineError
 
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
-NOT_A_FAILURE = (KeyboardInterrupt, SystemExit, GeneratorExit)
-"""A panic in a Rust library is no `Exception` either, but a failure."""
 W = TypeVar("W")
+
+
+class RanksLost(RidgelineError):
+    """The ranks of a model that is cut are not in the same step any more, or one has ended."""
+
+
+NOT_A_FAILURE = (KeyboardInterrupt, SystemExit, GeneratorExit, RanksLost)
+"""What no second attempt mends. A panic in a Rust library is no `Exception` either, but a
+failure."""
 
 
 @dataclass(slots=True)

@@ -69,6 +69,7 @@ class ServingEngine:
         self._runner = parts.runner
         self._inputs = parts.inputs
         self._speculating = parts.speculating
+        self._ranks = parts.ranks
         self._requests = RequestBooks()
         self._outcomes = Outcomes(
             parts.scheduler, parts.inputs, parts.speculating, self._requests, clock
@@ -76,6 +77,12 @@ class ServingEngine:
         self._admission = Admission(config, parts, self._requests, self._outcomes, clock)
         self.forward_seconds = 0.0
         """Time of the model in the last step; on a GPU only until it was launched."""
+        self._step_seconds = 0.0
+
+    def watch(self, lost: Callable[[str], None]) -> None:
+        """Have it told, from any thread, that a rank of the model has ended."""
+        if self._ranks is not None:
+            self._ranks.watch(lost)
 
     @property
     def has_work(self) -> bool:
@@ -134,6 +141,7 @@ class ServingEngine:
     def stats(self) -> Stats:
         """The engine's state now, and its counters since the start."""
         counters = self.scheduler.counters
+        group = None if self._ranks is None else self._ranks.group
         return Stats(
             at=self._clock(),
             running=len(self.scheduler.running),
@@ -150,12 +158,17 @@ class ServingEngine:
             accepted_tokens=counters.accepted_tokens,
             speculating=self._speculating is not None and self._speculating.active,
             adapters=self._adapters.names,
+            step_seconds=self._step_seconds,
+            collective_seconds=0.0 if group is None else group.seconds,
+            collective_bytes=0 if group is None else group.bytes,
         )
 
     def close(self) -> None:
         """Drop every request and free what can be freed."""
         for request_id in self._requests.ids:
             self._admission.abort(request_id)
+        if self._ranks is not None:
+            self._ranks.close()
         if self._step_log is not None:
             self._step_log.close()
 
@@ -174,7 +187,7 @@ class ServingEngine:
             return
         work = None if self._step_log is None else work_of(step)
         if step.copies:
-            self.pool.copy(step.copies)
+            self._runner.copy(step.copies)
         found = attempt(
             step,
             self._work,
@@ -189,6 +202,7 @@ class ServingEngine:
             self._outcomes.fail(request_id, error)
         ended = self._clock()
         seconds = ended - began
+        self._step_seconds += seconds
         if self._speculating is not None:
             self._speculating.record(step, num_tokens, seconds, ended)
         if self._step_log is not None and work is not None:

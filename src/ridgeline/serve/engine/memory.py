@@ -62,6 +62,8 @@ def kv_room(
         InputError: It does not fit; the line says which flag to change and to what.
     """
     limit = int(device_bytes(loaded.device) * config.memory_share)
+    if loaded.device.type == "cpu":
+        limit //= config.tp  # all ranks share one machine's memory
     per_token = loaded.kv_form.bytes_per_token(loaded.kv_shapes)
     block_bytes = per_token * config.block_size
     left = limit - sum(row.bytes for row in rows)
@@ -70,14 +72,16 @@ def kv_room(
         left = left * per_token // (per_token + drafted)
     if left < block_bytes:
         raise InputError(_nothing_left(config, rows, limit))
-    wanted = config.kv_bytes
+    wanted = None if config.kv_bytes is None else config.kv_bytes // config.tp
     if wanted is not None and wanted > left:
         raise InputError(
-            f"--kv-bytes {wanted}: beside {_listed(rows)} only {left} bytes are left of "
-            f"{limit} ({config.memory_share:.0%} of the memory); give --kv-bytes {left} or less"
+            f"--kv-bytes {config.kv_bytes}: beside {_listed(rows)} only {left} bytes are left of "
+            f"{limit} ({config.memory_share:.0%} of the memory{_a_rank(config)}); give "
+            f"--kv-bytes {left * config.tp} or less"
         )
     if wanted is None:
-        wanted = left if loaded.device.type == "cuda" else min(left, LARGEST_CPU_KV_BYTES)
+        largest = left if loaded.device.type == "cuda" else LARGEST_CPU_KV_BYTES // config.tp
+        wanted = min(left, largest)
     longest = config.max_length or loaded.max_length or wanted // per_token
     if loaded.max_length is not None and longest > loaded.max_length:
         raise InputError(
@@ -112,6 +116,7 @@ def memory_ledger(
         bytes_per_token=loaded.kv_form.bytes_per_token(loaded.kv_shapes),
         tokens=tokens,
         max_length=room.max_length,
+        ranks=config.tp,
         largest_concurrency=tokens / room.max_length,
         layers=loaded.layer_path,
     )
@@ -182,11 +187,15 @@ def _nothing_left(config: EngineConfig, rows: Sequence[MemoryRow], limit: int) -
     )
 
 
+def _a_rank(config: EngineConfig) -> str:
+    return f", on each of {config.tp} ranks" if config.tp > 1 else ""
+
+
 def _too_small(config: EngineConfig, wanted: int, tokens: int, longest: int, needed: int) -> str:
     shrink = " or --kv-dtype int8" if config.kv_dtype == "model" else ""
     return (
-        f"{wanted} bytes of KV cache hold {tokens} tokens, a sequence may have {longest}; "
-        f"give --kv-bytes {needed}, or --max-length {max(tokens, 1)}{shrink}"
+        f"{wanted * config.tp} bytes of KV cache hold {tokens} tokens, a sequence may have "
+        f"{longest}; give --kv-bytes {needed * config.tp}, or --max-length {max(tokens, 1)}{shrink}"
     )
 
 

@@ -6,12 +6,17 @@ CPU through `torch.compile` in fixed shapes; every other step runs as the model 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
 import torch
 
 from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.adapters.adapters import Adapters
 from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.engine.rank_work import CopyBlocks, ProbeRanks, RankWork, compute_step
 from ridgeline.serve.model.batch import StepBatch
 from ridgeline.serve.model.graphs import DecodeGraphs, default_sizes
 from ridgeline.serve.model.loaded import ForwardOutput, LoadedModel
@@ -21,8 +26,18 @@ LARGEST_FIXED = 256
 """Rows of the largest graph; larger batches are slow enough not to need one."""
 
 
+class Followers(Protocol):
+    """The other ranks of a model that is cut (`ranks.OtherRanks`), which compute all steps too."""
+
+    def send(self, work: RankWork) -> None:
+        """Tell all of them what to do next."""
+
+    def in_step(self, what: str) -> AbstractContextManager[None]:
+        """Turn whatever goes wrong meanwhile into the end of the group."""
+
+
 class Runner:
-    """Knows the model, its cache and its adapters."""
+    """Knows the model, its cache and its adapters, and tells the other ranks what it computes."""
 
     def __init__(
         self,
@@ -39,6 +54,11 @@ class Runner:
         self._max_length = max_length
         self._version = adapters.layout_version
         self._fixed = self._recorded()
+        self._followers: Followers | None = None
+
+    def lead(self, followers: Followers) -> None:
+        """From now on, other ranks compute the same."""
+        self._followers = followers
 
     @property
     def fixed_bytes(self) -> int:
@@ -48,6 +68,19 @@ class Runner:
     @torch.inference_mode()
     def forward(self, batch: StepBatch) -> ForwardOutput:
         """Compute a step; the keys and values of its tokens are in the cache afterwards."""
+        if self._followers is None:
+            return self._computed(batch)
+        self._followers.send(compute_step(batch))
+        with self._followers.in_step("a step was computed"):
+            return self._computed(batch)
+
+    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy blocks (from, to), at least one pair."""
+        if self._followers is not None:
+            self._followers.send(CopyBlocks(pairs=tuple(pairs)))
+        self._pool.copy(pairs)
+
+    def _computed(self, batch: StepBatch) -> ForwardOutput:
         if self._version != self._adapters.layout_version:
             # Layers were wrapped: what was recorded would leave the adapters out.
             self._version = self._adapters.layout_version
@@ -67,6 +100,8 @@ class Runner:
             NotFinite: The model gives no numbers.
             Exception: The model or its device cannot compute at all, in words of their own.
         """
+        if self._followers is not None:
+            self._followers.send(ProbeRanks())
         loaded = self._loaded
         size = self._config.block_size
         form = loaded.kv_form

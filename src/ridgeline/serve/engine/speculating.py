@@ -107,6 +107,7 @@ def draft_model_of(config: EngineConfig) -> LoadedModel | None:
         kv_dtype="model",
         speculation=None,
         adapters={},
+        tp=1,
     )
     return load(small)
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
+from pathlib import Path
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.hardware.machine import this_machine
+from ridgeline.errors import InputError
+from ridgeline.models.folder import read_by_library
+from ridgeline.models.quiet import quiet_libraries
 from ridgeline.serve.adapters.adapters import Adapters
-from ridgeline.serve.adapters.examined import examined
 from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.memory import kv_room, memory_ledger, peak_bytes
-from ridgeline.serve.engine.runner import Runner, one_prompt
-from ridgeline.serve.engine.speculating import Speculating, build_speculating, draft_model_of
+from ridgeline.serve.engine.memory import memory_ledger
+from ridgeline.serve.engine.ranks import OtherRanks
+from ridgeline.serve.engine.runner import Runner
+from ridgeline.serve.engine.share import DRAFT, RankShare, build_share, rank_device, set_threads
+from ridgeline.serve.engine.speculating import Speculating, build_speculating
 from ridgeline.serve.messages import MemoryRow, Ready
 from ridgeline.serve.model.batch import StepInputs
-from ridgeline.serve.model.loaded import LoadedModel, load
-from ridgeline.serve.weights import kernels_of
-
-MEASURED_TOKENS = 256
-"""Activations grow in proportion to the tokens of a step, so a smaller step tells."""
-DRAFT = "draft weights"
+from ridgeline.serve.model.loaded import LoadedModel
+from ridgeline.serve.tensor_parallel.reading import check_cuts
+from ridgeline.serve.weights import is_compressed, kernels_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,8 @@ class Parts:
     speculating: Speculating | None
     inputs: StepInputs
     ready: Ready
+    ranks: OtherRanks | None
+    """The processes that have the other shares of the model; None: there is one share."""
 
 
 def build_parts(config: EngineConfig) -> Parts:
@@ -49,64 +50,93 @@ def build_parts(config: EngineConfig) -> Parts:
     Raises:
         InputError: The model cannot be served as configured.
     """
-    torch.set_num_threads(config.threads or this_machine(gpus=[]).cpu.num_usable_cores)
-    loaded = load(config)
-    adapters = Adapters(loaded.model, config.max_adapters, loaded.dtype)
-    for name, path in config.adapters.items():
-        adapters.load(name, examined(path))
-    small = draft_model_of(config)
-    rows = _rows(config, loaded, adapters, small)
-    space = kv_room(config, loaded, rows, small)
-    pool = KvPool(
-        loaded.kv_shapes,
-        num_blocks=space.num_blocks,
-        block_size=config.block_size,
-        form=loaded.kv_form,
-        device=loaded.device,
-    )
-    drafts = build_speculating(config, loaded, small, space.num_blocks)
+    set_threads(config)
+    if config.tp == 1:
+        return _parts(config, build_share(config, group=None), None)
+    check_cut(config)
+    ranks = OtherRanks(config, rank_device(config, 0))
+    try:
+        with ranks.in_step("the model was loaded"):
+            share = build_share(config, group=ranks.group)
+            share.runner.lead(ranks)
+            return _parts(config, share, ranks)
+    except BaseException:
+        ranks.close(at_once=True)
+        raise
+
+
+def check_cut(config: EngineConfig) -> None:
+    """Raise `InputError` for what does not go together with a model cut over several ranks."""
+    option = f"--tp {config.tp}"
+    if config.adapters:
+        raise InputError(f"{option}: LoRA adapters are not cut over ranks; leave out --adapters")
+    if config.compiled:
+        raise InputError(f"{option}: --compiled is for one process; leave out one of the two")
+    if config.speculation is not None and config.speculation.kind == "heads":
+        raise InputError(
+            f"{option}: draft heads read the model's head, which is cut; use --speculative ngram or"
+            " draft:MODEL"
+        )
+    if not Path(config.model).is_dir():
+        raise InputError(
+            f"{option}: {config.model} is no folder; each rank reads its share of the files, so"
+            f" fetch them first: hf download {config.model} --local-dir FOLDER"
+        )
+    if is_compressed(config.model):
+        raise InputError(
+            f"{option}: compressed-tensors checkpoints are not cut over ranks; serve the model that"
+            " it was made from, with --weights int8 or int4"
+        )
+    from transformers import AutoConfig
+
+    with quiet_libraries(), read_by_library(config.model, what="config.json"):
+        about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
+        check_cuts(about, Path(config.model), config.tp, trust_remote_code=config.trust_remote_code)
+
+
+def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> Parts:
+    loaded, room, rows = share.loaded, share.room, share.rows
+    drafts = build_speculating(config, loaded, share.small, room.num_blocks)
     if drafts is not None:
-        rows = [*_without_draft(rows), *drafts.drafter.memory()]
+        # The drafter says itself what it holds.
+        rows = [*(row for row in rows if row.what != DRAFT), *drafts.drafter.memory()]
     cache = BlockCache(
-        space.num_blocks,
+        room.num_blocks,
         config.block_size,
         prefix=config.prefix_cache,
         layout=config.kv_layout,
-        max_length=space.max_length,
+        max_length=room.max_length,
     )
     limits = Limits(
         max_tokens_per_step=config.max_tokens_per_step,
         max_sequences=config.max_sequences,
-        max_length=space.max_length,
+        max_length=room.max_length,
         max_waiting=config.max_waiting,
         batching=config.batching,
         order=config.order,
         chunked_prefill=config.chunked_prefill,
     )
-    runner = Runner(config, loaded, pool, adapters, space.max_length)
-    if runner.fixed_bytes:
-        rows = [*rows, MemoryRow(what="graphs", bytes=runner.fixed_bytes)]
     kv = MemoryRow(
         what="kv blocks",
-        bytes=pool.bytes,
-        note=f"{space.num_blocks} × {config.block_size} tokens; {pool.form.name}",
+        bytes=share.pool.bytes,
+        note=f"{room.num_blocks} × {config.block_size} tokens; {share.pool.form.name}",
     )
     ready = Ready(
         model=config.model,
-        ledger=memory_ledger(config, loaded, rows, kv, space),
-        max_length=space.max_length,
+        ledger=memory_ledger(config, loaded, rows, kv, room),
+        max_length=room.max_length,
         vocab=loaded.vocab,
-        adapters=adapters.names,
+        adapters=share.adapters.names,
         kernels=kernels_of(loaded.model),
     )
     return Parts(
         loaded=loaded,
-        pool=pool,
+        pool=share.pool,
         cache=cache,
         limits=limits,
         scheduler=Scheduler(limits, cache),
-        adapters=adapters,
-        runner=runner,
+        adapters=share.adapters,
+        runner=share.runner,
         speculating=drafts,
         inputs=StepInputs(
             max_sequences=config.max_sequences,
@@ -114,41 +144,5 @@ def build_parts(config: EngineConfig) -> Parts:
             device=loaded.device,
         ),
         ready=ready,
-    )
-
-
-def _rows(
-    config: EngineConfig, loaded: LoadedModel, adapters: Adapters, small: LoadedModel | None
-) -> list[MemoryRow]:
-    """All of the ledger but the KV blocks."""
-    draft = [] if small is None else [MemoryRow(what=DRAFT, bytes=small.weight_bytes())]
-    return [*loaded.weight_rows, *adapters.memory(), *draft, _activations(config, loaded)]
-
-
-def _without_draft(rows: list[MemoryRow]) -> list[MemoryRow]:
-    """Once the drafter says itself what it holds."""
-    return [row for row in rows if row.what != DRAFT]
-
-
-def _activations(config: EngineConfig, loaded: LoadedModel) -> MemoryRow:
-    """What the largest step adds: every token of it, and a row of logits per sequence."""
-    tokens = config.max_tokens_per_step
-    measured = min(tokens, MEASURED_TOKENS)
-    blocks = -(-measured // config.block_size)
-    pool = KvPool(
-        loaded.kv_shapes,
-        num_blocks=blocks,
-        block_size=config.block_size,
-        form=loaded.kv_form,
-        device=loaded.device,
-    )
-    batch = one_prompt(measured, blocks, loaded)
-    with torch.inference_mode():
-        loaded.forward(batch, pool.layers)  # whatever is made once and kept
-        peak = peak_bytes(lambda: loaded.forward(batch, pool.layers), loaded.device)
-    logits = config.max_sequences * loaded.vocab * (4 + loaded.dtype.itemsize)
-    return MemoryRow(
-        what="activations",
-        bytes=peak * tokens // measured + logits,
-        note=f"of {tokens} tokens, measured at {measured}; {config.max_sequences} rows of logits",
+        ranks=ranks,
     )

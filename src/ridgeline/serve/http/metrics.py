@@ -45,6 +45,20 @@ _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
 }
 
 
+_OF_STEPS: dict[str, tuple[str, Callable[[Stats], float]]] = {
+    "ridgeline_step_seconds": ("Time of all steps.", lambda s: s.step_seconds),
+    "ridgeline_collective_seconds": (
+        "Time of steps in collectives between ranks, waiting included.",
+        lambda s: s.collective_seconds,
+    ),
+    "ridgeline_collective_bytes": (
+        "Bytes that the first rank put into collectives.",
+        lambda s: s.collective_bytes,
+    ),
+}
+"""Counters without a counterpart in vLLM, under names of their own."""
+
+
 class Meters:
     """All metrics of one server, in a registry of its own."""
 
@@ -95,8 +109,9 @@ class Meters:
                 gauge = GaugeMetricFamily(f"vllm:{name}", text, labels=labels)
                 gauge.add_metric([self._model], read(stats))
                 yield gauge
-            for name, (text, read) in _COUNTERS.items():
-                counter = CounterMetricFamily(f"vllm:{name}", text, labels=labels)
+            counters = {f"vllm:{name}": one for name, one in _COUNTERS.items()} | _OF_STEPS
+            for name, (text, read) in counters.items():
+                counter = CounterMetricFamily(name, text, labels=labels)
                 counter.add_metric([self._model], read(stats))
                 yield counter
             # Ours: what manifests of autoscalers ask for (`launch/kube/serving.py`).

@@ -28,6 +28,8 @@ from ridgeline.serve.model.attention import KEYWORD, Pages, register
 from ridgeline.serve.model.batch import StepBatch
 from ridgeline.serve.model.direct import Direct, NotInOne, direct
 from ridgeline.serve.model.fused import fuse
+from ridgeline.serve.tensor_parallel.group import RankGroup
+from ridgeline.serve.tensor_parallel.reading import load_share
 from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -139,8 +141,12 @@ class LoadedModel:
         self._states = output.last_hidden_state
 
 
-def load(config: EngineConfig) -> LoadedModel:
+def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     """Load, check and shrink the model that a configuration names.
+
+    Args:
+        config: Of the engine.
+        group: The ranks over which the model is cut; None: it is loaded whole.
 
     Raises:
         InputError: It is not there, not a causal LM, of a family that does not fit, or its weights
@@ -148,9 +154,9 @@ def load(config: EngineConfig) -> LoadedModel:
     """
     with quiet_libraries():
         register()
-        device = device_of(config)
+        device = device_of(config) if group is None else group.device
         dtype = dtype_of(config, device)
-        model = _read(config, dtype, device)
+        model = _read(config, dtype, device, group)
     model.requires_grad_(requires_grad=False).eval()
     vocab = model.config.get_text_config().vocab_size
     shapes = trial.kv_shapes(model, vocab)
@@ -160,6 +166,9 @@ def load(config: EngineConfig) -> LoadedModel:
     loaded.kv_form = form_of(config.kv_dtype, loaded.dtype, stored)
     loaded.weight_rows = shrink(model, config)
     fuse(model)
+    if group is not None:
+        loaded.layer_path = f"one by one: {group.size} ranks add up what they have twice a layer"
+        return loaded
     try:
         loaded.direct = direct(model, shapes, vocab, calls)
     except NotInOne as why:
@@ -191,7 +200,9 @@ def dtype_of(config: EngineConfig, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
-def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any:
+def _read(
+    config: EngineConfig, dtype: torch.dtype, device: torch.device, group: RankGroup | None
+) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging as notices
 
@@ -211,6 +222,14 @@ def _read(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any
         raise InputError(
             f"{config.model}: only compressed-tensors checkpoints are read quantised; "
             "give the unquantised model with --weights int8 or int4"
+        )
+    if group is not None:
+        return load_share(
+            about,
+            Path(config.model),
+            dtype,
+            group,
+            trust_remote_code=config.trust_remote_code,
         )
     with read_by_library(config.model):
         model = AutoModelForCausalLM.from_pretrained(

@@ -136,10 +136,15 @@ class EngineClient:
             self.up.clear()
             self.down.set()
             self._heartbeat_at = time.monotonic()
-            text = "the engine ended while it worked on this request; try again"
+            text = self._last_words()
             for request_id, take in list(self._open.items()):
                 take(Refused(id=request_id, message=text, status=503))
             writer.close()
+
+    def _last_words(self) -> str:
+        """What the requests are told that were open when the engine ended."""
+        text = "the engine ended while it worked on this request; try again"
+        return text if self.failed is None else f"{text} ({self.failed.message})"
 
     def _take(self, message: FromEngine) -> None:
         match message:

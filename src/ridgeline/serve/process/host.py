@@ -26,6 +26,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -47,6 +48,9 @@ class HostedEngine(Protocol):
     """An engine as the host drives it: `engine.engine.ServingEngine`, or a stub of it in tests."""
 
     ready: Ready
+
+    def watch(self, lost: Callable[[str], None]) -> None:
+        """Have `lost` called, from any thread, with a line that says why it cannot go on."""
 
     @property
     def has_work(self) -> bool:
@@ -103,12 +107,20 @@ class Host:
         self._outbox.put(frame([engine.ready]))
         writer = threading.Thread(target=self._write, name="engine-writer", daemon=True)
         writer.start()
+        engine.watch(partial(self._lost, writer))
         try:
             self._drive(engine)
         finally:
             self._outbox.put(None)
             writer.join(STEP_MAY_STILL_TAKE_SECONDS)
         engine.close()
+
+    def _lost(self, writer: threading.Thread, why: str) -> None:
+        """End this process at once: its main thread may wait for ever for what has gone."""
+        self._outbox.put(frame([Failed(message=why)]))
+        self._outbox.put(None)
+        writer.join(STEP_MAY_STILL_TAKE_SECONDS)
+        os._exit(1)
 
     def _drive(self, engine: HostedEngine) -> None:
         assert self._stats is not None

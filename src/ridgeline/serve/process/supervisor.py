@@ -135,6 +135,8 @@ class Supervisor:
         began, delay = loop.time(), FIRST_DELAY_SECONDS
         while True:
             why = await self._until_it_ends()
+            if self.client.failed is not None:
+                why = f"{why}: {self.client.failed.message}"
             log.error("engine ended", extra={"fields": {"why": why, "pid": self.pid}})
             if loop.time() - began > SETTLED_SECONDS:
                 delay = FIRST_DELAY_SECONDS

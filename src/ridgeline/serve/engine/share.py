@@ -1,0 +1,134 @@
+"""What every rank of a model has: its share of the weights, of the cache, and what computes them.
+
+An engine of one process has one share, which is the whole. Of several, each builds its share with
+this module, in the same order, because ranks meet in collectives while they do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from ridgeline.errors import InputError
+from ridgeline.hardware.machine import this_machine
+from ridgeline.serve.adapters.adapters import Adapters
+from ridgeline.serve.adapters.examined import examined
+from ridgeline.serve.cache import KvPool
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.engine.memory import KvRoom, kv_room, peak_bytes
+from ridgeline.serve.engine.runner import Runner, one_prompt
+from ridgeline.serve.engine.speculating import draft_model_of
+from ridgeline.serve.messages import MemoryRow
+from ridgeline.serve.model.loaded import LoadedModel, device_of, load
+from ridgeline.serve.tensor_parallel.group import RankGroup
+
+MEASURED_TOKENS = 256
+"""Activations grow in proportion to the tokens of a step, so a smaller step tells."""
+DRAFT = "draft weights"
+
+
+@dataclass(frozen=True, slots=True)
+class RankShare:
+    """One rank's part of an engine."""
+
+    loaded: LoadedModel
+    adapters: Adapters
+    small: LoadedModel | None
+    """A draft model, which the first rank has to itself."""
+    rows: list[MemoryRow]
+    """All of the ledger but the KV blocks."""
+    room: KvRoom
+    pool: KvPool
+    runner: Runner
+
+
+def build_share(config: EngineConfig, *, group: RankGroup | None) -> RankShare:
+    """Load the share, then give its KV cache what is left.
+
+    Raises:
+        InputError: The model cannot be served as configured.
+    """
+    loaded = load(config, group)
+    adapters = Adapters(loaded.model, config.max_adapters, loaded.dtype)
+    for name, path in config.adapters.items():
+        adapters.load(name, examined(path))
+    small = draft_model_of(config) if group is None or not group.rank else None
+    rows = _rows(config, loaded, adapters, small)
+    room = kv_room(config, loaded, rows, small)
+    if group is not None:
+        room = _agreed(room, group, config)
+    pool = KvPool(
+        loaded.kv_shapes,
+        num_blocks=room.num_blocks,
+        block_size=config.block_size,
+        form=loaded.kv_form,
+        device=loaded.device,
+    )
+    runner = Runner(config, loaded, pool, adapters, room.max_length)
+    if runner.fixed_bytes:
+        rows = [*rows, MemoryRow(what="graphs", bytes=runner.fixed_bytes)]
+    if group is not None:
+        group.reset()
+    return RankShare(loaded, adapters, small, rows, room, pool, runner)
+
+
+def set_threads(config: EngineConfig) -> None:
+    """Give torch the threads that were asked for, or this rank's share of the cores."""
+    cores = this_machine(gpus=[]).cpu.num_usable_cores
+    torch.set_num_threads(config.threads or max(1, cores // config.tp))
+
+
+def rank_device(config: EngineConfig, rank: int) -> torch.device:
+    """Where a rank of several computes.
+
+    Raises:
+        InputError: There are fewer GPUs than ranks.
+    """
+    device = device_of(config)
+    if device.type != "cuda":
+        return device
+    count = torch.cuda.device_count()
+    if count < config.tp:
+        raise InputError(f"--tp {config.tp}: PyTorch sees {count} GPUs here; give at most as many")
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _agreed(room: KvRoom, group: RankGroup, config: EngineConfig) -> KvRoom:
+    """What the rank with the least room has: all keep the same blocks."""
+    num_blocks = group.least(room.num_blocks)
+    longest = min(room.max_length, num_blocks * config.block_size)
+    return replace(room, num_blocks=num_blocks, max_length=group.least(longest))
+
+
+def _rows(
+    config: EngineConfig, loaded: LoadedModel, adapters: Adapters, small: LoadedModel | None
+) -> list[MemoryRow]:
+    draft = [] if small is None else [MemoryRow(what=DRAFT, bytes=small.weight_bytes())]
+    return [*loaded.weight_rows, *adapters.memory(), *draft, _activations(config, loaded)]
+
+
+def _activations(config: EngineConfig, loaded: LoadedModel) -> MemoryRow:
+    """What the largest step adds: every token of it, and a row of logits per sequence."""
+    tokens = config.max_tokens_per_step
+    measured = min(tokens, MEASURED_TOKENS)
+    blocks = -(-measured // config.block_size)
+    pool = KvPool(
+        loaded.kv_shapes,
+        num_blocks=blocks,
+        block_size=config.block_size,
+        form=loaded.kv_form,
+        device=loaded.device,
+    )
+    batch = one_prompt(measured, blocks, loaded)
+    with torch.inference_mode():
+        loaded.forward(batch, pool.layers)  # whatever is made once and kept
+        peak = peak_bytes(lambda: loaded.forward(batch, pool.layers), loaded.device)
+    logits = config.max_sequences * loaded.vocab * (4 + loaded.dtype.itemsize)
+    return MemoryRow(
+        what="activations",
+        bytes=peak * tokens // measured + logits,
+        note=f"of {tokens} tokens, measured at {measured}; {config.max_sequences} rows of logits",
+    )

@@ -1,0 +1,87 @@
+"""Modules around a share of a layer: they add up, or put together, what the shares gave.
+
+The linear layer inside stays a child of its own, so that it can be packed or quantised like any
+other. A layer that is cut along its outputs needs no module: its output is a share, and the layer
+behind it, cut along its inputs, takes that share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from ridgeline.serve.tensor_parallel.group import RankGroup
+
+
+class SummedLinear(nn.Module):
+    """A linear layer of which each rank has some of the inputs: outputs are added up."""
+
+    def __init__(self, inner: nn.Module, group: RankGroup, *, takes_all: bool) -> None:
+        """Wrap this rank's share of the layer.
+
+        Args:
+            inner: The share; only the first rank's has a bias.
+            group: The ranks.
+            takes_all: It is given all inputs, and not this rank's alone.
+        """
+        super().__init__()
+        self.inner = inner
+        self._group = group
+        self._takes_all = takes_all
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] to [..., outputs], the same on all ranks."""
+        if self._takes_all:
+            x = x.chunk(self._group.size, -1)[self._group.rank]
+        return self._group.add_up(self.inner(x))
+
+
+class GatheredLinear(nn.Module):
+    """A linear layer of which each rank has some of the outputs: all are put together."""
+
+    def __init__(self, inner: nn.Module, group: RankGroup, out_features: int) -> None:
+        super().__init__()
+        self.inner = inner
+        self._group = group
+        self._out_features = out_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., inputs] to [..., outputs], the same on all ranks."""
+        return self._group.put_together(self.inner(x))[..., : self._out_features]
+
+
+class SplitEmbedding(nn.Module):
+    """An embedding of which each rank has some of the words: one rank's row, the others' zeros."""
+
+    def __init__(self, inner: nn.Module, group: RankGroup, num_words: int) -> None:
+        """Wrap this rank's share of the layer.
+
+        Args:
+            inner: The embedding of this rank's words.
+            group: The ranks.
+            num_words: Words of a rank; the last one's may be fewer.
+        """
+        super().__init__()
+        self.inner = inner
+        self._group = group
+        self._num_words = num_words
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[...] to [..., width], the same on all ranks."""
+        own = ids - self._group.rank * self._num_words
+        others = (own < 0) | (own >= self._num_words)
+        rows = self.inner(own.masked_fill(others, 0))
+        return self._group.add_up(rows.masked_fill(others[..., None], 0))
+
+
+def add_up_outputs(module: nn.Module, group: RankGroup) -> None:
+    """Let a module (a mixture's experts) answer with the sum over all ranks.
+
+    A hook, and no module around it: whoever owns experts reads more of them than their output.
+    """
+
+    def summed(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
+        return group.add_up(output)
+
+    module.register_forward_hook(summed)

@@ -1,0 +1,178 @@
+"""A rank's share of a checkpoint, read slice by slice: no rank ever holds more than its share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.layers import place_module
+from ridgeline.checkpoints.names import first_names
+from ridgeline.checkpoints.skeleton import (
+    StoredPiece,
+    empty_model,
+    owner_of,
+    set_tensor,
+    stored_pieces,
+)
+from ridgeline.errors import InputError
+from ridgeline.models.folder import read_by_library
+from ridgeline.serve.tensor_parallel.group import RankGroup
+from ridgeline.serve.tensor_parallel.layers import (
+    GatheredLinear,
+    SplitEmbedding,
+    SummedLinear,
+    add_up_outputs,
+)
+from ridgeline.serve.tensor_parallel.plan import TensorCut, TensorPlan, check_heads, plan_of
+
+
+def check_cuts(config: Any, directory: Path, size: int, *, trust_remote_code: bool) -> None:
+    """Find out, without reading a weight, whether a model can be cut over so many ranks.
+
+    Raises:
+        InputError: The ranks do not divide it, or the family has no plan.
+    """
+    check_heads(config, size)
+    model = _without_weights(config, directory, torch.float32, trust_remote_code=trust_remote_code)
+    plan = plan_of(model)
+    for name, parameter in model.named_parameters():
+        cut = plan.cut(name, parameter.ndim)
+        if cut is not None:
+            cut.per_rank(parameter.shape[cut.dim], size, name)
+
+
+def load_share(
+    config: Any,
+    directory: Path,
+    dtype: torch.dtype,
+    group: RankGroup,
+    *,
+    trust_remote_code: bool = False,
+) -> nn.Module:
+    """One rank's share of a model, which answers as the whole model does once all ranks compute.
+
+    Args:
+        config: The model's, as transformers reads it.
+        directory: The checkpoint.
+        dtype: The dtype of the parameters.
+        group: The ranks.
+        trust_remote_code: As transformers means it.
+
+    Raises:
+        InputError: What `check_cuts` would have said, or tensors do not fit.
+    """
+    from transformers import GenerationConfig
+
+    model = _without_weights(config, directory, dtype, trust_remote_code=trust_remote_code)
+    plan = plan_of(model)
+    first = first_names(model)
+    words = {name: len(module.weight) for name, module in _by_words(model, plan).items()}
+    checkpoint = CheckpointFiles(directory)
+    for target, pieces in stored_pieces(model, checkpoint).items():
+        share = _share(model, target, pieces, checkpoint, plan, group)
+        set_tensor(*owner_of(model, target), share)
+    for name, other in first.items():
+        if name != other:  # tied: one tensor under two names
+            parent, leaf = owner_of(model, name)
+            parent._parameters[leaf] = model.get_parameter(other)
+    _place(model, plan, group, words)
+    if (directory / "generation_config.json").exists():
+        with read_by_library(directory, what="generation_config.json"):
+            model.generation_config = GenerationConfig.from_pretrained(directory)
+    return model.to(group.device)  # type: ignore[no-any-return]
+
+
+def _without_weights(
+    config: Any, directory: Path, dtype: torch.dtype, *, trust_remote_code: bool
+) -> Any:
+    with read_by_library(directory, what="config.json makes no causal language model"):
+        return empty_model(
+            config, dtype=dtype, attention="eager", trust_remote_code=trust_remote_code
+        )
+
+
+def _by_words(model: nn.Module, plan: TensorPlan) -> dict[str, Any]:
+    """The modules that are cut along what they answer with, and whose cut may be uneven."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if plan.style(name) in ("embedding_rowwise", "colwise_gather_output")
+    }
+
+
+def _share(
+    model: nn.Module,
+    target: str,
+    pieces: list[StoredPiece],
+    checkpoint: CheckpointFiles,
+    plan: TensorPlan,
+    group: RankGroup,
+) -> Tensor:
+    """What this rank has of a parameter or buffer."""
+    parent, leaf = owner_of(model, target)
+    whole: Tensor = getattr(parent, leaf)
+    cut = plan.cut(target, whole.ndim)
+    shape = list(whole.shape)
+    if cut is not None:
+        shape[cut.dim] = cut.parts * cut.per_rank(shape[cut.dim], group.size, target)
+    values = torch.zeros(shape, dtype=whole.dtype)
+    for piece in pieces:
+        into = values if piece.expert is None else values[piece.expert]
+        if piece.rows is None:
+            _copy(piece.source, into, checkpoint, cut, group)
+            continue
+        first, last = piece.rows
+        if cut is not None and cut.dim == -2:  # this piece is one of the parts, dealt out by itself
+            first, last = first // group.size, last // group.size
+            _copy(piece.source, into[first:last], checkpoint, TensorCut(-2), group)
+        else:
+            _copy(piece.source, into[first:last], checkpoint, cut, group)
+    return values
+
+
+def _copy(
+    source: str, into: Tensor, checkpoint: CheckpointFiles, cut: TensorCut | None, group: RankGroup
+) -> None:
+    """Fill a tensor with this rank's ranges of a stored one; what is left stays zero."""
+    if cut is None:
+        into.copy_(checkpoint.read(source))
+        return
+    shape = checkpoint.shape(source)
+    dim = len(shape) + cut.dim
+    ranges = cut.ranges(shape[dim], group.size, group.rank, source)
+    at = 0
+    for first, last in ranges:
+        place = into.narrow(dim, at, last - first)
+        place.copy_(checkpoint.part(source, dim, first, last))
+        at += last - first
+
+
+def _place(model: nn.Module, plan: TensorPlan, group: RankGroup, words: dict[str, int]) -> None:
+    """Put around each share what makes it answer as the whole."""
+    for name, module in list(model.named_modules()):
+        style = plan.style(name)
+        if style == "moe_tp_experts":
+            add_up_outputs(module, group)
+        if not isinstance(module, nn.Linear | nn.Embedding):
+            continue
+        if isinstance(module, nn.Linear):
+            module.out_features, module.in_features = module.weight.shape
+        else:
+            # Only gradients care for the padding, which may lie beyond this rank's words.
+            module.num_embeddings, module.padding_idx = len(module.weight), None
+        if style == "embedding_rowwise":
+            place_module(model, name, SplitEmbedding(module, group, len(module.weight)))
+        elif style == "colwise_gather_output":
+            place_module(model, name, GatheredLinear(module, group, words[name]))
+        elif style in ("rowwise", "rowwise_split_input"):
+            if group.rank and isinstance(module, nn.Linear):
+                module.bias = None
+            takes_all = style == "rowwise_split_input"
+            place_module(model, name, SummedLinear(module, group, takes_all=takes_all))
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise InputError(f"{name} is missing from the files of the checkpoint")
