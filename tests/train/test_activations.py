@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ridgeline.errors import InputError
+from ridgeline.models import load_model
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
     Recipe,
@@ -19,6 +23,7 @@ from ridgeline.records.recipe import (
 )
 from ridgeline.train.activations import fit_budget, kept_by, offload, recompute
 from ridgeline.train.blocks import blocks_of
+from ridgeline.train.segments import in_segments
 
 LAYERS = 4
 
@@ -75,6 +80,63 @@ def test_recomputed_gradients_are_bit_equal_and_less_is_kept(model: nn.Module, w
     assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
     assert kept < 0.7 * everything
     assert names == [name for name, _ in model.named_parameters()]
+
+
+@pytest.mark.parametrize(
+    ("memory", "most_kept"), [({"recompute_every": 2}, 0.8), ({"recompute_runs": "sqrt"}, 0.5)]
+)
+def test_some_blocks_or_runs_of_them_give_bit_equal_gradients(
+    model: nn.Module, memory: dict[str, object], most_kept: float
+) -> None:
+    plain, everything = gradients(model)
+    names = [name for name, _ in model.named_parameters()]
+    recompute(model, recipe_with(recompute="full", **memory))
+    again, kept = gradients(model)
+    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
+    assert kept < most_kept * everything
+    assert names == [name for name, _ in model.named_parameters()]
+
+
+def test_runs_of_blocks_keep_one_input_each_and_work_once_more(model: nn.Module) -> None:
+    def forward_flops(memory: dict[str, object], wanted: str) -> int:
+        recompute(model, recipe_with(recompute=wanted, **memory))
+        with FlopCounterMode(display=False) as counted, set_checkpoint_early_stop(False):
+            gradients(model)
+        return counted.get_total_flops()
+
+    plain = forward_flops({}, "none")
+    half = forward_flops({"recompute_every": 2}, "full")
+    for block in blocks_of(model):
+        block.gradient_checkpointing = False
+    runs = forward_flops({"recompute_runs": "sqrt"}, "full")
+    # Each block's forward once more: of half of them, or of all.
+    assert runs - plain == pytest.approx(2 * (half - plain), rel=1e-9)
+
+
+@given(layers=st.integers(1, 130))
+def test_runs_are_nearly_equal_and_about_a_root_many(layers: int) -> None:
+    runs = in_segments([nn.Identity() for _ in range(layers)])
+    assert sum(runs) == layers
+    assert len(runs) == round(layers**0.5)
+    assert max(runs) - min(runs) <= 1
+
+
+@pytest.mark.parametrize(
+    ("memory", "wanted", "words"),
+    [
+        ({"recompute_every": 0}, "full", "must be 1 or more"),
+        ({"recompute_every": 2}, "none", "layout.recompute is none"),
+        ({"recompute_runs": "sqrt"}, "selective", "goes with"),
+        ({"recompute_runs": "sqrt", "recompute_every": 2}, "full", "goes with"),
+        ({"recompute_every": 2, "activation_budget_bytes": 1e9}, "full", "chooses the blocks"),
+    ],
+)
+def test_choices_that_do_not_go_together_are_refused(
+    memory: dict[str, object], wanted: str, words: str
+) -> None:
+    recipe = recipe_with(recompute=wanted, **memory)
+    with pytest.raises(InputError, match=words):
+        recipe.memory.check(recipe, load_model("gpt2"))
 
 
 def test_selective_recomputation_runs_no_matrix_product_twice(model: nn.Module) -> None:

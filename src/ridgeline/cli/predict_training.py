@@ -35,11 +35,8 @@ from ridgeline.errors import InputError
 from ridgeline.records.layout import Offload, Recompute, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ridgeline.hardware.cluster import Cluster
     from ridgeline.models.vision.network import VisionNetwork
-    from ridgeline.records.layout import Layout
     from ridgeline.records.vision_estimate import VisionTrainingEstimate
 
 _WHOLE = "every device holds the whole network; leave it out"
@@ -49,6 +46,7 @@ OF_TOKENS = {
         ("tp", "sp", "pp", "vpp", "schedule", "cp", "ep", "etp", "zero", "fsdp", "offload"), _WHOLE
     ),
     "recompute": "its activations are all kept; leave it out, or take a smaller --micro-batch",
+    "recompute_every": "its activations are all kept; leave it out",
     "software": "--compile or --eager says what runs it",
     "calibrate": "measured steps calibrate language models; leave it out",
 }
@@ -140,6 +138,13 @@ def predict_training(
         Recompute,
         typer.Option(help="What the backward pass redoes.", rich_help_panel=TOKENS_PANEL),
     ] = "none",
+    recompute_every: Annotated[
+        int,
+        typer.Option(
+            help="With --recompute full: only each so-manieth layer does.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
+    ] = 1,
     offload: Annotated[
         Offload,
         typer.Option(help="What waits in the host's memory.", rich_help_panel=TOKENS_PANEL),
@@ -222,9 +227,14 @@ def predict_training(
         offload=offload,
         compiled=compiled is not False,
     )
-    _of_tokens(
-        model, place, seq, layout, software, calibrate or (), title=name, html=html, json=json
-    )
+    setting = {
+        "seq": seq,
+        "layout": layout,
+        "software": software,
+        "recompute_every": recompute_every,
+        "measured": calibrate or (),
+    }
+    _of_tokens(model, place, setting, title=name, html=html, json=json)
 
 
 def _of_images(
@@ -247,10 +257,7 @@ def _show_images(found: VisionTrainingEstimate, html: Path | None, json: bool) -
 def _of_tokens(
     model: str,
     place: Cluster,
-    seq: int | None,
-    layout: Layout,
-    software: str,
-    measured: Sequence[Path],
+    setting: dict[str, Any],
     *,
     title: str,
     html: Path | None,
@@ -261,9 +268,7 @@ def _of_tokens(
     from ridgeline.plan.training import estimate
     from ridgeline.report.views.predict_training import estimate_document
 
-    found = estimate.predict_training(
-        model, place, seq=seq, layout=layout, software=software, measured=measured
-    )
+    found = estimate.predict_training(model, place, **setting)
     document = estimate_document([found], title=f"{model} on {title}", timeline=timeline_of(found))
     show_answer(found, document, json=json, html=html)
 

@@ -199,8 +199,42 @@ class RecipeMemory(Section, frozen=True, kw_only=True):
     activation_budget_bytes: float | None = None
     """Recompute as few layers as keep a rank's activations below this; overrides
     `layout.recompute`."""
+    recompute_every: int = 1
+    """With `layout.recompute`: only each so-manieth block recomputes, so that 2 trades half the
+    memory for half the work."""
+    recompute_runs: Literal["blocks", "sqrt"] = "blocks"
+    """With `layout.recompute = "full"`: `blocks` keeps the input of each block; `sqrt` that of each
+    of √L runs of √L blocks, which are recomputed together (Chen et al., arXiv 1604.06174)."""
     offload_activations: bool = False
     """Keep what backward needs in host memory."""
+
+    def check(self, recipe: Recipe, model: ModelSpec) -> None:
+        """Check this table as `Section.check` says."""
+        del model
+        layout = recipe.layout
+        if self.recompute_every < 1:
+            raise InputError(
+                f"recipe: memory.recompute_every is {self.recompute_every}; it must be 1 or more"
+            )
+        chosen = self.recompute_every > 1 or self.recompute_runs == "sqrt"
+        if chosen and layout.recompute == "none":
+            raise InputError(
+                "recipe: memory says which blocks recompute, and layout.recompute is none; set it"
+                " to full, or leave recompute_every and recompute_runs out"
+            )
+        if chosen and self.activation_budget_bytes:
+            raise InputError(
+                "recipe: memory.activation_budget_bytes chooses the blocks that recompute; leave"
+                " recompute_every and recompute_runs out"
+            )
+        if self.recompute_runs == "blocks":
+            return
+        if layout.recompute != "full" or self.recompute_every > 1 or layout.zero == 3:
+            raise InputError(
+                'recipe: memory.recompute_runs "sqrt" recomputes whole runs of blocks: it goes with'
+                ' layout.recompute "full", with recompute_every 1 and with layout.zero below 3,'
+                " which gathers weights block by block"
+            )
 
 
 class RecipeRun(Section, frozen=True, kw_only=True):

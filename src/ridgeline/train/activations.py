@@ -5,6 +5,8 @@ memory cost", arXiv 1604.06174). Selective recomputation keeps what is dear to c
 matmuls and attention stay, the element-wise work between them is done again (the idea of
 Korthikanti et al., arXiv 2205.05198, section 5, for fused attention, which keeps no scores). A
 budget recomputes as few blocks as fit: each block's kept bytes are measured in one forward pass.
+Between all and none stand each k-th block, and runs of blocks that recompute together
+(`segments.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.blocks import blocks_of, require_blocks
 from ridgeline.train.part import FilledModel, Part
+from ridgeline.train.segments import in_segments
 
 _aten = torch.ops.aten
 KEPT_OPERATORS = frozenset(
@@ -97,7 +100,11 @@ def recompute(module: nn.Module, recipe: Recipe) -> None:
     wanted = "full" if recipe.memory.activation_budget_bytes else recipe.layout.recompute
     if wanted == "none":
         return
-    for block in require_blocks(module, "recomputation"):
+    blocks = require_blocks(module, "recomputation")
+    if recipe.memory.recompute_runs == "sqrt":
+        in_segments(blocks)
+        return
+    for block in blocks[:: recipe.memory.recompute_every]:
         _set(block, wanted)
 
 

@@ -11,6 +11,7 @@ from ridgeline.cost.training.coefficients import Coefficients
 from ridgeline.cost.training.estimate import estimate_one
 from ridgeline.cost.training.setting import ASSUMED_UNITS
 from ridgeline.cost.training.workload import Stack, Workload
+from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.models.load import load_model
 from ridgeline.models.sequence import sequence_of
@@ -35,6 +36,7 @@ def predict_training(
     seq: int | None = None,
     layout: Layout,
     software: str = "torch",
+    recompute_every: int = 1,
     measured: Sequence[Path] = (),
 ) -> Estimate:
     """Predict one training step.
@@ -45,17 +47,23 @@ def predict_training(
         seq: Tokens in one sequence; a model of images has its own.
         layout: How the run is laid out; it must fill the cluster.
         software: A class of `plan/training/stacks.toml`.
+        recompute_every: Where the layout recomputes fully, only each so-manieth layer does.
         measured: Files with measured steps that update the coefficients.
 
     >>> layout = Layout(dp=8, fsdp=8, zero=3, global_batch=16, recompute="full")
     >>> predict_training("Llama-3-8B", "8xH100", seq=8192, layout=layout).memory.verdict
     'fits'
     """
+    if recompute_every < 1:
+        raise InputError(f"recompute_every is {recompute_every}; it must be 1 or more")
     spec = load_model(model)
+    work = Workload(
+        seq=sequence_of(spec, seq), stack=stack(software), recompute_share=1.0 / recompute_every
+    )
     question = TrainingQuestion(
         model=spec,
         cluster=parse_cluster(cluster) if isinstance(cluster, str) else cluster,
-        workload=Workload(seq=sequence_of(spec, seq), stack=stack(software)),
+        workload=work,
         layout=layout,
     )
     return estimate_question(question, measured)

@@ -55,11 +55,11 @@ def peak_flops_per_second(recipe: Recipe, device: torch.device) -> float | None:
 def predicted_peak_bytes(recipe: Recipe) -> float | None:
     """The bytes of tensors on a rank of the fullest pipeline stage, at their peak.
 
-    None for what theory does not cover, such as adapters, a teacher, and optimizers that keep
-    other states than AdamW.
+    None for what theory does not cover, such as adapters, a teacher, runs of blocks that recompute
+    together, and optimizers that keep other states than AdamW.
     """
     covered = recipe.optimizer.name == "adamw" and not recipe.optimizer.ema
-    covered = covered and recipe.images is None
+    covered = covered and recipe.images is None and recipe.memory.recompute_runs == "blocks"
     if not covered or not all(section.known_to_theory for section in recipe.sections):
         return None
     layout = recipe.layout
@@ -69,6 +69,7 @@ def predicted_peak_bytes(recipe: Recipe) -> float | None:
             f"{layout.num_devices}x{_ANY_DEVICE}",
             seq=recipe.text.seq,
             layout=layout,
+            recompute_every=recipe.memory.recompute_every,
         )
     except InputError:
         return None
