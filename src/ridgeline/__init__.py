@@ -14,6 +14,7 @@ why, closes the gap, and proves every step by measurement.
     predict_vision_training(model, …), predict_vision_inference, plan_vision_training,
     plan_vision_inference     the same for networks that look at images
     simulate_serving(load, …) a load on a fleet, by the very scheduler that serves
+    train_asynchronously(…)   workers around a parameter server, no barrier between them
     train_recipe(recipe, …)   run a recipe: a language model on torch.distributed
     compress(material, …)     quantise, prune; every scheme a measured row, saved if it held
     Pipeline(name, …)         stages joined into a graph, with a deadline for each frame
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from ridgeline.techniques import all_techniques
     from ridgeline.trace.columns import Trace
     from ridgeline.trace.load import load_traces
+    from ridgeline.train.asynchronous.rules import AsynchronousSettings
+    from ridgeline.train.asynchronous.workers import AsynchronousRun, train_asynchronously
     from ridgeline.train.start import train_recipe
     from ridgeline.tune.stack import run_with_stack
     from ridgeline.tune.tuner import TuneJob, tune
@@ -110,6 +113,9 @@ _HOMES = {
     "run_with_stack": "ridgeline.tune.stack",
     "simulate_serving": "ridgeline.plan.simulate.run",
     "this_machine": "ridgeline.hardware",
+    "AsynchronousRun": "ridgeline.train.asynchronous.workers",
+    "AsynchronousSettings": "ridgeline.train.asynchronous.rules",
+    "train_asynchronously": "ridgeline.train.asynchronous.workers",
     "train_recipe": "ridgeline.train.start",
     "tune": "ridgeline.tune",
     "validate_training": "ridgeline.plan.training.validate",
@@ -117,6 +123,8 @@ _HOMES = {
 """Public name → the module that defines it, or the room that it is the name of."""
 
 __all__ = [
+    "AsynchronousRun",
+    "AsynchronousSettings",
     "Comparison",
     "CompressionLedger",
     "Deployment",
@@ -162,6 +170,7 @@ __all__ = [
     "run_with_stack",
     "simulate_serving",
     "this_machine",
+    "train_asynchronously",
     "train_recipe",
     "tune",
     "validate_training",

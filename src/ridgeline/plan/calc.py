@@ -17,6 +17,7 @@ import msgspec
 from ridgeline.cost import (
     all_reduce_steps,
     amdahl,
+    asynchronous,
     backbone_sharing,
     checkpoint_interval,
     collective_volume,
@@ -49,6 +50,7 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "all-reduce-bytes": collective_volume.all_reduce_bytes,
     "all-reduce-steps": all_reduce_steps.all_reduce_steps,
     "amdahl": amdahl.speedup,
+    "asynchronous": asynchronous.asynchronous_forecast,
     "attainable": roofline.attainable_flops_per_second,
     "bill": money.bill,
     "bound": roofline.bound,
@@ -94,6 +96,7 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "sharing": backbone_sharing.work_of_totals,
     "speculation": speculation.speculative_speedup,
     "sqrt-rate": learning_rate.sqrt_scaling,
+    "stable-rate": asynchronous.stable_rate,
     "stack": money.cure_stack,
     "states": static_memory.static_bytes,
     "step-timeline": step_timeline.step_timeline,

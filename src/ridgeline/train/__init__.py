@@ -28,6 +28,7 @@ The techniques:
     pruning.py      weights set to zero on the way; lottery.py: and the others sent back
     rounding.py     weights quantised in the forward pass, as they will be saved
     compression/    what travels in place of gradients; local_sgd.py: nothing, for a while
+    asynchronous/   a parameter server and workers without a barrier, beside all of the above
 
 What may not enter: collectives and sharding of our own (torch.distributed has them), the
 search for layouts, another act room. Imports torch; nothing here is imported before a run begins.
