@@ -52,6 +52,8 @@ def test_prunings_are_read() -> None:
     )
     assert parse("30%-global").pruning == Pruning(criterion="magnitude", share=0.3, scope="global")
     assert not parse("50%").needs_calibration
+    assert not parse("50%-random").needs_calibration
+    assert parse("50%-32x1-wanda").pruning == Pruning(criterion="wanda", share=0.5, block=(32, 1))
 
 
 def test_schemes_for_images_are_read() -> None:
@@ -99,6 +101,11 @@ def test_every_offered_name_parses(kind: str) -> None:
         ("kvfp8-gptq", "says gptq, which does not go with the rest"),
         ("2:4-w4a16", "give two schemes, one after the other"),
         ("2:4-heads", "holds for single weights"),
+        ("2:4-16x16", "blocks of weights, which go by a share of each layer"),
+        ("50%-16x16-heads", "blocks of weights, which go by a share of each layer"),
+        ("50%-16x16-sparsegpt", "repairs single weights"),
+        ("50%-0x16", "blocks of no weights"),
+        ("w4a16-16x16", "says 16x16, which does not go with the rest"),
         ("4:2", "keeps 4 of 2"),
         ("w4a16-int8", "goes with w8a8 and w4a8"),
         ("w8a8-int8-awq", "says awq, which is for language models"),

@@ -37,6 +37,26 @@ def keep_share(scores: Tensor, removed_share: float) -> Tensor:
     return keep_largest(flat, round(removed_share * flat.numel())).view_as(scores)
 
 
+def keep_blocks(scores: Tensor, removed_share: float, rows: int, columns: int) -> Tensor:
+    """True where an element stays: whole blocks go, round(share · blocks) of the lowest mean score.
+
+    Blocks at the right and lower edge may be cut short, and count by the mean of what they hold.
+
+    >>> keep_blocks(torch.tensor([[4.0, 4.0, 1.0], [4.0, 0.0, 1.0]]), 0.5, 2, 2)
+    tensor([[ True,  True, False],
+            [ True,  True, False]])
+    """
+    height, width = scores.shape
+    padding = (0, -width % columns, 0, -height % rows)
+    tiles = (-(-height // rows), rows, -(-width // columns), columns)
+    padded = torch.nn.functional.pad(scores.float(), padding).view(tiles)
+    held = torch.nn.functional.pad(torch.ones_like(scores, dtype=torch.float32), padding)
+    means = padded.sum(dim=(1, 3)) / held.view(tiles).sum(dim=(1, 3))
+    kept = keep_share(means, removed_share)
+    whole = kept.repeat_interleave(rows, dim=0).repeat_interleave(columns, dim=1)
+    return whole[:height, :width]
+
+
 def keep_n_of_m(scores: Tensor, n: int, m: int) -> Tensor:
     """Exactly n of every m neighbours along the last dimension stay.
 

@@ -16,7 +16,7 @@ Kind = Literal["int", "fp8_e4m3", "fp8_e5m2", "mxfp4", "mxfp8", "nvfp4"]
 Share = Literal["tensor", "channel", "group", "token"]
 Observer = Literal["minmax", "mse", "percentile", "average", "entropy"]
 Method = Literal["rtn", "gptq", "awq", "smoothquant", "adaround"]
-Criterion = Literal["magnitude", "wanda", "sparsegpt", "taylor"]
+Criterion = Literal["magnitude", "wanda", "sparsegpt", "taylor", "random"]
 Structure = Literal["weights", "neurons", "heads", "layers", "channels"]
 
 
@@ -52,6 +52,8 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Removed, of the weights, neurons, or heads of each layer, or of the layers (0 to 1)."""
     pattern: tuple[int, int] | None = None
     """The pattern (n, m): at most n weights of every m along the depth stay, e.g. (2, 4)."""
+    block: tuple[int, int] | None = None
+    """Outputs and inputs of a block, all of whose weights go or stay; None: one by one."""
     scope: Literal["layer", "global"] = "layer"
     """Whether `share` holds in every layer or over all of them together."""
 
@@ -83,5 +85,6 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         static = self.activations is not None and (
             not self.activations.dynamic or self.activations.kind == "nvfp4"
         )
-        chosen = self.pruning is not None and self.pruning.criterion != "magnitude"
+        free = ("magnitude", "random")
+        chosen = self.pruning is not None and self.pruning.criterion not in free
         return self.images or self.method != "rtn" or static or self.kv is not None or chosen

@@ -19,6 +19,7 @@ from ridgeline.records.scheme import NumberFormat, Observer, Pruning, Scheme
 
 _GROUP = re.compile(r"g(\d+)")
 _PATTERN = re.compile(r"(\d+):(\d+)")
+_BLOCK = re.compile(r"(\d+)x(\d+)")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
 
 
@@ -99,7 +100,7 @@ class _Parts:
         """Refuse parts that no scheme has."""
         known = _names(*_table())
         for part in self.left:
-            forms = (_GROUP, _PATTERN, _SHARE)
+            forms = (_GROUP, _PATTERN, _SHARE, _BLOCK)
             if part not in known and not any(form.fullmatch(part) for form in forms):
                 near = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
                 hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known)}"
@@ -216,6 +217,7 @@ def _pruning(parts: _Parts, pattern: re.Match[str] | None, share: re.Match[str] 
     criterion: Any = parts.one_of("criteria") or "magnitude"
     structure: Any = parts.one_of("structures") or "weights"
     scope: Any = parts.one_of("scopes") or "layer"
+    block = _block(parts, pattern, criterion, structure, scope)
     if pattern:
         stay, of = int(pattern[1]), int(pattern[2])
         if share or structure != "weights" or scope != "layer":
@@ -227,8 +229,29 @@ def _pruning(parts: _Parts, pattern: re.Match[str] | None, share: re.Match[str] 
     if not 0 < float(share[1]) < 100:
         raise parts.wrong(f"removes {share[0]}; say more than 0 % and less than 100 %")
     return Pruning(
-        structure=structure, criterion=criterion, share=float(share[1]) / 100, scope=scope
+        structure=structure,
+        criterion=criterion,
+        share=float(share[1]) / 100,
+        block=block,
+        scope=scope,
     )
+
+
+def _block(
+    parts: _Parts, pattern: re.Match[str] | None, criterion: str, structure: str, scope: str
+) -> tuple[int, int] | None:
+    """The block of weights that go together, where the name says one."""
+    found = parts.matching(_BLOCK)
+    if found is None:
+        return None
+    block = int(found[1]), int(found[2])
+    if pattern or structure != "weights" or scope != "layer":
+        raise parts.wrong(f"says {found[0]}, blocks of weights, which go by a share of each layer")
+    if criterion == "sparsegpt":
+        raise parts.wrong("says sparsegpt, which repairs single weights; choose another criterion")
+    if min(block) < 1:
+        raise parts.wrong("has blocks of no weights")
+    return block
 
 
 @cache

@@ -12,10 +12,10 @@ from ridgeline.compress.pruning.ahead import shares_by_layer
 from ridgeline.compress.pruning.weights import NEEDS, prune
 from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.errors import InputError
-from ridgeline.kernels.masks import keep_largest, keep_n_of_m, keep_share
+from ridgeline.kernels.masks import keep_blocks, keep_largest, keep_n_of_m, keep_share
 from ridgeline.records.scheme import Criterion, Pruning
 
-CRITERIA: tuple[Criterion, ...] = ("magnitude", "wanda", "sparsegpt", "taylor")
+CRITERIA: tuple[Criterion, ...] = ("magnitude", "wanda", "sparsegpt", "taylor", "random")
 few_levels = st.integers(0, 2**31 - 1)
 
 
@@ -206,3 +206,51 @@ def test_one_share_over_all_layers_is_what_sorting_all_weights_gives(
 
 def test_every_criterion_says_what_it_has_to_see() -> None:
     assert set(NEEDS) == set(CRITERIA)
+
+
+@settings(deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    block=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    share=st.floats(0.0, 0.99),
+    seed=few_levels,
+)
+def test_blocks_go_whole_and_so_many_as_asked(
+    shape: tuple[int, int], block: tuple[int, int], share: float, seed: int
+) -> None:
+    scores = matrix(*shape, seed).abs()
+    mask = keep_blocks(scores, share, *block)
+    gone, means, count = 0, [], 0
+    for row in range(0, shape[0], block[0]):
+        for column in range(0, shape[1], block[1]):
+            tile = (slice(row, row + block[0]), slice(column, column + block[1]))
+            kept = mask[tile]
+            assert kept.all() or not kept.any()
+            gone += not bool(kept.any())
+            means.append((float(scores[tile].mean()), bool(kept.any())))
+            count += 1
+    assert gone == round(share * count)
+    most_gone = max((mean for mean, kept in means if not kept), default=0.0)
+    least_kept = min((mean for mean, kept in means if kept), default=1e9)
+    assert most_gone <= least_kept * (1 + 1e-5) + 1e-6
+
+
+def test_chance_draws_the_same_weights_at_every_call_and_others_in_another_layer() -> None:
+    first, second = matrix(32, 48, 1), matrix(32, 48, 2)
+    seen = seen_of(48, 3)
+    once, again = (pruned("random", first, seen) for _ in range(2))
+    assert torch.equal(once, again)
+    other = pruned("random", second, seen)
+    assert not torch.equal(once == 0, other == 0)
+    assert int((once == 0).sum()) == 32 * 48 // 2
+    # Chance costs more than magnitude does.
+    kept = pruned("magnitude", first, seen)
+    assert (first - once).norm() > 1.5 * (first - kept).norm()
+
+
+@pytest.mark.parametrize("criterion", ["magnitude", "wanda", "taylor", "random"])
+def test_every_criterion_ranks_blocks(criterion: Criterion) -> None:
+    weight = matrix(32, 48, 5)
+    found = pruned(criterion, weight, seen_of(48, 6), block=(8, 16), share=0.25)
+    tiles = found.view(4, 8, 3, 16).ne(0).float().mean(dim=(1, 3))
+    assert sorted(tiles.flatten().tolist()) == [0.0] * 3 + [1.0] * 9

@@ -1,16 +1,22 @@
 """One weight matrix pruned by the criterion that a scheme names.
 
-magnitude   the smallest |W| go (Han et al., arXiv 1506.02626): the baseline of all criteria
+magnitude   the smallest |W| go (Han et al., arXiv 1506.02626)
 wanda       |Wᵢⱼ| · ‖xⱼ‖₂, compared within a row; nothing is changed in what stays (Sun et al.,
             arXiv 2306.11695, equation 1 and section 3)
 taylor      (w · ∂L/∂w)², summed over calibration: the first term of the loss's Taylor expansion
             at w = 0, squared per batch (Molchanov et al., arXiv 1906.10771, equation 8). It
             takes a backward pass through the whole model, which must fit into memory
 sparsegpt   with what stays repaired (`sparsegpt.py`)
+random      by chance, drawn from the weight itself so that each call draws the same: the baseline
+            of all criteria
+
+Where the scheme names a block of outputs by inputs, its score is the mean of its weights' (of
+magnitudes its L1 norm: Narang et al., arXiv 1711.02782, section 3), and the lowest blocks go whole.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -25,7 +31,7 @@ from ridgeline.compress.watching.statistics import (
     output_error,
 )
 from ridgeline.errors import InputError
-from ridgeline.kernels.masks import keep_largest, keep_n_of_m, keep_share
+from ridgeline.kernels.masks import keep_blocks, keep_largest, keep_n_of_m, keep_share
 from ridgeline.records.scheme import Pruning
 
 Batch = TypeVar("Batch")
@@ -34,6 +40,7 @@ NEEDS = {
     "wanda": frozenset({"square_norm"}),
     "sparsegpt": frozenset({"hessian"}),
     "taylor": frozenset[str](),
+    "random": frozenset[str](),
 }
 """Fields of `CalibrationStatistics` that calibration has to gather, by criterion."""
 
@@ -88,6 +95,8 @@ def prune(
         case "taylor":
             assert importance is not None, "`importance_of` goes through the whole model"
             mask = _mask(importance, pruning)
+        case "random":
+            mask = _mask(drawn(weight), pruning)
         case "sparsegpt":
             assert seen is not None
             assert seen.hessian is not None, "calibration was to gather the Hessian"
@@ -126,14 +135,25 @@ def _mask(scores: Tensor, pruning: Pruning) -> Tensor:
     """True where a weight stays; a share holds over the whole matrix."""
     if pruning.pattern is not None:
         return keep_n_of_m(scores, *pruning.pattern)
+    if pruning.block is not None:
+        return keep_blocks(scores, pruning.share, *pruning.block)
     return keep_share(scores, pruning.share)
 
 
+def drawn(weight: Tensor) -> Tensor:
+    """A random score for each weight, the same for the same weights."""
+    seed = zlib.crc32(weight.detach().float().contiguous().cpu().numpy().tobytes())
+    draw = torch.Generator().manual_seed(seed)
+    return torch.rand(weight.shape, generator=draw).to(weight.device)
+
+
 def _wanda_mask(weight: Tensor, pruning: Pruning, square_norm: Tensor) -> Tensor:
-    """True where a weight stays; the share holds in each output row."""
+    """True where a weight stays; the share holds in each output row, or over all blocks."""
     scores = magnitudes_of(weight) * square_norm.float().sqrt()
     if pruning.pattern is not None:
         return keep_n_of_m(scores, *pruning.pattern)
+    if pruning.block is not None:
+        return keep_blocks(scores, pruning.share, *pruning.block)
     return keep_largest(scores, round(pruning.share * weight.shape[1]))
 
 

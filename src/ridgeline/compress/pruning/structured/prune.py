@@ -80,7 +80,7 @@ def prune_units(
             f"{pruning.structure} are chosen in each layer: a config.json has one width for all of"
             " them; leave `global` out"
         )
-    if pruning.criterion != "magnitude" and tokens is None:
+    if pruning.criterion not in ("magnitude", "random") and tokens is None:
         raise InputError(f"{pruning.criterion} needs calibration text; give --calibration")
     match pruning.structure:
         case "layers":

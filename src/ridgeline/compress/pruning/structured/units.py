@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.compress.pruning.structured.places import AttentionPlace, Cut, MlpPlace
+from ridgeline.compress.pruning.weights import drawn
 from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.errors import InputError
 from ridgeline.kernels.masks import keep_largest
@@ -54,6 +55,8 @@ def worth(
         case "taylor":
             assert importance is not None, "weights.importance_of goes through the whole model"
             return importance.float().sum(dim=0)
+        case "random":
+            return drawn(weight).sum(dim=0)
         case "sparsegpt":
             raise InputError(
                 f"sparsegpt repairs single weights and does not rank {pruning.structure}; choose"
