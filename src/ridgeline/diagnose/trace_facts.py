@@ -98,6 +98,8 @@ class RankFacts:
     slow_kernels: tuple[SlowKernel, ...] = ()
     below_us: dict[str, float] = field(default_factory=dict)
     """Time of kernels by the roof that they stay below: `compute`, `memory`, `unknown`."""
+    told_by_shapes_us: float = 0.0
+    """The part of `below_us` that shapes tell, and not the kernels' classes."""
     launches: RankLaunches | None = None
     sync_gap_us: float = 0.0
     """GPU idle around the ends of the host's waits."""
@@ -206,6 +208,7 @@ def _of_view(view: View, place: int) -> RankFacts:
             "memory": room.memory_us,
             "unknown": room.unknown_us,
         },
+        told_by_shapes_us=room.told_us,
         launches=launches(trace, view.window)[place],
         sync_gap_us=waits.gpu_gap_us,
         sync_blocked_us=waits.host_us,

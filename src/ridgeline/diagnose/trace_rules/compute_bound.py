@@ -18,9 +18,10 @@ CAUSES = ("compute-bound", "memory-bound", "gpu-bound")
 LEADS_FROM = 0.50
 LEADS_BY = "share"
 _SURE = 0.80
-_MOST = {"compute": 0.5, "memory": 0.6}
-"""Parts of kernel time from which a roof is said to bound the run. That of memory is told mostly by
-classes of kernels, which is weaker evidence than shapes."""
+_MOST = 0.5
+_MOST_BY_CLASS = {"compute": 0.5, "memory": 0.6}
+"""Parts of kernel time from which a roof is said to bound the run. Where few shapes are known, that
+of memory is told by classes of kernels, which is weaker evidence."""
 _WORTH_A_WORD = 0.03
 _WORTH_CURING = 0.12
 _LIMITS = {"compute": "arithmetic", "memory": "memory traffic"}
@@ -88,8 +89,9 @@ def _limit(reading: TraceReading) -> tuple[str, dict[str, float]]:
     if slow["memory"] >= max(_WORTH_CURING * reading.window_us, slow["compute"]):
         # What the kernels could lose says more than where they spend their time now.
         return "memory-bound", parts
+    told = reading.mean(lambda fact: fact.told_by_shapes_us) >= _MOST * whole
     for side in _LIMITS:
-        if parts.get(side, 0.0) >= _MOST[side]:
+        if parts.get(side, 0.0) >= (_MOST if told else _MOST_BY_CLASS[side]):
             return f"{side}-bound", parts
     return "gpu-bound", parts
 

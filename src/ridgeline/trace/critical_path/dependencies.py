@@ -198,7 +198,9 @@ class _Building:
         own = self.time[nodes] - self.time[begins]
         ready = np.where(has, self.ends[covered], -np.inf)
         bound = has & (ready > self.time[begins])
-        least = float(own.min())
+        # A call that finds nothing to wait for takes no longer than another needs to return.
+        returning = float((self.time[nodes] - ready)[bound].min(initial=np.inf))
+        least = max(0.0, min(float(own.min()), returning))
         self.weight[nodes, 0] = np.where(bound, np.minimum(own, least), own)
         self.edge[nodes, 0] = SYNC_EDGE
         picked = np.flatnonzero(bound)

@@ -76,6 +76,8 @@ class Headroom:
     """The same of those below the roof of memory."""
     unknown_us: float
     """The time of kernels of which neither is known."""
+    told_us: float
+    """The part of these times that shapes tell, and not the kernels' classes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +91,8 @@ class _Roofs:
     """Least time of the calls that memory bounds."""
     in_16_bit: float = 0.0
     """Least time of all of them under autocast."""
+    below_compute: float = 0.0
+    """The part of `taken` in calls that arithmetic bounds: one kernel serves many shapes."""
 
     @property
     def least(self) -> float:
@@ -170,6 +174,7 @@ def _against(parts: Sequence[WorkPart], device: Device) -> _Roofs:
         roof.taken += part.us
         if computing >= moving:
             roof.compute += computing
+            roof.below_compute += part.us
         else:
             roof.memory += moving
         if part.flops and half and part.dtype == "fp32" and half > (peak or half):
@@ -188,7 +193,7 @@ def _sides(view: View, roofs: dict[int, _Roofs], total_us: Floats) -> dict[str, 
     trace, gpu = view.trace, view.trace.gpu
     used = distinct(gpu.name[view.rows[gpu.kind[view.rows] == Kind.KERNEL]]).tolist()
     of_matrix = _side_of_matmuls({trace.names[name]: float(total_us[name]) for name in used})
-    sides = {"compute_us": 0.0, "memory_us": 0.0, "unknown_us": 0.0}
+    sides = {"compute_us": 0.0, "memory_us": 0.0, "unknown_us": 0.0, "told_us": 0.0}
     for name in used:
         kind, roof, whole = class_of_name(trace.names[name]), roofs.get(name), float(total_us[name])
         side = _side_of_class(kind, "memory_us" if _few_rows(trace.names[name]) else of_matrix)
@@ -196,7 +201,10 @@ def _sides(view: View, roofs: dict[int, _Roofs], total_us: Floats) -> dict[str, 
             continue
         known = min(whole, roof.taken) if roof else 0.0
         if roof:
-            sides[f"{roof.bound}_us"] += known
+            computing = known * roof.below_compute / roof.taken
+            sides["compute_us"] += computing
+            sides["memory_us"] += known - computing
+            sides["told_us"] += known
         sides[side] += whole - known
     return sides
 
