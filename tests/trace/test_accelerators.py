@@ -129,3 +129,24 @@ def test_a_sign_of_a_gpu_makes_the_finding_less_sure(
     found = first_finding(path, capsys)
     assert (found["cause"], said in found["summary"]) == ("cpu-only", True), found["summary"]
     assert found["confidence"] <= 0.5
+
+
+def test_a_profiler_that_was_stopped_before_anything_ran_says_nothing_of_a_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = first_finding(write(tmp_path / "x.json", [], deviceProperties=GPUS), capsys)
+    assert (found["cause"], found["confidence"]) == ("empty-window", 0.4)
+    assert found["summary"].startswith("Nothing was recorded")
+
+
+def test_idle_time_before_work_that_nothing_launched_is_not_given_to_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pages of managed memory move when they are touched: no call of the host asks for them."""
+    events = [call(0, 15_000, 1, "cudaMallocManaged")]
+    events += [
+        kernel(15_000.0 + 1_000 * n, 50, name="Memcpy Unified DtoH", category="gpu_memcpy")
+        for n in range(100)
+    ]
+    found = first_finding(write(tmp_path / "x.json", events, deviceProperties=GPUS), capsys)
+    assert (found["cause"], found["confidence"]) == ("unexplained-idle", 0.4)

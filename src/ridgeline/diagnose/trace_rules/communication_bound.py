@@ -122,6 +122,11 @@ def _skew(
             "last_arrivals": late.last_arrivals,
             "collectives": together.matched,
             "late_rank_host_wait_share": fact.idle_of_host_us / fact.window_us,
+            "other_ranks_host_wait_share": statistics.fmean(
+                one.idle_of_host_us / one.window_us for one in reading.facts if one is not fact
+            )
+            if len(reading.facts) > 1
+            else 0.0,
         },
         where=[f"rank {late.rank}"],
         cure="Find what the late rank does before each collective and even it out: same batch and "

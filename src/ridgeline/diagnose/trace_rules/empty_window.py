@@ -1,9 +1,10 @@
 """A window with nothing or almost nothing on a GPU: shares of it say nothing about the work.
 
 `cpu-only`: nothing ran on a GPU, or nobody recorded it; sure only where nothing in the trace speaks
-of a GPU. `empty-window`: kernels were launched and none is in the trace; or one gap is most of the
-window, and the work that ended it had been launched long before or the host was blocked in a call
-all the while: the profiler's own start, a graph that was replayed once, a wait for another process.
+of a GPU. `empty-window`: nothing was recorded at all; or kernels were launched and none is in the
+trace; or one gap is most of the window, and the work that ended it had been launched long before or
+the host was blocked in a call all the while: the profiler's own start, a graph that was replayed
+once, a wait for another process.
 `hardly-any-gpu-work`: the GPU worked for a thousandth of the recorded time.
 """
 
@@ -25,6 +26,7 @@ _RECORD_ALL = (
     "Stop the profiler before the process ends, and record with ProfilerActivity.CUDA (or the "
     "activity of your accelerator)."
 )
+_RECORD_STEPS = "Record several steps of the real work: this profiler was stopped before any began."
 _LOOK = "See what these events are; the host's side is in `ridgeline trace operators`."
 _RECORD = (
     "If a GPU was used, record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]; if "
@@ -103,10 +105,11 @@ def _cpu_only(reading: TraceReading) -> list[TraceFinding]:
     missing = bool(signs.launch_calls or signs.gpu_records) or (
         signs.cut and bool(signs.gpus or signs.gpu_calls)
     )
-    confidence, summary, cure = _explained(signs, time_text(span), missing=missing)
+    nothing = span <= 0.0 and not signs.skipped
+    confidence, summary, cure = _explained(signs, time_text(span), missing=missing, nothing=nothing)
     return [
         TraceFinding(
-            cause="empty-window" if missing else "cpu-only",
+            cause="empty-window" if missing or nothing else "cpu-only",
             share=1.0,
             worth_us=0.0,
             confidence=confidence,
@@ -119,9 +122,14 @@ def _cpu_only(reading: TraceReading) -> list[TraceFinding]:
     ]
 
 
-def _explained(signs: Recorded, span: str, *, missing: bool) -> tuple[float, str, str]:
+def _explained(
+    signs: Recorded, span: str, *, missing: bool, nothing: bool
+) -> tuple[float, str, str]:
     """How sure, what is said, and what to do about a trace without GPU events."""
     said, sign = f"No GPU event in {span} of trace", _sign(signs)
+    if nothing:
+        why = f", though {sign}" if sign else ""
+        return _GUESS, f"Nothing was recorded, neither of a host nor of a GPU{why}.", _RECORD_STEPS
     if missing:
         why = "the GPU was not recorded, or the file was cut"
         if signs.cut:
