@@ -31,7 +31,7 @@ def judged(name: str) -> tuple[Truth, list[TraceFinding]]:
 @pytest.mark.parametrize("name", REPRESENTATIVE)
 def test_the_first_finding_on_a_simulated_run_is_the_fault_that_costs_most(name: str) -> None:
     truth, found = judged(name)
-    shares = {fault: round(worth / truth.duration_us, 2) for fault, worth in truth.by_fault.items()}
+    shares = {cause: round(worth / truth.duration_us, 2) for cause, worth in truth.by_cause.items()}
     assert found[0].cause in truth.causes, f"{found[0].summary} True worths: {shares}"
 
 

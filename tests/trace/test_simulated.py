@@ -196,6 +196,6 @@ def test_what_no_fault_bounds_is_filled_by_its_kernels(name: str) -> None:
     healthy = simulate(replace(case, faults={}).program(), case.seed)
     assert filled_by_kernels(healthy, talk=True) > 0.8
     truth = truth_of(case)
-    bound = max(truth.by_fault.values(), default=0.0) >= BORDER[0] * truth.duration_us
+    bound = max(truth.by_cause.values(), default=0.0) >= BORDER[0] * truth.duration_us
     if not bound and "cpu-only" not in truth.causes:
-        assert truth.filled > 0.8, truth.by_fault
+        assert truth.filled > 0.8, truth.by_cause

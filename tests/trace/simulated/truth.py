@@ -3,15 +3,17 @@
     case = cases()["gpt-loader-slow"]
     truth_of(case).causes
 
-A fault's worth is the length of the run minus its length with that one fault gone. The label is the
-cause of the fault that is worth the most, and of every other within 1.15 of it; where no fault is
-worth a tenth of the run, the roof under which the kernels spent their time.
+A fault's worth is the length of what is recorded minus that of the run with that one fault gone,
+recorded again; a cause's worth is the same with all faults gone that it is the name of. The label
+is the cause that is worth the most, and every other within 1.15 of it; where no fault is worth a
+tenth of the run, the roof under which the kernels spent their time.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -68,15 +70,15 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The one rank whose trace is at hand; -1 for all."""
     note: str = ""
 
-    def program(self, without: str = "") -> Program:
-        """The program with all its faults but one."""
+    def program(self, without: Collection[str] = ()) -> Program:
+        """The program with all its faults but some."""
         unknown = self.faults.keys() - FAULTS.keys()
         assert not unknown, f"no such fault: {unknown}"
         options: dict[str, Any] = self.options
         found = built(self.workload, self.gpu, options)
         found = replace(found, steps=found.steps + self.warm, warm=self.warm)
         for name, change in FAULTS.items():
-            if name in self.faults and name != without:
+            if name in self.faults and name not in without:
                 found = change(found, self.faults[name])
         return replace(found, watchdog=self.watchdog)
 
@@ -101,18 +103,16 @@ class Truth:
     duration_us: float
     filled: float
     """Share of the run in which a kernel ran that does not communicate, mean over ranks."""
-    by_fault: dict[str, float] = field(default_factory=dict)
-    """Fault → what curing it saves."""
+    by_cause: dict[str, float] = field(default_factory=dict)
+    """Cause → what curing all of its faults saves."""
 
     def worth_of(self, cause: str) -> float | None:
         """What the cure of a right finding saves; None where no fault bounds the run."""
         if self.worth_us is None:
             return None
-        own = [worth for fault, worth in self.by_fault.items() if cause in CAUSES[fault]]
-        known = {found for fault in self.by_fault for found in CAUSES[fault]}
-        if not own and known & self.causes:  # a roof, where the fault's own cause is as right
-            return None
-        return max(own, default=self.worth_us)
+        if cause not in self.by_cause and self.by_cause.keys() & self.causes:
+            return None  # a roof, where the fault's own cause is as right
+        return self.by_cause.get(cause, self.worth_us)
 
 
 @cache
@@ -130,40 +130,53 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     length = _length(case, case.program())
     if not run.program.on_gpu:
         return Truth(frozenset({"cpu-only"}), None, whole, 0.0)
-    worth = {name: length - _length(case, case.program(without=name)) for name in case.faults}
+    worth = {name: length - _length(case, case.program(without={name})) for name in case.faults}
     first = max(worth, key=lambda name: worth[name], default=None)
-    most = worth[first] if first else 0.0
+    by_cause = _worth_of_causes(case, length, worth)
+    most = max(by_cause.values(), default=0.0)
     filled = filled_by_kernels(run)
     kernels = roofs_of(run, told=case.says_flops)
     if filled_by_kernels(run, talk=True) - filled > MATTERS:  # by its nature, not by a fault
         kernels |= {"communication-bound"}
     if first is None or most < BORDER[0] * whole:
-        return Truth(kernels, None, whole, filled, worth)
+        return Truth(kernels, None, whole, filled, by_cause)
     close = {name for name in worth if _lasting(name, worth[name], run) * CLOSE >= most}
     causes = {cause for name in close for cause in CAUSES[name]}
+    causes |= {cause for cause, saved in by_cause.items() if saved * CLOSE >= most}
     causes |= _overlapping(case, run, worth, close)
     if most < BORDER[1] * whole:
-        return Truth(frozenset(causes | kernels), None, whole, filled, worth)
+        return Truth(frozenset(causes | kernels), None, whole, filled, by_cause)
     knowable = case.says_flops or first not in OF_KERNELS
     if first == "start-up" and not case.steps:  # before the first kernel it is no part of a run
         knowable = False
     if first in FIRST_ONLY and _once(case, first, length) < BORDER[0] * whole:
         causes |= kernels  # the GPU waits for the first step, and for no other
         knowable = False
-    return Truth(frozenset(causes), most if knowable else None, whole, filled, worth)
+    return Truth(frozenset(causes), most if knowable else None, whole, filled, by_cause)
 
 
 def _length(case: Case, program: Program) -> float:
-    """How long the program's recorded steps take: what they add to the steps before."""
-    length = simulate(program, case.seed).duration_us
-    if case.warm:
-        length -= simulate(replace(program, steps=case.warm, warm=0), case.seed).duration_us
-    return length
+    """How long what the profiler records of the program takes."""
+    return simulate(program, case.seed).recorded_us
+
+
+def _worth_of_causes(case: Case, length_us: float, worth: dict[str, float]) -> dict[str, float]:
+    """What each cause is worth with all its faults gone at once."""
+    found = {}
+    for cause in sorted({cause for name in worth for cause in CAUSES[name]}):
+        own = {name for name in worth if cause in CAUSES[name]}
+        together = len(own) > 1
+        found[cause] = (
+            length_us - _length(case, case.program(without=own))
+            if together
+            else worth[next(iter(own))]
+        )
+    return found
 
 
 def _once(case: Case, fault: str, length_us: float) -> float:
     """What a fault costs the same number of steps later, when the first one is over."""
-    twice, cured = case.program(), case.program(without=fault)
+    twice, cured = case.program(), case.program(without={fault})
     longer = _length(case, replace(twice, steps=2 * twice.steps)) - length_us
     without = _length(case, replace(cured, steps=2 * cured.steps)) - _length(case, cured)
     return longer - without
