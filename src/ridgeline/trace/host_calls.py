@@ -311,7 +311,8 @@ def _launched_again(trace: Trace) -> Ints:
     _, firsts = np.unique(gpu.name[order], return_index=True)
     again = np.ones(len(order), bool)
     again[firsts] = False
-    return np.setdiff1d(launches[order[again]], launches[order[~again]])
+    repeated, new = distinct(launches[order[again]]), launches[order[~again]]
+    return repeated[~np.isin(repeated, new)].astype(np.int64)
 
 
 def _part_of(trace: Trace, rows: Ints) -> Ints:
@@ -328,6 +329,6 @@ def _throughout(trace: Trace, rows: Ints) -> Mask:
     if not len(rows):
         return np.zeros(0, bool)
     names = trace.host.name[rows].astype(np.int64)
-    seen = np.unique(names * _PARTS + _part_of(trace, rows)) // _PARTS
+    seen = distinct(names * _PARTS + _part_of(trace, rows)) // _PARTS
     number, parts = np.unique(seen, return_counts=True)
     return np.isin(names, number[parts >= _PARTS - 1])

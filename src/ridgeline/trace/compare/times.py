@@ -23,7 +23,7 @@ from ridgeline.trace.kernel_names import KERNEL_CLASSES, kernel_classes
 from ridgeline.trace.nesting import own_time
 from ridgeline.trace.profiler_steps import profiler_steps
 from ridgeline.trace.roofline.operator_inputs import operator_inputs
-from ridgeline.trace.sorting import each
+from ridgeline.trace.sorting import distinct, each
 from ridgeline.trace.time.operators import operator_of_gpu, operator_tree
 
 Path = tuple[str, ...]
@@ -279,7 +279,7 @@ def _operators(
     calls: Counter[int] = Counter()
     shapes: dict[int, Counter[int]] = {}
     rows, _ = operator_tree(trace)
-    with_work = np.unique(places[places != ABSENT])
+    with_work = distinct(places[places != ABSENT])
     told = trace.host.shape[rows[with_work]].tolist()
     for path, shape in zip(number[with_work].tolist(), told, strict=True):
         calls[path] += 1
@@ -341,7 +341,7 @@ def _following(trace: Trace, places: Ints) -> dict[tuple[str, str], int]:
         parent = above[place]
         if parent != ABSENT and own[parent] not in ranges:
             found[place] = found[parent]
-    used = np.unique(outermost[places[places != ABSENT]])
+    used = distinct(outermost[places[places != ABSENT]])
     numbers, threads = host.name[rows[used]], host.thread[rows[used]]
     # The tree goes by thread, then by start.
     same = threads[1:] == threads[:-1]

@@ -17,6 +17,7 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Trace
 from ridgeline.trace.host_calls import launch_rows, rows_by_start
+from ridgeline.trace.sorting import distinct
 
 DEEPEST = 200
 _BLOCK = 1 << 15
@@ -89,7 +90,7 @@ class _Nodes:
         self.calls: list[int] = []
         self.known: dict[tuple[int, int], int] = {}
         node_of_row = np.full(len(trace.host), ABSENT, np.int64)
-        for thread in np.unique(trace.host.thread).tolist():
+        for thread in distinct(trace.host.thread).tolist():
             self._thread(thread, node_of_row)
         self._gpu_times(node_of_row)
 

@@ -7,7 +7,7 @@ reader's own mending, so what is copied is what is read. Memory is bounded by th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class _Passing(Intake):
         text = bytes(array)
         self._pass_on(text[1:-1], len(split_raw(text)))
 
-    def take_each(self, events: list[msgspec.Raw]) -> None:
+    def take_each(self, events: Sequence[msgspec.Raw | bytes]) -> None:
         self._pass_on(b",\n".join(bytes(event) for event in events), len(events))
 
     def _pass_on(self, text: bytes, count: int) -> None:

@@ -8,6 +8,7 @@ its own, so that metadata costs little. Only what is damaged is read event by ev
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -35,6 +36,8 @@ _SPANS_OF_OTHERS = frozenset({"B", "b"})
 _MOST_NAMES = 1000
 _NAMES = ("thread_name", "process_name")
 """The metadata that is read."""
+_MEMORY, _CATEGORY_OF_MEMORY = "[memory]", "cpu_instant_event"
+"""Events to which torch 1.8 gives no category, and the one that they have later."""
 
 
 @dataclass(slots=True)
@@ -84,13 +87,13 @@ class Intake:
         if not wanted:
             return
         texts = split_raw(array)
-        chosen = [texts[number] for number in wanted]
+        chosen = [_with_category(heads[number], texts[number]) for number in wanted]
         try:
             self._sort(self._decoders().batch(b"[" + b",".join(chosen) + b"]"))
         except msgspec.ValidationError:
             self.take_each(chosen)
 
-    def take_each(self, events: list[msgspec.Raw]) -> None:
+    def take_each(self, events: Sequence[msgspec.Raw | bytes]) -> None:
         """Decode events one at a time, for what a batch decoder refuses as a whole."""
         taken = []
         for event in events:
@@ -100,7 +103,7 @@ class Intake:
                 self._take_odd(event)
         self._sort(taken)
 
-    def _take_odd(self, raw: msgspec.Raw) -> None:
+    def _take_odd(self, raw: msgspec.Raw | bytes) -> None:
         """An event without a category, or of a kind or form that nobody has told us about."""
         try:
             event: Any = msgspec.json.decode(raw)
@@ -110,8 +113,8 @@ class Intake:
             self.num_events += 1
             self.damaged += 1
             return
-        if event.get("cat") is None and event.get("name") == "[memory]":  # torch 1.8 gives it none
-            event["cat"] = "cpu_instant_event"
+        if event.get("cat") is None and event.get("name") == _MEMORY:
+            event["cat"] = _CATEGORY_OF_MEMORY
             self.take_each([msgspec.Raw(msgspec.json.encode(event))])
             return
         tags = set(self.tags)
@@ -132,7 +135,7 @@ class Intake:
         phase, category = head.ph, head.cat
         if phase == "M":
             self._note_name(head)
-        elif category in tags if category.__class__ is str else head.name == "[memory]":
+        elif category in tags if category.__class__ is str else head.name == _MEMORY:
             return False
         elif phase.__class__ is not str:
             self.damaged += 1
@@ -188,3 +191,13 @@ class Intake:
         ]
         self.damaged += len(events) - len(sound)
         return sound
+
+
+def _with_category(head: Head, text: msgspec.Raw) -> msgspec.Raw | bytes:
+    """The event as later versions write it, so that a batch of them is decoded at once."""
+    if head.name != _MEMORY or head.cat is not None:
+        return text
+    written = bytes(text)
+    if b'"cat"' in written:
+        return text
+    return b'{"cat": "' + _CATEGORY_OF_MEMORY.encode() + b'", ' + written.lstrip()[1:]
