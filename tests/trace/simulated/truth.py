@@ -5,8 +5,9 @@
 
 A fault's worth is the length of what is recorded minus that of the run with that one fault gone,
 recorded again; a cause's worth is the same with all faults gone that it is the name of. The label
-is the cause that is worth the most, and every other within 1.15 of it; where no fault is worth a
-tenth of the run, the roof under which the kernels spent their time.
+is the cause of the fault that is worth the most, the cause that is worth the most, and every other
+within 1.15 of either; where no fault is worth a tenth of the run, the roof under which the kernels
+spent their time.
 """
 
 from __future__ import annotations
@@ -134,13 +135,14 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     first = max(worth, key=lambda name: worth[name], default=None)
     by_cause = _worth_of_causes(case, length, worth)
     most = max(by_cause.values(), default=0.0)
+    dearest = max(worth.values(), default=0.0)
     filled = filled_by_kernels(run)
     kernels = roofs_of(run, told=case.says_flops)
     if filled_by_kernels(run, talk=True) - filled > MATTERS:  # by its nature, not by a fault
         kernels |= {"communication-bound"}
     if first is None or most < BORDER[0] * whole:
         return Truth(kernels, None, whole, filled, by_cause)
-    close = {name for name in worth if _lasting(name, worth[name], run) * CLOSE >= most}
+    close = {name for name in worth if _lasting(name, worth[name], run) * CLOSE >= dearest}
     causes = {cause for name in close for cause in CAUSES[name]}
     causes |= {cause for cause, saved in by_cause.items() if saved * CLOSE >= most}
     causes |= _overlapping(case, run, worth, close)
