@@ -69,6 +69,8 @@ def test_every_room_says_what_it_is_for_and_what_may_not_enter(room: str) -> Non
 
 def test_public_names_are_these() -> None:
     assert sorted(ridgeline.__all__) == [
+        "AsynchronousRun",
+        "AsynchronousSettings",
         "Comparison", "CompressionLedger", "Deployment", "Device", "Evaluation", "Examination",
         "Finding", "Ledger", "Load", "Material", "MeasurementPlan", "ModelSpec", "Pipeline", "Plan",
         "RidgelineError", "SensorReading", "StepProfile", "Trace", "TuneJob", "all_techniques",
@@ -77,6 +79,7 @@ def test_public_names_are_these() -> None:
         "plan_training", "plan_vision_inference", "plan_vision_training", "predict_training",
         "predict_vision_inference", "predict_vision_training", "read_evidence", "read_pipeline",
         "read_recipe", "read_run", "run_with_stack", "simulate_serving", "this_machine",
+        "train_asynchronously",
         "train_recipe", "tune", "validate_training",
     ]  # fmt: skip
     for name in ridgeline.__all__:
