@@ -37,6 +37,7 @@ OPENED_BY_OTHERS = {
     "diagnose/trace_verdict.py": "the room's door from Python",
     "trace/compare/comparison.py": "the room's door from Python",
     "trace/critical_path/path.py": "the room's door from Python",
+    "studio/opened_traces.py": "opened_traces.toml names its views",
     "studio/opened_views.py": "opened.toml names its views",
     "patches.py": "what the library must not change, which a test resolves",
 }

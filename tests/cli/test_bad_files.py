@@ -185,13 +185,13 @@ NO_FILES = {
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {
     "add", "api", "api_key", "aim", "arch", "arrivals", "batching", "change", "cluster", "device",
-    "dtype", "engine", "export", "formula", "gpu", "host", "itl", "kv_bytes", "kv_dtype",
+    "dtype", "engine", "export", "formula", "gpu", "host", "itl", "itl_p99", "kv_bytes", "kv_dtype",
     "kv_layout", "max_loss",
     "libraries", "metric", "name", "nodes", "objective", "offload", "only", "order", "phase",
     "precision",
     "policy", "prompt", "queue",
     "recompute", "rendezvous", "replicas", "router", "scale_on", "schedule", "scheme",
-    "served_model_name", "software", "stop", "target", "token_ids", "tokens", "ttft",
+    "served_model_name", "software", "stop", "target", "token_ids", "tokens", "ttft", "ttft_p99",
     "use_adapter", "values", "weights", "what_if", "cache", "without",
 }  # fmt: skip
 """Parameters that are texts and no files, wherever they are."""

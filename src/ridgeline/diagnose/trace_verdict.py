@@ -87,7 +87,7 @@ def _importance(one: tuple[float, TraceFinding]) -> tuple[bool, bool, bool, bool
 
 
 def _waiting_before_sending(leading: list[tuple[float, TraceFinding]]) -> None:
-    """Of the two sides of one exposed time, put the waiting first where it is worth more.
+    """Put waiting before sending, its other side, where waiting is worth more.
 
     Their shares do not compare: what is sent is exposed on every rank, and the late one waits for
     nobody.

@@ -200,7 +200,7 @@ class RecipeMemory(Section, frozen=True, kw_only=True):
     """Recompute as few layers as keep a rank's activations below this; overrides
     `layout.recompute`."""
     recompute_every: int = 1
-    """With `layout.recompute`: only each so-manieth block recomputes, so that 2 trades half the
+    """With `layout.recompute`, only each so-manieth block recomputes, so that 2 trades half the
     memory for half the work."""
     recompute_runs: Literal["blocks", "sqrt"] = "blocks"
     """With `layout.recompute = "full"`: `blocks` keeps the input of each block; `sqrt` that of each

@@ -107,7 +107,7 @@ class ParameterServer:
         return self._released()
 
     def _released(self) -> list[int]:
-        """Those who wait and are no further ahead than allowed."""
+        """Workers who wait and are no further ahead than allowed."""
         slowest = min(self._steps)
         free = [
             one
