@@ -109,6 +109,7 @@ class Agent:
     def _born_again(self) -> None:
         """This is a forked child of a process that has not stepped yet: it may be what trains."""
         self._thread = None
+        self._has_begun = False
         self.must_train = True
         self.kind = None
         self.forwards_seen = 0
