@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,10 +53,13 @@ def client(written: list[Path]) -> Iterator[TestClient]:
 
 
 @pytest.fixture(scope="module")
-def studio(written: list[Path]) -> Iterator[str]:
-    """The address of a studio that runs as a process of its own."""
+def studio(written: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a studio that runs as a process of its own, with a state of its own."""
+    own = {**os.environ, "RIDGELINE_STATE": str(tmp_path_factory.mktemp("state"))}
     command = [sys.executable, "-m", "ridgeline.cli.main", "studio", "--port", "0", "--json"]
-    with subprocess.Popen([*command, *map(str, written)], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [*command, *map(str, written)], stdout=subprocess.PIPE, env=own
+    ) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]
         yield json.loads(b"".join(lines))["address"].rstrip("/")

@@ -60,6 +60,25 @@ def test_a_state_that_cannot_be_gets_one_message_and_the_page_stands(
     assert client.get("/api/roofline").status_code == 200
 
 
+HARM = ("1e999", "nan", "-1", "<script>alert(1)</script>", "../../../etc/passwd", "\0", "9" * 300)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(explorers()))
+def test_no_input_of_any_explorer_takes_harm(client: TestClient, name: str) -> None:
+    for one in explorers()[name].inputs:
+        for text in HARM:
+            said = client.get(f"/api/{name}", params={one.name: text})
+            page = client.get(f"/{name}", params={one.name: text})
+            assert said.status_code == page.status_code
+            assert said.status_code in (200, 400), (one.name, text)
+            if said.status_code == 400:
+                assert "\n" not in said.json()["error"].strip()
+            assert "<script>alert" not in page.text
+            assert "Traceback" not in page.text
+    assert client.get(f"/{name}").status_code == 200
+
+
 def test_every_page_stands_and_loads_nothing_from_elsewhere(client: TestClient) -> None:
     home = client.get("/")
     for name, explorer in explorers().items():
@@ -67,6 +86,7 @@ def test_every_page_stands_and_loads_nothing_from_elsewhere(client: TestClient) 
         page = client.get(f"/{name}")
         assert page.status_code == 200
         assert page.headers["content-security-policy"] == POLICY
+        assert page.headers["referrer-policy"] == "same-origin"  # or forms have the Origin `null`
         assert explorer.title in page.text
         loaded = re.findall(r'(?:src|href)="([^"]*)"', page.text)
         assert not [one for one in loaded if not one.startswith(("/", "#", "data:,"))]

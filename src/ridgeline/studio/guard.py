@@ -144,7 +144,8 @@ def _headers(message: dict[str, object]) -> list[tuple[bytes, bytes]]:
     ours = {
         b"content-security-policy": POLICY.encode(),
         b"x-content-type-options": b"nosniff",
-        b"referrer-policy": b"no-referrer",
+        # not `no-referrer`: browsers then post our own forms with the Origin `null`
+        b"referrer-policy": b"same-origin",
         b"cache-control": b"no-store",
     }
     return [(name, value) for name, value in ours.items() if name not in given]

@@ -247,9 +247,24 @@ async function play(button) {
   while (playing === button && slider.value !== slider.max) {
     slider.value = Number(slider.value) + 1;
     writeValue(slider);
-    await Promise.all([ask(), new Promise((done) => setTimeout(done, PLAY_MS))]);
+    await Promise.all([settled(), new Promise((done) => setTimeout(done, PLAY_MS))]);
+    if (!problem.hidden) {
+      // There is no such moment: the one before was the last.
+      slider.value = Number(slider.value) - 1;
+      writeValue(slider);
+      await settled();
+      break;
+    }
   }
   if (playing === button) rest();
+}
+
+// The newest address is answered, be it by a question that was under way before.
+async function settled() {
+  await ask();
+  while (document.body.hasAttribute("aria-busy")) {
+    await new Promise((done) => requestAnimationFrame(done));
+  }
 }
 
 function rest() {
