@@ -17,7 +17,7 @@ from ridgeline.models import preset, preset_names
 from ridgeline.records.estimate import CoefficientChange
 
 EMPTY_ON_PURPOSE = {
-    "seq", "num_layers", "vector_flops_per_second",  # of a roofline
+    "seq", "num_layers", "vector_flops_per_second", "measured",  # of a roofline
     "images_per_second_per_gpu", "bill", "usd_per_step", "times_slower", "times_faster",
     "step_seconds", "layout", "best",  # of a what-if under which nothing fits
     "interval", "cost", "ttft_seconds", "users", "rate",
