@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 from tests.queue.planted_clusters import GPU, HEALTHY, NOW, PLANTED, Cluster, stamp
+from tests.queue.unseen_clusters import UNSEEN, UNSEEN_HEALTHY
 
 from ridgeline.cli import main
 from ridgeline.queue.doctor.rules import doctor_rules
@@ -54,6 +55,22 @@ def test_of_twenty_four_planted_clusters_every_cause_is_named_first(
                 missed[name] = causes
         assert len(PLANTED) == 24
         assert not missed
+
+
+def test_of_fourteen_clusters_of_other_kinds_every_cause_is_named_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When they were written, thirteen were: a GPU model that no node has was not told of."""
+    missed = {}
+    for name, (cause, plant) in UNSEEN.items():
+        found = diagnosed(write(made(plant, 1), tmp_path), capsys)
+        causes = [one.cause for one in found.findings]
+        if causes[:1] != [cause]:
+            missed[name] = causes
+    assert len(UNSEEN) == 14
+    assert not missed
+    for plant in UNSEEN_HEALTHY.values():
+        assert diagnosed(write(made(plant, 1), tmp_path), capsys).findings == []
 
 
 def test_of_twelve_healthy_clusters_none_is_called_ill(

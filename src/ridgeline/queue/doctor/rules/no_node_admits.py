@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
 from ridgeline.records.queue_finding import QueueFinding
+
+MODEL_LABEL = "nvidia.com/gpu.product"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -16,7 +19,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
               if pod.num_gpus and (reasons := _reasons(state, pod))}  # fmt: skip
     if not barred:
         return None
-    starting = set(starting_now(state, anywhere=True))
+    starting = set(starting_now(_of_any_model(state), anywhere=True))
     helped = [pod for pod in state.waiting if pod.name in barred and pod.name in starting]
     if not helped:
         return None
@@ -42,10 +45,25 @@ def find(state: LiveCluster) -> QueueFinding | None:
 def _reasons(state: LiveCluster, pod: LivePod) -> Counter[str]:
     """Why each node of enough GPUs keeps a pod off; empty where one does not."""
     reasons: Counter[str] = Counter()
+    unknown = _asks_for_no_model_here(state, pod)
     for node in state.nodes:
-        if node.num_gpus >= pod.num_gpus and pod.model in ("", node.model):
+        if node.num_gpus >= pod.num_gpus and (unknown or pod.model in ("", node.model)):
             why = pod.constraints.keeps_off(node.labels, node.taints)
+            if unknown:
+                why = f"label {MODEL_LABEL}"
             if not why:
                 return Counter()
             reasons[why] += 1
     return reasons
+
+
+def _asks_for_no_model_here(state: LiveCluster, pod: LivePod) -> bool:
+    """Whether no node has the GPU model that a pod insists on: it is misspelt, or not there."""
+    return bool(pod.model) and all(node.model != pod.model for node in state.nodes)
+
+
+def _of_any_model(state: LiveCluster) -> LiveCluster:
+    """The same, with pods that any GPU will do for where no node has the one they insist on."""
+    pods = [replace(pod, model="") if _asks_for_no_model_here(state, pod) else pod
+            for pod in state.pods]  # fmt: skip
+    return replace(state, pods=tuple(pods))
