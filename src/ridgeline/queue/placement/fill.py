@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.queue.placement.fragmentation import TypicalTasks
-from ridgeline.queue.placement.kube_search import NodeSearch
+from ridgeline.queue.placement.kube_search import NodeSearch, root_of_heap
 from ridgeline.queue.placement.nodes import NodeState, PlacedNode
 from ridgeline.queue.placement.rules import PlacementRule, RuleCard, find_rule
 from ridgeline.queue.placement.tasks import WHOLE, PlacedTasks, TaskKind
@@ -120,8 +120,7 @@ class _Search:
         holds[holding] = True
         looked_at = self._kube.found(holds)
         scores = self._scored(number, kind, looked_at)
-        best = looked_at[scores == scores.max()]
-        return int(best[self.random.integers(len(best))])
+        return int(looked_at[root_of_heap(np.flatnonzero(scores == scores.max()))])
 
     def _scored(self, number: int, kind: TaskKind, places: NDArray[np.int64]) -> NDArray[np.int64]:
         kept, seen = self._scores[number], self._seen[number]

@@ -31,7 +31,8 @@ class RuleCard:
     """On which GPU of the node a task that shares is put."""
     node: Literal["first", "kube", "any"] = "first"
     """Which of the nodes with the best score is taken: the first in an order that the seed draws,
-    or one by chance, of those that kube-scheduler looks at; `any`: without regard to scores."""
+    or the one that kube-scheduler takes of those that it looks at; `any`: without regard to scores.
+    """
     source: str = ""
 
 
