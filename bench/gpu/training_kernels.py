@@ -36,7 +36,7 @@ MODEL = {
 def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("bench/gpu/training_kernels.py needs a GPU")
-    found = measure(rows(), tuple(sys.argv[1:]), lambda _: None)
+    found = measure(rows(), tuple(sys.argv[1:]), lambda name: print(name, file=sys.stderr))
     print(
         f"{found.device}, torch {found.torch}, copy {found.copy_bytes_per_second / 1e9:,.0f} GB/s"
     )

@@ -21,6 +21,8 @@ from ridgeline.kernels.flash_attention import flash_attention
 
 _BATCH, _HEADS, _KEY_HEADS, _DIM = 2, 32, 8, 128
 _TILE = 128
+_WITH_WGMMA = 9
+"""The compute capability whose warpgroups multiply from shared memory by `wgmma`."""
 LIBRARIES = {
     "cuDNN": SDPBackend.CUDNN_ATTENTION,
     "torch flash": SDPBackend.FLASH_ATTENTION,
@@ -35,6 +37,8 @@ def attention_rows() -> Iterator[BenchRow]:
         ways |= {name: partial(_library, backend=backend) for name, backend in LIBRARIES.items()}
         pairs = length * (length + 1) // 2
         yield from _both_ways(f"attention causal {length}", ways, length, pairs)
+        if torch.cuda.get_device_capability()[0] == _WITH_WGMMA:
+            yield _gluon_row(length, pairs)
     length, window = 8192, 1024
     mask = AttentionMask(causal=True, window=window)
     tiles = length // _TILE
@@ -48,6 +52,27 @@ def attention_rows() -> Iterator[BenchRow]:
     pairs = int(blocks.sum()) * _TILE**2
     yield from _both_ways(
         f"attention blocks of {length}", {"ours": partial(_ours, mask=mask)}, length, pairs
+    )
+
+
+def _gluon_row(length: int, pairs: int) -> BenchRow:
+    """The forward that is written for Hopper, beside the library's and the one in Triton."""
+    from ridgeline.kernels.gluon.hopper_attention import forward
+
+    queries, keys, values = (
+        torch.randn(_BATCH, heads, length, _DIM, **MADE)
+        for heads in (_HEADS, _KEY_HEADS, _KEY_HEADS)
+    )
+    mask = AttentionMask(causal=True)
+    return BenchRow(
+        name=f"attention causal {length} forward in Gluon",
+        ways={
+            "ours": lambda: forward(queries, keys, values, scale=_DIM**-0.5, causal=True),
+            "ours in Triton": lambda: _ours(queries, keys, values, mask=mask),
+            "cuDNN": lambda: _library(queries, keys, values, backend=LIBRARIES["cuDNN"]),
+        },
+        flops=4 * _BATCH * _HEADS * _DIM * pairs,
+        goals={"cuDNN": 0.8},
     )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ridgeline.kernels.adamw import adamw_step
 from ridgeline.kernels.bench.attention import attention_rows
+from ridgeline.kernels.bench.inference import inference_rows
 from ridgeline.kernels.bench.timing import MADE, BenchRow
 from ridgeline.kernels.gated_product import (
     ACTIVATIONS,
@@ -49,7 +50,9 @@ def rows() -> Iterator[BenchRow]:
     yield loss_row()
     yield adamw_row()
     yield experts_row()
+    yield dense_row()
     yield muon_row()
+    yield from inference_rows()
 
 
 def both_ways(
@@ -187,6 +190,19 @@ def experts_row() -> BenchRow:
         },
         flops=2 * rows * depth * outputs,
         goals={"one dense matmul": 0.8},
+    )
+
+
+def dense_row() -> BenchRow:
+    """The same kernel with one group: a dense product, beside the library's."""
+    size = 8192
+    x, weight = torch.randn(size, size, **MADE), torch.randn(1, size, size, **MADE)
+    ends = torch.tensor([size], dtype=torch.int32, device=MADE["device"])
+    return BenchRow(
+        name=f"matmul {size}³",
+        ways={"ours": lambda: grouped_matmul(x, weight, ends), "cuBLAS": lambda: x @ weight[0]},
+        flops=2 * size**3,
+        goals={"cuBLAS": 0.85},
     )
 
 
