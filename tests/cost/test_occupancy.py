@@ -129,9 +129,10 @@ def test_more_of_anything_never_leaves_room_for_more_blocks(
 
 
 def header_folder() -> Path | None:
-    """Where NVIDIA's header lies: CUDA_HOME's, or that of the wheel `nvidia-cuda-runtime`."""
+    """Where NVIDIA's header lies: CUDA_HOME's, that of a wheel of NVIDIA's, or Triton's copy."""
     places = [Path(one) for one in sys.path]
     folders = [found for one in places for found in one.glob("nvidia/cu*/include")]
+    folders += [one / "triton/backends/nvidia/include" for one in places]
     if "CUDA_HOME" in os.environ:
         folders.insert(0, Path(os.environ["CUDA_HOME"]) / "include")
     return next((one for one in folders if (one / HEADER).exists()), None)
@@ -188,7 +189,7 @@ def drawn(draw: random.Random) -> tuple[ProcessorLimits, int, int, int]:
 def test_blocks_equal_those_of_nvidias_header_on_100_000_random_launches(tmp_path: Path) -> None:
     folder, compiler = header_folder(), shutil.which("g++")
     if folder is None or compiler is None:
-        pytest.skip(f"needs g++ and {HEADER} (CUDA_HOME, or the wheel nvidia-cuda-runtime)")
+        pytest.skip(f"needs g++ and {HEADER} (CUDA_HOME, the wheel nvidia-cuda-runtime, or triton)")
     source, program = tmp_path / "oracle.cpp", tmp_path / "oracle"
     source.write_text(PROGRAM)
     subprocess.run(
