@@ -120,6 +120,7 @@ def compare(cases: dict[str, tuple[str, Layout]], steps: int) -> None:
     assert not failures, "\n".join(failures)
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_layouts_train_as_one_process_does(tmp_path: Path) -> None:
     config = str(write_config(tmp_path, "llama"))

@@ -79,6 +79,7 @@ def _pruned(outcome: Outcome) -> dict[str, Tensor]:
     return {name: one for name, one in found.items() if one.ndim == 2}
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("name", [name for name in ONE if name.startswith("half")])
 def test_exactly_half_of_each_layer_is_zero_whatever_optimizer_wrote_there(
@@ -105,6 +106,7 @@ def test_two_of_four_stay(alone: dict[str, Outcome]) -> None:
         assert int((weight.T.unflatten(1, (-1, 4)) != 0).sum(dim=-1).max()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("name", [name for name in TWO if name.startswith("half")])
 def test_every_layout_chooses_the_same_weights(

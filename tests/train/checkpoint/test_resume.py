@@ -106,11 +106,13 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Three]]
     return _run(tmp_path_factory.mktemp("together"), TOGETHER, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
 def test_one_process_goes_on_bit_for_bit(alone: list[dict[str, Three]], name: str) -> None:
     _check(alone, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOGETHER)
 def test_two_processes_go_on_bit_for_bit(together: list[dict[str, Three]], name: str) -> None:
     _check(together, name)

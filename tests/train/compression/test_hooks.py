@@ -35,6 +35,7 @@ def interrupted() -> list[dict[str, bool]]:
     return run_ranks(2, "tests.train.compression.rounds:resume_every_hook", timeout_seconds=120)
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("name", SCHEMES)
 def test_weights_stay_equal_over_ranks(four: list[dict[str, Any]], name: str) -> None:

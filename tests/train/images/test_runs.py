@@ -196,6 +196,7 @@ def _over_ranks(argument: tuple[Path, Path, dict[str, Any]]) -> dict[str, torch.
     return start(recipe, folder / f"out{len(given)}{dp}", ranks).weights
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_batch_norms_over_two_ranks_train_as_one_does_on_the_whole_batch(
     tmp_path: Path, arrays: Path

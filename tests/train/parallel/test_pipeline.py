@@ -63,6 +63,7 @@ def test_pipelines_compose_with_every_other_kind_on_four_ranks():
     _compare(4, FOUR_RANKS)
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_every_schedule_on_two_ranks_trains_as_one_process_does():
     _compare(2, TWO_RANKS)
