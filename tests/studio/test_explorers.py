@@ -36,7 +36,12 @@ from ridgeline.studio.inputs import (
     read_state,
 )
 
-EVERY = pytest.mark.parametrize("name", list(explorers()))
+DEAR = {"deadline", "serving"}
+"""They simulate for a second at each look."""
+EVERY = pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.slow if one in DEAR else ()) for one in explorers()],
+)
 ARITHMETIC = (
     ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult,
     ast.LShift, ast.RShift,

@@ -22,7 +22,7 @@ BROWSER = next(
 )
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome")
-REPRESENTATIVES = ("roofline", "number-formats")
+REPRESENTATIVES = ("roofline",)
 QUICK = [pytest.param(name, id=name) for name in REPRESENTATIVES]
 REST = [
     pytest.param(name, id=name, marks=pytest.mark.slow)
