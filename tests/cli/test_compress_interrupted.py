@@ -128,6 +128,7 @@ def test_ended_at_any_line_it_goes_on_to_the_same_bytes(
         _assert_same(ended, straight)
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_native_code_turns_into_an_error_is_an_interrupt(
     words: list[str], tmp_path: Path
 ) -> None:

@@ -79,7 +79,7 @@ def interrupted(command: list[str], seconds: float) -> None:
     assert "Traceback" not in errors
 
 
-@pytest.mark.sweep("plan")
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=["plan", "simulate", "hardware"])
 def test_ctrl_c_at_random_moments(command: list[str]) -> None:
     moments = random.Random(command[0])

@@ -68,6 +68,7 @@ def test_a_table_that_is_shipped_is_named_and_compared_with_its_source(
     assert found.what_if[0].sum_seconds == pytest.approx(0.0138, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_budgeted_before_it_exists(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def measured(words: list[str], steps: int = 8) -> tuple[Report, Conductor]:
         return run.steps(steps, facts=True)[0], run
 
 
+@pytest.mark.sweep("hand-written loop", "gradient accumulation", "inference", "module.compile()")
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_loop_is_seen_step_by_step(name: str) -> None:
     check_kind(KINDS[name])

@@ -114,7 +114,7 @@ def test_what_is_no_pair_of_times_is_refused(baseline: list[float], candidate: l
 # Separate runs
 
 
-@pytest.mark.sweep("heavy_tailed")
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [heavy_tailed, correlated])
 def test_the_bootstrap_covers_the_truth_at_about_its_nominal_rate(
     noise: Callable[[np.random.Generator, int], Array],

@@ -66,6 +66,7 @@ SPACE = [
 ]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.NAME)
 def test_what_a_framework_can_run_is_written_and_counts_every_device(framework: Any) -> None:
     written = 0

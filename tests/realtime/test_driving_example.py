@@ -144,6 +144,7 @@ def test_steps_done_at_once_give_what_they_give_one_after_the_other() -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_pipeline_rewritten_by_hand_plans_what_the_baseline_plans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -782,6 +782,7 @@ def test_workers_are_not_given_to_a_stream():
     assert points.effects == {}
 
 
+@pytest.mark.slow
 def test_a_hugging_face_model_is_switched_to_fused_attention():
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(

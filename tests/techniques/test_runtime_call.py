@@ -70,6 +70,7 @@ def test_what_cannot_be_converted_runs_on_and_the_row_has_the_line() -> None:
     assert "leaves torch with .numpy()" in points.refused["openvino"]
 
 
+@pytest.mark.slow
 def test_int8_takes_the_scripts_first_inputs_and_answers_after_it_was_compared() -> None:
     torch.manual_seed(0)
     model = modules.WritesAView().eval()

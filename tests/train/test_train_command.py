@@ -66,6 +66,20 @@ def trained(folder: Path, *options: str) -> dict[str, Any]:
     return json.loads(output)
 
 
+def test_a_run_says_where_it_ended_and_transformers_loads_its_model(folder: Path) -> None:
+    import transformers
+
+    said = trained(folder, "--out", "alone")
+    journal = read_journal(folder / "alone")
+    assert (said["processes"], said["steps"]) == (1, 12)
+    assert [line.step for line in journal][-3:] == [4, 8, 12]
+    assert said["final_loss"] < journal[0].loss
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "alone" / "model")
+    assert read_recipe(folder / "alone" / "recipe.toml").run.steps == 12
+    assert sum(one.numel() for one in model.parameters()) > 0
+
+
+@pytest.mark.slow
 def test_two_processes_end_where_one_does_and_transformers_loads_the_model(
     folder: Path, of_one_process: dict[str, Any]
 ) -> None:

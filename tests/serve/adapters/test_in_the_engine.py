@@ -90,6 +90,7 @@ def only(messages: list[FromEngine]) -> FromEngine:
     return message
 
 
+@pytest.mark.slow
 def test_mixed_requests_get_what_each_would_alone(tmp_path: Path) -> None:
     folders = {name: write(tmp_path / name, seed) for seed, name in enumerate("abc")}
     engine = engine_with({"a": folders["a"], "b": folders["b"]}, 2)

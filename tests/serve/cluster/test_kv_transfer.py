@@ -138,7 +138,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.sweep("tcp")
+@pytest.mark.slow
 @pytest.mark.parametrize("over", ["memory", "tcp"])
 def test_between_real_processes_and_after_a_kill_nothing_is_left(over: str) -> None:
     command = [sys.executable, "-c", SENDER, over]

@@ -103,7 +103,7 @@ SAMPLINGS = {
 }
 
 
-@pytest.mark.sweep(every=7)
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [certain, from_a_model, from_heads])
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_two_tokens_come_with_the_probability_they_have_without_drafts(

@@ -93,6 +93,7 @@ def test_two_levels_give_the_same_mean_and_send_less_between_nodes(
     assert half == pytest.approx(between / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("name", SCHEMES)
 def test_an_interrupted_run_ends_with_the_same_bits(

@@ -40,6 +40,7 @@ def test_a_recipe_may_ask_for_every_scheme_that_there_is() -> None:
     assert tuple(sorted(OFFERED)) == SCHEMES
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("name", SCHEMES)
 def test_all_ranks_end_with_the_same_bits(seen: list[dict[str, Any]], name: str) -> None:
