@@ -88,7 +88,7 @@ def test_public_names_are_these() -> None:
         ridgeline.no_such_name  # noqa: B018
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before",
     [

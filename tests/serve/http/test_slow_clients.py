@@ -118,6 +118,7 @@ def _refuses(connection: socket.socket) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_bodies_that_arrive_at_once_have_one_bound(hurried: Server) -> None:
     part = b"x" * (BODY_BYTES - 100)
     with connections(hurried, 40) as slow:

@@ -139,6 +139,7 @@ def test_engines_end_with_a_server_that_is_killed_and_its_port_is_free(model: Pa
             pass
 
 
+@pytest.mark.slow
 def test_a_stopped_engine_costs_its_requests_and_goes_on(single: Server) -> None:
     pid = single.engine_pid()
     os.kill(pid, signal.SIGSTOP)

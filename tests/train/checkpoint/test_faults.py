@@ -56,6 +56,7 @@ def test_a_full_disk_costs_a_checkpoint_and_not_the_run(tmp_path: Path) -> None:
     assert not list((tmp_path / "run" / "checkpoints").glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_corrupted_shard_is_named_and_the_checkpoint_before_is_used(tmp_path: Path) -> None:
     _go_on(tmp_path, checkpoint={"every_steps": 3})
     store = Store(tmp_path / "case" / "run")

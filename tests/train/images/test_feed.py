@@ -224,6 +224,7 @@ def _numbered(step: int, row: int) -> Any:
     return np.full((2,), (step * 10 + row) % 256, np.uint8)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     workers=st.integers(0, 3),
