@@ -343,6 +343,8 @@ PRIVATE: Final[dict[str, str]] = {
     "transformers:PreTrainedModel._supports_sdpa": "whether it can be switched to fused attention",
     "transformers:PreTrainedModel._supports_attention_backend": "whether attention can be replaced",
     "transformers:PreTrainedModel._init_weights": "how a family starts its weights",
+    "transformers:PreTrainedModel._keep_in_fp32_modules": "what it does not compute in half",
+    "transformers:PreTrainedModel._keep_in_fp32_modules_strict": "the same, in bfloat16 too",
     "transformers:PreTrainedModel._keys_to_ignore_on_load_unexpected":
         "stored tensors without a place",
     "transformers.modeling_layers:GradientCheckpointingLayer._gradient_checkpointing_func":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -152,6 +153,15 @@ def empty_model(
         )
     model.tie_weights()  # each registration above made a parameter of its own
     return model
+
+
+def read_generation_config(model: Any, directory: Path) -> None:
+    """Give a model of transformers what its folder says of generation, where it says something."""
+    from transformers import GenerationConfig
+
+    if (directory / "generation_config.json").exists():
+        with read_by_library(directory, what="generation_config.json"):
+            model.generation_config = GenerationConfig.from_pretrained(directory)
 
 
 def _without_weights(checkpoint: CheckpointFiles) -> Any:

@@ -1,9 +1,10 @@
 """A Hugging Face causal LM, loaded for serving: from a directory or the hub, checked, shrunk.
 
-Order matters for the peak of memory and for what is checked: load in the final dtype, take the
-shapes of its cache, prove that paged attention computes the same (`trial.py`), then replace linear
-layers (`serve/weights`) and small modules (`fused.py`), and look for a way past the layers
-(`stacked.py`, `direct.py`), which prove themselves.
+Order matters for the peak of memory and for what is checked: load in the final dtype with linear
+layers replaced one by one as they are read (`serve/weights/by_layer.py`), or all at once and
+replaced later where only transformers can read the files; take the shapes of its cache, prove that
+paged attention computes the same (`trial.py`), then replace small modules (`fused.py`), and look
+for a way past the layers (`direct.py`), which proves itself.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.tensor_parallel.reading import load_share
 from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
+from ridgeline.serve.weights.by_layer import read_by_layer
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -231,6 +233,9 @@ def _read(
             group,
             trust_remote_code=config.trust_remote_code,
         )
+    layered = read_by_layer(config, about, dtype, device)
+    if layered is not None:
+        return layered
     with read_by_library(config.model):
         model = AutoModelForCausalLM.from_pretrained(
             config.model,

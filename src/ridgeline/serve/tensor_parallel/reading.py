@@ -15,6 +15,7 @@ from ridgeline.checkpoints.skeleton import (
     StoredPiece,
     empty_model,
     owner_of,
+    read_generation_config,
     set_tensor,
     stored_pieces,
 )
@@ -65,8 +66,6 @@ def load_share(
     Raises:
         InputError: What `check_cuts` would have said, or tensors do not fit.
     """
-    from transformers import GenerationConfig
-
     model = _without_weights(config, directory, dtype, trust_remote_code=trust_remote_code)
     plan = plan_of(model)
     first = first_names(model)
@@ -80,9 +79,7 @@ def load_share(
             parent, leaf = owner_of(model, name)
             parent._parameters[leaf] = model.get_parameter(other)
     _place(model, plan, group, words)
-    if (directory / "generation_config.json").exists():
-        with read_by_library(directory, what="generation_config.json"):
-            model.generation_config = GenerationConfig.from_pretrained(directory)
+    read_generation_config(model, directory)
     return model.to(group.device)  # type: ignore[no-any-return]
 
 

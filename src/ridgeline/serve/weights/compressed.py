@@ -6,7 +6,6 @@ transformers would read such a model too, but multiplies with dequantised copies
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +24,12 @@ from ridgeline.checkpoints.compressed_tensors import (
 from ridgeline.checkpoints.files import StoredTensors
 from ridgeline.checkpoints.layers import place_module
 from ridgeline.checkpoints.quantised import Quantised
-from ridgeline.checkpoints.skeleton import empty_model, owner_of, set_tensor
+from ridgeline.checkpoints.skeleton import (
+    empty_model,
+    owner_of,
+    read_generation_config,
+    set_tensor,
+)
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats import fp4, mx
 from ridgeline.models.folder import read_by_library
@@ -60,7 +64,7 @@ def load_compressed(
     Raises:
         InputError: A scheme that is not known, or tensors that do not fit the model.
     """
-    from transformers import AutoConfig, GenerationConfig
+    from transformers import AutoConfig
 
     quantised = quantised_layers(directory, quantisation_of(directory))
     for _, group in quantised.groups:
@@ -86,9 +90,7 @@ def load_compressed(
         for part in (*WEIGHT_PARTS, *ACTIVATION_PARTS.values(), "bias"):
             left.pop(f"{name}.{part}", None)
     _read_dense(model, tensors, list(left), dtype, device)
-    if os.path.exists(os.path.join(directory, "generation_config.json")):
-        with read_by_library(directory, what="generation_config.json"):
-            model.generation_config = GenerationConfig.from_pretrained(directory)
+    read_generation_config(model, Path(directory))
     return model.to(device).eval().requires_grad_(requires_grad=False)  # type: ignore[no-any-return]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,9 @@ from ridgeline.serve.weights.torch_linears import (
 )
 
 
-def shrink(model: nn.Module, config: EngineConfig) -> list[MemoryRow]:
+def shrink(
+    model: nn.Module, config: EngineConfig, fill: Callable[[str], None] | None = None
+) -> list[MemoryRow]:
     """Put packed, 8-bit or 4-bit layers in place of all linear ones, the head included.
 
     Weights are rounded to the nearest level, without calibration: int8 with a scale per output,
@@ -40,6 +43,8 @@ def shrink(model: nn.Module, config: EngineConfig) -> list[MemoryRow]:
     Args:
         model: On its device.
         config: `weights` and `group_size` are read.
+        fill: Called with the name of each layer before it is replaced, to read its weights; None:
+            they are there.
 
     Returns:
         The bytes of all weights, by kind.
@@ -47,20 +52,23 @@ def shrink(model: nn.Module, config: EngineConfig) -> list[MemoryRow]:
     Raises:
         InputError: fp8 where the device cannot, or a layer that int4 groups do not divide.
     """
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    there = (p.device for p in model.parameters() if not p.is_meta)
+    device = next(there, torch.device("cpu"))
     if config.weights == "fp8":
         _check_fp8(device)
     if config.weights == "model" and device.type != "cpu":
         return weight_rows(model)
     made: dict[int, nn.Module] = {}
     places = [
-        (module, name, child)
-        for module in model.modules()
+        (path, module, name, child)
+        for path, module in model.named_modules()
         for name, child in module.named_children()
-        if _is_linear(child)
+        if is_shrunk(child)
     ]
-    for parent, name, layer in places:
+    for path, parent, name, layer in places:
         if id(layer) not in made:
+            if fill is not None:
+                fill(f"{path}.{name}".removeprefix("."))
             tied = _tied_embedding(model, layer) if config.weights == "model" else None
             replacement = _replacement(layer, config)
             if replacement is None:
@@ -114,8 +122,11 @@ def _name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _is_linear(module: nn.Module) -> bool:
-    """`nn.Linear` itself (a subclass may compute something else), or GPT-2's transposed one."""
+def is_shrunk(module: nn.Module) -> bool:
+    """Whether a layer is replaced: `nn.Linear` itself, or GPT-2's transposed one.
+
+    A subclass may compute something else.
+    """
     return type(module) is nn.Linear or is_transposed(module)
 
 
