@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +14,8 @@ class Clouds:
     """Points of two classes in 20 dimensions; every worker draws its own."""
 
     slow_worker: int = -1
-    slow_seconds: float = 0.0
+    slow_rounds: int = 0
+    """Products of large matrices that the slow worker computes beside each gradient."""
     fails: bool = False
 
     def model(self) -> nn.Module:
@@ -26,7 +26,8 @@ class Clouds:
         if self.fails:
             raise ValueError("no such cloud")
         if worker == self.slow_worker:
-            time.sleep(self.slow_seconds)
+            for _ in range(self.slow_rounds):
+                torch.ones(512, 512) @ torch.ones(512, 512)
         points, labels = clouds(1000 * worker + step)
         return F.cross_entropy(model(points), labels)
 

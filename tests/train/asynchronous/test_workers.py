@@ -26,7 +26,7 @@ def test_every_rule_trains_and_leaves_no_process(rule: Rule) -> None:
 
 
 def test_a_slow_worker_holds_up_all_with_a_barrier_and_only_itself_without() -> None:
-    problem = Clouds(slow_worker=2, slow_seconds=0.3)
+    problem = Clouds(slow_worker=2, slow_rounds=200)
     steps = {}
     for rule in ("synchronous", "drop", "wait"):
         settings = ridgeline.AsynchronousSettings(workers=3, rule=rule, max_staleness=4)

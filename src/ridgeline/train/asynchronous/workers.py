@@ -24,7 +24,7 @@ from ridgeline.train.asynchronous.rules import AsynchronousSettings, ParameterSe
 
 
 class Problem(Protocol):
-    """What is trained, of a class at the top of a module, so that workers can load it."""
+    """Whatever is trained, of a class at the top of a module so that workers can load it."""
 
     def model(self) -> nn.Module:
         """The model with its first weights, the same at every call."""
@@ -189,7 +189,7 @@ def _workers(problem: Problem, count: int) -> Iterator[list[Connection]]:
 
 
 def _work(problem: Problem, worker: int, pipe: Connection) -> None:
-    """Pull, compute and push as one worker, until the server hangs up."""
+    """Pull weights, compute a gradient and push it, until the server hangs up."""
     torch.set_num_threads(1)
     try:
         model = problem.model()
