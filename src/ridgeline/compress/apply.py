@@ -34,6 +34,7 @@ from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.pruning.structured.prune import prune_units
 from ridgeline.compress.pruning.structured.units import MULTIPLE
 from ridgeline.compress.run import BlockDone, CompressionJob, stage
+from ridgeline.compress.weight_spread import weight_spreads
 from ridgeline.errors import InputError
 from ridgeline.records.compression import CompressionLedger, CompressionRow, Search
 from ridgeline.records.scheme import Scheme
@@ -276,6 +277,8 @@ def finished(
         sensitive=sensitive,
         saved=None if refused else str(material.out),
         search=search,
+        spreads_before=() if refused else weight_spreads(material.model),
+        spreads=() if refused else weight_spreads(directory),
     )
     if not refused:
         write_record(directory / LEDGER, ledger)

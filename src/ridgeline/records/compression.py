@@ -198,6 +198,19 @@ class LayerLoss(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Mean KL from the model as given, nats per token."""
 
 
+class LayerSpread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the weights of one matrix are spread."""
+
+    layer: str
+    rms: float
+    """The root mean square of the weights."""
+    largest: float
+    """The largest magnitude."""
+    shares: tuple[float, ...]
+    """The share of the weights in each of 41 bins a quarter of `rms` wide, the middle one around 0;
+    the outermost hold all that lies beyond."""
+
+
 class Chosen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One layer of a searched model."""
 
@@ -260,5 +273,9 @@ class CompressionLedger(
     exports: dict[str, str] = {}
     """The file of each exported format."""
     search: Search | None = None
+    spreads_before: tuple[LayerSpread, ...] = ()
+    """The weights of the model as it was given, matrix by matrix; where something was saved."""
+    spreads: tuple[LayerSpread, ...] = ()
+    """The weights of the saved model, likewise."""
     report: str | None = None
     environment: Environment

@@ -65,8 +65,8 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
     Raises:
         InputError: A directory cannot be read.
     """
-    skeleton = ModelSkeleton(_Unpacked(model))
-    turned = _matrices(skeleton)
+    skeleton = ModelSkeleton(Unpacked(model))
+    turned = matrix_names(skeleton)
     layers: list[LayerZeros] = []
     parameters = zeros = 0
     for name in _stored(skeleton):
@@ -94,7 +94,7 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
     )
     removed = 0
     if before is not None:
-        source = ModelSkeleton(_Unpacked(before))
+        source = ModelSkeleton(Unpacked(before))
         removed = sum(prod(source.checkpoint.shape(name)) for name in _stored(source)) - parameters
     return Sparsity(layers=tuple(layers), counts=counts, removed=removed)
 
@@ -114,7 +114,7 @@ def two_of_four(matrix: Tensor) -> bool:
     return int((matrix.unflatten(1, (-1, 4)) != 0).sum(dim=-1).max()) <= 2
 
 
-class _Unpacked(CheckpointFiles):
+class Unpacked(CheckpointFiles):
     """A directory, dense or compressed, as if its weights were dense."""
 
     def __init__(self, directory: Path) -> None:
@@ -124,12 +124,15 @@ class _Unpacked(CheckpointFiles):
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the weights, packed ones by what they stand for."""
         return self._weights.names
 
     def shape(self, name: str) -> tuple[int, ...]:
+        """The shape that a weight has unpacked."""
         return self._weights.shape(name)
 
     def read(self, name: str) -> Tensor:
+        """A weight with its numbers, unpacked."""
         found = self._weights.read(name)
         return found.dequantised() if isinstance(found, Quantised) else found
 
@@ -145,7 +148,7 @@ def _stored(skeleton: ModelSkeleton) -> list[str]:
     ]
 
 
-def _matrices(skeleton: ModelSkeleton) -> dict[str, bool]:
+def matrix_names(skeleton: ModelSkeleton) -> dict[str, bool]:
     """Stored names of the matrices of all blocks, and whether they are stored as [in, out]."""
     return {
         matrix.piece.source: matrix.transposed

@@ -9,6 +9,7 @@ from ridgeline.records.compression import (
     Chosen,
     CompressionLedger,
     CompressionRow,
+    LayerSpread,
     Search,
     Speedup,
     Zeros,
@@ -24,6 +25,10 @@ PARETO_NOTE = (
 )
 SPEED_NOTE = "Down and to the right is better; all rows decoded in turns, batch 1."
 LAYERS_NOTE = "What each layer cost when it alone was compressed by the scheme chosen for it."
+SPREAD_NOTE = (
+    "Each row is a matrix, each column a size of weight in its root mean squares: pruned weights"
+    " are a bright middle, few levels are stripes, outliers fill the edges."
+)
 COLUMNS = (
     doc.words("scheme"),
     doc.Column("disk_bytes", "size"),
@@ -32,6 +37,8 @@ COLUMNS = (
 )
 """Each ratio and rise is against the row above."""
 MOST_NOTICES = 5
+MOST_LABELS = 40
+"""Names beside the rows of a map: more cannot be read."""
 
 
 def compression_document(ledger: CompressionLedger) -> doc.ReportDocument:
@@ -50,6 +57,7 @@ def compression_document(ledger: CompressionLedger) -> doc.ReportDocument:
     ]
     if ledger.search is not None:
         shown.append(_search(ledger.search))
+    shown.append(doc.Only("page", _spreads(ledger)))
     if ledger.refused:
         shown.append(doc.Paragraph(f"nothing was saved: {ledger.refused}", "bad"))
         shown.append(doc.Lines(_sensitive(ledger)))
@@ -183,6 +191,37 @@ def _fronts(ledger: CompressionLedger) -> list[doc.Block]:
         for title, (note, name, plot) in fronts.items()
         if plot is not None
     ]
+
+
+def _spreads(ledger: CompressionLedger) -> list[doc.Block]:
+    """The weights of each matrix, as given and as saved."""
+    both = (
+        ("Weights as given", "spreads-before", ledger.spreads_before),
+        ("Weights as saved", "spreads", ledger.spreads),
+    )
+    return [
+        doc.Chapter(title, doc.figure(name, spread_figure(spreads), 420), SPREAD_NOTE)
+        for title, name, spreads in both
+        if spreads
+    ]
+
+
+def spread_figure(spreads: Sequence[LayerSpread]) -> Figure:
+    """Histograms of weights as rows of a map; the shares' roots are drawn, so that tails show."""
+    count = len(spreads[0].shares)
+    layout = plot_layout("weight, in root mean squares", "")
+    layout["yaxis"] |= {"showticklabels": len(spreads) <= MOST_LABELS, "autorange": "reversed"}
+    shown = {
+        "type": "heatmap",
+        "x": [(place - count // 2) / 4 for place in range(count)],
+        "y": [one.layer for one in spreads],
+        "z": [[rounded(share**0.5) for share in one.shares] for one in spreads],
+        "customdata": [[rounded(share) for share in one.shares] for one in spreads],
+        "colorscale": "Viridis",
+        "showscale": False,
+        "hovertemplate": "%{y}: %{customdata:.2%} at %{x}<extra></extra>",
+    }
+    return {"data": [shown], "layout": layout}
 
 
 def size_figure(ledger: CompressionLedger) -> Figure | None:

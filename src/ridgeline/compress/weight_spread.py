@@ -1,0 +1,52 @@
+"""How the weights of each matrix of a model are spread, as a saved model holds them.
+
+Weights are counted in units of their matrix's root mean square, so that layers of any size stand
+beside one another: zeros of a pruning are a peak in the middle, few levels are teeth, and outliers
+fill the outermost bins, which take all that lies beyond. One matrix is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ridgeline.checkpoints.skeleton import ModelSkeleton
+from ridgeline.compress.pruning.report import Unpacked, matrix_names
+from ridgeline.errors import InputError
+from ridgeline.records.compression import LayerSpread
+
+BINS = 41
+REACH = 5.125
+"""Where the outermost bins end, in root mean squares: bins are a quarter wide, one around 0."""
+
+
+def weight_spreads(model: Path) -> tuple[LayerSpread, ...]:
+    """The spread of each matrix of the blocks; none where files are not read block by block."""
+    try:
+        skeleton = ModelSkeleton(Unpacked(model))
+        names = matrix_names(skeleton)
+    except InputError:
+        return ()
+    return tuple(
+        spread(name.removesuffix(".weight"), skeleton.checkpoint.read(name)) for name in names
+    )
+
+
+def spread(layer: str, weight: Tensor) -> LayerSpread:
+    """The spread of one matrix.
+
+    >>> spread("up", torch.tensor([[0.0, 1.0, -1.0, 0.0]])).shares[20]
+    0.5
+    """
+    values = weight.detach().float().flatten()
+    rms = float(values.square().mean().sqrt())
+    scaled = (values / rms if rms else values).clamp(-REACH, REACH)
+    counts = torch.histc(scaled, BINS, -REACH, REACH)
+    return LayerSpread(
+        layer=layer,
+        rms=rms,
+        largest=float(values.abs().max()) if values.numel() else 0.0,
+        shares=tuple(round(one, 5) for one in (counts / max(values.numel(), 1)).tolist()),
+    )
