@@ -205,7 +205,6 @@ SLEEPERS = {
     "tests/realtime/executors/test_streams.py": "plays a GPU that takes its time",
     "tests/serve/http/files_of_a_request.py": "no test: other processes look for a flag so often",
     "tests/serve/stub_engine.py": "plays a slow engine",
-    "tests/train/asynchronous/digits.py": "plays a slow worker",
     "tests/train/test_processes.py": "plays a rank that hangs",
     "tests/train/watch/phases_worker.py": "plays a slow phase",
 }

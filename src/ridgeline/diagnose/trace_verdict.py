@@ -87,7 +87,7 @@ def _importance(one: tuple[float, TraceFinding]) -> tuple[bool, bool, bool, bool
 
 
 def _waiting_before_sending(leading: list[tuple[float, TraceFinding]]) -> None:
-    """Put waiting before sending, its other side, where waiting is worth more.
+    """Put waiting before sending where it is worth more: both are sides of one exposed time.
 
     Their shares do not compare: what is sent is exposed on every rank, and the late one waits for
     nobody.

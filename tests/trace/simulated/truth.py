@@ -3,8 +3,9 @@
     case = cases()["gpt-loader-slow"]
     truth_of(case).causes
 
-A fault's worth is the length of what is recorded minus that of the run with that one fault gone,
-recorded again; a cause's worth is the same with all faults gone that it is the name of. The label
+A fault's worth is the length of the run minus its length with that one fault gone (of a warm run
+the share that its recorded steps lose, of what is recorded); a cause's worth is the same with all
+faults gone that it is the name of. The label
 is the cause of the fault that is worth the most, the cause that is worth the most, and every other
 within 1.15 of either; where no fault is worth a tenth of the run, the roof under which the kernels
 spent their time.
@@ -128,12 +129,16 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     run = run or simulate(case.program(), case.seed)
     whole = run.recorded_us
     assert not (case.warm and ONCE & case.faults.keys()), "before the window, or in it?"
-    length = _length(case, case.program())
     if not run.program.on_gpu:
         return Truth(frozenset({"cpu-only"}), None, whole, 0.0)
-    worth = {name: length - _length(case, case.program(without={name})) for name in case.faults}
+    length = _length(case, case.program())
+    recorded = whole / length  # a warm trace also holds work that was queued before it began
+    worth = {
+        name: recorded * (length - _length(case, case.program(without={name})))
+        for name in case.faults
+    }
     first = max(worth, key=lambda name: worth[name], default=None)
-    by_cause = _worth_of_causes(case, length, worth)
+    by_cause = _worth_of_causes(case, length, recorded, worth)
     most = max(by_cause.values(), default=0.0)
     dearest = max(worth.values(), default=0.0)
     filled = filled_by_kernels(run)
@@ -158,21 +163,25 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
 
 
 def _length(case: Case, program: Program) -> float:
-    """How long what the profiler records of the program takes."""
-    return simulate(program, case.seed).recorded_us
+    """How long the program's recorded steps take: what they add to the steps before."""
+    length = simulate(program, case.seed).duration_us
+    if case.warm:
+        length -= simulate(replace(program, steps=case.warm, warm=0), case.seed).duration_us
+    return length
 
 
-def _worth_of_causes(case: Case, length_us: float, worth: dict[str, float]) -> dict[str, float]:
-    """What each cause is worth with all its faults gone at once."""
+def _worth_of_causes(
+    case: Case, length_us: float, recorded: float, worth: dict[str, float]
+) -> dict[str, float]:
+    """What each cause is worth with all its faults gone at once; one fault is worth what it is."""
     found = {}
     for cause in sorted({cause for name in worth for cause in CAUSES[name]}):
         own = {name for name in worth if cause in CAUSES[name]}
-        together = len(own) > 1
-        found[cause] = (
-            length_us - _length(case, case.program(without=own))
-            if together
-            else worth[next(iter(own))]
-        )
+        if len(own) == 1:
+            found[cause] = worth[own.pop()]
+        else:
+            saved = length_us - _length(case, case.program(without=own))
+            found[cause] = recorded * saved
     return found
 
 
