@@ -205,7 +205,7 @@ class LayerSpread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     rms: float
     """The root mean square of the weights."""
     largest: float
-    """The largest magnitude."""
+    """The largest magnitude among them."""
     shares: tuple[float, ...]
     """The share of the weights in each of 41 bins a quarter of `rms` wide, the middle one around 0;
     the outermost hold all that lies beyond."""
