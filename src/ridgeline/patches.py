@@ -25,6 +25,15 @@ COLLECTIVES: Final = (
 )  # fmt: skip
 """The blocking collectives that scripts call themselves; the last two from torch 2.13 on."""
 
+LIBDEVICE: Final = (
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign",
+    "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "fast_cosf", "fast_expf",
+    "fast_sinf", "fast_tanhf", "fdim", "floor", "fma", "fmod", "hypot", "ldexp", "lgamma", "log",
+    "log10", "log1p", "log2", "nearbyint", "pow", "rint", "round", "rsqrt", "sin", "sinh", "sqrt",
+    "tan", "tanh", "trunc",
+)  # fmt: skip
+"""The functions of Triton's libdevice that torch has as well."""
+
 UPLOADS: Final = ("create_repo", "create_commit", "upload_file", "upload_folder")
 """What sends something to a hub."""
 
@@ -159,8 +168,15 @@ PATCHED: Final[dict[str, str]] = {
             "triton.runtime.interpreter:InterpreterBuilder.create_masked_store",
             "triton.runtime.interpreter:InterpreterBuilder.create_atomic_rmw",
             "triton.runtime.interpreter:InterpreterBuilder.create_atomic_cas",
+            "triton.runtime.interpreter:InterpreterBuilder.create_barrier",
+            "triton.runtime.autotuner:Autotuner.run",
         ),
         "what a launch reads and writes, and its programs in another order",
+    ),
+    "triton.runtime.jit:JITFunction.run": "which kernels an example makes while it runs",
+    **dict.fromkeys(
+        tuple(f"triton.language.extra.libdevice:{name}" for name in LIBDEVICE),
+        "the interpreter has no libdevice: torch computes what a kernel asks of it",
     ),
     # -- numba's CUDA simulator, in a process of its own (lesson)
     **dict.fromkeys(
@@ -236,6 +252,8 @@ def _say(line: str) -> None:
 
 PRIVATE: Final[dict[str, str]] = {
     "triton.language.standard:_sum_combine": "which reduction is a sum",
+    "triton.experimental.gluon.language:SwizzledSharedLayout._to_ir":
+        "a layout as the count of bank conflicts takes it",
     # -- numba's CUDA simulator: the array behind a kernel's, and what a block has allocated
     "numba.cuda.simulator.cudadrv.devicearray:FakeWithinKernelCUDAArray._item": "its strides",
     "numba.cuda.simulator.cudadrv.devicearray:FakeCUDAArray._ary": "the same, of what it wraps",

@@ -10,7 +10,7 @@ import typer
 from ridgeline.cli.output_options import Html, Json
 
 if TYPE_CHECKING:
-    from ridgeline.records.kernel_check import CompiledKernel, KernelFinding
+    from ridgeline.records.kernel_check import CompiledKernel, KernelFinding, KernelLaunch
 
 
 def kernels_check(
@@ -36,12 +36,15 @@ def kernels_check(
 
     targets = [processor(one).target for one in arch or TARGETS]
     seen = check(target, targets)
-    compiled = [_with_occupancy(one) for one in seen.compiled]
+    compiled = [
+        _with_roofline(_with_occupancy(one), seen.launches[one.launch]) for one in seen.compiled
+    ]
     findings = [*seen.findings, *(found for one in compiled for found in _of_code(one))]
     answer = msgspec.structs.replace(seen, compiled=compiled, findings=findings)
     show_answer(answer, check_document(answer), json=json, html=html)
     if findings:
-        raise Regression(f"{target}: {len(findings)} findings; see each one's cure")
+        count = f"{len(findings)} finding{'s' if len(findings) > 1 else ''}"
+        raise Regression(f"{target}: {count}; see each one's cure")
 
 
 def _with_occupancy(one: CompiledKernel) -> CompiledKernel:
@@ -58,6 +61,21 @@ def _with_occupancy(one: CompiledKernel) -> CompiledKernel:
         limits, threads=one.threads, registers=registers, shared_bytes=one.shared_bytes
     )
     return msgspec.structs.replace(one, occupancy=fits)
+
+
+def _with_roofline(one: CompiledKernel, launch: KernelLaunch) -> CompiledKernel:
+    import msgspec
+
+    from ridgeline.cost.kernel_roofline import launch_roofline
+
+    counted = launch_roofline(
+        one.target,
+        matrix_flops=launch.matrix_flops,
+        matrix_dtype=launch.matrix_dtype,
+        vector_flops=launch.vector_flops,
+        least_bytes=launch.minimum_bytes,
+    )
+    return msgspec.structs.replace(one, roofline=counted)
 
 
 def _of_code(one: CompiledKernel) -> Iterator[KernelFinding]:

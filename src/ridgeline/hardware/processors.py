@@ -75,7 +75,7 @@ def processor(name: str) -> ProcessorLimits:
         InputError: Neither an architecture nor a device that we have limits of.
     """
     known = processors()
-    target = _as_target(name)
+    target = as_target(name)
     if target in known:
         return known[target]
     try:
@@ -87,7 +87,7 @@ def processor(name: str) -> ProcessorLimits:
         raise InputError(
             f"--arch {name}: not a known architecture or device; {hint}known: {listed}"
         ) from None
-    target = _as_target(part.target)
+    target = as_target(part.target)
     if target not in known:
         raise InputError(
             f"--arch {name}: {part.name} ({part.architecture}) has no limits of blocks and warps "
@@ -96,7 +96,7 @@ def processor(name: str) -> ProcessorLimits:
     return known[target]
 
 
-def _as_target(name: str) -> str:
+def as_target(name: str) -> str:
     """`sm_90` of `9.0`, `sm90`, `SM_90a`; other names in lower case."""
     folded = name.strip().lower()
     version = re.fullmatch(r"(\d+)\.(\d)", folded)

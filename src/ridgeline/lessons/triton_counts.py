@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ridgeline.kernels.check.judging import SECTOR_BYTES, launch_record, request_sectors
-from ridgeline.kernels.check.watching import Access, LaunchWatch, SeenLaunch
+from ridgeline.kernels.check.seen import Access, SeenLaunch
+from ridgeline.kernels.check.watching import LaunchWatch
 
 _WATCH = LaunchWatch()
 _LANES = 32

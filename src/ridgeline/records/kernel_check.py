@@ -28,7 +28,8 @@ class LaunchArgument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     name: str
     kind: str
-    """`tensor`, `number`, `constant`, or `other`, which cannot be compiled ahead of time."""
+    """`tensor`, `descriptor` (of a tensor, with its block as the value), `number`, `constant`, or
+    `other`, which cannot be compiled ahead of time."""
     dtype: str = ""
     """What torch calls the dtype of a tensor; empty for the rest."""
     value: int | float | bool | str | None = None
@@ -53,6 +54,32 @@ class KernelLaunch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Bytes read at least once, plus bytes written at least once."""
     sector_efficiency: float
     """Bytes that warps asked for over the 32-byte sectors that hold them, 0 … 1."""
+    divergent_warps: float = 0.0
+    """The share of warps' requests in which a mask holds for some lanes and not for others."""
+    matrix_flops: int = 0
+    """Multiplications and additions of `tl.dot`."""
+    matrix_dtype: str = ""
+    """What `tl.dot` multiplied, as Triton names it; empty without one."""
+    vector_flops: int = 0
+    """Floating-point results of everything else, one each."""
+    configuration: str = ""
+    """The constants that an autotuner gave, `BLOCK=64, …`; empty without one."""
+    variants: list[dict[str, int | bool]] = []
+    """Options of the autotuner's configurations that differ from it for the compiler alone."""
+
+
+class LaunchRoofline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One launch under the roof of one device: what bounds it at the sizes of the example."""
+
+    device: str
+    """The fastest part of the architecture that we know."""
+    intensity_flops_per_byte: float
+    """FLOPs over the bytes that must be moved at least."""
+    ridge_flops_per_byte: float
+    bound: str
+    """What decides at this intensity: `memory` or `compute`."""
+    least_seconds: float
+    """No launch on this device can take less."""
 
 
 class CompiledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,7 +99,15 @@ class CompiledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     shared_bytes: int = 0
     instructions: dict[str, int] = {}
     """How many of the telling instructions there are, by name."""
+    bank_conflicts: dict[str, int] = {}
+    """By access of shared memory (`local_load 64x32 bf16`): cycles that conflicts add to a request
+    of one warp, by the layouts that Triton chose; NVIDIA alone."""
+    configuration: str = ""
+    """The autotuner's constants and options, where there is one."""
+    launch: int = 0
+    """Which launch of the check it is, counted from 0."""
     occupancy: KernelOccupancy | None = None
+    roofline: LaunchRoofline | None = None
 
 
 class KernelCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

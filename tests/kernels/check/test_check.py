@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,32 @@ import torch
 import triton
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kernels.check.planting import HERE, OWN, SMALL, judge, plant_own, plant_small
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.kernels.check import bfloat16, conduct
+from ridgeline.kernels.check.judging import CAUSES
 
-HERE = Path(__file__).parent
-OWN: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "own_mutants.toml").read_text())
-KERNELS = Path(conduct.__file__).parents[1]
 OWN_EXAMPLES = sorted(one.stem for one in conduct.EXAMPLES.glob("[a-z]*.py"))
 SOUND = sorted(one.stem for one in (HERE / "sound").glob("[a-z]*.py"))
-MUTANTS: list[dict[str, str]] = tomllib.loads((HERE / "mutants.toml").read_text())["mutant"]
 QUICK = {
     "add: mask is off by one": "out-of-bounds",
     "add: programs overlap": "write-write-race",
     "matmul: sums in bfloat16": "inexact",
 }
+STRANGERS: dict[str, set[str]] = {
+    "softmax_of_zeros": {"inexact"},
+    "layer_norm": set(),
+    "convolution": set(),
+    "histogram": {"uncoalesced"},
+    "largest_k": set(),
+    "descriptors": set(),
+    "made_by_a_function": set(),
+    "libdevice": set(),
+    "no_barrier": {"missing-barrier"},
+}
+"""Kernels as others write them → what is wrong with each."""
 
 
 def checked(
@@ -39,27 +48,8 @@ def checked(
     return code, found
 
 
-def mutated(mutant: dict[str, str], folder: Path) -> Path:
-    text = (HERE / "sound" / f"{mutant['file']}.py").read_text()
-    assert text.count(mutant["old"]) == 1, mutant["name"]
-    file = folder / f"{mutant['file']}.py"
-    file.write_text(text.replace(mutant["old"], mutant["new"]))
-    return file
-
-
-def slow_unless(quick: bool) -> tuple[pytest.MarkDecorator, ...]:
-    return () if quick else (pytest.mark.slow,)
-
-
-def marks_of(mutant: dict[str, str]) -> tuple[pytest.MarkDecorator, ...]:
-    if "missed" in mutant:
-        return (pytest.mark.slow, pytest.mark.xfail(reason=mutant["missed"], strict=True))
-    return slow_unless(mutant["name"] in QUICK)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=slow_unless(one == "matmul")) for one in SOUND]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOUND)
 def test_sound_kernels_have_no_finding(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = checked(str(HERE / "sound" / f"{name}.py"), capsys)
     assert (code, found["findings"]) == (0, [])
@@ -70,67 +60,73 @@ def test_sound_kernels_have_no_finding(name: str, capsys: pytest.CaptureFixture[
     assert 0 < built["occupancy"]["occupancy"] <= 1
 
 
-@pytest.mark.sweep("add: mask is off by one", "add: programs overlap")
-@pytest.mark.parametrize(
-    "mutant",
-    [pytest.param(one, id=one["name"], marks=marks_of(one)) for one in MUTANTS],
-)
-def test_a_planted_mistake_is_found(
-    mutant: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, found = checked(str(mutated(mutant, tmp_path)), capsys)
-    assert code == 3
-    causes = {one["cause"] for one in found["findings"]}
-    assert causes
-    assert QUICK.get(mutant["name"], next(iter(causes))) in causes
-    assert all(one["summary"] and one["cure"] and one["where"] for one in found["findings"])
-
-
-def planted(kernel: str, mistake: str, folder: Path) -> Path:
-    """The launches of our own kernel, from a copy of its file with one mistake in it."""
-    old, new = OWN[kernel][mistake]
-    text = (KERNELS / "triton" / f"{kernel}.py").read_text()
-    assert text.count(old) == 1, mistake
-    (folder / f"planted_{kernel}.py").write_text(text.replace(old, new))
-    example = (conduct.EXAMPLES / f"{kernel}.py").read_text()
-    there = f"ridgeline.kernels.triton.{kernel} import"
-    assert example.count(there) == 1
-    file = folder / f"{kernel}.py"
-    file.write_text(example.replace(there, f"planted_{kernel} import"))
-    return file
+def test_planted_mistakes_are_found(tmp_path: Path) -> None:
+    mutants = [one for one in SMALL if one["name"] in QUICK]
+    files = [plant_small(one, tmp_path / str(at)) for at, one in enumerate(mutants)]
+    found = judge(files)
+    for mutant, file in zip(mutants, files, strict=True):
+        assert QUICK[mutant["name"]] in found[file], mutant["name"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kernel", "mistake"), [(kernel, one) for kernel, those in OWN.items() for one in those]
-)
-def test_a_mistake_planted_in_our_own_kernels_is_found(
-    kernel: str, mistake: str, tmp_path: Path
+@pytest.mark.timeout(1800)
+def test_every_planted_mistake_is_found(tmp_path: Path) -> None:
+    planted = {plant_small(one, tmp_path / f"small-{at}"): one["name"]
+               for at, one in enumerate(SMALL)}  # fmt: skip
+    for kernel, those in OWN.items():
+        for at, name in enumerate(those):
+            file = plant_own(kernel, name, tmp_path / f"{kernel}-{at}")
+            planted[file] = f"{kernel}: {name}"
+    found = judge(list(planted))
+    causes = set(CAUSES)
+    missed = {planted[file]: what for file, what in found.items() if not causes & set(what)}
+    assert missed == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRANGERS)
+def test_kernels_of_strangers_are_judged(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found = checked(str(HERE / "scripts" / f"{name}.py"), capsys)
+    assert {one["cause"] for one in found["findings"]} == STRANGERS[name]
+    assert code == (3 if STRANGERS[name] else 0)
+    assert all(one["error"] == "" and one["registers"] > 0 for one in found["compiled"])
+    assert all(one["roofline"]["bound"] == "memory" for one in found["compiled"])
+
+
+@pytest.mark.slow
+def test_every_configuration_of_an_autotuner_is_run_and_compiled(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = planted(kernel, mistake, tmp_path)
-    assert conduct.check(str(file), []).findings != []
+    _, found = checked(str(HERE / "scripts/convolution.py"), capsys)
+    assert [one["configuration"] for one in found["launches"]] == [
+        "BM=32, BN=32, BK=16", "BM=16, BN=16, BK=16"
+    ]  # fmt: skip
+    for one, programs in zip(found["launches"], (7, 26), strict=True):
+        assert one["programs"] == programs
+        tile = [int(word.split("=")[1]) for word in one["configuration"].split(", ")]
+        assert one["matrix_flops"] == programs * 2 * tile[0] * tile[1] * 48  # 45 deep, in 16s
+        assert one["matrix_dtype"] == "fp16"
+    assert {one["configuration"][-25:] for one in found["compiled"]} == {
+        "num_warps=4, num_stages=3", "num_warps=2, num_stages=3"
+    }  # fmt: skip
+    for one in found["compiled"]:
+        assert one["instructions"]["HMMA"] > 0
+        assert one["bank_conflicts"]
+        assert one["roofline"]["intensity_flops_per_byte"] > 0
 
 
 def test_the_documents_say_how_many_planted_mistakes_are_found() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/kernels.md").read_text()
-    own, small = sum(len(one) for one in OWN.values()), len(MUTANTS)
-    missed = sum("missed" in one for one in MUTANTS)
+    own, small = sum(len(one) for one in OWN.values()), len(SMALL)
     said = (
-        f"Of {own + small} mistakes planted one at a time, {own} into {len(OWN)} of our own "
-        f"kernels and {small} into {len(SOUND)} small ones, {own + small - missed} are found"
+        f"Of {own + small} mistakes planted one at a time, {own} into {len(OWN)} files of our own "
+        f"kernels and {small} into {len(SOUND)} small ones, {own + small} are found"
     )
     assert said in " ".join(page.split())
-    assert own + small >= 60
-    assert missed <= 0.05 * (own + small)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(one, marks=() if one == "residual_norm" else pytest.mark.slow)
-        for one in OWN_EXAMPLES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN_EXAMPLES)
 def test_our_own_kernels_have_no_finding(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["kernels", "check", name, "--arch", "gfx942"]) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -141,8 +137,11 @@ def test_our_own_kernels_have_no_finding(name: str, capsys: pytest.CaptureFixtur
 def test_the_bytes_of_a_sum_are_three_vectors_and_every_sector_is_used(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    _, found = checked(str(HERE / "sound/add.py"), capsys)
+    code, found = checked(str(HERE / "sound/add.py"), capsys)
+    assert code == 0
     (launch,) = found["launches"]
+    assert launch["vector_flops"] == 8 * 128
+    assert launch["divergent_warps"] == round(3 / 96, 4)  # the last block ends within a warp
     assert launch["programs"] == 8
     assert (launch["loaded_bytes"], launch["stored_bytes"]) == (8000, 4000)
     assert launch["minimum_bytes"] == 12000
@@ -153,9 +152,9 @@ def test_the_bytes_of_a_sum_are_three_vectors_and_every_sector_is_used(
     ("text", "words"),
     [
         (None, "no Python file, and none of our kernels"),
-        ("x = 1\n", "defines no example()"),
-        ("def example():\n    pass\n", "launches no kernel"),
-        ("def example():\n    raise ValueError('five is not even')\n", "five is not even"),
+        pytest.param("x = 1\n", "defines no example()", marks=pytest.mark.slow),
+        pytest.param("def example():\n    pass\n", "launches no kernel", marks=pytest.mark.slow),
+        ("def example():\n    raise ValueError('five')\n", "line 2: example() fails: ValueError"),
     ],
 )
 def test_a_file_that_launches_nothing_is_refused_in_one_line(
@@ -165,7 +164,8 @@ def test_a_file_that_launches_nothing_is_refused_in_one_line(
     if text is not None:
         file.write_text(text)
     assert run(["kernels", "check", str(file)]) == 2
-    assert words in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
 
 
 def test_a_release_that_was_not_tested_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,21 +7,27 @@ Arguments are specialised as a launch would: None and 1 are constants, multiples
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
 
 from ridgeline.errors import in_words
+from ridgeline.kernels.check.banks import bank_conflicts
 from ridgeline.kernels.check.interpreted import load
+from ridgeline.patches import patch
 from ridgeline.records.kernel_check import CompiledKernel, KernelLaunch, LaunchArgument
 
 TOOLS = Path(triton.__file__).parent / "backends/nvidia/bin"
@@ -34,7 +40,7 @@ TELLING = {
     "HGMMA": r"\bHGMMA\b", "HMMA": r"\bHMMA\b", "UTCHMMA": r"\bUTCHMMA\b", "LDSM": r"\bLDSM\b",
     "LDGSTS": r"\bLDGSTS\b", "UTMALDG": r"\bUTMALDG\b", "LDG": r"\bLDG\.", "STG": r"\bSTG\.",
     "LDG.128": r"\bLDG\.\S*128", "STG.128": r"\bSTG\.\S*128", "LDL": r"\bLDL\b", "STL": r"\bSTL\b",
-    "BAR": r"\bBAR\.", "MUFU": r"\bMUFU\b",
+    "BAR": r"\bBAR\.", "MUFU": r"\bMUFU\b", "BSSY": r"\bBSSY\b", "UTMASTG": r"\bUTMASTG\b",
 }  # fmt: skip
 TELLING_AMD = {
     "mfma": r"\bv_mfma", "global_load": r"\b(?:global|buffer)_load",
@@ -43,11 +49,19 @@ TELLING_AMD = {
 }  # fmt: skip
 
 
-def compile_launch(kernel: Any, launch: KernelLaunch, target: str) -> CompiledKernel:
+def compile_launch(
+    kernel: Any, launch: KernelLaunch, target: str, number: int = 0
+) -> CompiledKernel:
     """One kernel for one architecture; what stops the compiler is said in `error`."""
     amd = target.startswith("gfx")
     gpu = GPUTarget("hip", target, 64) if amd else GPUTarget("cuda", int(target[3:]), 32)
-    told = CompiledKernel(kernel=launch.kernel, file=launch.file, target=target)
+    told = CompiledKernel(
+        kernel=launch.kernel,
+        file=launch.file,
+        target=target,
+        launch=number,
+        configuration=_configuration(launch),
+    )
     try:
         built = triton.compile(_source(kernel, launch), target=gpu, options=launch.options)
     except Exception as error:
@@ -55,8 +69,18 @@ def compile_launch(kernel: Any, launch: KernelLaunch, target: str) -> CompiledKe
     threads = int(built.metadata.num_warps) * (64 if amd else 32)
     read = _read_amd(built) if amd else _read_nvidia(built)
     return msgspec.structs.replace(
-        told, threads=threads, shared_bytes=int(built.metadata.shared), **read
+        told,
+        threads=threads,
+        shared_bytes=int(built.metadata.shared),
+        bank_conflicts={} if amd else bank_conflicts(built.asm["ttgir"], gpu),
+        **read,
     )
+
+
+def _configuration(launch: KernelLaunch) -> str:
+    """The constants of an autotuner's configuration and its options; empty without a tuner."""
+    options = ", ".join(f"{name}={value}" for name, value in launch.options.items())
+    return ", ".join(one for one in (launch.configuration, options) if one and launch.configuration)
 
 
 def _source(kernel: Any, launch: KernelLaunch) -> ASTSource:
@@ -71,8 +95,10 @@ def _source(kernel: Any, launch: KernelLaunch) -> ASTSource:
             signature[name] = TYPES[one.dtype]
             if one.aligned:
                 facts[index,] = [["tt.divisibility", 16]]
+        elif one.kind == "descriptor":
+            signature[name] = f"tensordesc<{TYPES[one.dtype].removeprefix('*')}[{one.value}]>"
         elif one.kind == "other":
-            raise ValueError(f"argument {name} cannot be compiled ahead of time")
+            raise ValueError(f"argument {name} is nothing that can be compiled ahead of time")
         elif parameter.is_constexpr or one.value is None or (
             type(one.value) is int and one.value == 1 and not parameter.do_not_specialize
         ):  # fmt: skip
@@ -125,22 +151,45 @@ def _read_amd(built: Any) -> dict[str, Any]:
 
 
 def kernel_of(launch: KernelLaunch) -> Any:
-    """The compiled function's source: what of the launch's file has the kernel's name."""
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) != launch.file:
-            continue
-        found = getattr(module, launch.kernel, None)
-        while found is not None and not hasattr(found, "params"):
-            found = getattr(found, "fn", None)
-        if found is not None:
-            return found
-    return None
+    """The function of the launch's file and name, wherever it is kept: module, class, closure.
+
+    Of several, the one whose line is the nearest: decorators may count among its lines or not.
+    """
+    known = [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, JITFunction)
+        and one.fn.__name__ == launch.kernel
+        and one.fn.__code__.co_filename == launch.file
+    ]
+    lines = {id(one): one.fn.__code__.co_firstlineno for one in known}
+    return min(known, key=lambda one: abs(lines[id(one)] - launch.line), default=None)
+
+
+def _make_those_of_the_example(module: ModuleType) -> list[Any]:
+    """Let the example make the kernels that are made while it runs; nothing is launched."""
+    made: list[Any] = []
+    patch(
+        "triton.runtime.jit:JITFunction.run",
+        lambda _: lambda kernel, *__, **___: made.append(kernel),
+    )
+    # What comes back are tensors that no kernel has filled: the example may well fail on them.
+    with contextlib.suppress(Exception):
+        module.example()
+    return made
+
+
+def _with_variants(launches: list[KernelLaunch]) -> Iterator[tuple[int, KernelLaunch]]:
+    """Each launch with its number, and as the autotuner's other options would compile it."""
+    for number, launch in enumerate(launches):
+        for options in (launch.options, *launch.variants):
+            yield number, msgspec.structs.replace(launch, options=options)
 
 
 def compile_all(launches: list[KernelLaunch], targets: list[str]) -> Iterator[CompiledKernel]:
     """Each kernel once per way of being launched and architecture."""
     done = set()
-    for launch in launches:
+    for number, launch in _with_variants(launches):
         key = msgspec.json.encode([launch.kernel, launch.file, launch.arguments, launch.options])
         if key in done:
             continue
@@ -148,19 +197,23 @@ def compile_all(launches: list[KernelLaunch], targets: list[str]) -> Iterator[Co
         kernel = kernel_of(launch)
         for target in targets:
             if kernel is None:
-                error = f"no module-level {launch.kernel} in {launch.file}"
+                error = f"{launch.kernel} of line {launch.line} was not made again"
                 yield CompiledKernel(
                     kernel=launch.kernel, file=launch.file, target=target, error=error
                 )
             else:
-                yield compile_launch(kernel, launch, target)
+                yield compile_launch(kernel, launch, target, number)
 
 
 def main(file: str, launches: str, answer: str, *targets: str) -> None:
     """Read the launches, load the file again with kernels that compile, write the answer."""
-    load(Path(file))
+    module = load(Path(file))
     wanted = msgspec.json.decode(Path(launches).read_bytes(), type=list[KernelLaunch])
+    made = []
+    if any(kernel_of(one) is None for one in wanted):
+        made = _make_those_of_the_example(module)
     Path(answer).write_bytes(msgspec.json.encode(list(compile_all(wanted, list(targets)))))
+    del made  # alive until here
 
 
 if __name__ == "__main__":

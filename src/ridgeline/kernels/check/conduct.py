@@ -95,7 +95,12 @@ def run_part(file: Path, part: str, args: list[str], interpret: str = "0") -> No
     Raises:
         ScriptError: It fails.
     """
-    environment = {**os.environ, "TRITON_INTERPRET": interpret, "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": interpret,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONSAFEPATH": "1",  # a random.py where the command was called is not Python's
+    }
     done = subprocess.run(
         [sys.executable, "-m", f"ridgeline.kernels.check.{part}", *args],
         env=environment,

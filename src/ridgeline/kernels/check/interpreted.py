@@ -3,7 +3,8 @@
     TRITON_INTERPRET=1 python -m ridgeline.kernels.check.interpreted FILE KERNEL ANSWER
 
 `example()` calls the kernels as their user does, on small CPU tensors. What it returns is compared:
-pairs of (found, expected), one or a list of them; expected is best computed in float64.
+pairs of (found, expected), one or a list of them; expected is best computed in float64. A third
+tensor of a pair, the same step by step in the dtype of found, may err as much as it does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +21,10 @@ from typing import Any
 
 import msgspec
 import torch
+from triton.runtime.errors import InterpreterError
 
-from ridgeline.errors import RidgelineError
-from ridgeline.kernels.check import bfloat16
+from ridgeline.errors import RidgelineError, in_words
+from ridgeline.kernels.check import bfloat16, libdevice
 from ridgeline.kernels.check.judging import findings, launch_record
 from ridgeline.kernels.check.watching import LaunchWatch
 from ridgeline.records.kernel_check import KernelFinding
@@ -30,20 +33,40 @@ _TIMES_THE_FLOOR = 1.25
 """A result may be so much further from what is expected than rounding that once would be."""
 _STEPS_OF_A_FLOOR = 5
 """Rounding errs by a fifth of a step on average, also where what is expected needs none."""
+_TIMES_PLAIN = 1.1
+"""A result may be so much further away than what was computed plainly in its dtype."""
 _OF_FLOAT32 = 64.0
 """The same for float32, in which every step rounds."""
 
+_CURES = {
+    "CUDA": "the interpreter runs on the CPU: let example() make its tensors there",
+    "NVIDIA driver": "the interpreter runs on the CPU: let example() make its tensors there",
+    "active drivers": "the interpreter has no GPU to ask: give example() plain numbers instead",
+    "'NoneType'": "a function of the kernel gave nothing: the interpreter may not have it",
+}
+"""What a failure says → what to do about it."""
+
 
 def load(file: Path) -> ModuleType:
-    """A file as a module, which inspect can find again."""
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    """A file as a module, which inspect can find again, under no other module's name."""
+    name = f"checked_{file.stem}" if _is_taken(file) else file.stem
+    spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    sys.path.insert(0, str(file.parent))
+    sys.modules[name] = module
+    sys.path.insert(len(sys.path) if name != file.stem else 0, str(file.parent))
     spec.loader.exec_module(module)
     return module
+
+
+def _is_taken(file: Path) -> bool:
+    """Whether another module has the file's name, which others would then import in its place."""
+    try:
+        known = importlib.util.find_spec(file.stem)
+    except ValueError:  # __main__ and its like
+        return True
+    return known is not None and known.origin != str(file)
 
 
 def check(file: Path, kernel: str) -> dict[str, Any]:
@@ -51,6 +74,7 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     bfloat16.install()
+    libdevice.install()
     watch = LaunchWatch()
     module = load(file)
     example = getattr(module, "example", None)
@@ -59,7 +83,10 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
     torch.manual_seed(0)
     torch.set_deterministic_debug_mode("warn")  # torch.empty is filled with NaN
     watch.install()
-    returned = example()
+    try:
+        returned = example()
+    except Exception as error:
+        return {"error": _failure(error, file)}
     seen = [one for one in watch.launches if kernel in ("", one.kernel)]
     if not seen:
         named = sorted({one.kernel for one in watch.launches})
@@ -69,39 +96,71 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
     return {"launches": [launch_record(one) for one in seen], "findings": found}
 
 
+def _failure(error: BaseException, file: Path) -> str:
+    """Why an example failed: the innermost of its own lines, what was said there, and a cure."""
+    if isinstance(error, InterpreterError) and error.__cause__ is not None:
+        error = error.__cause__
+    own = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(file)
+    ]
+    place = f"line {own[-1]}: " if own else ""
+    said = in_words(error)
+    cure = next((cure for part, cure in _CURES.items() if part in said), "")
+    return f"{place}example() fails: {type(error).__name__}: {said}{cure and f'; {cure}'}"
+
+
 def _inexact(returned: Any, kernel: str, file: Path) -> Iterator[KernelFinding]:
-    for found, expected in _pairs(returned):
+    for found, expected, *plain in _compared(returned):
         if found.shape != expected.shape:
             yield _misshapen(found, expected, kernel, file)
             continue
-        exact, rounded = expected.detach().double(), expected.detach().to(found.dtype).double()
-        size = float(exact.norm()) or 1.0
-        error = float((found.detach().double() - exact).norm()) / size
+        error, floor = _error(found, expected), _rounding_error(found, expected)
         narrow = found.dtype in (torch.float16, torch.bfloat16)
-        step = torch.finfo(found.dtype).eps if found.dtype.is_floating_point else 0.0
-        floor = max(float((rounded - exact).norm()) / size, step / _STEPS_OF_A_FLOOR)
         allowed = floor * (_TIMES_THE_FLOOR if narrow else _OF_FLOAT32)
+        allowed = max([allowed, *(_TIMES_PLAIN * _error(one, expected) for one in plain)])
         if not error <= allowed:
-            summary = (
-                f"the relative error is {error:.2g}, {error / (floor or 1e-30):.3g} times "
-                "that of rounding the expected result once"
-            )
-            evidence: dict[str, float | int | str] = {
-                "relative_error": error,
-                "rounding_error": floor,
-            }
-            if not math.isfinite(error):
-                wrong = int((~found.isfinite() & exact.isfinite()).sum())
-                summary = f"{wrong} of {found.numel()} results are NaN or infinite"
-                evidence = {"results": wrong, "of_results": found.numel()}
-            yield KernelFinding(
-                cause="inexact",
-                kernel=kernel,
-                summary=summary,
-                evidence=evidence,
-                where=str(file),
-                cure="check the formula and its scales, and accumulate in float32",
-            )
+            yield _too_far(found, expected, error, floor, kernel, file)
+
+
+def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Relative error in the norm of all elements together."""
+    exact = expected.detach().double()
+    return float((found.detach().double() - exact).norm()) / (float(exact.norm()) or 1.0)
+
+
+def _rounding_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """What rounding the expected result once to the dtype of what was found costs."""
+    step = torch.finfo(found.dtype).eps if found.dtype.is_floating_point else 0.0
+    return max(_error(expected.detach().to(found.dtype), expected), step / _STEPS_OF_A_FLOOR)
+
+
+def _too_far(
+    found: torch.Tensor,
+    expected: torch.Tensor,
+    error: float,
+    floor: float,
+    kernel: str,
+    file: Path,
+) -> KernelFinding:
+    summary = (
+        f"the relative error is {error:.2g}, {error / (floor or 1e-30):.3g} times "
+        "that of rounding the expected result once"
+    )
+    evidence: dict[str, float | int | str] = {"relative_error": error, "rounding_error": floor}
+    if not math.isfinite(error):
+        wrong = int((~found.isfinite() & expected.isfinite()).sum())
+        summary = f"{wrong} of {found.numel()} results are NaN or infinite"
+        evidence = {"results": wrong, "of_results": found.numel()}
+    return KernelFinding(
+        cause="inexact",
+        kernel=kernel,
+        summary=summary,
+        evidence=evidence,
+        where=str(file),
+        cure="check the formula and its scales, and accumulate in float32",
+    )
 
 
 def _misshapen(
@@ -117,12 +176,13 @@ def _misshapen(
     )
 
 
-def _pairs(returned: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _compared(returned: Any) -> list[tuple[torch.Tensor, ...]]:
+    """Tuples of found, expected and perhaps the same computed plainly, whatever holds them."""
     if not isinstance(returned, list | tuple):
         return []
-    if len(returned) == 2 and all(isinstance(one, torch.Tensor) for one in returned):
-        return [(returned[0], returned[1])]
-    return [(one[0], one[1]) for one in returned if isinstance(one, list | tuple) and len(one) == 2]
+    if len(returned) in (2, 3) and all(isinstance(one, torch.Tensor) for one in returned):
+        return [tuple(returned)]
+    return [tuple(one) for one in returned if isinstance(one, list | tuple) and len(one) in (2, 3)]
 
 
 def main(file: str, kernel: str, answer: str) -> None:

@@ -7,21 +7,28 @@ order of the tile, or of its transpose where that needs fewer: the compiler lays
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from ridgeline.kernels.check.watching import Access, SeenLaunch
+from ridgeline.kernels.check.races import place_of, races, without_barrier
+from ridgeline.kernels.check.seen import Access, SeenLaunch, among, distinct
 from ridgeline.records.kernel_check import KernelFinding, KernelLaunch, LaunchArgument
 
 SECTOR_BYTES = 32
+CAUSES = (
+    "out-of-bounds", "write-write-race", "read-write-race", "missing-barrier", "order-dependent",
+    "uninitialised-read", "nan-result", "unwritten-output", "inexact", "uncoalesced",
+)  # fmt: skip
+"""Every cause that a run under the interpreter can have."""
 _LANES = 32
 _POOR_EFFICIENCY = 0.5
 """Below it, a line's requests are a finding."""
+_LEAST_WASTE = 0.1
+"""A line that wastes less of all sectors of its launch is not worth a change."""
 _FEW_SECTORS = 64
 """Requests of fewer sectors in all are too small to judge."""
-_REORDERED = 1e-2
-"""Atomics may add in any order: results that differ by less are rounding."""
 
 
 def launch_record(seen: SeenLaunch) -> KernelLaunch:
@@ -36,30 +43,49 @@ def launch_record(seen: SeenLaunch) -> KernelLaunch:
         line=seen.line,
         programs=seen.programs,
         arguments=list(_arguments(seen)),
-        options={
-            name: value
-            for name, value in seen.options.items()
-            if name in {"num_warps", "num_stages", "enable_fp_fusion"}
-        },
-        loaded_bytes=sum(len(_bytes(one)) for one in loads),
-        stored_bytes=sum(len(_bytes(one)) for one in stores),
+        options=_for_the_compiler(seen.options),
+        loaded_bytes=sum(len(one.starts) * one.width_bytes for one in loads),
+        stored_bytes=sum(len(one.starts) * one.width_bytes for one in stores),
         minimum_bytes=len(_unique_bytes(loads)) + len(_unique_bytes(stores)),
         sector_efficiency=round(wanted / (moved * SECTOR_BYTES), 4) if moved else 1.0,
+        divergent_warps=round(_divergent_share(seen.accesses), 4),
+        matrix_flops=seen.matrix_flops,
+        matrix_dtype=seen.matrix_dtype,
+        vector_flops=seen.vector_flops,
+        configuration=seen.configuration,
+        variants=[_for_the_compiler(one) for one in seen.variants],
     )
+
+
+def _for_the_compiler(options: dict[str, Any]) -> dict[str, int | bool]:
+    return {
+        name: value
+        for name, value in options.items()
+        if name in {"num_warps", "num_stages", "enable_fp_fusion"}
+    }
+
+
+def _divergent_share(accesses: Sequence[Access]) -> float:
+    """The share of full warps' requests whose mask holds for a part of the lanes."""
+    mixed = total = 0
+    for one in accesses:
+        lanes = one.active.reshape(-1)
+        if len(lanes) >= _LANES:
+            warps = lanes.reshape(-1, _LANES)
+            mixed += int((warps.any(1) & ~warps.all(1)).sum())
+            total += len(warps)
+    return mixed / total if total else 0.0
 
 
 def findings(launches: Sequence[SeenLaunch]) -> Iterator[KernelFinding]:
     """Everything that is wrong or wasteful, launch by launch; then outputs without a value."""
     for seen in launches:
         yield from _outside(seen)
-        yield from _races(seen)
+        yield from races(seen)
+        yield from without_barrier(seen)
         yield from _not_a_number(seen)
         yield from _uncoalesced(seen)
     yield from _unwritten(launches)
-
-
-def _place(seen: SeenLaunch, accesses: Sequence[Access]) -> str:
-    return f"{seen.file}:{accesses[0].line if accesses else seen.line}"
 
 
 def _outside(seen: SeenLaunch) -> Iterator[KernelFinding]:
@@ -76,7 +102,7 @@ def _outside(seen: SeenLaunch) -> Iterator[KernelFinding]:
             kernel=seen.kernel,
             summary=f"{lanes} lanes {kind} outside of every tensor, {nearest} bytes off or more",
             evidence={"lanes": lanes, "nearest_bytes": nearest, "kind": kind},
-            where=_place(seen, wrong),
+            where=place_of(seen, wrong),
             cure="mask the access by the tensor's true sizes, and check its strides",
         )
 
@@ -92,83 +118,15 @@ def _distance(seen: SeenLaunch, access: Access) -> int:
     return min(away, default=0)
 
 
-def _races(seen: SeenLaunch) -> Iterator[KernelFinding]:
-    if any(one.kind == "lock" for one in seen.accesses):
-        return
-    stores = [one for one in seen.accesses if one.kind == "store"]
-    writers = _owners(stores)
-    twice = _by_several(writers)
-    if len(twice):
-        yield _race(seen, "write-write-race", stores, len(twice), "written by several programs")
-    within = [one for one in stores if len(np.unique(_starts(one))) < len(_starts(one))]
-    if within:
-        count = sum(len(_starts(one)) - len(np.unique(_starts(one))) for one in within)
-        yield _race(seen, "write-write-race", within, count, "written by several lanes of a store")
-    loads = [one for one in seen.accesses if one.kind == "load"]
-    mixed = _by_several(np.unique(np.concatenate([writers, _owners(loads)]), axis=0))
-    read = mixed[np.isin(mixed, writers[:, 0])] if len(mixed) else mixed
-    read = read[~np.isin(read, twice)]
-    if len(read):
-        yield _race(
-            seen, "read-write-race", stores, len(read), "written by one program, read by another"
-        )
-    atomics = any(one.kind == "atomic" for one in seen.accesses)
-    moved = {
-        name: far for name, far in seen.depends_on_order.items() if not atomics or far > _REORDERED
-    }
-    if moved:
-        name, far = max(moved.items(), key=lambda one: one[1])
-        yield KernelFinding(
-            cause="order-dependent",
-            kernel=seen.kernel,
-            summary=f"{name} changes by {far:.2g} of its largest in another order of programs",
-            evidence={"argument": name, "relative_change": far},
-            where=f"{seen.file}:{seen.line}",
-            cure="let each element be written by one program, or combine by atomics",
-        )
-
-
-def _race(
-    seen: SeenLaunch, cause: str, accesses: Sequence[Access], count: int, words: str
-) -> KernelFinding:
-    return KernelFinding(
-        cause=cause,
-        kernel=seen.kernel,
-        summary=f"{count} places are {words}",
-        evidence={"places": count},
-        where=_place(seen, accesses),
-        cure="let each element be written by one program, or combine by atomics",
-    )
-
-
-def _owners(accesses: Sequence[Access]) -> np.ndarray:
-    """Pairs of (address, program), each once."""
-    if not accesses:
-        return np.empty((0, 2), np.uint64)
-    pairs = [
-        np.stack([_starts(one), np.full(len(_starts(one)), one.program, np.uint64)], 1)
-        for one in accesses
-    ]
-    return np.unique(np.concatenate(pairs), axis=0)
-
-
-def _by_several(pairs: np.ndarray) -> np.ndarray:
-    places, counts = np.unique(pairs[:, 0], return_counts=True)
-    return places[counts > 1]
-
-
-def _starts(access: Access) -> np.ndarray:
-    return access.addresses[access.active & access.inside].reshape(-1)
-
-
-def _bytes(access: Access) -> np.ndarray:
-    offsets = np.arange(access.width_bytes, dtype=np.uint64)
-    return (_starts(access)[:, None] + offsets).reshape(-1)
-
-
 def _unique_bytes(accesses: Sequence[Access]) -> np.ndarray:
-    found = [_bytes(one) for one in accesses]
-    return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint64)
+    by_width: dict[int, list[np.ndarray]] = {}
+    for one in accesses:
+        by_width.setdefault(one.width_bytes, []).append(one.starts)
+    found = [
+        (distinct(np.concatenate(starts))[:, None] + np.arange(width, dtype=np.uint64)).reshape(-1)
+        for width, starts in by_width.items()
+    ]
+    return distinct(np.concatenate(found)) if found else np.empty(0, np.uint64)
 
 
 def _not_a_number(seen: SeenLaunch) -> Iterator[KernelFinding]:
@@ -181,7 +139,7 @@ def _not_a_number(seen: SeenLaunch) -> Iterator[KernelFinding]:
             kernel=seen.kernel,
             summary=f"{count} elements are read that are NaN, as memory is that nobody wrote",
             evidence={"elements": count},
-            where=_place(seen, read),
+            where=place_of(seen, read),
             cure="start what is added to at zero, and mask reads of what is not written",
         )
     elif written:
@@ -191,7 +149,7 @@ def _not_a_number(seen: SeenLaunch) -> Iterator[KernelFinding]:
             kernel=seen.kernel,
             summary=f"{count} results are NaN, though no input is",
             evidence={"elements": count},
-            where=_place(seen, written),
+            where=place_of(seen, written),
             cure="look for 0 / 0, inf - inf and lanes without a value (`other=`)",
         )
 
@@ -200,16 +158,20 @@ def _uncoalesced(seen: SeenLaunch) -> Iterator[KernelFinding]:
     by_line: dict[tuple[str, int], list[Access]] = {}
     for one in seen.accesses:
         by_line.setdefault((one.kind, one.line), []).append(one)
+    whole = sum(request_sectors(one)[1] for one in seen.accesses)
     for (kind, line), accesses in by_line.items():
         counts = [request_sectors(one) for one in accesses]
         wanted, moved = sum(one[0] for one in counts), sum(one[1] for one in counts)
-        if moved < _FEW_SECTORS or wanted >= _POOR_EFFICIENCY * moved * SECTOR_BYTES:
+        # Lanes that read one number together, and the ends of rows, have a sector to themselves.
+        least = sum(least_sectors(one) for one in accesses)
+        small = moved < _FEW_SECTORS or moved - least < _LEAST_WASTE * whole
+        if small or least >= _POOR_EFFICIENCY * moved:
             continue
         share = wanted / (moved * SECTOR_BYTES)
         yield KernelFinding(
             cause="uncoalesced",
             kernel=seen.kernel,
-            summary=f"a {kind} uses {share:.0%} of the bytes of the sectors that it touches",
+            summary=f"{kind}s use {share:.0%} of the bytes of the sectors that they touch",
             evidence={"sectors": moved, "wanted_bytes": wanted, "efficiency": round(share, 4)},
             where=f"{seen.file}:{line}",
             cure="let neighbouring lanes touch neighbouring elements",
@@ -218,25 +180,38 @@ def _uncoalesced(seen: SeenLaunch) -> Iterator[KernelFinding]:
 
 def request_sectors(access: Access) -> tuple[int, int]:
     """Bytes that full warps ask for, and the sectors that hold them, in the better order."""
-    orders = [access.addresses, access.addresses.T] if access.addresses.ndim > 1 else [
-        access.addresses
-    ]  # fmt: skip
-    masks = [access.active & access.inside]
-    masks += [masks[0].T] if len(orders) > 1 else []
-    found = [
-        _sectors_of(places.reshape(-1), kept.reshape(-1), access.width_bytes)
-        for places, kept in zip(orders, masks, strict=True)
+    found = [_sectors_of(*one, access.width_bytes) for one in _warps(access)]
+    return min(found, key=lambda one: one[1], default=(0, 0))
+
+
+def least_sectors(access: Access) -> int:
+    """The sectors that would hold what each full warp asks for, if it lay side by side."""
+    counts = []
+    for places, kept in _warps(access):
+        wanted = _distinct_by_warp(places, kept) * access.width_bytes
+        counts.append(int((-(-wanted // SECTOR_BYTES)).sum()))
+    return max(counts, default=0)
+
+
+def _warps(access: Access) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Addresses and masks, a warp a row, in the order of the tile and of its transpose."""
+    kept = access.active & access.inside
+    if access.addresses.size < _LANES or not kept.any():
+        return []
+    orders = [(access.addresses, kept)]
+    if kept.ndim > 1:
+        orders.append((access.addresses.T, kept.T))
+    short = -access.addresses.size % _LANES
+    return [
+        (
+            np.pad(places.reshape(-1), (0, short)).reshape(-1, _LANES),
+            np.pad(mask.reshape(-1), (0, short)).reshape(-1, _LANES),
+        )
+        for places, mask in orders
     ]
-    return min(found, key=lambda one: one[1])
 
 
 def _sectors_of(places: np.ndarray, kept: np.ndarray, width: int) -> tuple[int, int]:
-    places, kept = np.asarray(places), np.asarray(kept)
-    short = -len(places) % _LANES
-    if len(places) < _LANES or not kept.any():
-        return 0, 0
-    places = np.pad(places, (0, short)).reshape(-1, _LANES)
-    kept = np.pad(kept, (0, short)).reshape(-1, _LANES)
     return (
         _distinct(places, kept) * width,
         _distinct(places // np.uint64(SECTOR_BYTES), kept),
@@ -245,11 +220,15 @@ def _sectors_of(places: np.ndarray, kept: np.ndarray, width: int) -> tuple[int, 
 
 def _distinct(values: np.ndarray, kept: np.ndarray) -> int:
     """How many distinct values the rows have among what is kept, summed."""
+    return int(_distinct_by_warp(values, kept).sum())
+
+
+def _distinct_by_warp(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
     none = np.uint64(2**64 - 1)
     ordered = np.sort(np.where(kept, values, none), axis=1)
     first = np.ones(ordered.shape, bool)
     first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    return int((first & (ordered != none)).sum())
+    return np.asarray((first & (ordered != none)).sum(1))
 
 
 def _unwritten(launches: Sequence[SeenLaunch]) -> Iterator[KernelFinding]:
@@ -261,10 +240,10 @@ def _unwritten(launches: Sequence[SeenLaunch]) -> Iterator[KernelFinding]:
         for name, tensor in seen.tensors.items():
             key = (tensor.data_ptr(), tuple(tensor.shape))
             places = _elements(tensor)
-            if key in judged or not len(places) or not np.isin(places, stores).any():
+            if key in judged or not len(places) or not among(places, stores).any():
                 continue
             judged.add(key)
-            left = ~np.isin(places, written) & _poisoned(tensor)
+            left = ~among(places, written) & _poisoned(tensor)
             if left.any():
                 count = int(left.sum())
                 yield KernelFinding(
@@ -303,6 +282,14 @@ def _arguments(seen: SeenLaunch) -> Iterator[LaunchArgument]:
                 kind="tensor",
                 dtype=str(value.dtype).removeprefix("torch."),
                 aligned=value.data_ptr() % 16 == 0,
+            )
+            continue
+        if hasattr(value, "block_shape"):
+            yield LaunchArgument(
+                name=name,
+                kind="descriptor",
+                dtype=str(value.base.dtype).removeprefix("torch."),
+                value=", ".join(str(size) for size in value.block_shape),
             )
             continue
         given = getattr(value, "value", value)

@@ -6,10 +6,10 @@ outside is read or written. Each launch runs a second time with its programs in 
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,64 +17,13 @@ import torch
 import triton
 
 from ridgeline.kernels.check.bfloat16 import decoded
+from ridgeline.kernels.check.seen import Access, SeenLaunch, bytes_of
 from ridgeline.patches import Undo, in_reverse, patch
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """One load, store or atomic of one program."""
-
-    kind: str
-    """`load`, `store`, `atomic` or `lock`."""
-    program: int
-    line: int
-    addresses: np.ndarray
-    """The address of every lane, in the shape of the request."""
-    active: np.ndarray
-    """Which lanes take part: the mask."""
-    inside: np.ndarray
-    """Which lanes point into a tensor of the launch."""
-    width_bytes: int
-    nan: np.ndarray
-    """Which active lanes read or write NaN."""
-
-
-@dataclass
-class SeenLaunch:
-    """A launch with everything that it touched."""
-
-    kernel: str
-    file: str
-    line: int
-    arguments: dict[str, Any]
-    constants: set[str]
-    options: dict[str, Any]
-    programs: int = 0
-    accesses: list[Access] = field(default_factory=list)
-    before: dict[int, torch.Tensor] = field(default_factory=dict)
-    """The bytes of each storage before the launch, by its address."""
-    depends_on_order: dict[str, float] = field(default_factory=dict)
-    """Arguments that came out differently in another order, and by how much."""
-
-    @property
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """The tensors among the arguments, descriptors' bases included, by name."""
-        found = {}
-        for name, value in self.arguments.items():
-            one = getattr(value, "base", None) if hasattr(value, "block_shape") else value
-            if isinstance(one, torch.Tensor):
-                found[name] = one
-        return found
-
-    def ranges(self) -> list[tuple[int, int]]:
-        """The addresses of the tensors' storages: first, and one behind the last."""
-        storages = [one.untyped_storage() for one in self.tensors.values()]
-        return [(one.data_ptr(), one.data_ptr() + one.nbytes()) for one in storages]
-
-
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole storage of a tensor as uint8, a view."""
-    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+_LARGEST = 65536
+"""Elements of a table that may hold addresses, at most."""
+_LEAST_ADDRESS = 2**32
+"""No tensor lies below it; sizes and places do."""
 
 
 class LaunchWatch:
@@ -86,12 +35,15 @@ class LaunchWatch:
         self._ranges: list[tuple[int, int]] = []
         self._again = False
         self._order: list[int] = []
-        self._program = 0
+        self._program = self._barriers = self._folds = 0
+        self._configuration = ""
+        self._variants: list[dict[str, Any]] = []
 
     def install(self) -> Undo:
         """Watch every launch of this process from now on."""
         return in_reverse(
             [
+                patch("triton.runtime.autotuner:Autotuner.run", self._tuned),
                 patch("triton.runtime.interpreter:GridExecutor.__call__", self._called),
                 patch("triton.runtime.interpreter:InterpreterBuilder.set_grid_idx", self._placed),
                 patch(
@@ -108,12 +60,46 @@ class LaunchWatch:
                     "triton.runtime.interpreter:InterpreterBuilder.create_atomic_cas",
                     self._exchanged,
                 ),
+                patch("triton.runtime.interpreter:InterpreterBuilder.create_barrier", self._waited),
+                patch("triton.runtime.interpreter:InterpreterBuilder.create_dot", self._multiplied),
+                patch("triton.runtime.interpreter:InterpreterBuilder.binary_op", self._computed),
+                patch("triton.runtime.interpreter:InterpreterBuilder.unary_op", self._computed),
+                patch("triton.runtime.interpreter:InterpreterBuilder.ternary_op", self._computed),
+                patch("triton.runtime.interpreter:ReduceOps.apply_impl", self._folded),
+                patch("triton.runtime.interpreter:ScanOps.apply_impl", self._folded),
             ]
         )
+
+    def _tuned(self, _: Callable[..., Any]) -> Callable[..., Any]:
+        """Run every configuration from the same memory, as none can be timed here."""
+
+        def run(tuner: Any, *args: Any, **options: Any) -> Any:
+            tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+            given = tuner.nargs | options
+            pruned = tuner.prune_configs(options) if len(tuner.configs) > 1 else tuner.configs
+            storages = [one for one in given.values() if isinstance(one, torch.Tensor)]
+            before = [bytes_of(one).clone() for one in storages]
+            found = None
+            for first, *others in _alike(pruned):
+                for one, kept in zip(storages, before, strict=True):
+                    bytes_of(one).copy_(kept)
+                tuner.pre_hook(given | first.all_kwargs(), reset_only=True)
+                if first.pre_hook is not None:
+                    first.pre_hook(given | first.all_kwargs())
+                self._configuration = ", ".join(f"{key}={one}" for key, one in first.kwargs.items())
+                self._variants = [one.all_kwargs() for one in others]
+                try:
+                    found = tuner.fn.run(*args, **options, **first.all_kwargs())
+                finally:
+                    self._configuration, self._variants = "", []
+            return found
+
+        return run
 
     def _called(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(executor: Any, *args: Any, **options: Any) -> None:
             seen = _seen(executor, args, options)
+            seen.configuration, seen.variants = self._configuration, self._variants
             storages = {one.untyped_storage().data_ptr(): one for one in seen.tensors.values()}
             seen.before = {place: bytes_of(one).clone() for place, one in storages.items()}
             self.launches.append(seen)
@@ -147,7 +133,7 @@ class LaunchWatch:
                 x, y, z = (int(one) for one in np.unravel_index(linear, sizes))
             elif self._launch is not None:
                 self._launch.programs = total
-            self._program = linear
+            self._program, self._barriers, self._folds = linear, 0, 0
             original(builder, x, y, z)
 
         return set_grid_idx
@@ -197,6 +183,42 @@ class LaunchWatch:
 
         return create_atomic_cas
 
+    def _waited(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def create_barrier(builder: Any, *rest: Any) -> Any:
+            self._barriers += 1
+            return original(builder, *rest)
+
+        return create_barrier
+
+    def _multiplied(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def create_dot(builder: Any, a: Any, b: Any, *rest: Any) -> Any:
+            self._folds += 1
+            if self._launch is not None and not self._again:
+                self._launch.matrix_flops += 2 * int(a.data.size) * int(b.data.shape[-1])
+                self._launch.matrix_dtype = str(a.dtype.scalar)
+            return original(builder, a, b, *rest)
+
+        return create_dot
+
+    def _computed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def compute(builder: Any, *given: Any) -> Any:
+            found = original(builder, *given)
+            if self._launch is not None and not self._again and found.dtype.scalar.is_floating():
+                self._launch.vector_flops += int(np.size(found.data))
+            return found
+
+        return compute
+
+    def _folded(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply_impl(operation: Any, tensors: Any) -> Any:
+            self._folds += 1
+            launch = None if self._again else self._launch
+            if launch is not None and tensors[0].dtype.scalar.is_floating():
+                launch.vector_flops += int(np.size(tensors[0].handle.data))
+            return original(operation, tensors)
+
+        return apply_impl
+
     def _safe(self, pointers: Any, mask: Any) -> tuple[Any, np.ndarray]:
         """The mask without lanes that point nowhere, and which lanes point into a tensor."""
         inside = np.zeros(pointers.data.shape, bool)
@@ -220,6 +242,8 @@ class LaunchWatch:
                 inside=inside,
                 width_bytes=_width(pointers),
                 nan=np.broadcast_to(_nan(value), inside.shape) & active & inside,
+                barriers=self._barriers,
+                folds=self._folds,
             )
         )
 
@@ -255,7 +279,36 @@ def _seen(executor: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Seen
         arguments=given,
         constants=set(executor.constexprs),
         options=others,
+        pointed_at=dict(_pointed_at(given)),
     )
+
+
+def _alike(configurations: list[Any]) -> list[list[Any]]:
+    """Configurations by the constants that they give, those that differ for the compiler beside."""
+    found: dict[str, list[Any]] = {}
+    for one in configurations:
+        found.setdefault(repr(sorted(one.kwargs.items())), []).append(one)
+    return list(found.values())
+
+
+def _pointed_at(arguments: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The living tensors whose addresses stand in arguments of int64, with where they stand."""
+    tables = {
+        name: one.reshape(-1).tolist()
+        for name, one in arguments.items()
+        if isinstance(one, torch.Tensor) and one.dtype == torch.int64 and one.numel() <= _LARGEST
+    }
+    if not any(value >= _LEAST_ADDRESS for values in tables.values() for value in values):
+        return
+    alive = {
+        one.data_ptr(): one
+        for one in gc.get_objects()
+        if isinstance(one, torch.Tensor) and one.device.type == "cpu" and one.numel()
+    }
+    for name, values in tables.items():
+        for place, value in enumerate(values):
+            if value in alive:
+                yield f"{name}[{place}]", alive[value]
 
 
 def _differences(first: dict[str, torch.Tensor], then: dict[str, torch.Tensor]) -> dict[str, float]:

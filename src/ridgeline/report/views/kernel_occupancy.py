@@ -29,7 +29,7 @@ def occupancy_document(found: KernelOccupancy) -> doc.ReportDocument:
         doc.DataTable(columns, rows, title=title),
     ]
     if found.changes:
-        parts.append(doc.Lines([f"to raise it: {_in_words(one)}" for one in found.changes]))
+        parts.append(doc.Lines([f"to raise it: {change_in_words(one)}" for one in found.changes]))
     return doc.ReportDocument("Occupancy", parts)
 
 
@@ -43,7 +43,8 @@ def in_a_line(found: KernelOccupancy) -> str:
     return f"{share}, limited by {limiters}" if limiters else f"{share}; nothing limits it"
 
 
-def _in_words(change: OccupancyChange) -> str:
+def change_in_words(change: OccupancyChange) -> str:
+    """A change with what it would raise occupancy to."""
     wanted = []
     if change.threads_per_block is not None:
         wanted.append(f"{change.threads_per_block} threads per block")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ridgeline.kernels.triton.residual_norm import backward, forward
 
-_ROWS, _SIZE, _EPS = 13, 200, 1e-6
+_ROWS, _SIZE, _EPS = 13, 200, 0.05
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
