@@ -24,7 +24,7 @@ def gathered(made: Case, **options: object) -> torch.Tensor:
     )  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(
     sequences, st.integers(1, 3), st.integers(1, 4), st.sampled_from([32, 20]),
     st.integers(1, 32), st.none() | st.integers(1, 200), st.none() | st.floats(1.0, 50.0),
@@ -42,7 +42,7 @@ def test_float32_is_the_reference(
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(
     sequences, st.integers(1, 4), st.integers(1, 32), st.none() | st.integers(1, 200),
     st.sampled_from(list(TOLERANCE)), st.sampled_from([None, *QUANTISED]), st.booleans(),

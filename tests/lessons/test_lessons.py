@@ -20,8 +20,8 @@ from ridgeline.lessons.cache_counts import misses
 
 HERE = Path(__file__).parent
 NAMES = [one.name for one in conduct.lessons()]
-QUICK_LESSONS = ("coalescing", "reduction")
-QUICK_ANSWERS = ("memory-hierarchy",)
+QUICK_LESSONS = ("coalescing",)
+QUICK_ANSWERS = ()
 MOST_CPU_SECONDS = 20.0
 
 
@@ -132,7 +132,11 @@ def test_every_lesson_has_an_exercise_and_stands_in_the_list(
         (["coalescing", "--check", "mine.py"], "--check mine.py: defines no solve()"),
         (["coalescing", "--check", "broken.py"], "--check broken.py, line 1: is no Python"),
         (["coalescing", "--exercise", "mine.py"], "is there already"),
-        (["memory-hierarchy", "--check", "fails.py"], "line 2: ZeroDivisionError"),
+        pytest.param(
+            ["memory-hierarchy", "--check", "fails.py"],
+            "line 2: ZeroDivisionError",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bad_input_is_one_line(

@@ -29,7 +29,21 @@ FOR_TRAINING = (
 )  # fmt: skip
 
 
+QUICK_TRAINING = (
+    "interpreter and not cuda and ("
+    "(float64 and not 1025 and ((5 and 7 and float32) or (24 and float32) or all or 1000"
+    " or (70 and float32) or (33 and float32)))"
+    " or bottom)"
+)
+"""Each training kernel in one or two of its cases, forward and backward."""
+
+
 def test_training_kernels_agree_with_float64_under_the_interpreter() -> None:
+    check(QUICK_TRAINING, *(HERE / f"test_{name}.py" for name in FOR_TRAINING))
+
+
+@pytest.mark.slow
+def test_the_usual_cases_of_training_agree_under_the_interpreter() -> None:
     check("interpreter and not cuda", *(HERE / f"test_{name}.py" for name in FOR_TRAINING))
 
 
