@@ -22,7 +22,7 @@ def fastest_part(target: str) -> Device | None:
     """The device of an architecture with the highest 16-bit rate, then the fastest memory.
 
     >>> fastest_part("sm_80").name
-    'A100 SXM 80GB'
+    'A100-SXM-80GB'
     """
     parts = [one for one in devices() if one.target and as_target(one.target) == target]
     return max(

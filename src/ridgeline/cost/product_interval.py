@@ -20,7 +20,7 @@ def product_interval(
 
     >>> low, high = product_interval([1.4, 1.7], [(1.3, 1.5), (1.6, 1.8)])
     >>> round(low, 3), round(high, 3)
-    (2.153, 2.592)
+    (2.163, 2.603)
     >>> product_interval([], [])
     (1.0, 1.0)
     """

@@ -13,14 +13,17 @@ import sys
 import threading
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.guard import guarded, tell
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.wire import Standpoint, Waits
 from ridgeline.records import Site
+
+if TYPE_CHECKING:
+    from ridgeline.measure.child.agent import Agent
 
 STANDING_NAME = "standing.json"
 _INTERVAL_SECONDS = 2.0
