@@ -117,16 +117,18 @@ def struck(fault: Callable[[], None], usual: float = 0.002) -> Callable[[int], i
     return call
 
 
-def collect_garbage() -> None:
-    """Make cyclic garbage until the collector has worked for long."""
-    until = time.thread_time() + STRUCK_SECONDS
-    while time.thread_time() < until:
-        rings = [[] for _ in range(60_000)]  # type: ignore[var-annotated]
-        for ring in rings:
-            ring.append(ring)
-        del rings, ring
-        for _ in range(6):
+def collecting() -> Callable[[], None]:
+    """Full collections over a heap that lives, so that no fresh memory is touched meanwhile."""
+    alive: list[list[object]] = [[] for _ in range(200_000)]
+
+    def collect() -> None:
+        until = time.thread_time() + STRUCK_SECONDS
+        while time.thread_time() < until:
+            ring = alive[0]
+            ring[:] = [ring]
             gc.collect()
+
+    return collect
 
 
 def touch_fresh_memory() -> None:
@@ -274,13 +276,13 @@ FAULTS = (
     ),
     PlantedFault(
         name="garbage",
-        make=lambda: three_stages(detect=struck(collect_garbage)),
+        make=lambda: three_stages(detect=struck(collecting())),
         place="detect",
         kinds=("garbage collection",),
     ),
     PlantedFault(
         name="garbage in a stage's process",
-        make=lambda: three_stages(detect=struck(collect_garbage)),
+        make=lambda: three_stages(detect=struck(collecting())),
         place="detect",
         kinds=("garbage collection",),
         executor="processes",
