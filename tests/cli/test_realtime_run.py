@@ -419,6 +419,7 @@ lanes = pipeline.stage("lanes", lambda frame: time.sleep({lanes}), camera.via("u
 """
 
 
+@pytest.mark.alone
 def test_two_runs_are_compared_at_every_sink(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -448,6 +449,7 @@ def test_two_runs_are_compared_at_every_sink(
     assert "no result came out of lanes" in capsys.readouterr().err
 
 
+@pytest.mark.alone
 def test_two_runs_are_compared_by_their_tail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
