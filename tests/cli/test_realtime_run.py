@@ -479,3 +479,17 @@ def test_a_run_of_which_nothing_comes_out_fails_and_says_why(
     assert run(["realtime", "run", path, "--frames", "10", "--tight-frames", "0"]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
     assert "not one frame came through: camera: raised: ZeroDivisionError: division" in line
+
+
+def test_a_pipeline_that_was_edited_within_the_second_is_read_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--frames", "2", "--warmup", "0", "--tight-frames", "0"]
+    stages = []
+    for name in ("one", "two"):
+        path = Path(write_pipeline(tmp_path))
+        path.write_text(path.read_text().replace('"detect"', f'"{name}"'))
+        os.utime(path, (1e9, 1e9))
+        stages.append(report([str(path), *words], capsys)["stages"][-1]["stage"])
+    assert stages == ["one", "two"]
+    assert not (tmp_path / "__pycache__").exists()

@@ -7,13 +7,14 @@ one line that names the script's own line.
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -38,6 +39,17 @@ def split_script(source: str) -> tuple[Path, str] | None:
     return (Path(source), "") if source.endswith(".py") else None
 
 
+class _FromSource(importlib.machinery.SourceFileLoader):
+    """A loader that leaves no bytecode beside the script, and takes none for a newer script.
+
+    Python knows an edited file by its size and the second of its last change.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def run_script(path: Path, option: str = "") -> ModuleType:
     """Import a script, anew each time.
 
@@ -54,7 +66,7 @@ def run_script(path: Path, option: str = "") -> ModuleType:
     note_input(path)
     whole = path.resolve()
     name = _free_name(whole)
-    spec = importlib.util.spec_from_file_location(name, whole)
+    spec = importlib.util.spec_from_file_location(name, whole, loader=_FromSource(name, str(whole)))
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
