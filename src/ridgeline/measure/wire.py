@@ -34,6 +34,8 @@ from ridgeline.records.ledger import Options
 from ridgeline.records.profile import Habit, HabitName
 
 SOCKET_NAME = "conductor.sock"
+STANDING_NAME = "standing.json"
+"""The file of a session's folder that holds its `Standpoint`."""
 
 Instrument = Literal["none", "operators", "profiler", "sampler"]
 

@@ -13,19 +13,15 @@ import sys
 import threading
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.guard import guarded, tell
 from ridgeline.measure.child.sites import user_site
-from ridgeline.measure.wire import Standpoint, Waits
+from ridgeline.measure.wire import STANDING_NAME, Standpoint, Waits
 from ridgeline.records import Site
 
-if TYPE_CHECKING:
-    from ridgeline.measure.child.agent import Agent
-
-STANDING_NAME = "standing.json"
 _INTERVAL_SECONDS = 2.0
 _MANY_CALLS = 8
 """So many calls of a model are enough to measure them."""

@@ -14,8 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import ScriptError
-from ridgeline.measure.child.standing import STANDING_NAME
-from ridgeline.measure.wire import Standpoint
+from ridgeline.measure.wire import STANDING_NAME, Standpoint
 
 _WORD_SECONDS = 5.0
 """A script that is waited for is heard of so often."""
