@@ -87,12 +87,17 @@ def persistent_workers(found: ProfileEvidence) -> Answer | None:
     return not_done("workers start anew with each epoch")
 
 
-def pinned_memory(found: ProfileEvidence) -> Answer | None:
-    """Copies to the GPU start in memory that its engine reads."""
+def _nothing_is_copied(found: ProfileEvidence) -> Answer | None:
+    """What is said of copies where no model was seen on a GPU."""
     if not found.profile.models:
         return None
+    return not_applicable("nothing is copied: every model is on the CPU")
+
+
+def pinned_memory(found: ProfileEvidence) -> Answer | None:
+    """Copies to the GPU start in memory that its engine reads."""
     if not found.on_gpu:
-        return not_applicable("nothing is copied: every model is on the CPU")
+        return _nothing_is_copied(found)
     pageable = found.profile.habit("pageable_copy").calls
     if pageable > 0:
         return not_done(f"{pageable:.3g} copies per step out of memory that is not pinned")
@@ -104,10 +109,8 @@ def pinned_memory(found: ProfileEvidence) -> Answer | None:
 
 def non_blocking_copies(found: ProfileEvidence) -> Answer | None:
     """Only memory that is pinned can be copied while the host goes on."""
-    if not found.profile.models:
-        return None
     if not found.on_gpu:
-        return not_applicable("nothing is copied: every model is on the CPU")
+        return _nothing_is_copied(found)
     pageable = found.profile.habit("pageable_copy").calls
     if pageable > 0:
         return not_done(f"{pageable:.3g} copies per step are pageable, which the host waits for")
