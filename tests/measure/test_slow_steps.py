@@ -14,6 +14,11 @@ from ridgeline.measure.live.assemble import RunWindows
 from ridgeline.measure.wire import Report, StepTimes
 
 pytestmark = pytest.mark.usefixtures("warm")
+TRAINING = (
+    "import time, torch\n"
+    "model = torch.nn.Linear(8, 8)\n"
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+)
 SLOW = str(Path(__file__).parent / "scripts" / "slow_steps.py")
 
 
@@ -113,10 +118,7 @@ def test_a_first_step_of_many_calls_is_a_step_where_it_ends_in_time(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import time, torch\n"
-        "model = torch.nn.Linear(8, 8)\n"
-        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "while True:\n"
+        TRAINING + "while True:\n"
         "    loss = 0\n"
         "    for _ in range(100):\n"
         "        time.sleep(0.14)\n"
@@ -135,10 +137,7 @@ def test_a_first_step_that_is_under_way_when_the_budget_ends_is_waited_for(
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import time, torch\n"
-        "model = torch.nn.Linear(8, 8)\n"
-        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "for step in range(100):\n"
+        TRAINING + "for step in range(100):\n"
         "    loss = model(torch.randn(4, 8)).pow(2).mean()\n"
         "    time.sleep(0.3 if step else 14)\n"
         "    loss.backward()\n"
@@ -154,10 +153,7 @@ def test_a_first_step_after_which_there_is_no_time_for_another_is_all_that_is_to
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        "import time, torch\n"
-        "model = torch.nn.Linear(8, 8)\n"
-        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "while True:\n"
+        TRAINING + "while True:\n"
         "    loss = model(torch.randn(4, 8)).pow(2).mean()\n"
         "    time.sleep(12)\n"
         "    loss.backward()\n"
