@@ -6,7 +6,9 @@ import json
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import msgspec
 import pytest
@@ -23,11 +25,13 @@ from tests.report.records import (
 from tests.report.test_load_test import found_by as a_load_test
 from typer.testing import CliRunner
 
+from ridgeline import records
 from ridgeline.cli import main
 from ridgeline.cli.compare import compare
 from ridgeline.diagnose.doctor import Examination
 from ridgeline.errors import InputError, Regression
-from ridgeline.measure.compare.runs import COMPUTED, READERS
+from ridgeline.measure.compare.runs import READERS, UNTIMED
+from ridgeline.records.calls import CallTimes, Quantile
 from ridgeline.records.compression import (
     CompressionLedger,
     CompressionRow,
@@ -44,7 +48,9 @@ from ridgeline.records.image_compression import (
     Latency,
 )
 from ridgeline.records.layout import Layout
+from ridgeline.records.realtime_ledger import FrameFigures, RealtimeLedger
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
+from ridgeline.records.runtime_export import ExportRow, ExportSpeed, RuntimeExport
 from ridgeline.records.served import DecodeBench
 from ridgeline.records.training_run import Beside, TrainingRun
 
@@ -273,8 +279,34 @@ def documents() -> dict[str, object]:
             Evaluation, decoding=decoding, environment=environment, protocol=neutral(Protocol),
             quality=neutral(Quality),
         ),
+        "runtime-export": an_export({"eager": 1.0, "onnx": 0.5}),
         "realtime-run": msgspec.structs.replace(recorded_run(50), executor="inline"),
+        "realtime-tuning": neutral(
+            RealtimeLedger, rows=[], stack_rows=[], cumulative_ci=(1.0, 1.0), skipped={},
+            baseline=neutral(FrameFigures, ages_seconds=rounds, stage_seconds={"image": 0.01}),
+            environment=environment,
+        ),
+        "realtime-simulation": {
+            "record": "realtime-simulation", "pipeline": "p", "ages_seconds": {"plan": rounds}
+        },
+        "simulation": {
+            "record": "simulation", "model": "m", "request_seconds": step_samples(1.0)
+        },
     }  # fmt: skip
+
+
+def an_export(seconds: dict[str, float]) -> RuntimeExport:
+    """Formats and what their calls take."""
+    rows = []
+    for name, mean in seconds.items():
+        times = tuple(step_samples(mean, count=60))
+        middle = Quantile(seconds=mean, low_seconds=None, high_seconds=None)
+        closed = neutral(CallTimes, calls=60, call_seconds=times, p50=middle, p99=middle)
+        speed = neutral(ExportSpeed, closed=closed)
+        rows.append(ExportRow(format=name, precision="float32", status="ok", speed=speed))
+    return neutral(
+        RuntimeExport, rows=tuple(rows), threads=1, environment=an_environment(), inputs=1
+    )
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -319,22 +351,57 @@ def test_what_was_not_measured_is_refused_by_its_kind(
     assert said.count("\n") == 1
 
 
-def test_a_simulation_is_no_measurement(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "simulated.json").write_text('{"record": "simulation", "step_samples": [1.0]}')
-    assert main.run(["compare", "simulated.json", "a.json"]) == 2
-    assert "--what-if" in capsys.readouterr().err
+FLEET = ["simulate", "serving", "--model", "llama3.1-8b", "--gpu", "H100", "--rate", "4",
+         "--requests", "200", "--seed", "7"]  # fmt: skip
+
+
+def test_simulated_fleets_are_compared_request_by_request(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, batch in (("eight", "8"), ("two", "2")):
+        words = [*FLEET, "--max-sequences", batch, "--json"]
+        assert main.run(words) == 0
+        (folder / f"{name}.json").write_text(capsys.readouterr().out)
+    assert main.run(["compare", "eight.json", "two.json"]) == 3
+    shown = capsys.readouterr()
+    assert "median request" in shown.out
+    assert "slower" in shown.err
+
+
+def test_simulated_pipelines_are_compared_frame_by_frame(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["realtime", "simulate", "bevdet-r50", "--frames", "200", "--json"]) == 0
+    (folder / "camera.json").write_text(capsys.readouterr().out)
+    assert main.run(["compare", "camera.json", "camera.json", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["new"]["unit"]) == ("no difference", "frame")
+    assert found["new"]["steps"] == 200
+
+
+def test_exported_formats_are_compared_one_by_one(folder: Path) -> None:
+    for name, factor in (("before", 1.0), ("after", 1.3)):
+        export = an_export({"eager": 1.0, "onnx": factor})
+        (folder / f"{name}.json").write_bytes(msgspec.json.encode(export))
+    output, error = run("before.json", "after.json")
+    assert isinstance(error, Regression)
+    assert "format onnx float32" in str(error)
+    assert "Formats (median)" in output
+    _, error = run("before.json", "before.json")
+    assert error is None
 
 
 def test_every_kind_that_is_named_is_the_tag_of_a_record() -> None:
     every = {kind.__struct_config__.tag for kind in _records()}
-    assert set(READERS) | set(COMPUTED) <= every
+    assert set(READERS) | set(UNTIMED) <= every
     assert set(documents()) == set(READERS)
 
 
 def _records() -> list[type[msgspec.Struct]]:
     from ridgeline.plan import explain  # noqa: F401  # defines one
-    from ridgeline.records import serving_plan, simulated  # noqa: F401
 
+    for module in iter_modules(records.__path__, f"{records.__name__}."):
+        import_module(module.name)
     found, left = [], [msgspec.Struct]
     while left:
         left += (children := left.pop().__subclasses__())

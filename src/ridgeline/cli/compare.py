@@ -64,8 +64,8 @@ def compare(
 ) -> None:
     """Is B slower than A beyond noise? Exit 3 if it is.
 
-    A and B are what doctor, tune, train, bench decode, loadtest, realtime run, compress or
-    evaluate wrote.
+    A and B are what doctor, tune, train, bench decode, loadtest, compress, evaluate, export,
+    realtime run, tune and simulate, or simulate serving wrote.
     """
     if json and markdown == STDOUT:
         raise InputError("--json and --markdown - both write to stdout; give --markdown a file")

@@ -38,5 +38,7 @@ class CallTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_seconds: float
     missed: int = 0
     """Paced calls that had not ended when the next one was due."""
+    call_seconds: tuple[float, ...] = ()
+    """Each call, in order."""
     outliers: tuple[OutlierCause, ...] = ()
     """Causes, the costliest first."""

@@ -22,6 +22,8 @@ class FrameFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Stage → median seconds of a call."""
     missed_share: float | None
     """Share of frames that were late or dropped at the declared rate; null without a deadline."""
+    ages_seconds: tuple[float, ...] = ()
+    """Age of each of the frames behind the median."""
     quality: dict[str, float] = {}
     """Figures of merit by the pipeline's own judge."""
 

@@ -6,6 +6,8 @@ out of a sink, as in a run.
 
 from __future__ import annotations
 
+import msgspec
+
 from ridgeline.records.finite import Computed
 
 Bounds = tuple[float, float]
@@ -125,4 +127,6 @@ class RealtimeSimulation(
     published_total_seconds: float | None = None
     """The total that the table's source gives; None where it gives none."""
     target: TargetAnswer | None = None
+    ages_seconds: dict[str, tuple[float, ...]] = msgspec.field(default_factory=dict)
+    """Sink → the ages of its results in `base`, in the order of their frames."""
     notes: tuple[str, ...] = ()

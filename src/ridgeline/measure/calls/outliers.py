@@ -38,6 +38,7 @@ def summarise(samples: Sequence[CallSample], period_seconds: float | None) -> Ca
         p99=quantile(times, 0.99),
         mean_seconds=statistics.fmean(times),
         max_seconds=max(times),
+        call_seconds=tuple(times),
         missed=sum(one.missed for one in samples),
         outliers=causes(samples),
     )

@@ -17,9 +17,9 @@ from ridgeline.measure.compare.parts import (
     common_parts,
     decided_among,
     only_part,
-    other_sinks,
+    other_parts,
 )
-from ridgeline.measure.compare.runs import Origin, Run
+from ridgeline.measure.compare.runs import PART_WORDS, Origin, Run
 from ridgeline.measure.statistics.intervals import RatioInterval, bootstrap_ratio
 from ridgeline.measure.statistics.metric import (
     SampleMetric,
@@ -43,7 +43,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     record: str
     """Its kind, as `runs.py` names them."""
     unit: str
-    """What is timed, called a step here: `step`, `decode step`, `forward pass` or `request`."""
+    """What is timed, called a step here: `step`, `decode step`, `forward pass`, `request`, …"""
     step_seconds: Distribution
     steps: int
     peak_memory_bytes: int
@@ -96,9 +96,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     metric_slowdown: Slowdown | None = None
     """How much that figure grew; None where none was asked for."""
     part: str | None = None
-    """The sink that decided, and whose figures these are; None where runs have no several."""
+    """The sink or format that decided, whose figures these are; None where runs have no several."""
     parts: list[PartChange] = []
-    """Every sink that both runs have; empty where there are no several."""
+    """Every sink or format that both runs have; empty where there are no several."""
+
+    @property
+    def part_word(self) -> str:
+        """What a part is called: sink or format."""
+        return PART_WORDS[self.new.unit]
 
 
 def compare_runs(
@@ -118,9 +123,10 @@ def compare_runs(
             " compare like with like"
         )
     names = common_parts(reference, new)
-    lone = other_sinks(reference, new)
+    lone = other_parts(reference, new)
     if reference.parts and new.parts and not names:
-        raise InputError(f"{reference.source} and {new.source} have no sink in common")
+        word = PART_WORDS[new.unit]
+        raise InputError(f"{reference.source} and {new.source} have no {word} in common")
     if not names:
         return _judged(reference, new, threshold, metric, CONFIDENCE)
     confidence = 1 - (1 - CONFIDENCE) / len(names)

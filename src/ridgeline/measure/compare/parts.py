@@ -1,8 +1,8 @@
-"""Runs with several sinks, compared sink by sink.
+"""Runs of several parts, sinks of a pipeline or exported formats, compared part by part.
 
-One sink of a pipeline may grow slow while another stays, so each is judged by itself, and the run
-is slower where one is. Each of k sinks gets a k-th of the error (Bonferroni), so that more sinks
-raise no more false alarms.
+One sink may grow slow while another stays, so each is judged by itself, and the run is slower where
+one is. Each of k parts gets a k-th of the error (Bonferroni), so that more parts raise no more
+false alarms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.measure.compare.runs import Run
+from ridgeline.measure.compare.runs import PART_WORDS, Run
 
 if TYPE_CHECKING:
     from ridgeline.measure.compare.comparison import Comparison
@@ -24,12 +24,12 @@ _RANKS = {"slower": 2, "faster": 1, "no difference": 0}
 
 
 class PartChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sink of a pipeline in both runs."""
+    """One sink of a pipeline, or one exported format, in both runs."""
 
     name: str
     verdict: str
     reference_seconds: float
-    """Median age of its results."""
+    """Median age of a sink's results, or time of a format's call."""
     new_seconds: float
     ratio: float
     """New over reference of what was judged: the median, or the metric that was asked for."""
@@ -38,29 +38,29 @@ class PartChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def common_parts(reference: Run, new: Run) -> list[str]:
-    """Sinks with results in both runs.
+    """Sinks or formats with times in both runs.
 
     Raises:
-        InputError: A sink that both have gave results in one of them only.
+        InputError: A part that both have was timed in one of them only.
     """
     shared = [name for name in reference.parts if name in new.parts]
     for name in shared:
         if bool(reference.parts[name]) != bool(new.parts[name]):
             silent = new if reference.parts[name] else reference
             raise InputError(
-                f"{silent.source}: no result came out of {name}, and some did in the other run;"
-                " see ridgeline realtime run for what became of its frames"
+                f"{silent.source}: no {silent.unit} of {name} was timed, and some were in the other"
+                " run; ridgeline realtime run and export say what became of them"
             )
     return [name for name in shared if reference.parts[name]]
 
 
 def only_part(run: Run, name: str) -> Run:
-    """The run as its one sink saw it."""
+    """The run as its one part saw it."""
     return replace(run, samples=run.parts[name])
 
 
 def decided_among(found: Mapping[str, Comparison], warnings: list[str]) -> Comparison:
-    """The comparison of the sink that decides, the slowest or else the fastest, with all others."""
+    """The comparison of the part that decides, the slowest or else the fastest, with all others."""
 
     def weight(name: str) -> tuple[int, float]:
         one = found[name]
@@ -77,10 +77,11 @@ def decided_among(found: Mapping[str, Comparison], warnings: list[str]) -> Compa
     )
 
 
-def other_sinks(reference: Run, new: Run) -> list[str]:
-    """What to warn of where the runs have different sinks."""
+def other_parts(reference: Run, new: Run) -> list[str]:
+    """What to warn of where the runs have different parts."""
     lone = [
-        f"{run.source}: the sink {name} is not in the other run, and was not compared"
+        f"{run.source}: the {PART_WORDS[run.unit]} {name} is not in the other run,"
+        " and was not compared"
         for run, other in ((reference, new), (new, reference))
         for name in run.parts
         if name not in other.parts

@@ -1,8 +1,8 @@
-"""Measured records of Ridgeline as `compare` reads them, told apart by the kind they state.
+"""Records of Ridgeline as `compare` reads them, told apart by the kind they state.
 
 A document that a command hands out says its kind under `record` (the tag of its struct). Of each
-kind that holds timed repetitions there is a reader here, which takes what a comparison needs and
-leaves the rest: other fields may come and go between versions.
+kind that holds timed repetitions, measured or simulated, there is a reader here, which takes what a
+comparison needs and leaves the rest: other fields may come and go between versions.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from ridgeline.frames.outcomes import call_seconds, measured_calls, sink_ages
 from ridgeline.records.input_file import read_json
 from ridgeline.records.realtime_run import RealtimeRun
 
-Unit = Literal["step", "decode step", "forward pass", "request", "frame"]
+Unit = Literal["step", "decode step", "forward pass", "request", "frame", "call"]
 """What is timed again and again."""
+PART_WORDS: dict[str, str] = {"frame": "sink", "call": "format"}
+"""Unit → what the parts of a run are called that times it."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ class Run:
     samples: list[float]
     """Seconds of each repetition."""
     parts: dict[str, list[float]] = field(default_factory=dict)
-    """Sink → the ages of its results, where one run has several; else empty."""
+    """Sink or format → its own times, where one run has several; else empty."""
     phases: dict[str, float]
     peak_memory_bytes: int
     origin: Origin
@@ -127,6 +129,42 @@ class _Row(_Part, frozen=True, kw_only=True):
     latency: _Latency | None = None
 
 
+class _Calls(_Part, frozen=True, kw_only=True):
+    call_seconds: list[float] = []
+
+
+class _ExportSpeed(_Part, frozen=True, kw_only=True):
+    closed: _Calls
+    peak_memory_bytes: int = 0
+
+
+class _ExportRow(_Part, frozen=True, kw_only=True):
+    format: str
+    precision: str = ""
+    speed: _ExportSpeed | None = None
+
+
+class _Export(_Part, frozen=True, kw_only=True):
+    rows: list[_ExportRow]
+    environment: Origin = Origin()
+
+
+class _Frames(_Part, frozen=True, kw_only=True):
+    ages_seconds: list[float] = []
+    stage_seconds: dict[str, float] = {}
+
+
+class _FrameTuning(_Part, frozen=True, kw_only=True):
+    baseline: _Frames
+    tuned: _Frames | None = None
+    environment: Origin = Origin()
+
+
+class _FrameSimulation(_Part, frozen=True, kw_only=True):
+    pipeline: str = ""
+    ages_seconds: dict[str, list[float]] = {}
+
+
 class _Compression(_Part, frozen=True, kw_only=True):
     rows: list[_Row]
     environment: Origin = Origin()
@@ -174,6 +212,10 @@ def _decode_bench(document: _DecodeBench) -> dict[str, Any]:
     }
 
 
+def _simulated_load(document: _LoadTest) -> dict[str, Any]:
+    return _load_test(document) | {"kind": "simulated requests"}
+
+
 def _load_test(document: _LoadTest) -> dict[str, Any]:
     first, whole = document.ttft_seconds, document.e2e_seconds
     phases = {}
@@ -216,23 +258,57 @@ def _decoded(decoding: _Decoding | None, origin: Origin) -> dict[str, Any]:
 
 def _realtime_run(run: RealtimeRun) -> dict[str, Any]:
     """Ages of every sink's results, and what each stage takes on average."""
-    if run.executor == "simulated":
-        raise msgspec.ValidationError(
-            "is a simulated run; ridgeline realtime simulate --what-if puts those side by side"
-        )
     calls = {one.stage: call_seconds(one, measured_calls(run, one)) for one in run.calls}
     origin = run.environment
-    parts = {sink: sink_ages(run, sink).tolist() for sink in run.shape.sinks}
     return {
-        "kind": "frames",
+        "kind": "simulated frames" if run.executor == "simulated" else "frames",
         "unit": "frame",
-        "samples": next((ages for ages in parts.values() if ages), []),
-        "parts": parts,
+        **_by_part({sink: sink_ages(run, sink).tolist() for sink in run.shape.sinks}),
         "phases": {stage: float(times.mean()) for stage, times in calls.items() if times.size},
         "origin": Origin() if origin is None else msgspec.convert(
             origin, type=Origin, from_attributes=True
         ),
     }  # fmt: skip
+
+
+def _frame_tuning(document: _FrameTuning) -> dict[str, Any]:
+    """A ledger speaks for its tuned pipeline."""
+    found = document.tuned or document.baseline
+    return {
+        "kind": "frames",
+        "unit": "frame",
+        "samples": found.ages_seconds,
+        "phases": found.stage_seconds,
+        "origin": document.environment,
+    }
+
+
+def _frame_simulation(document: _FrameSimulation) -> dict[str, Any]:
+    return {
+        "kind": "simulated frames",
+        "unit": "frame",
+        **_by_part(document.ages_seconds),
+        "origin": Origin(command=[document.pipeline]),
+    }
+
+
+def _export(document: _Export) -> dict[str, Any]:
+    """Calls of every format that ran, the eager model's among them."""
+    measured = [(row, row.speed) for row in document.rows if row.speed is not None]
+    return {
+        "kind": "exported",
+        "unit": "call",
+        **_by_part(
+            {f"{row.format} {row.precision}": speed.closed.call_seconds for row, speed in measured}
+        ),
+        "peak_memory_bytes": max((speed.peak_memory_bytes for _, speed in measured), default=0),
+        "origin": document.environment,
+    }
+
+
+def _by_part(parts: dict[str, list[float]]) -> dict[str, Any]:
+    """The parts, and the times of the first that has any."""
+    return {"samples": next((times for times in parts.values() if times), []), "parts": parts}
 
 
 def _reader(
@@ -251,17 +327,22 @@ READERS: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "compression": ("compress", _reader(_Compression, _compression)),
     "image-compression": ("compress", _reader(_Compression, _compression)),
     "evaluation": ("evaluate", _reader(_Evaluation, _evaluation)),
+    "runtime-export": ("export", _reader(_Export, _export)),
     "realtime-run": ("realtime run", _reader(RealtimeRun, _realtime_run)),
+    "realtime-tuning": ("realtime tune", _reader(_FrameTuning, _frame_tuning)),
+    "realtime-simulation": ("realtime simulate", _reader(_FrameSimulation, _frame_simulation)),
+    "simulation": ("simulate serving", _reader(_LoadTest, _simulated_load)),
 }
 """Kind of record → the command that writes it, and what is taken of it."""
-COMPUTED = {
-    "simulation": "ridgeline simulate serving --what-if puts deployments side by side",
-    "training-estimate": "ridgeline explain says why one beats another",
-    "training-plan": "ridgeline explain says why one beats another",
-    "serving-estimate": "ridgeline plan serving ranks them",
-    "serving-plan": "it ranks its own options",
+UNTIMED = {
+    "training-estimate": "was computed, not measured; ridgeline explain says why one beats another",
+    "training-plan": "was computed, not measured; ridgeline explain says why one beats another",
+    "serving-estimate": "was computed, not measured; ridgeline plan serving ranks them",
+    "serving-plan": "was computed, not measured; it ranks its own options",
+    "image-evaluation": "holds answers and no times; ridgeline compress times every row",
+    "realtime-report": "holds figures only; compare the runs that it was made of",
 }
-"""Kind of record that nobody measured → what to do with it."""
+"""Kind of record without timed repetitions → why, and what to do."""
 _WRITTEN_BEFORE = {"profile": "doctor", "baseline": "tuning", "step_samples": "profile"}
 """A key that only this kind has: for files from before records stated their kind."""
 _COMMANDS = list(dict.fromkeys(command for command, _ in READERS.values()))
@@ -294,10 +375,8 @@ def _kind_of(content: dict[str, Any], path: Path) -> str:
     stated = content.get("record")
     if stated is None:
         stated = next((kind for key, kind in _WRITTEN_BEFORE.items() if key in content), None)
-    if stated in COMPUTED:
-        raise InputError(
-            f"{path}: is a {stated}, which was computed, not measured; {COMPUTED[stated]}"
-        )
+    if stated in UNTIMED:
+        raise InputError(f"{path}: is of the kind {stated}, which {UNTIMED[stated]}")
     if stated not in READERS:
         what = "holds no record of Ridgeline's" if stated is None else f"holds a {stated!r}"
         raise InputError(f"{path}: {what}, with nothing that compare can time; {CURE}")

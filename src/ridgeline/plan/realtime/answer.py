@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import InputError
+from ridgeline.frames.outcomes import sink_ages
 from ridgeline.plan.realtime.changes import apply_changes
 from ridgeline.plan.realtime.event_loop import simulate_timing
 from ridgeline.plan.realtime.figures import pipeline_figures, sink_figures
@@ -118,11 +119,12 @@ def simulate_realtime(
     changed = [(text, apply_changes(timing, [text])) for text in what_if]
     if len(what_if) > 1:
         changed.append((" + ".join(what_if), apply_changes(timing, what_if)))
+    on_progress(f"{timing.shape.name} as it is")
+    base, as_it_is = _simulated(timing, "", slots, seed)
     answers: list[SimulatedPipeline] = []
-    for text, variant in (("", timing), *changed):
-        on_progress(f"what if {text}" if text else f"{timing.shape.name} as it is")
-        answers.append(_simulated(variant, text, slots, seed))
-    alone = tuple(answers[1 : 1 + len(what_if)])
+    for text, variant in changed:
+        on_progress(f"what if {text}")
+        answers.append(_simulated(variant, text, slots, seed)[0])
     target = None
     if meet_seconds is not None:
         few = min(slots, TARGET_FRAMES)
@@ -133,23 +135,28 @@ def simulate_realtime(
         source=source.described + (f", {column.device} {column.precision}" if column else ""),
         frames=slots,
         seed=seed,
-        base=answers[0],
-        what_if=alone,
+        base=base,
+        what_if=tuple(answers[: len(what_if)]),
         together=answers[-1] if len(what_if) > 1 else None,
         measured=source.measured,
         published_total_seconds=column.total_seconds if column else None,
         target=target,
-        notes=(*source.notes, *_notes(source, answers[0], what_if, frames, slots)),
+        ages_seconds={
+            sink: tuple(sink_ages(as_it_is, sink).tolist()) for sink in timing.shape.sinks
+        },
+        notes=(*source.notes, *_notes(source, base, what_if, frames, slots)),
     )
 
 
-def _simulated(timing: PipelineTiming, text: str, slots: int, seed: int) -> SimulatedPipeline:
+def _simulated(
+    timing: PipelineTiming, text: str, slots: int, seed: int
+) -> tuple[SimulatedPipeline, RealtimeRun]:
     begin = time.perf_counter()
     try:
         run = simulate_timing(timing, slots, seed)
     except InputError as error:
         raise InputError(f"--what-if {text}: {error}" if text else str(error)) from None
-    return pipeline_figures(timing, run, text, time.perf_counter() - begin)
+    return pipeline_figures(timing, run, text, time.perf_counter() - begin), run
 
 
 def _notes(

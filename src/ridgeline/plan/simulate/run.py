@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.batching.load.stamps import RunStamps
-from ridgeline.batching.load.summary import DEFINITIONS, summarise, timeline
+from ridgeline.batching.load.summary import DEFINITIONS, request_seconds, summarise, timeline
 from ridgeline.batching.load.workload import describe, planned
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cost.training.estimate import COVERAGE_80
@@ -97,6 +97,7 @@ def simulate_serving(
         notes=tuple(_notes(found, figures, cut=asked.interrupted)),
         definitions=DEFINITIONS,
         interval=band,
+        request_seconds=request_seconds(found.run, figures.window_seconds),
         fleet=_use(found),
         simulated_seconds=max((one.ended for one in exchanges), default=0.0),
         quantiles=_quantiles(found.run, figures.window_seconds),

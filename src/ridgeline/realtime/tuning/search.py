@@ -259,6 +259,7 @@ class PipelineSearch:
                 name: median(one[name] for one in stages if name in one) for name in names
             },
             missed_share=self._missed(variant),
+            ages_seconds=tuple(latencies),
             quality=variant.opened.quality,
         )
 

@@ -36,7 +36,7 @@ def comparison_document(
             *doc.figures("reference_seconds", "new_seconds", "difference"),
         )
         shown.append(doc.Chapter("Phases (mean)", [doc.DataTable(titles, phases)]))
-    shown += _sinks(comparison)
+    shown += _parts(comparison)
     if history is not None:
         bad: doc.Tone = "bad" if history.first_bad is not None else ""
         shown.append(doc.Paragraph(f"History, {history_headline(history)}", bad))
@@ -46,12 +46,12 @@ def comparison_document(
     return doc.ReportDocument(said, shown)
 
 
-def _sinks(comparison: Comparison) -> list[doc.Block]:
-    """Every sink of a pipeline, where the runs have several."""
+def _parts(comparison: Comparison) -> list[doc.Block]:
+    """Every sink of a pipeline or exported format, where the runs have several."""
     if not comparison.parts:
         return []
     columns = (
-        doc.words("sink"),
+        doc.words(comparison.part_word),
         *doc.figures("reference_seconds", "new_seconds", "new / reference"),
         doc.words("verdict", ""),
     )
@@ -66,14 +66,15 @@ def _sinks(comparison: Comparison) -> list[doc.Block]:
         for one in comparison.parts
     ]
     note = f"The figures above are those of {comparison.part}, which decides."
-    return [doc.Chapter("Sinks (median age)", [doc.DataTable(columns, rows)], note)]
+    title = f"{comparison.part_word.capitalize()}s (median)"
+    return [doc.Chapter(title, [doc.DataTable(columns, rows)], note)]
 
 
 def headline(comparison: Comparison) -> str:
-    """The answer in one line, e.g. `1.23× slower [1.20, 1.26]`, and at which sink."""
+    """The answer in one line, e.g. `1.23× slower [1.20, 1.26]`, and at which sink or format."""
     said = _change(comparison)
     undecided = comparison.part is None or comparison.verdict == "no difference"
-    return said if undecided else f"{said}, sink {comparison.part}"
+    return said if undecided else f"{said}, {comparison.part_word} {comparison.part}"
 
 
 def _change(comparison: Comparison) -> str:
