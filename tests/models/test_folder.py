@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
+from tests.ports import reserved_port
 
+from ridgeline.cli import main
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import check_model_folder, read_by_library
+from ridgeline.models.hub import stay_offline_without_hub
 
 
 @pytest.mark.parametrize(
@@ -54,6 +58,22 @@ def test_whatever_a_library_raises_is_one_line(tmp_path: Path, error: Exception,
     with pytest.raises(InputError) as caught, read_by_library(tmp_path, what="its tokenizer"):
         raise error
     assert str(caught.value) == f"{tmp_path}: its tokenizer: {said}"
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stay_offline_without_hub.cache_clear()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with reserved_port() as port:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
+        assert main.run(["bench", "decode", "nobody/nothing"]) == 2
+    said = capfd.readouterr().err
+    assert "nobody/nothing: no such directory; as a hub id: config.json: " in said
+    assert "Retry" not in said
+    assert constants.HF_HUB_OFFLINE
+    stay_offline_without_hub.cache_clear()
 
 
 def test_our_own_errors_and_ctrl_c_stay_as_they_are(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import InputError, RidgelineError
+from ridgeline.models.hub import stay_offline_without_hub
 from ridgeline.records.input_file import read_json, read_text
 from ridgeline.records.overwriting import note_input
 
@@ -62,6 +63,8 @@ def read_by_library(model: str | Path, *, option: str = "", what: str = "") -> I
     Raises:
         InputError: In place of any error that is none of ours.
     """
+    if not Path(model).is_dir():
+        stay_offline_without_hub()
     try:
         yield
     except RidgelineError:
