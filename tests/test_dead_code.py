@@ -18,7 +18,7 @@ from tests.sources import ROOT, nodes, trees
 OPENED_BY_OTHERS = {
     "cli/": "commands are registered by name",
     "cost/": "formulas of the field, held by its worked examples",
-    "measure/network/scripted.py": "importlib calls its loader",
+    "from_source.py": "importlib calls its loader",
     "realtime/executors/payloads.py": "pickle calls its pickler",
     "serve/ray_serve.py": "Ray calls its deployment",
     "serve/http/connection.py": "uvicorn calls its protocol",

@@ -166,6 +166,7 @@ def test_a_file_that_launches_nothing_is_refused_in_one_line(
     assert run(["kernels", "check", str(file)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
+    assert {one.name for one in tmp_path.iterdir()} <= {"mine.py"}  # no bytecode beside it
 
 
 def test_a_release_that_was_not_tested_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ import torch
 from triton.runtime.errors import InterpreterError
 
 from ridgeline.errors import RidgelineError, in_words
+from ridgeline.from_source import import_file
 from ridgeline.kernels.check import bfloat16, libdevice
 from ridgeline.kernels.check.judging import findings, launch_record
 from ridgeline.kernels.check.watching import LaunchWatch
@@ -50,14 +51,8 @@ _CURES = {
 def load(file: Path) -> ModuleType:
     """A file as a module, which inspect can find again, under no other module's name."""
     name = f"checked_{file.stem}" if _is_taken(file) else file.stem
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     sys.path.insert(len(sys.path) if name != file.stem else 0, str(file.parent))
-    spec.loader.exec_module(module)
-    return module
+    return import_file(name, file)
 
 
 def _is_taken(file: Path) -> bool:

@@ -7,19 +7,18 @@ one line that names the script's own line.
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
 from torch import nn
 
 from ridgeline.errors import InputError, RidgelineError, ScriptError, in_words
+from ridgeline.from_source import import_file
 from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
 from ridgeline.records.overwriting import note_input
 
@@ -39,17 +38,6 @@ def split_script(source: str) -> tuple[Path, str] | None:
     return (Path(source), "") if source.endswith(".py") else None
 
 
-class _FromSource(importlib.machinery.SourceFileLoader):
-    """A loader that leaves no bytecode beside the script, and takes none for a newer script.
-
-    Python knows an edited file by its size and the second of its last change.
-    """
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
 def run_script(path: Path, option: str = "") -> ModuleType:
     """Import a script, anew each time.
 
@@ -66,20 +54,13 @@ def run_script(path: Path, option: str = "") -> ModuleType:
     note_input(path)
     whole = path.resolve()
     name = _free_name(whole)
-    spec = importlib.util.spec_from_file_location(name, whole, loader=_FromSource(name, str(whole)))
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    sys.modules[name] = script
     if str(whole.parent) not in sys.path:
         sys.path.insert(0, str(whole.parent))
     try:
         let_torchvision_import()
-        spec.loader.exec_module(script)
+        return import_file(name, whole)
     except BaseException as error:
-        del sys.modules[name]
         _refuse(error, what, whole)
-    return script
 
 
 def model_of(
@@ -122,7 +103,7 @@ def _free_name(path: Path) -> str:
     raise AssertionError("there are endless names")
 
 
-def _refuse(error: BaseException, what: str, path: Path) -> None:
+def _refuse(error: BaseException, what: str, path: Path) -> NoReturn:
     """Raise what the user is told of an error of the script."""
     if isinstance(error, KeyboardInterrupt | RidgelineError):
         raise error
