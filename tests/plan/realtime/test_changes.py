@@ -39,6 +39,8 @@ def bevdet() -> PipelineTiming:
         ("backbone x0.5", 0.045),
         ("backbone*0.5", 0.045),
         ("backbone ×0.5", 0.045),
+        ("all x0.5", 0.03),
+        ("all x0.5, head x2", 0.04),
         ("backbone=5ms", 0.035),
         ("without backbone", 0.03),
         ("without pre", 0.05),
@@ -92,10 +94,11 @@ def test_devices_and_precisions_are_columns_and_factors_hold_on_any_of_them() ->
             ("device=a4000", "image stage x0.5"),
             ("image stage x0.5", "device=a4000"),
             ("image stage.precision=int8",),
+            ("all x0.5", "device=a4000"),
         )
     }
     assert list(totals.values()) == pytest.approx(
-        [0.020707, 0.013817, 0.0095035, 0.0095035, 0.022504]
+        [0.020707, 0.013817, 0.0095035, 0.0095035, 0.022504, 0.0069085]
     )
 
 

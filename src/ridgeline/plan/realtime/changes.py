@@ -35,6 +35,8 @@ from ridgeline.records.durations import parse_duration, parse_rate
 from ridgeline.records.pipeline_shape import EdgePolicy, OnMiss
 
 _FACTOR = re.compile(r"(?P<name>.+?)(?:\s+[x×]|\s*\*)\s*(?P<factor>\d+(?:\.\d*)?|\.\d+)")
+ALL = "all"
+"""The name that stands for every stage where a factor is said."""
 _MOST_JITTER = 100.0
 _WITHOUT = re.compile(r"without\s+(?P<name>.+)")
 
@@ -67,6 +69,8 @@ def apply_changes(timing: PipelineTiming, texts: Sequence[str]) -> PipelineTimin
 def _step(timing: PipelineTiming, part: str, text: str) -> _Step:
     if found := _FACTOR.fullmatch(part):
         name, factor = found["name"].strip(), float(found["factor"])
+        if name == ALL and ALL not in timing.stages:
+            return _Step(1, lambda one: _all_scaled(one, factor))
         _known(timing.stages, name, "stage", text)
         return _Step(1, lambda one: _scaled(one, name, factor))
     if found := _WITHOUT.fullmatch(part):
@@ -105,6 +109,12 @@ def _known(names: Mapping[str, object], name: str, what: str, text: str) -> None
 def _scaled(timing: PipelineTiming, name: str, factor: float) -> PipelineTiming:
     stage = timing.stages[name]
     return change_stage(timing, name, replace(stage, scale=stage.scale * factor))
+
+
+def _all_scaled(timing: PipelineTiming, factor: float) -> PipelineTiming:
+    for name in timing.stages:
+        timing = _scaled(timing, name, factor)
+    return timing
 
 
 def _lasting(timing: PipelineTiming, name: str, value: str) -> PipelineTiming:
@@ -318,7 +328,7 @@ ONE: dict[str, Kind] = {
 }
 """What is said of one stage or sensor, as `name.key=value`."""
 _USAGE = (
-    "write STAGE x0.6, STAGE=12ms, without STAGE, or one of "
+    "write STAGE x0.6, all x0.6, STAGE=12ms, without STAGE, or one of "
     + ", ".join(f"{key}=…" for key in WHOLE)
     + "; of one stage or sensor "
     + ", ".join(f"NAME.{key}=…" for key in ONE)
