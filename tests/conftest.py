@@ -7,6 +7,8 @@ import fcntl
 import gc
 import json
 import os
+import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +74,16 @@ def _try_fewer_examples(function: Any) -> None:
     given = function._hypothesis_internal_use_settings
     fewer = max(min(FEWEST_EXAMPLES, given.max_examples), given.max_examples // 4)
     function._hypothesis_internal_use_settings = settings(given, max_examples=fewer)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """Let workers of the whole suite start warm; for a few files that would cost more."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        run = config.pluginmanager.get_plugin("dsession").nodemanager.testrunuid
+        words = [sys.executable, "-I", "-S", str(Path(__file__).with_name("warm_workers.py")), run]
+        for spec in specs:
+            spec.python = shlex.join(words)
 
 
 def pytest_configure() -> None:

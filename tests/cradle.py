@@ -25,8 +25,9 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PRELOADED = (
@@ -44,13 +45,13 @@ _LOOK_SECONDS = 0.02
 class Cradle:
     """This process's end of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, further: tuple[str, ...] = ()) -> None:
         run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
         folder = Path(tempfile.gettempdir()) / f"cradle-{run}"
         folder.mkdir(exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self._connection = _reach(folder) or _start(folder)
+            self._connection = _reach(folder) or _start(folder, further)
         self._answers = self._connection.makefile("r")
 
     def bear(
@@ -71,16 +72,32 @@ class Cradle:
             environment: All of its variables.
             folder: Where it runs.
         """
-        order = {"function": function, "arguments": arguments, "log": str(log)}
-        return int(self._ask(order | {"environment": environment, "folder": str(folder)}))
+        with log.open("ab") as into, Path(os.devnull).open("rb") as nothing:
+            pipes = (nothing.fileno(), into.fileno(), into.fileno())
+            return self.bear_on(pipes, function, arguments, environment=environment, folder=folder)
+
+    def bear_on(
+        self,
+        pipes: tuple[int, int, int],
+        function: str,
+        arguments: list[Any],
+        *,
+        environment: dict[str, str],
+        folder: Path,
+    ) -> int:
+        """The same on descriptors for what it reads, prints and complains of."""
+        order = {"function": function, "arguments": arguments, "environment": environment}
+        return int(self._ask(order | {"folder": str(folder)}, pipes))
 
     def code(self, process: int) -> int | None:
         """Its exit code (below 0: the signal that ended it); None: it runs."""
         answer = self._ask({"code": process})
         return None if answer == "runs" else int(answer)
 
-    def _ask(self, order: dict[str, Any]) -> str:
-        self._connection.sendall(json.dumps(order).encode() + b"\n")
+    def _ask(self, order: dict[str, Any], pipes: tuple[int, ...] = ()) -> str:
+        line = json.dumps(order).encode() + b"\n"
+        sent = socket.send_fds(self._connection, [line], pipes) if pipes else 0
+        self._connection.sendall(line[sent:])
         answer = self._answers.readline().strip()
         assert answer, "the cradle has died"
         return answer
@@ -97,18 +114,19 @@ def _reach(folder: Path) -> socket.socket | None:
     return found
 
 
-def _start(folder: Path) -> socket.socket:
+def _start(folder: Path, further: tuple[str, ...]) -> socket.socket:
     (folder / "door").unlink(missing_ok=True)
     path = os.pathsep.join([str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(folder / "door"))
         door.listen()
         door.set_inheritable(True)
+        command = [sys.executable, "-m", "tests.cradle"]
         # No Popen: whoever starts it may end before it does. In a session of its own, since a
         # Ctrl-C is for pytest.
         os.posix_spawn(
             sys.executable,
-            [sys.executable, "-m", "tests.cradle", str(door.fileno()), str(folder)],
+            [*command, str(door.fileno()), str(folder), *_PRELOADED, *further],
             os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -122,9 +140,9 @@ def _start(folder: Path) -> socket.socket:
 
 
 @functools.cache
-def cradle() -> Cradle:
-    """The one of this process."""
-    return Cradle()
+def cradle(*further: str) -> Cradle:
+    """The one of this process; whoever starts it says what it imports further."""
+    return Cradle(further)
 
 
 class Child:
@@ -149,45 +167,63 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _main(door: socket.socket, folder: Path) -> None:
+def _main(door: socket.socket, folder: Path, preloaded: list[str]) -> None:
     os.chdir(_ROOT)
-    for name in _PRELOADED:
-        __import__(name)
+    with _quiet(folder / "imports"):  # what torchao says of its missing kernels is no test's
+        for name in preloaded:
+            __import__(name)
     gc.freeze()  # no child of ours walks over all of that when it collects garbage
     codes: dict[int, int] = {}
-    callers = dict([_accept(door)])
+    callers = [door.accept()[0]]
     while callers:
         ready, _, _ = select.select([door, *callers], [], [], _LOOK_SECONDS)
         _bury(codes)
         for one in ready:
             if one is door:
-                callers |= dict([_accept(door)])
-            elif not _answer(one, callers[one], codes, [door, *callers]):
-                callers.pop(one).close()
+                callers.append(door.accept()[0])
+            elif not _answer(one, codes, [door, *callers]):
+                callers.remove(one)
                 one.close()
     shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)  # what is imported stays alive, and nanobind would list all of it as leaks
 
 
-def _accept(door: socket.socket) -> tuple[socket.socket, TextIO]:
-    caller, _ = door.accept()
-    return caller, caller.makefile("r")
+@contextlib.contextmanager
+def _quiet(file: Path) -> Iterator[None]:
+    """Standard error goes to a file; what is raised is shown where it went before."""
+    shown = os.dup(2)
+    with file.open("wb") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(shown, 2)
+        os.close(shown)
 
 
-def _answer(
-    caller: socket.socket, orders: TextIO, codes: dict[int, int], ours: list[socket.socket]
-) -> bool:
+def _answer(caller: socket.socket, codes: dict[int, int], ours: list[socket.socket]) -> bool:
     """Do the caller's next order; False: it has left."""
     with contextlib.suppress(ConnectionError):
-        if line := orders.readline():
-            caller.sendall(f"{_obey(json.loads(line), codes, ours)}\n".encode())
-            return True
+        line, pipes, _, _ = socket.recv_fds(caller, 1 << 20, 3)
+        try:
+            while line and not line.endswith(b"\n"):
+                line += caller.recv(1 << 20)
+            if line:
+                caller.sendall(f"{_obey(json.loads(line), pipes, codes, ours)}\n".encode())
+                return True
+        finally:
+            for pipe in pipes:
+                os.close(pipe)
     return False
 
 
-def _obey(order: dict[str, Any], codes: dict[int, int], ours: list[socket.socket]) -> int | str:
+def _obey(
+    order: dict[str, Any], pipes: list[int], codes: dict[int, int], ours: list[socket.socket]
+) -> int | str:
     if "code" in order:
         return codes.get(order["code"], "runs")
-    return _bear(order, ours)
+    return _bear(order, pipes, ours)
 
 
 def _bury(codes: dict[int, int]) -> None:
@@ -201,7 +237,7 @@ def _bury(codes: dict[int, int]) -> None:
         codes[process] = os.waitstatus_to_exitcode(status)
 
 
-def _bear(order: dict[str, Any], ours: list[socket.socket]) -> int:
+def _bear(order: dict[str, Any], pipes: list[int], ours: list[socket.socket]) -> int:
     process = os.fork()
     if process:
         return process
@@ -211,10 +247,9 @@ def _bear(order: dict[str, Any], ours: list[socket.socket]) -> int:
         for one in ours:
             os.close(one.detach())
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for target in (1, 2):
-            os.dup2(log, target)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for target, pipe in enumerate(pipes):
+            os.dup2(pipe, target)
+            os.close(pipe)
         os.environ.clear()
         os.environ.update(order["environment"])
         os.chdir(order["folder"])
@@ -233,4 +268,4 @@ def _bear(order: dict[str, Any], ours: list[socket.socket]) -> int:
 
 
 if __name__ == "__main__":
-    _main(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
+    _main(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]), sys.argv[3:])
