@@ -143,12 +143,12 @@ def _run(
 
     declared = declared_pipeline(pipeline, deadline_seconds)
     limits.check_fits(declared.shape, settings.frames)
-    with progress() as say:
+    with progress() as on_progress:
         return run_paced(
             declared,
             settings,
             again=lambda: declared_pipeline(pipeline, deadline_seconds),
-            say=say,
+            on_progress=on_progress,
         )
 
 

@@ -48,7 +48,7 @@ def realtime_simulate(
     from ridgeline.plan.realtime.answer import read_source, simulate_realtime
     from ridgeline.report.views.realtime_simulation import realtime_simulation_document
 
-    with progress() as say:
+    with progress() as on_progress:
         found = simulate_realtime(
             read_source(source, seed),
             what_if=what_if or (),
@@ -56,6 +56,6 @@ def realtime_simulate(
             max_miss=max_miss,
             frames=frames,
             seed=seed,
-            on_progress=say,
+            on_progress=on_progress,
         )
     show_answer(found, realtime_simulation_document(found), json=json, html=html)

@@ -62,8 +62,8 @@ def realtime_tune(
         only=tuple(only or ()),
         frames=frames,
     )
-    with progress() as say:
-        ledger = tune_pipeline(job, say)
+    with progress() as on_progress:
+        ledger = tune_pipeline(job, on_progress)
     from msgspec.structs import replace
 
     ledger = replace(ledger, report=str(out / REPORT_NAME))

@@ -68,7 +68,7 @@ def run_paced(
     settings: RunSettings,
     *,
     again: Callable[[], Pipeline] | None = None,
-    say: Callable[[str], None] | None = None,
+    on_progress: Callable[[str], None] | None = None,
 ) -> RealtimeRun:
     """Run a pipeline at its sensors' rates, and return every call and every fate.
 
@@ -76,9 +76,9 @@ def run_paced(
         pipeline: Its stages keep the state that the run leaves them with.
         settings: How long, and by which executor.
         again: Makes a second, fresh copy for the tight loop; None: no tight loop.
-        say: Told what is under way.
+        on_progress: Told what is under way.
     """
-    tell = say or (lambda _: None)
+    tell = on_progress or (lambda _: None)
     asked = settings.warmup + settings.frames
     run = execute(
         pipeline,

@@ -126,7 +126,7 @@ def test_only_two_rounds_that_both_lose_by_far_end_a_trial_before_its_first_look
     before = ScriptedSide([0.05, 0.10] * 6 if rounds == 12 else [0.05] * rounds)
     found = measure(
         before, ScriptedSide(taken), watched="p50", period_seconds=0.1, bar=1.02,
-        until=monotonic() + 60, say=lambda _: None,
+        until=monotonic() + 60, on_progress=lambda _: None,
     )  # fmt: skip
     assert (len(found.a_rounds), found.hopeless) == (rounds, hopeless)
     said = verdict_words(found, kept=False, bar=1.02)

@@ -26,7 +26,7 @@ from ridgeline.records.realtime_ledger import RealtimeLedger
 LEDGER_NAME = "ledger.json"
 
 
-def tune_pipeline(job: PipelineTuning, say: Callable[[str], None]) -> RealtimeLedger:
+def tune_pipeline(job: PipelineTuning, on_progress: Callable[[str], None]) -> RealtimeLedger:
     """Run a job; writes `stack.toml` and `tuned.py` into its folder.
 
     An interruption ends the search, and what was kept so far is proved.
@@ -37,11 +37,11 @@ def tune_pipeline(job: PipelineTuning, say: Callable[[str], None]) -> RealtimeLe
     folder = Path(tempfile.mkdtemp(prefix="ridgeline-realtime-"))
     search: PipelineSearch | None = None
     try:
-        search = PipelineSearch(job, say, folder)
+        search = PipelineSearch(job, on_progress, folder)
         with suppress(KeyboardInterrupt):
             search.search()
             return _ledger(search, job, complete="the time ran out" not in search.skipped.values())
-        say("interrupted: proving what was kept so far")
+        on_progress("interrupted: proving what was kept so far")
         return _ledger(search, job, complete=False)
     finally:
         if search is not None:

@@ -67,7 +67,7 @@ def measure(
     period_seconds: float,
     bar: float,
     until: float,
-    say: Callable[[str], None],
+    on_progress: Callable[[str], None],
     rounds: int = MOST_ROUNDS,
 ) -> SideBySide:
     """Blocks of A and B in turn, A B B A …, until the ratio is known to lie above `bar` or below.
@@ -81,7 +81,7 @@ def measure(
         period_seconds: Between frames of the first sensor, on both sides.
         bar: What decides.
         until: When to stop, on `monotonic`'s clock.
-        say: Told after each round.
+        on_progress: Told after each round.
         rounds: At most.
     """
     found = SideBySide()
@@ -99,7 +99,7 @@ def measure(
             latencies.extend(block.latencies)
             stages.append(block.stage_seconds)
         found.interval = interval_of(found.a_rounds, found.b_rounds)
-        say(f"round {len(found.a_rounds)}: {found.interval.ratio:.3f}×")
+        on_progress(f"round {len(found.a_rounds)}: {found.interval.ratio:.3f}×")
         decided = found.interval.low > bar or found.interval.high < bar
         if len(found.a_rounds) in LOOKS and decided and rounds == MOST_ROUNDS:
             break

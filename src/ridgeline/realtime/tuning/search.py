@@ -56,8 +56,10 @@ class _Variant:
 class PipelineSearch:
     """A tuning job under way."""
 
-    def __init__(self, job: PipelineTuning, say: Callable[[str], None], folder: Path) -> None:
-        self._job, self._say, self._folder = job, say, folder
+    def __init__(
+        self, job: PipelineTuning, on_progress: Callable[[str], None], folder: Path
+    ) -> None:
+        self._job, self._on_progress, self._folder = job, on_progress, folder
         self._began = monotonic()
         self._count = 0
         self._open: list[SideProcess] = []
@@ -66,7 +68,7 @@ class PipelineSearch:
         self.notes: list[str] = []
         self.interrupted = False
         self.base = self._start([])
-        say(f"{self.base.opened.name}: recorded {job.frames} frames of {job.pipeline}")
+        on_progress(f"{self.base.opened.name}: recorded {job.frames} frames of {job.pipeline}")
         self.best = self.base
 
     # -- the search --------------------------------------------------------------------------------
@@ -112,14 +114,14 @@ class PipelineSearch:
     def _row(self, card: CureCard, options: Options) -> CureRow:
         """Measure one setting on top of the stack; what is kept becomes the stack."""
         stack, gone = self._stack_with(card, options)
-        self._say(f"{card.name} {_said(options)}: starting".replace("  ", " "))
+        self._on_progress(f"{card.name} {_said(options)}: starting".replace("  ", " "))
         trial: _Variant | None = None
         try:
             trial = self._start(stack)
             row = self._measured(card, options, trial)
         except RidgelineError as error:
             row = _not_measured(card, options, f"not measured: {error}", self._frame_seconds)
-        self._say(f"{card.name} {_said(options)}: {row.reason}".replace("  ", " "))
+        self._on_progress(f"{card.name} {_said(options)}: {row.reason}".replace("  ", " "))
         if trial is not None and row.kept:
             self._keep(trial, gone)
         elif trial is not None:
@@ -179,7 +181,7 @@ class PipelineSearch:
             period_seconds=period,
             bar=1 + self._job.threshold,
             until=self._end_of(card),
-            say=lambda text: self._say(f"{card.name}: {text}"),
+            on_progress=lambda text: self._on_progress(f"{card.name}: {text}"),
         )
         kept = found.interval.low > 1 + self._job.threshold
         product = 1.0 if card.watched in ("p99", "age") else found.interval.ratio
@@ -215,7 +217,7 @@ class PipelineSearch:
         """Baseline and whole stack side by side; None where nothing was kept."""
         if self.best is self.base:
             return None, None
-        self._say("baseline and whole stack, side by side")
+        self._on_progress("baseline and whole stack, side by side")
         checked = self.best.side.ask(
             wire.CompareResults(
                 other=str(self.base.results),
@@ -231,7 +233,7 @@ class PipelineSearch:
             period_seconds=self._period(self.best),
             bar=1.0,
             until=self._began + self._job.budget_seconds,
-            say=lambda text: self._say(f"the whole stack: {text}"),
+            on_progress=lambda text: self._on_progress(f"the whole stack: {text}"),
             rounds=_PROOF_ROUNDS,
         )
         return found, checked
