@@ -27,6 +27,7 @@ BOUND = {
         shares={"forward": 2.0}, more=[op("mul", 2.0, bound="memory", shapes="[9,9]")]
     ),
     Verdict.MEMORY_CAPACITY_BOUND: profile(peak_memory_bytes=15_900_000_000),
+    Verdict.UNDECIDED: profile(operators=[]),
 }
 
 
@@ -58,8 +59,11 @@ def test_full_memory_is_not_the_verdict_of_a_step_that_waits_for_data() -> None:
     assert verdict(reading(starved)) is Verdict.INPUT_BOUND
 
 
-def test_a_profile_without_operators_is_not_called_host_bound() -> None:
-    assert verdict(reading(profile(operators=[]))) is Verdict.COMPUTE_BOUND
+def test_without_operators_only_what_is_waited_for_can_be_named() -> None:
+    starved = profile(operators=[], shares={"data": 1.0})
+    assert verdict(reading(starved)) is Verdict.INPUT_BOUND
+    full = profile(operators=[], peak_memory_bytes=15_900_000_000)
+    assert verdict(reading(full)) is Verdict.MEMORY_CAPACITY_BOUND
 
 
 @st.composite

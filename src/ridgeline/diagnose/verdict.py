@@ -5,7 +5,8 @@
    bound, for no faster arithmetic would help.
 2. Is its memory full? Then memory decides the batch and the layout.
 3. It works: are the operators that take most of the time limited by arithmetic or by moving
-   bytes? Each operator's place on the roofline was decided when it was measured.
+   bytes? Each operator's place on the roofline was decided when it was measured. Where none was
+   looked at, as in a script of which one slow step was seen, nobody knows, and it is said so.
 
 The idea of the order is that of top-down analysis (Yasin, "A top-down method for performance
 analysis and counters architecture", ISPASS 2014).
@@ -30,9 +31,11 @@ def verdict(reading: Reading) -> Verdict:
         return longest
     if is_full(reading):
         return Verdict.MEMORY_CAPACITY_BOUND
+    if not reading.operators():
+        return Verdict.UNDECIDED
     compute = total_seconds(op for op in reading.operators() if op.bound == "compute")
     memory = total_seconds(op for op in reading.operators() if op.bound == "memory")
-    if reading.operators() and waits[longest] > max(compute, memory):
+    if waits[longest] > max(compute, memory):
         return longest
     return Verdict.MEMORY_BOUND if memory > compute else Verdict.COMPUTE_BOUND
 

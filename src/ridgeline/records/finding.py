@@ -17,6 +17,8 @@ class Verdict(StrEnum):
     COMPUTE_BOUND = "compute-bound"
     COMMUNICATION_BOUND = "communication-bound"
     MEMORY_CAPACITY_BOUND = "memory-capacity-bound"
+    UNDECIDED = "undecided"
+    """It computes, and its operators were not looked at: arithmetic, memory or the host."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

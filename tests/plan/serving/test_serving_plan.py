@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import replica_of
 from ridgeline.plan.serving.tail import REQUESTS, fewest
 from ridgeline.plan.simulate.deployment import Deployment
-from ridgeline.plan.simulate.run import simulate_serving
+from ridgeline.plan.simulate.run import Simulated, simulate_serving
 from ridgeline.records.load import Load
 from ridgeline.records.serving_plan import ServingEstimate
 
@@ -140,6 +142,18 @@ def test_replicas_are_added_until_the_simulated_99th_percentiles_are_within() ->
 def test_a_99th_percentile_that_nothing_reaches_says_what_was_seen() -> None:
     with pytest.raises(InputError, match=r"H100-PCIe-80GB: (alone|with \d+ replicas)"):
         plan_serving(replace(TAIL, ttft_p99_seconds=0.01))
+
+
+def test_where_no_first_token_comes_it_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ridgeline.plan.serving.tail.simulate_serving", _unanswered)
+    with pytest.raises(InputError, match="no first token came") as caught:
+        plan_serving(TAIL)
+    assert "inf" not in str(caught.value)
+
+
+def _unanswered(load: Load, deployment: Deployment, **asked: Any) -> Simulated:
+    found = simulate_serving(load, deployment, **asked)
+    return msgspec.structs.replace(found, ttft_seconds=None, itl_seconds=None)
 
 
 @given(fits_from=st.integers(1, 400), least=st.integers(1, 400), most=st.integers(0, 400))

@@ -325,7 +325,7 @@ class RunWindows:
             if not self.looks.get("operators"):
                 self.warnings.append(
                     "operators were not looked at: whether arithmetic, memory or the host bounds "
-                    "what is computed is not known, and arithmetic is assumed"
+                    "what is computed is not known"
                 )
 
     def look(self, name: str, rank: int) -> Report | None:

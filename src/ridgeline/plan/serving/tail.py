@@ -42,10 +42,11 @@ class TailTarget:
         """Whether there is any target."""
         return self.ttft_seconds is not None or self.itl_seconds is not None
 
-    def met_by(self, tail: ServingTail) -> bool:
-        """Whether a replica's percentiles are within."""
+    def met_by(self, tail: ServingTail | None) -> bool:
+        """Whether a replica's percentiles are within; None: it answered nothing."""
         return (
-            tail.failed == 0
+            tail is not None
+            and tail.failed == 0
             and tail.ttft_p99_seconds <= (self.ttft_seconds or math.inf)
             and tail.itl_p99_seconds <= (self.itl_seconds or math.inf)
         )
@@ -95,7 +96,7 @@ def within_tail(
     Raises:
         InputError: Nothing that is tried is; the message says what was seen.
     """
-    seen: dict[int, ServingTail] = {}
+    seen: dict[int, ServingTail | None] = {}
 
     def fits(replicas: int) -> bool:
         if replicas not in seen:
@@ -104,13 +105,30 @@ def within_tail(
 
     most = min(most, by_mean * MOST_TIMES)
     count = fewest(fits, by_mean, most) if fits(by_mean) or fits(most) else None
-    if count is None:
-        best = seen[max(seen)]
-        raise InputError(
-            f"with {max(seen)} replicas the 99th percentile is {best.ttft_p99_seconds * 1e3:.0f} ms"
-            f" to the first token and {best.itl_p99_seconds * 1e3:.0f} ms between tokens"
-        )
-    return count, seen[count]
+    tail = seen[count if count is not None else max(seen)]
+    if count is None or tail is None:
+        raise InputError(what_was_seen(max(seen), tail))
+    return count, tail
+
+
+def what_was_seen(replicas: int, tail: ServingTail | None) -> str:
+    """The percentiles with so many replicas, or that requests went without an answer.
+
+    >>> print(what_was_seen(8, ServingTail(
+    ...     ttft_p99_seconds=0.2, itl_p99_seconds=0.03, requests=600, failed=0)))
+    with 8 replicas the 99th percentile is 200 ms to the first token and 30 ms between tokens
+    >>> what_was_seen(1, None)
+    'with 1 replica no first token came: none of 600 simulated requests was answered'
+    """
+    given = f"with {replicas} replica{'s' * (replicas != 1)}"
+    if tail is None:
+        return f"{given} no first token came: none of {REQUESTS} simulated requests was answered"
+    if tail.failed:
+        return f"{given} {tail.failed} of {tail.requests} simulated requests got no answer"
+    return (
+        f"{given} the 99th percentile is {tail.ttft_p99_seconds * 1e3:.0f} ms to the first token "
+        f"and {tail.itl_p99_seconds * 1e3:.0f} ms between tokens"
+    )
 
 
 def fewest(fits: Callable[[int], bool], least: int, most: int) -> int | None:
@@ -130,8 +148,8 @@ def fewest(fits: Callable[[int], bool], least: int, most: int) -> int | None:
     return high
 
 
-def simulated_tail(replica: ServingQuestion, load: Load) -> ServingTail:
-    """The 99th percentiles of one replica under a load."""
+def simulated_tail(replica: ServingQuestion, load: Load) -> ServingTail | None:
+    """The 99th percentiles of one replica under a load; None where no first token came."""
     engine = engine_called(replica.engine)
     deployment = Deployment(
         gpu=replica.device.name,
@@ -144,8 +162,10 @@ def simulated_tail(replica: ServingQuestion, load: Load) -> ServingTail:
     )
     found = simulate_serving(load, deployment, model=replica.model, interval=False)
     first, between = found.ttft_seconds, found.itl_seconds
+    if first is None:
+        return None
     return ServingTail(
-        ttft_p99_seconds=math.inf if first is None else first.p99,
+        ttft_p99_seconds=first.p99,
         itl_p99_seconds=0.0 if between is None else between.p99,
         requests=found.requests.sent,
         failed=found.requests.sent - found.requests.ok,

@@ -19,6 +19,8 @@ MEANING = {
     Verdict.COMPUTE_BOUND: "time goes into arithmetic",
     Verdict.COMMUNICATION_BOUND: "time goes into exchanging gradients",
     Verdict.MEMORY_CAPACITY_BOUND: "memory is full: it decides the batch and the layout",
+    Verdict.UNDECIDED: "it computes, and its operators were not looked at: arithmetic, memory or "
+    "the host",
 }
 ROOFLINE_NOTE = (
     "Each circle is an operator, larger the more time it takes, coloured by phase. On the line it "
