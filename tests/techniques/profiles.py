@@ -188,8 +188,13 @@ def faulty() -> dict[str, Context]:
         ),
         "set-to-none": context(optimizer={"zeroes_in_place": True}),
         "sixteen-bit-dropout": context(operators={"aten::bernoulli_": 0.2}),
+        "thread-binding": FAULTY_BINDING,
         "thread-count": context(settings={"num_threads": 1}),
     }  # fmt: skip
+
+
+FAULTY_BINDING = context(settings={"cpu_seconds": 0.19})
+"""Two threads compute nearly all the time."""
 
 
 def replaced(given: Context, **changes: Any) -> Context:

@@ -79,6 +79,8 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     waits: Waits | None = None
     """When outermost calls begin to count as steps, where nothing trains; None: never."""
     stack: list[Applied] = []
+    environment: dict[str, str] = {}
+    """Variables that the stack wants set before the process loads any library."""
     saved_folder: str | None = None
     """Where to keep what the script's saves overwrite, for whoever puts it back; None: the
     conductor does, when it cuts the script short."""

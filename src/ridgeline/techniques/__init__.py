@@ -8,6 +8,7 @@ A technique module defines
     apply(points, options) -> Undo       change the running script through `Points`
     edits(context, options) -> [Edit]    the lines a person would write, at the recorded sites
     options(context) -> [Options]        (optional) settings worth trying; default one, `{}`
+    environment(options) -> {name: value}  (optional) variables for the process, set at its start
 
 A technique that is one keyword argument gets `apply` and `edits` from `set_argument`.
 
@@ -23,7 +24,7 @@ import ast
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -35,6 +36,7 @@ from ridgeline import kernels
 from ridgeline.errors import InputError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.child.points import Points, edit_arguments
+from ridgeline.measure.wire import Applied
 from ridgeline.patches import Undo
 from ridgeline.records import Finding, LoaderFacts, ModelFacts, Site, StepProfile
 from ridgeline.records.edits import AtStart, Edit, FirstOf, ReplaceCall, SetArgument
@@ -471,6 +473,16 @@ class Technique(Protocol):
 
     def edits(self, context: Context, options: Options) -> list[Edit]:
         """The lines a person would write."""
+
+
+def environment_of(stack: Iterable[Applied]) -> dict[str, str]:
+    """The variables that a stack wants set before its process loads any library."""
+    found: dict[str, str] = {}
+    for member in stack:
+        module = technique(member.technique)
+        wanted = cast("Callable[[Options], dict[str, str]] | None", vars(module).get("environment"))
+        found |= wanted(member.options) if wanted is not None else {}
+    return found
 
 
 def options_of(technique: Technique, context: Context) -> list[Options]:

@@ -23,6 +23,7 @@ from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Applied, Hello, Instrument, Report, Session
+from ridgeline.techniques import environment_of
 from ridgeline.tune.stack import ENTRY
 
 MOST_ALIVE = 6
@@ -255,6 +256,7 @@ class Pool:
             self.drop(next(iter(self._alive.values())).variant)
         session = Session(
             stack=list(variant.stack),
+            environment=environment_of(variant.stack),
             fix_seed=True,
             saved_folder=str(self._saved / "files"),
             assume_inference=self.assume_inference,

@@ -21,7 +21,7 @@ from ridgeline.records import Ledger, LedgerRow
 from ridgeline.records.input_file import read_toml
 from ridgeline.records.ledger import Options
 from ridgeline.records.store import write_atomically
-from ridgeline.techniques import technique
+from ridgeline.techniques import environment_of, technique
 
 ENTRY = "ridgeline.tune.install:install"
 """Where the bootstrap enters the script's process to apply a stack.
@@ -129,10 +129,11 @@ def run_with_stack(command: list[str], path: Path) -> int:
 @contextmanager
 def stack_environment(path: Path) -> Iterator[dict[str, str]]:
     """The environment in which every Python process that imports torch has the stack applied."""
-    session = Session(stack=read_stack(path).applied(), report=False)
+    stack = read_stack(path).applied()
+    session = Session(stack=stack, environment=environment_of(stack), report=False)
     folder = Path(tempfile.mkdtemp(prefix="ridgeline-run-"))
     try:
         (folder / SESSION_NAME).write_bytes(msgspec.json.encode(session))
-        yield child_environment(folder, ENTRY)
+        yield child_environment(folder, ENTRY) | session.environment
     finally:
         shutil.rmtree(folder, ignore_errors=True)

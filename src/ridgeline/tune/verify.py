@@ -20,6 +20,7 @@ from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import LossCheck
+from ridgeline.techniques import environment_of
 from ridgeline.tune.losses import SHAKES, check_losses
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.stack import ENTRY
@@ -137,7 +138,7 @@ def repeat_session() -> Session:
 
 def shaken_session(size: float, stack: Sequence[Applied] = ()) -> Session:
     """A run with parameters and gradients disturbed by a relative `size`."""
-    return Session(fix_seed=True, shake=size, stack=list(stack))
+    return Session(fix_seed=True, shake=size, stack=list(stack), environment=environment_of(stack))
 
 
 def trajectories(

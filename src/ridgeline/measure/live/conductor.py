@@ -103,7 +103,9 @@ class Conductor:
                 start(
                     resolve(self.command),
                     self._log,
-                    child_environment(self._folder, self._entry) | offline_variables(self._folder),
+                    child_environment(self._folder, self._entry)
+                    | offline_variables(self._folder)
+                    | self._session.environment,
                     self._task(),
                 )
             )
