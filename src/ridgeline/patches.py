@@ -57,6 +57,11 @@ PATCHED: Final[dict[str, str]] = {
         for name in COLLECTIVES
     },
     "torch.jit._trace:trace_module": "what TorchScript traces and compares is no step",
+    # -- the measured process: sizes that the script states
+    "argparse:ArgumentParser.parse_known_args": "batch sizes that a command or a default gives",
+    "accelerate.accelerator:Accelerator.__init__": "how many micro-batches it makes a step of",
+    "lightning.pytorch.trainer.trainer:Trainer.__init__": "the same",
+    "pytorch_lightning.trainer.trainer:Trainer.__init__": "the same",
     # -- the measured process: habits that cost time inside the loop
     "torch._tensor_str:_str": "a tensor that is printed is waited for; repr and format end here",
     "gc:collect": "counted; and passed over by no-forced-gc",

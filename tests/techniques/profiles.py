@@ -168,6 +168,14 @@ def faulty() -> dict[str, Context]:
         ),
         "malloc-retain": context(settings={"page_faults": 40_000.0, "kernel_seconds": 0.04}),
         "matmul-precision": context(settings=highest, **float32),
+        "micro-batch": replaced(
+            context(
+                settings={"backwards_per_step": 4.0, "forwards_per_step": 4.0,
+                          "stated_sizes": {"arguments:accum_steps": 4, "arguments:batch_size": 8}},
+            ),
+            samples_per_second=32 / STEP_SECONDS, small_operator_share=0.6,
+            device_memory_bytes=64 << 30,
+        ),
         "no-anomaly": context(settings={"anomaly_detection": True}),
         "no-checkpointing": context(
             habits={"recompute": Habit(seconds=0.02, site=a_site(21))}

@@ -131,6 +131,8 @@ class ModelFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=T
     num_repeated: int
     has_convolutions: bool
     channels_last: bool
+    has_batch_norm: bool = False
+    """A part of it normalises by the statistics of the batch."""
     has_recurrent: bool
     has_dropout: bool
     has_attention: bool
@@ -230,6 +232,9 @@ class Settings(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Spent compiling while the timed steps ran."""
     padding_share: float = 0.0
     """Share of the model's token ids that is one value repeated to the end of its row."""
+    stated_sizes: dict[str, int] = {}
+    """Where the script states a whole number under a name that speaks of batches or accumulation
+    (`arguments:batch_size`, `constants:BATCH`) → the number."""
     cpu_seconds: float = 0.0
     """CPU time of the whole process per step, all threads."""
     cpu_wait_seconds: float = 0.0
@@ -370,7 +375,8 @@ class StepProfile(
     habits: dict[HabitName, Habit] = {}
     """What costs time or memory inside the loop, counted; what was not seen is absent."""
     losses: list[float]
-    """By step from the first one that was seen."""
+    """By step from the first one that was seen: the sum of what its backwards began with, which
+    is what its gradient is of."""
     gradient_norms: list[float]
     non_finite: int
     """Steps whose loss or gradients were not finite."""

@@ -68,6 +68,7 @@ def find(reading: Reading) -> list[Finding]:
         if accumulates
         else "Take larger batches, and adapt the learning rate to them.",
         effort="flag" if accumulates else "design",
+        technique="micro-batch" if accumulates else None,
     )
 
 

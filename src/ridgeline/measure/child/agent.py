@@ -31,6 +31,7 @@ from ridgeline.measure.child.inputs import (
 )
 from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.sites import user_site
+from ridgeline.measure.child.stated import Stated
 from ridgeline.measure.child.step_ends import StepEnds
 from ridgeline.measure.child.watched import ModelWatch, Watched
 
@@ -50,6 +51,7 @@ class Agent:
         """False: the stack is applied, nothing is measured or remembered."""
         self.clock = PhaseClock(recording=recording)
         self.watched = Watched()
+        self.stated = Stated()
         self.kind: str | None = None
         """`training` or `inference`, once known."""
         self.losses: list[list[torch.Tensor]] = []
@@ -338,6 +340,8 @@ class Agent:
         """An optimizer is being constructed."""
         if self.active:
             self.watched.optimizer_made(optimizer, user_site())
+            for made in self.points.on_optimizer_made:
+                self.points.call(made)
 
     @guarded()
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -45,6 +45,7 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
         attempt(Shaker(session.shake).install, points, otherwise=None)
     if session.report:
         attempt(watch_habits, agent, otherwise=None)
+        attempt(agent.stated.watch, otherwise=None)
         attempt(_watch_saves, agent, folder, otherwise=None)
         attempt(Conversation, agent, folder, session.waits, otherwise=None)
     return agent, session

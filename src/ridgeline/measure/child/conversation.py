@@ -27,7 +27,7 @@ import torch
 from ridgeline.measure.child import facts
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.guard import attempt, guarded, mishaps, start_anew
-from ridgeline.measure.child.inputs import mean_of
+from ridgeline.measure.child.inputs import sum_of
 from ridgeline.measure.child.instruments import Instrument, start_instrument
 from ridgeline.measure.child.standing import Standing
 from ridgeline.measure.child.usage import graph_breaks, resident_bytes, usage_now
@@ -173,7 +173,7 @@ class Conversation:
         new = self._agent.losses[self._reported_losses :]
         self._reported_losses = len(self._agent.losses)
         with torch.no_grad():
-            return [mean_of(losses) for losses in new]
+            return [sum_of(losses) for losses in new]
 
     def _prints(self, steps: list[StepTimes]) -> list[SyncPoint]:
         count = max(len(steps), 1)

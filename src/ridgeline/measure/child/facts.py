@@ -59,6 +59,7 @@ def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
         num_repeated=repeats,
         has_convolutions=bool(convolutions),
         channels_last=attempt(_is_channels_last, convolutions, otherwise=False),
+        has_batch_norm=any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in modules),
         has_recurrent=any(isinstance(m, nn.RNNBase) for m in modules),
         has_dropout=any(isinstance(m, nn.Dropout) and m.p > 0 for m in modules),
         has_attention=any(word in name for name in names for word in _ATTENTION_NAMES),
@@ -254,6 +255,7 @@ def settings(agent: Agent, steps: int, before: Usage) -> Settings:
         backwards_per_step=switches.backwards / steps,
         graph_compiles=attempt(graph_compiles, otherwise=0),
         padding_share=sum(padding) / len(padding) if padding else 0.0,
+        stated_sizes=attempt(agent.stated.sizes, otherwise={}),
         **used_since(before, steps),
     )
 

@@ -86,9 +86,9 @@ def scalar(loss: torch.Tensor) -> torch.Tensor | None:
     return value.float().reshape(()).clone()
 
 
-def mean_of(losses: list[torch.Tensor]) -> float:
-    """The mean of one step's losses, wherever each lies."""
-    return sum(float(loss) for loss in losses) / len(losses)
+def sum_of(losses: list[torch.Tensor]) -> float:
+    """The sum of one step's losses, wherever each lies: its gradient is the sum of theirs."""
+    return sum(float(loss) for loss in losses)
 
 
 def projection(output: torch.Tensor) -> torch.Tensor:

@@ -28,6 +28,8 @@ class Points:
 
     on_optimizer: list[Callable[[torch.optim.Optimizer], None]] = field(default_factory=list)
     """Before an optimizer's first step."""
+    on_optimizer_made: list[Callable[[], None]] = field(default_factory=list)
+    """When an optimizer is being constructed."""
     on_model: list[Callable[[nn.Module], None]] = field(default_factory=list)
     """Before the first outermost call of a module that has parameters (in training: the first
     call with gradients enabled)."""
