@@ -330,6 +330,8 @@ PRIVATE: Final[dict[str, str]] = {
         "whether this process makes the batches itself",
     "torch.utils.data.dataloader:_SingleProcessDataLoaderIter._dataset_fetcher":
         "what makes them, which can take rows of kept samples instead",
+    "torch.utils.data.dataloader:_BaseDataLoaderIter._sampler_iter":
+        "the order of an epoch, which can be put into another",
     # -- optimizers, in as many kernels as torch's own
     "torch:_foreach_lerp": "one kernel for all parameters",
     "torch:_foreach_lerp_": "one kernel for all parameters",

@@ -163,6 +163,10 @@ def faulty() -> dict[str, Context]:
         "fused-optimizer": context(optimizer={"fused": False}, phases={"optimizer": 0.2}),
         "gc-freeze": context(settings={"gc_seconds": 0.01}),
         "inference-mode": context(settings={"records_gradients": True}, kind="inference"),
+        "length-buckets": replaced(
+            context(settings={"padding_share": 0.4}),
+            operators=[operator("aten::mm", 0.3, calls=share) for share in (1 / 3, 0.5)],
+        ),
         "loader-workers": context(
             loader={"fetch_seconds": 0.05, "wait_seconds": 0.05}, phases={"data": 0.5}
         ),

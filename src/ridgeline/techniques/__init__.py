@@ -208,6 +208,15 @@ class Context:
         saved = (before - after) / max(before, step)
         return 1 / max(1 - saved - others, 1e-3)
 
+    def shapes_vary(self) -> bool:
+        """Do the matmuls of the forward see other shapes from one step to the next?
+
+        An operator at fixed shapes runs a whole number of times per step.
+        """
+        forward = [op for op in self.profile.operators if op.phase == "forward" and op.flops]
+        odd = sum(1 for op in forward if abs(op.calls - round(op.calls)) > 0.05)
+        return odd > 0.5 * len(forward) > 0
+
     def peak(self, number_format: str) -> float | None:
         """Probed matmul peak, e.g. of `bf16`, in FLOP per second; None when not measured."""
         if self.ceilings is None:

@@ -111,23 +111,13 @@ def options(context: Context) -> list[Options]:
     """Whole model or its repeated block; on a GPU also with CUDA graphs and with tuning."""
     repeated = context.profile.models[0].num_repeated >= _ENOUGH_BLOCKS
     block = str(context.profile.models[0].repeated_block)
-    shape: Options = {"dynamic": True} if shapes_vary(context) else {}
+    shape: Options = {"dynamic": True} if context.shapes_vary() else {}
     regional: list[Options] = [{**shape, "mode": "default", "regional": block}] if repeated else []
     whole: list[Options] = [{**shape, "mode": "default"}]
     if context.device != "cuda":
         return regional + whole
     graphs: list[Options] = [] if shape else [{"mode": "reduce-overhead"}]
     return graphs + whole + regional + [{**shape, "mode": "max-autotune"}]
-
-
-def shapes_vary(context: Context) -> bool:
-    """Do the matmuls of the forward see other shapes from one step to the next?
-
-    An operator at fixed shapes runs a whole number of times per step.
-    """
-    forward = [op for op in context.profile.operators if op.phase == "forward" and op.flops]
-    odd = sum(1 for op in forward if abs(op.calls - round(op.calls)) > 0.05)
-    return odd > 0.5 * len(forward) > 0
 
 
 def predict(context: Context, options: Options) -> Gain:

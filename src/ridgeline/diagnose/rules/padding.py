@@ -38,4 +38,5 @@ def find(reading: Reading) -> list[Finding]:
         cure="Pad each batch to its own longest row, sort by length, or pack several texts "
         "into a row.",
         effort="code",
+        technique="length-buckets",
     )
