@@ -95,7 +95,7 @@ def batch(kind: str, draw: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 @cache
-def losses(kind: str, change: str = "", shake: float = 0.0) -> list[float]:
+def losses(kind: str, change: str = "", shake: float = 0.0) -> list[float]:  # noqa: PLR0915
     """One training; `change` says what is done differently."""
     torch.manual_seed(3)
     make, optimize = KINDS[kind]
@@ -103,41 +103,83 @@ def losses(kind: str, change: str = "", shake: float = 0.0) -> list[float]:
     shaker = Shaker(shake)
     if shake:
         shaker.begin(model)
+    if change == "dropout left out":
+        for part in model.modules():
+            if isinstance(part, nn.Dropout):
+                part.p = 0.0
+    if change == "layer frozen":
+        next(model.parameters()).requires_grad_(False)
     if change == "channels last":
         model = model.to(memory_format=torch.channels_last)
     optimizer = optimize(model)
     if change == "fused optimizer":
         for group in optimizer.param_groups:
             group.update(fused=True, foreach=False)
+    if change == "momentum left out":
+        group = optimizer.param_groups[0]
+        group.update({"betas": (0.0, 0.999)} if "betas" in group else {"momentum": 0.0})
     draw = torch.Generator().manual_seed(11)
     found = []
+    stale: list[Tensor] = []
     for step in range(STEPS):
+        if change == "batch skipped" and step == 8:
+            batch(kind, draw)
+        if change == "batch repeated":
+            again = draw.get_state()
         if change == "state forgotten" and step == 8:
             optimizer = optimize(model)
         if change == "eval left on" and step == 8:
             model.eval()
         if change == "learning rate forgotten" and step == 8:
             optimizer.param_groups[0]["lr"] *= 0.5
-        parts = [
-            _micro_batch(kind, model, batch(kind, draw), change, last=part == ACCUMULATE - 1)
-            for part in range(ACCUMULATE)
-        ]
+        parts = []
+        for part in range(ACCUMULATE):
+            if change == "batch repeated" and part:
+                draw.set_state(again)
+            last = part == ACCUMULATE - 1
+            parts.append(_micro_batch(kind, model, batch(kind, draw), change, last=last))
+            if change == "wrong no_sync" and not last:
+                # The other rank's gradient never arrives: this one steps by its own mean.
+                own = [ACCUMULATE * p.grad for p in model.parameters() if p.grad is not None]
+        if change == "wrong no_sync":
+            for p, gradient in zip(_with_gradients(model), own, strict=True):
+                p.grad = gradient
+        if change == "stale gradients":
+            now = [p.grad.clone() for p in _with_gradients(model)]
+            for p, gradient in zip(_with_gradients(model), stale or now, strict=True):
+                p.grad = gradient
+            stale = now
         if change == "clipping added":
             nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         if shake:
             shaker.before_step(optimizer)
-        optimizer.step()
+        if not (change == "step skipped" and step % 8 == 7):
+            optimizer.step()
+        if change == "stepped twice" and step == 8:
+            optimizer.step()
+        if change == "weights in bfloat16":
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.copy_(p.bfloat16().float())
         if not (change == "gradients kept" and step == 8):
             optimizer.zero_grad()
-        found.append(sum(parts) / len(parts))
+        found.append(sum(parts))
     shaker.end()
     return found
+
+
+def _with_gradients(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.grad is not None]
 
 
 def _micro_batch(
     kind: str, model: nn.Module, inputs: tuple[Tensor, Tensor], change: str, *, last: bool
 ) -> float:
+    """One backward; returns what it began with, which is what is compared."""
     x, y = inputs
+    if change == "half of a batch" and last:
+        tokens = y.reshape(len(x), -1)
+        x, y = x[: len(x) // 2], tokens[: len(x) // 2].flatten()
     half = change in ("bfloat16", "loss under autocast in bfloat16")
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
         logits = model(x).flatten(0, -2)
@@ -145,12 +187,15 @@ def _micro_batch(
         logits = logits.float()
     if change == "loss in bfloat16":
         logits = logits.bfloat16()
-    loss = functional.cross_entropy(logits, y)
-    if change == "accumulation dropped" and not last:
-        return float(loss.detach())
-    if change == "last micro-batch lost" and last:
-        return float(loss.detach())
-    (loss / ACCUMULATE).backward()
+    if change == "labels shifted":
+        y = y.roll(1)
+    smoothing = 0.1 if change == "label smoothing added" else 0.0
+    loss = functional.cross_entropy(logits, y, label_smoothing=smoothing)
+    if change != "division forgotten":
+        loss = loss / ACCUMULATE
+    left_out = "last micro-batch lost" if last else "accumulation dropped"
+    if change != left_out:
+        loss.backward()
     return float(loss.detach())
 
 
@@ -181,19 +226,37 @@ WRONG = (
     "gradients kept",
     "learning rate forgotten",
     "clipping added",
+    "wrong no_sync",
+    "division forgotten",
+    "labels shifted",
+    "label smoothing added",
+    "dropout left out",
+    "layer frozen",
+    "momentum left out",
+    "batch skipped",
+    "batch repeated",
+    "half of a batch",
+    "stale gradients",
+    "step skipped",
+    "stepped twice",
+    "weights in bfloat16",
 )
+"""The first nine and what follows them: two dozen ways to train another model."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("equivalence", "share"), [("rounding", 0.05), ("reduced-precision", 0.1)])
 def test_of_all_planted_mistakes_hardly_one_passes(equivalence: str, share: float) -> None:
-    passed = [
+    """A patch is held to its stack under rounding; autocast itself is allowed more."""
+    planted = [
         (kind, change)
         for kind in KINDS
         for change in WRONG
-        if judged(kind, change, equivalence).passed
+        if not (kind == "convolutional" and change == "dropout left out")  # it has none
     ]
-    assert len(passed) <= share * len(KINDS) * len(WRONG), passed
+    passed = [one for one in planted if judged(*one, equivalence).passed]
+    assert len(planted) >= 90
+    assert len(passed) <= share * len(planted), passed
 
 
 @pytest.mark.sweep(every=4)

@@ -41,7 +41,11 @@ float32 rounds by 2**-24, and a sum of 2**12 terms in another order moves by abo
 many roundings.
 """
 TIMES_SHAKEN = 6.0
-"""How often further than the disturbed run a candidate may part; right ones stay below 2."""
+"""How often further than the disturbed run a candidate may part.
+
+Of 72 right changes of four small trainings under eight seeds, those that only round stayed below
+2.4; autocast reached 3 but for a small dense network under momentum, where 2 of 8 passed it.
+"""
 LEAN_SHAKEN = 4.0
 """The same for the mean of a stretch to the worse side."""
 FLOORS: Mapping[str, float] = MappingProxyType({"rounding": 1e-6, "reduced-precision": 2e-5})
