@@ -60,6 +60,25 @@ def test_a_step_of_endless_closures_is_measured_closure_by_closure(
 
 
 @pytest.mark.slow
+def test_slow_micro_batches_that_are_accumulated_are_no_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        TRAINING + "for backwards in range(1, 1000):\n"
+        "    model(torch.randn(4, 8)).pow(2).mean().backward()\n"
+        "    time.sleep(2.2)\n"
+        "    if backwards % 6 == 0:\n"
+        "        optimizer.step()\n"
+        "        optimizer.zero_grad()\n"
+    )
+    assert run(["doctor", "--budget", "45", "--json", "--", str(script)]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["step_seconds"]["p50"] == pytest.approx(13.2, rel=0.2)
+    assert not [line for line in profile["warnings"] if "end with each backward" in line]
+
+
+@pytest.mark.slow
 def test_an_evaluation_that_does_not_end_is_measured_itself_and_that_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -152,10 +171,17 @@ def test_a_first_step_after_which_there_is_no_time_for_another_is_all_that_is_to
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "train.py"
+    slow = TRAINING.replace("torch.nn.Linear(8, 8)", "Slow(8, 8)").replace(
+        "model =",
+        "class Slow(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        time.sleep(12)\n"
+        "        return super().forward(x)\n"
+        "model =",
+    )
     script.write_text(
-        TRAINING + "while True:\n"
+        slow + "while True:\n"
         "    loss = model(torch.randn(4, 8)).pow(2).mean()\n"
-        "    time.sleep(12)\n"
         "    loss.backward()\n"
         "    optimizer.step()\n"
     )

@@ -14,7 +14,7 @@ from tests.report.records import (
     findings,
 )
 
-from ridgeline.records import Ledger, Verdict
+from ridgeline.records import Distribution, Ledger, Verdict
 from ridgeline.report.page import draw_page
 from ridgeline.report.views.doctor import profile_document
 from ridgeline.report.views.tune import ledger_document, patch_header
@@ -171,6 +171,18 @@ def test_a_ledger_where_nothing_survived_claims_nothing() -> None:
     assert "the budget ran out" in text
     untried = shown(ledger_document(msgspec.structs.replace(ledger, rows=[])))
     assert "no technique was measured" in untried
+
+
+def test_long_steps_among_short_ones_are_in_the_step_that_a_ledger_names() -> None:
+    uneven = Distribution.of([0.005] * 18 + [1.2, 1.2])
+    ledger = a_ledger(
+        baseline=msgspec.structs.replace(a_profile(), step_seconds=uneven),
+        rows=[], stack_rows=[], cumulative=1.0, cumulative_ci=(1.0, 1.0), tuned=None,
+        samples={}, skipped={"compile": "worth -2.1% at best"}, step_seconds=None,
+    )  # fmt: skip
+    text = " ".join(shown(ledger_document(ledger)).split())
+    assert "125 ms (median 5.00 ms) per step" in text
+    assert "none fits this script and could gain a percent of it" in text
 
 
 def test_a_failed_loss_check_is_not_called_verified() -> None:

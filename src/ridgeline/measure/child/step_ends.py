@@ -17,7 +17,11 @@ from ridgeline.measure.child.watched import OptimizerWatch, Watched
 
 PATIENT_BACKWARDS = 64
 PATIENT_SECONDS = 10.0
-"""So many backwards, or a few over so long, without a step of an optimizer that was made."""
+"""So many backwards, or a few over so long, without a step of an optimizer that was made.
+
+Few backwards are believed only inside of one optimizer's step, or where weights moved between
+them: a script that accumulates slow micro-batches has not stepped yet, and will.
+"""
 _GONE_AFTER = 64
 """An anchor that has not stepped while another stepped so often has stopped."""
 
@@ -35,6 +39,10 @@ class StepEnds:
         """They do because one step of the optimizer evaluates its closure for very long."""
         self._unstepped = 0
         self._unstepped_since = 0.0
+        self._weights: float | None = None
+        """The main model's weights in one number, after the latest backward."""
+        self._moved = False
+        """Another one than after the backward before: something stepped, and was not seen."""
 
     def by_backward(self) -> bool:
         """A backward has run: does a step end with it?"""
@@ -64,8 +72,12 @@ class StepEnds:
         if self._unstepped == 1:
             self._unstepped_since = perf_counter()
         inside = self._clock.is_inside("optimizer")
+        if not (inside or self._moved):
+            before, self._weights = self._weights, self._watched.weights_in_a_number()
+            self._moved = before is not None and before != self._weights
         many = self._unstepped >= PATIENT_BACKWARDS and not inside
         long = self._unstepped >= 3 and perf_counter() - self._unstepped_since >= PATIENT_SECONDS
+        long = long and (inside or self._moved)
         if not (self._backwards_end or many or long):
             return False
         if not self._backwards_end:

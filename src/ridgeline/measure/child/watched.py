@@ -20,6 +20,8 @@ from ridgeline.measure.child.sites import user_site
 from ridgeline.records import Site
 from ridgeline.records.profile import Habit, HabitName
 
+_TELLING_WEIGHTS = 4
+
 
 @dataclass(slots=True)
 class ModelWatch:
@@ -170,6 +172,16 @@ class Watched:
         A flow calls its equal layers one after the other: that is one call of a model, not many.
         """
         return self._main is not None and self._main() is module
+
+    @guarded()
+    def weights_in_a_number(self) -> float | None:
+        """The sum of the main model's smallest weights, which no step leaves as it is."""
+        module = self._main() if self._main is not None else None
+        if module is None:
+            return None
+        trained = [weight.detach() for weight in parameters(module) if weight.requires_grad]
+        smallest = sorted(trained, key=torch.Tensor.numel)[:_TELLING_WEIGHTS]
+        return sum(float(weight.double().sum()) for weight in smallest)
 
     def optimizer_made(self, optimizer: torch.optim.Optimizer, site: Site | None) -> None:
         """Remember where an optimizer was constructed."""

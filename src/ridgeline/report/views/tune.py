@@ -36,6 +36,10 @@ BILL_COLUMNS = (
 )
 
 
+_UNEVEN = 1.5
+"""Mean over median from which a few long steps are most of the time, and the median misleads."""
+
+
 def ledger_document(ledger: Ledger) -> doc.ReportDocument:
     """Everything that was tried, what survived, and what it gained."""
     runs = [("as it stood", ledger.baseline)]
@@ -165,6 +169,11 @@ def proven(ledger: Ledger) -> str:
     rows = ledger.final_rows
     if not rows:
         measured = any(_was_measured(row) for row in ledger.rows)
+        if not ledger.rows and ledger.complete and ledger.skipped:
+            return (
+                "no technique was measured: none fits this script and could gain a percent of it "
+                "(why, one by one: `skipped` in ledger.json)"
+            )
         return f"no technique {'survived measurement' if measured else 'was measured'}"
     if not ledger.complete:
         return "interrupted: proven so far"
@@ -188,7 +197,8 @@ def _ledger_steps(ledger: Ledger) -> tuple[float, float]:
     samples = ledger.samples
     if samples.get("baseline") and samples.get("tuned"):
         return median(samples["baseline"]), median(samples["tuned"])
-    before = ledger.baseline.step_seconds.p50
+    times = ledger.baseline.step_seconds
+    before = times.mean if times.mean > _UNEVEN * times.p50 else times.p50
     return before, before / ledger.cumulative
 
 
@@ -223,6 +233,9 @@ def _row_step(ledger: Ledger, row: LedgerRow, *, in_stack: bool) -> float:
 def _result(ledger: Ledger) -> list[doc.Block]:
     before, after = map(quantity.seconds, _ledger_steps(ledger))
     if not ledger.final_rows:
+        times = ledger.baseline.step_seconds
+        if ledger.step_seconds is None and times.mean > _UNEVEN * times.p50:
+            before += f" (median {quantity.seconds(times.p50)})"
         return [doc.Paragraph((doc.Phrase(f"{before} per step: ", "strong"), proven(ledger)))]
     faster = doc.Phrase(claim(ledger), "good" if ledger.cumulative > 1 else "strong")
     rest = f" {quantity.interval(*ledger.cumulative_ci)}, {proven(ledger)}"
