@@ -236,6 +236,37 @@ def shared_inputs(root: Path, text: str) -> None:
     write(root / "old_gym/gym.py", drawn.GYM.format(old_answers=drawn.OLD_ANSWERS))
 
 
+def random_gpt2(folder: Path) -> None:
+    """GPT-2's smallest, untrained, as its first port to PyTorch reads it."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    weights = GPT2LMHeadModel(GPT2Config()).transformer.state_dict()
+    torch.save(weights, folder / "gpt2-pytorch_model.bin")
+
+
+def small_gpt2(folder: Path, vocabulary: Path) -> None:
+    """A small untrained GPT-2 with the real one's vocabulary, which lies in a checkout."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    folder.mkdir(exist_ok=True)
+    for name, source in (("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")):
+        write(folder / name, (vocabulary / source).read_text(encoding="utf-8"))
+    write(folder / "tokenizer_config.json", json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
+    config = GPT2Config(n_embd=64, n_layer=3, n_head=4, n_positions=512)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+
+
+def seed_tasks(folder: Path) -> None:
+    """The tasks that lie beside the script, in the form that it trains on, six times over."""
+    rows = []
+    for line in (folder / "seed_tasks.jsonl").read_text(encoding="utf-8").splitlines():
+        task = json.loads(line)
+        rows += [{"instruction": task["instruction"], **one} for one in task["instances"]]
+    write(folder / "tasks.json", json.dumps((6 * rows)[:1000]))
+
+
 def main() -> None:
     if len(sys.argv) != 2:
         raise SystemExit("usage: python tests/public/prepare.py FOLDER")
@@ -254,6 +285,12 @@ def main() -> None:
         small_bert(root / "accelerate/bert-base-cased", lines)
         sentence_pairs(root / "accelerate/tests/test_samples/MRPC", lines)
         write(root / "shims/evaluate.py", STAND_IN_FOR_EVALUATE)
+    if (root / "gpt-2-Pytorch").exists():
+        random_gpt2(root / "gpt-2-Pytorch")
+        small_gpt2(root / "tiny_gpt2", root / "gpt-2-Pytorch/GPT2")
+    if (root / "stanford_alpaca").exists():
+        seed_tasks(root / "stanford_alpaca")
+        write(root / "shims/openai.py", "class openai_object:\n    OpenAIObject = dict\n")
     shared_inputs(root, text)
     small_llama(root / "tiny_llama", lines)
     chosen = ({"prompt": a, "chosen": b, "rejected": b[::-1]} for a, b in pairwise(lines[:2000]))
