@@ -15,7 +15,8 @@ from ridgeline.records.finding import TraceFinding
 REPRESENTATIVE = (
     "dlrm-healthy", "resnet-loader-item", "decode-item-layer", "decode-eager", "server-prepare",
     "gpt-uncached", "prefill-start-up", "dlrm-pageable", "fsdp-slow-link", "ddp-late-gpu",
-    "gpt-stall", "gpt-odd-gemm",
+    "gpt-stall", "gpt-odd-gemm", "dlrm-ranks-loader-on-all-and-one-late",
+    "dlrm-ranks-late-behind-pageable-copies", "diffusion-side-copy-every-step",
 )  # fmt: skip
 WITHIN, FLOOR = 0.25, 0.02
 """How far a worth may be off: of the truth, or of the run where that is more."""

@@ -21,6 +21,7 @@ from ridgeline.trace.columns import Kind, Mask, Trace
 from ridgeline.trace.communication.buckets import UnbucketedAllReduces, unbucketed
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.critical_path.counterfactual import CURES, Counterfactual
+from ridgeline.trace.critical_path.job_counterfactual import RankGraphs
 from ridgeline.trace.host_calls import (
     ALLOCATOR,
     allocates_throughout,
@@ -49,6 +50,8 @@ _LONG_US = 1000.0
 _MOST_EVENTS = 30_000
 """What a cure saves is looked up in so many GPU events of a window, and scaled."""
 _ALIKE = 0.02
+_FEW_RANKS, _JOINED_SHARE = 16, 0.03
+"""The graphs of so many ranks are joined, under cures of what holds so much of a window."""
 _LEAST_SHARE = 0.01
 """A cause that holds less of the window is not asked what it is worth."""
 
@@ -77,8 +80,14 @@ class RankFacts:
     """From the first host event to the last."""
     idle: dict[str, float] = field(default_factory=lambda: dict.fromkeys(IDLE_PARTS, 0.0))
     """Part of the idle time → µs; the parts add up to it."""
+    idle_in_long_gaps: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(HOST_PARTS, 0.0)
+    )
+    """The host's parts of it in stretches that no single dispatch explains."""
     saved: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CURES, 0.0))
     """Cure → by how much it shortens the window, in µs."""
+    graphs: RankGraphs | None = None
+    """The window under each cure, of one rank of a job of few."""
     start_up_calls: tuple[str, ...] = ()
     allocates_throughout: bool = False
     allocator_calls: int = 0
@@ -185,13 +194,16 @@ def _of_view(view: View, place: int) -> RankFacts:
     waits = sync_points(trace, view.window)
     room = headroom(view)
     summary = summarize_view(view)
+    saved, graphs = _saved(view, causes, room, summary)
     allocating = trace.host.is_call & names_matching(trace, ALLOCATOR)[trace.host.name]
     return RankFacts(
         summary=summary,
         collectives=rank_collectives(trace),
         host_span_us=_host_span(trace),
         idle=causes.us,
-        saved=_saved(view, causes, room, summary),
+        idle_in_long_gaps=causes.long_us,
+        saved=saved,
+        graphs=graphs,
         start_up_calls=_start_up_calls(trace),
         allocates_throughout=allocates_throughout(trace),
         allocator_calls=int(allocating.sum()),
@@ -232,7 +244,7 @@ def _host_span(trace: Trace) -> float:
 
 def _saved(
     view: View, causes: IdleCauses, room: Headroom, summary: RankSummary
-) -> dict[str, float]:
+) -> tuple[dict[str, float], RankGraphs | None]:
     """What the window would lose without each cause that holds some of it."""
     lower = view.window_us if room.precision_share.any() else 0.0
     held = {
@@ -257,7 +269,10 @@ def _saved(
         kernels={"kernels": faster[rows], "precision": room.precision_share[rows]},
     )
     least = _LEAST_SHARE * view.window_us
-    return {cure: scale * asked.saved_us(cure) if held[cure] >= least else 0.0 for cure in CURES}
+    saved = {cure: scale * asked.saved_us(cure) if held[cure] >= least else 0.0 for cure in CURES}
+    joined = part is view and 1 < (view.trace.world_size or 2) <= _FEW_RANKS
+    of_note = [cure for cure in CURES if held[cure] >= _JOINED_SHARE * view.window_us]
+    return saved, asked.graphs(of_note) if joined else None
 
 
 def _pending(causes: IdleCauses) -> dict[str, dict[int, float]]:

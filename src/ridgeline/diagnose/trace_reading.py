@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from ridgeline import quantity
+from ridgeline.diagnose.ranks_together import RanksTogether, ranks_together
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.records.finding import TraceFinding
-from ridgeline.trace.communication.stragglers import Stragglers, stragglers
 
 
 class TraceReading:
@@ -18,6 +18,8 @@ class TraceReading:
         self.all_facts = tuple(facts)
         self.facts = tuple(fact for fact in facts if fact.window_us > 0)
         """Those with GPU work."""
+        self.widest: dict[str, float] = {}
+        """Cause → its share of the window on the rank that it takes most of."""
 
     @property
     def window_us(self) -> float:
@@ -38,7 +40,9 @@ class TraceReading:
         return max(self.facts, key=lambda fact: of(fact) / fact.window_us)
 
     def saved(self, cure: str) -> float:
-        """What a rank's window would lose without something, in µs, as a mean over ranks."""
+        """What the job would lose without something, in µs: the mean of ranks that do not meet."""
+        if self.together is not None:
+            return self.together.saved_us(cure)
         return self.mean(lambda fact: fact.saved[cure])
 
     def idle(self, *parts: str) -> float:
@@ -46,12 +50,9 @@ class TraceReading:
         return self.mean(lambda fact: sum(fact.idle[part] for part in parts))
 
     @cached_property
-    def stragglers(self) -> Stragglers | None:
-        """Who arrives last; None for a single rank."""
-        distinct = {id(fact.collectives): fact.collectives for fact in self.facts}
-        if len(distinct) < 2:
-            return None
-        return stragglers(list(distinct.values()))
+    def together(self) -> RanksTogether | None:
+        """Who waits for whom; None for a single rank, or ranks that share no collective."""
+        return ranks_together(self.facts)
 
     def finding(
         self,
@@ -78,6 +79,7 @@ class TraceReading:
             where: calls or lines, the most expensive first.
         """
         share = self.share(of)
+        self.widest[cause] = max(of(fact) / fact.window_us for fact in self.facts)
         steps = [fact.summary.step_us for fact in self.facts if fact.summary.step_us]
         known = {key: value for key, value in evidence.items() if value is not None}
         known["window_us"] = self.window_us

@@ -4,11 +4,11 @@ Order: a cause may bound the run when its weight is at least its rule's `LEADS_F
 the geometric mean of what the cause takes of the window (`share`) and what the window would lose
 without it (`worth`): a cause that is seen everywhere but whose cure brings nothing does not lead,
 and neither does one whose cure brings much by way of something else. Causes whose cure a trace
-cannot try weigh their share. The heaviest comes first; where most of communication is waiting for
-another rank, or the late rank alone waits for its host, that comes before what a rank shows by
-itself; idle time that nothing explains comes after what is explained. Where none leads, the run is
-bound by its kernels if they fill half of the window. When the second weighs almost as much as the
-first, the first is less sure.
+cannot try weigh their share. The heaviest comes first; idle time that nothing explains comes after
+what is explained. Of ranks that wait for each other a cure is worth what the rank gains that gains
+least: what the late one alone waits for is `rank-skew`, what all of them wait for is the cause.
+Where none leads, the run is bound by its kernels if they fill half of the window. When the second
+weighs almost as much as the first, the first is less sure.
 
     trace_verdict([trace])                    one trace or all ranks of a job
     verdict_of(facts)                         the same from facts gathered rank by rank in workers
@@ -31,11 +31,8 @@ _CLOSE = 1.3
 """A second cause within this factor of the first makes the first a guess."""
 _OF_NOTE = 0.1
 _UNSURE = 0.55
-_BETWEEN_RANKS = ("rank-skew",)
-_SENDING = "communication-bound"
-_MOSTLY_WAITING = 0.7
-_OF_THE_LATE_ONE = 0.2
-"""So much more of its window the late rank alone waits for its host: that is why it is late."""
+_BETWEEN_RANKS, _SENDING = "rank-skew", "communication-bound"
+_AS_MUCH = 1.15
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
 _UNEXPLAINED = ("unexplained-idle",)
@@ -61,8 +58,8 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
             weight = _weight(finding, reading, by=rule.LEADS_BY)
             leads_from = getattr(rule, "leads_from", lambda _, rule=rule: rule.LEADS_FROM)
             (leading if weight >= leads_from(finding) else others).append((weight, finding))
-    leading.sort(key=_importance)
-    _waiting_before_sending(leading)
+    skew = next((one.worth_us for _, one in leading if one.cause == _BETWEEN_RANKS), 0.0)
+    leading.sort(key=lambda one: (_is_skew(one[1], skew), *_importance(one)))
     others.sort(key=lambda one: (one[1].cause in _NO_RIVALS, -one[0]))
     return _with_doubt(leading + others)
 
@@ -72,45 +69,26 @@ def _weight(finding: TraceFinding, reading: TraceReading, by: str) -> float:
     if by == "share":
         return finding.share
     worth = finding.worth_us / reading.window_us if reading.window_us else 0.0
-    return math.sqrt(max(0.0, finding.share * worth))
+    share = finding.share
+    if reading.together is not None and reading.together.joined is not None:
+        share = reading.widest[finding.cause]  # on the others it hides behind their waiting
+    return math.sqrt(max(0.0, share * worth))
 
 
-def _importance(one: tuple[float, TraceFinding]) -> tuple[bool, bool, bool, bool, float]:
+def _is_skew(finding: TraceFinding, skew_us: float) -> bool:
+    """Is it why the late rank is late, and worth no more than that this one is?"""
+    own = finding.cause not in (_BETWEEN_RANKS, _SENDING, *_INSTEAD, *_OF_THE_GPU)
+    return own and skew_us > 0 and finding.worth_us <= _AS_MUCH * skew_us
+
+
+def _importance(one: tuple[float, TraceFinding]) -> tuple[bool, bool, bool, float]:
     weight, finding = one
     return (
         finding.cause not in _INSTEAD,
-        finding.cause not in _BETWEEN_RANKS or not _explains_the_others(finding),
         finding.cause in _UNEXPLAINED,
         finding.cause in _OF_THE_GPU,
         -weight,
     )
-
-
-def _waiting_before_sending(leading: list[tuple[float, TraceFinding]]) -> None:
-    """Put waiting before sending where it is worth more: both are sides of one exposed time.
-
-    Their shares do not compare: what is sent is exposed on every rank, and the late one waits for
-    nobody.
-    """
-    places = {finding.cause: place for place, (_, finding) in enumerate(leading)}
-    sending, waiting = (places.get(cause) for cause in (_SENDING, *_BETWEEN_RANKS))
-    if sending is None or waiting is None or waiting < sending:
-        return
-    if leading[waiting][1].worth_us > leading[sending][1].worth_us:
-        leading.insert(sending, leading.pop(waiting))
-
-
-def _explains_the_others(finding: TraceFinding) -> bool:
-    """Do ranks mostly wait, or is what else is found the trouble of the late one alone?"""
-    waiting, late, others = (
-        float(finding.evidence.get(name, 0.0))
-        for name in (
-            "skew_wait_share_of_communication",
-            "late_rank_host_wait_share",
-            "other_ranks_host_wait_share",
-        )
-    )
-    return waiting >= _MOSTLY_WAITING or late - others >= max(_OF_THE_LATE_ONE, 0.5 * late)
 
 
 def _with_doubt(weighed: list[tuple[float, TraceFinding]]) -> list[TraceFinding]:

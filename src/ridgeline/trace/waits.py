@@ -23,6 +23,7 @@ from ridgeline.trace.sorting import distinct, each
 
 NONE = -1
 """No such event, or no edge."""
+_TICK_US = 0.002
 _QUEUED_WAIT_US = 30.0
 """A stream that stands still for longer with work in its queue waits for something: the threshold
 of HolisticTraceAnalysis between launch gap and other waits."""
@@ -50,6 +51,16 @@ def on_ticks(us: Floats) -> Floats:
     return found
 
 
+def grain_us(trace: Trace) -> float:
+    """By how much two stamps of one moment may differ.
+
+    Start and length are rounded each: to microseconds where all are whole ones, else nanoseconds.
+    """
+    gpu = trace.gpu
+    whole = not (np.mod(gpu.start_us, 1.0).any() or np.mod(gpu.duration_us, 1.0).any())
+    return 1.0 if whole else _TICK_US
+
+
 def waits_for(trace: Trace, before: Ints, unexplained: Floats) -> Ints:
     """The event of another stream that each GPU event waited for, or NONE."""
     gpu = trace.gpu
@@ -58,7 +69,8 @@ def waits_for(trace: Trace, before: Ints, unexplained: Floats) -> Ints:
         return found
     ends = on_ticks(gpu.end_us)
     by_end = np.argsort(ends, kind="stable")
-    last = np.searchsorted(ends[by_end], on_ticks(gpu.start_us), side="right") - 1
+    starts = on_ticks(gpu.start_us) + grain_us(trace)
+    last = np.searchsorted(ends[by_end], starts, side="right") - 1
     rows = np.flatnonzero((last >= 0) & (unexplained > _QUEUED_WAIT_US))
     candidate = by_end[last[rows]]
     other = (candidate != before[rows]) & (candidate != rows)
@@ -92,7 +104,7 @@ def _recorded_waits(trace: Trace) -> list[tuple[int, int]]:
     numbered = np.flatnonzero(host.correlation > 0)
     moments = each(host.start_us[numbered])
     calls = dict(zip(each(host.correlation[numbered]), moments, strict=True))
-    streams = _launch_orders(trace)
+    streams, grain = _launch_orders(trace), grain_us(trace)
     for row in rows:
         recorded = calls.get(int(sync.wait_on_record[row]))
         waited = calls.get(int(sync.correlation[row]), float(sync.start_us[row]))
@@ -106,7 +118,7 @@ def _recorded_waits(trace: Trace) -> list[tuple[int, int]]:
         following = int(np.searchsorted(behind[0], waited, side="left"))
         if done >= 0 and following < len(behind[0]):
             source, target = int(ahead[1][done]), int(behind[1][following])
-            if gpu.end_us[source] <= gpu.start_us[target]:
+            if gpu.end_us[source] <= gpu.start_us[target] + grain:
                 pairs.append((target, source))
     return pairs
 

@@ -1,6 +1,6 @@
 """Communication that compute does not cover: because the links are busy, or because ranks are late.
 
-With several ranks, transfer and skew are told apart exactly (`trace/communication/stragglers.py`).
+With several ranks, transfer and skew are told apart exactly (`ranks_together.py`).
 With one, the fastest collective of the same name and size is the best guess at a transfer.
 `rank-skew` is the part that is waiting, when most is; it names who comes last, and what that
 rank's GPU was short of.
@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import statistics
 
+from ridgeline.diagnose.ranks_together import RanksTogether
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
-from ridgeline.trace.communication.stragglers import Stragglers
 
 CAUSES = ("communication-bound", "rank-skew")
 LEADS_FROM = 0.10
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
-_MOSTLY = 0.7
 _PARTLY = 0.1
-"""Shares of communication that is waiting: from one on ranks are spoken of, from the other on of
-nothing else."""
+"""Share of the window's communication that is waiting from which on ranks are spoken of."""
 
 
 def _exposed_us(fact: RankFacts) -> float:
@@ -34,29 +32,37 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     share = reading.share(_exposed_us)
     if share < _LEAST_SHARE:
         return []
-    together = reading.stragglers
+    together = reading.together
     total = sum(fact.summary.communication_us for fact in reading.facts)
-    waited = together.waited_us / total if together and together.matched else 0.0
     found = []
-    if together is not None and waited > _PARTLY:
+    if together is not None and together.stragglers.waited_us > _PARTLY * total:
+        waited = together.stragglers.waited_us / total
         found.append(_skew(reading, together, share, waited))
-    return found if waited > _MOSTLY else [*found, _exposed(reading, together, share, total)]
+    if (
+        together is not None
+        and reading.saved("communication") < _LEAST_SHARE * reading.window_us
+        and found
+    ):
+        return found
+    return [*found, _exposed(reading, together, share, total)]
 
 
 def _exposed(
-    reading: TraceReading, together: Stragglers | None, share: float, total: float
+    reading: TraceReading, together: RanksTogether | None, share: float, total: float
 ) -> TraceFinding:
     worst = reading.worst(_exposed_us)
     summary = worst.summary
     floors = [fact.communication_floor_us for fact in reading.facts]
     known = [floor for floor in floors if floor is not None]
-    waiting = together.waited_us / total if together and together.matched else None
-    waited_us = _waited(reading, together) if together and together.matched else 0.0
+    waiting = together.stragglers.waited_us / total if together else None
     guess = 1 - sum(known) / total if waiting is None and len(known) == len(floors) else None
+    transfer = reading.saved("communication")
+    costs = transfer + (together.skew_us if together else 0.0)
+    sent = transfer / costs if costs > 0 else 1.0
     return reading.finding(
         "communication-bound",
-        of=_exposed_us,
-        worth_us=max(0.0, reading.saved("communication") - waited_us),
+        of=lambda fact: sent * _exposed_us(fact),
+        worth_us=transfer,
         confidence=0.85 if share >= 0.3 else 0.65,
         summary=f"{percent(share)} of the window is communication with no compute beside it "
         f"({percent(summary.overlap_ratio or 0.0)} of it overlaps)."
@@ -67,7 +73,7 @@ def _exposed(
             "overlap_share": summary.overlap_ratio,
             "skew_wait_share_of_communication": waiting,
             "above_fastest_like_it_share": guess,
-            "transfer_us": together.transfer_us if together and together.matched else None,
+            "transfer_us": together.stragglers.transfer_us if together else None,
         },
         cure="Overlap it with compute (bucketed or prefetched collectives, DDP "
         "gradient_as_bucket_view, FSDP prefetch), send less (bf16 gradients, accumulation with "
@@ -90,8 +96,9 @@ def _waiting_words(waiting: float | None, guess: float | None) -> str:
 
 
 def _skew(
-    reading: TraceReading, together: Stragglers, share: float, waiting: float
+    reading: TraceReading, joined: RanksTogether, share: float, waiting: float
 ) -> TraceFinding:
+    together = joined.stragglers
     late = together.ranks[0]
     fact = next((one for one in reading.facts if one.summary.file == late.file), reading.facts[0])
     short_of = {
@@ -102,8 +109,8 @@ def _skew(
     reason = max(short_of, key=lambda name: short_of[name])
     return reading.finding(
         "rank-skew",
-        of=lambda one: one.summary.communication_exposed_us * waiting,
-        worth_us=_waited(reading, together),
+        of=lambda one: min(joined.skew_us, one.window_us),
+        worth_us=joined.skew_us,
         confidence=0.85,
         summary=f"Ranks wait for each other: {percent(waiting)} of communication is waiting for "
         f"the last to arrive, the transfers need {time_text(together.transfer_us)} in all. Rank "
@@ -132,20 +139,3 @@ def _skew(
         cure="Find what the late rank does before each collective and even it out: same batch and "
         "sequence lengths, balanced shards, no logging or checkpoints on one rank alone.",
     )
-
-
-def _waited(reading: TraceReading, together: Stragglers) -> float:
-    """What waiting costs a rank that waits, in µs: the median of all but the late one.
-
-    What the late one waits itself does not count: ranks that come now this one, now that one first
-    have no late one among them. Nor does what compute covers: no more counts than the window would
-    lose without communication.
-    """
-    late = together.ranks[0]
-    costs = []
-    for rank in together.ranks[1:]:
-        facts = [fact for fact in reading.facts if fact.summary.file == rank.file]
-        if facts:
-            saved = max(fact.saved["communication"] for fact in facts)
-            costs.append(min(max(0.0, rank.skew_wait_us - late.skew_wait_us), saved))
-    return statistics.median(costs) if costs else 0.0

@@ -15,10 +15,11 @@ from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("host-bound", "launch-bound")
 LEADS_FROM = 0.25
-_LEADS_AS_PYTHON = 0.21
-"""Python can be taken out of a step; some dispatch there always is."""
+_LEADS_BESIDE_DISPATCH = 0.10
+"""Some dispatch there always is; Python, and what takes longer, can be taken out of a step."""
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
+_MOSTLY = 0.5
 _SMALL_SHARE = 0.5
 _LONG_SHARE = 0.3
 _PARTS = {
@@ -36,8 +37,10 @@ def _host_us(fact: RankFacts) -> float:
 
 def leads_from(finding: TraceFinding) -> float:
     """The weight from which this finding can be what bounds the run."""
-    by = {name: finding.evidence.get(f"in_{name}_us", 0.0) for name in _PARTS}
-    return _LEADS_AS_PYTHON if max(by, key=lambda name: by[name]) == "python" else LEADS_FROM
+    evidence = finding.evidence
+    beside = max(float(evidence.get(f"in_{part}_us", 0.0)) for part in ("long_gaps", "python"))
+    mostly = beside >= _MOSTLY * float(evidence["idle_for_the_host_us"])
+    return _LEADS_BESIDE_DISPATCH if mostly else LEADS_FROM
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
@@ -70,6 +73,9 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             ),
             evidence={
                 "idle_for_the_host_us": reading.mean(_host_us),
+                "in_long_gaps_us": reading.mean(
+                    lambda fact: sum(fact.idle_in_long_gaps[part] for part in _PARTS)
+                ),
                 "launch_to_start_median_us": launches.delay_us.get("median") if launches else None,
                 "kernels_under_5us_share": small,
                 "shorter_than_their_launch_share": launches.shorter_than_launch_share

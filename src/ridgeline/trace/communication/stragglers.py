@@ -15,7 +15,12 @@ from collections.abc import Sequence
 import msgspec
 
 from ridgeline.trace.communication.collectives import bus_factor, kind_of, message_bytes
-from ridgeline.trace.communication.matching import MatchedCollective, RankCollectives, align_ranks
+from ridgeline.trace.communication.matching import (
+    AlignedRanks,
+    MatchedCollective,
+    RankCollectives,
+    align_ranks,
+)
 
 
 class RankWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +74,9 @@ class Stragglers(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-def stragglers(ranks: Sequence[RankCollectives]) -> Stragglers:
-    """Who arrives last, and how much of communication is waiting."""
-    found = align_ranks(ranks)
+def stragglers(ranks: Sequence[RankCollectives], aligned: AlignedRanks | None = None) -> Stragglers:
+    """Who arrives last, and how much of communication is waiting; `aligned` saves the matching."""
+    found = align_ranks(ranks) if aligned is None else aligned
     names = [rank.name(position) for position, rank in enumerate(ranks)]
     late: dict[int, int] = defaultdict(int)
     waited: dict[int, float] = defaultdict(float)

@@ -19,7 +19,7 @@ What is asked of a long trace costs what its events cost; `windows.middle_of` gi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from ridgeline.trace.critical_path.dependencies import (
     dependencies,
 )
 from ridgeline.trace.critical_path.earlier import earlier_us
+from ridgeline.trace.critical_path.job_counterfactual import ON_THE_GPU, UNCHANGED, RankGraphs
+from ridgeline.trace.critical_path.rank_path import ShortenedGraph, shortened_graph
 from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
 from ridgeline.trace.intervals import covered, measure, union
 from ridgeline.trace.kernel_names import is_communication
@@ -55,7 +57,6 @@ CURES = ("loader", "start_up", "allocator", "python", "host", "synchronise", "co
 _OF_THE_HOST = ("runtime", "operator", "python", "untraced")
 """Parts of the host's time that a faster host would not need."""
 _PENDING = (LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE)
-_ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision"})
 _COLLECTIVE_CALLS = re.compile(r"^(c10d::|nccl:|rccl:|gloo:|record_param_comms|_c10d_functional)")
 
 
@@ -138,26 +139,70 @@ class Counterfactual:
         """By how much the window gets shorter with one of `CURES` (µs)."""
         if not len(self.time_us):
             return 0.0
-        shorter, gone = np.zeros(self.slack_us.shape), np.zeros(self.slack_us.shape, bool)
-        self._apply(cure, shorter, gone)
-        margin = np.where(gone, np.inf, self.slack_us + shorter)
-        earlier = earlier_us(self.source, margin)
+        earlier = earlier_us(self.source, self._margin_us(cure))
         found = self._length_us(np.zeros(len(earlier))) - self._length_us(earlier, cure)
-        if cure not in _ON_THE_GPU:
+        if cure not in ON_THE_GPU:
             found = min(found, self.free_us)
         return max(0.0, found)
 
+    def graphs(self, cures: Sequence[str]) -> RankGraphs | None:
+        """What is left of the window under each cure, for a job whose ranks wait for each other.
+
+        None without collectives in it.
+        """
+        talks = np.flatnonzero(is_communication(self.trace))
+        starts, ends = (np.full(len(self.trace.gpu), NONE, np.int64) for _ in range(2))
+        at = np.flatnonzero(self.event != NONE)
+        begins, stops = at[~self.is_end[at]], at[self.is_end[at]]
+        starts[self.event[begins]], ends[self.event[stops]] = begins, stops
+        rows = talks[(starts[talks] != NONE) & (ends[talks] != NONE)]
+        if not len(rows):
+            return None
+        named = {
+            cure: self._shortened(cure, starts[rows], ends[rows]) for cure in (UNCHANGED, *cures)
+        }
+        return RankGraphs(rows=rows, free_us=self.free_us, graphs=named)
+
+    def _shortened(self, cure: str, starts: Ints, ends: Ints) -> ShortenedGraph:
+        latest = np.where(self._ends(), self.time_us, -np.inf)
+        for node, last in self._ends_of_host(cure):
+            latest[node] = max(latest[node], last)
+        return shortened_graph(
+            source=self.source,
+            margin_us=self._margin_us(cure),
+            latest_us=latest,
+            starts=starts,
+            ends=ends,
+            reduction=np.full(len(starts), 1.0 if cure == "communication" else 0.0),
+        )
+
+    def _margin_us(self, cure: str) -> Floats:
+        """What each edge has to spare and is shortened by; infinite where there is none."""
+        shorter, gone = np.zeros(self.slack_us.shape), np.zeros(self.slack_us.shape, bool)
+        self._apply(cure, shorter, gone)
+        found: Floats = np.where(gone, np.inf, self.slack_us + shorter)
+        return found
+
+    def _ends(self) -> Mask:
+        """The moments of which the last is the window's end."""
+        return self.is_end if self.is_end.any() else np.ones(len(self.is_end), bool)
+
     def _length_us(self, earlier: Floats, cure: str = "") -> float:
         """The last moment of what is left, from the start of the window."""
-        ends = self.is_end if self.is_end.any() else np.ones(len(earlier), bool)
+        ends = self._ends()
         last = float((self.time_us[ends] - earlier[ends]).max())
-        if self.view.window == "span":
-            last = max(last, self._end_of_host(earlier, cure))
+        for node, end in self._ends_of_host(cure):
+            last = max(last, end - float(earlier[node]))
         return last - self.start_us
 
-    def _end_of_host(self, earlier: Floats, cure: str) -> float:
-        """When the threads that launch come to their end, or to that of the window."""
-        host, latest = self.trace.host, -np.inf
+    def _ends_of_host(self, cure: str) -> Iterator[tuple[int, float]]:
+        """When the threads that launch come to their end, or to that of the window.
+
+        The last node of each, and its thread's end without what a cure takes away after it.
+        """
+        host = self.trace.host
+        if self.view.window != "span":
+            return
         for thread in distinct(self.thread[self.thread != NONE]).tolist():
             node = int(np.flatnonzero(self.thread == thread)[-1])
             since = float(self.time_us[node])
@@ -167,8 +212,7 @@ class Counterfactual:
                 self.trace, np.array([thread]), np.array([since]), np.array([since + left])
             )
             left -= sum(float(by[part][0]) for part in _parts_gone(cure))
-            latest = max(latest, since + left - float(earlier[node]))
-        return latest
+            yield node, since + left
 
     # -- cures ----------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from ridgeline.trace.sorting import distinct, quantile
 from ridgeline.trace.waits import (
     NONE,
     before_on_stream,
+    grain_us,
     on_ticks,
     pauses,
     stream_of_call,
@@ -103,6 +104,9 @@ class _Building:
         self.starts = on_ticks(trace.gpu.start_us)
         self.ends = self._ends()
         self.launch = launch_rows(trace)
+        self.lag, self.behind = self._distances()
+        self.other = waits_for(trace, self.before, np.minimum(self.lag, self.behind))
+        self._end_before_waiters()
         self.waits = self._waiting_calls()
         self.pauses = pauses(trace, self._threads())
         self._place_nodes()
@@ -128,6 +132,18 @@ class _Building:
         np.minimum.at(ends, earlier, np.maximum(self.starts[follows], self.starts[earlier]))
         return ends
 
+    def _distances(self) -> tuple[Floats, Floats]:
+        """How long before its start each event was launched, and its stream was free."""
+        known, before = self.launch != ABSENT, self.before
+        lag = np.where(known, self.starts - launch_start_us(self.trace), np.inf)
+        return lag, np.where(before != NONE, self.starts - self.ends[before], np.inf)
+
+    def _end_before_waiters(self) -> None:
+        """What another stream waits for has ended when that goes on, whatever rounding says."""
+        waiters = np.flatnonzero(self.other != NONE)
+        waited = self.other[waiters]
+        np.minimum.at(self.ends, waited, np.maximum(self.starts[waiters], self.starts[waited]))
+
     # -- nodes ----------------------------------------------------------------------------------
 
     def _threads(self) -> Ints:
@@ -141,7 +157,8 @@ class _Building:
         waiting = np.array([name.endswith(_WAITING) for name in names], bool)
         by_name = np.flatnonzero(host.is_call & waiting[host.name])
         known = np.flatnonzero((self.launch != ABSENT) & (self.gpu.kind != Kind.KERNEL))
-        blocked = host.end_us[self.launch[known]] >= self.gpu.end_us[known]
+        ends = self.gpu.end_us[known] - grain_us(self.trace)
+        blocked = host.end_us[self.launch[known]] >= ends
         return distinct(np.concatenate((by_name, self.launch[known[blocked]]))).astype(np.int64)
 
     def _place_nodes(self) -> None:
@@ -149,7 +166,7 @@ class _Building:
         launches = distinct(self.launch[self.launch != ABSENT])
         plain = launches[~np.isin(launches, self.waits)]
         pauses = self.pauses
-        time = [host.start_us[plain], host.start_us[self.waits], host.end_us[self.waits],
+        time = [host.start_us[plain], host.start_us[self.waits], self._returns(plain),
                 pauses.begin_us, pauses.end_us, pauses.other_us]  # fmt: skip
         thread = [host.thread[plain], host.thread[self.waits], host.thread[self.waits],
                   pauses.thread, pauses.thread, pauses.other]  # fmt: skip
@@ -164,6 +181,21 @@ class _Building:
         self.node_of_call = np.full(len(host), NONE, np.int32)
         self.node_of_call[plain] = self.offsets[0] + np.arange(len(plain))
         self.node_of_call[self.waits] = self.offsets[1] + np.arange(len(self.waits))
+
+    def _returns(self, plain: Ints) -> Floats:
+        """When each waiting call returns: before the next call of its thread begins."""
+        host, rounding = self.host, grain_us(self.trace)
+        found = host.end_us[self.waits]
+        for thread in distinct(host.thread[self.waits]).tolist():
+            here = host.thread[self.waits] == thread
+            others = np.concatenate((plain[host.thread[plain] == thread], self.waits[here]))
+            begins = np.sort(host.start_us[others])
+            next_one = np.searchsorted(begins, host.start_us[self.waits[here]], side="right")
+            after = np.append(begins, np.inf)[next_one]
+            found[here] = np.where(
+                (found[here] > after) & (found[here] - after <= rounding), after, found[here]
+            )
+        return found
 
     # -- edges ----------------------------------------------------------------------------------
 
@@ -242,9 +274,7 @@ class _Building:
         self._set(count + starts, 0, starts, self.ends - self.starts, RUN_EDGE)
         before = self.before
         known = self.launch != ABSENT
-        lag = np.where(known, self.starts - launch_start_us(self.trace), np.inf)
-        behind = np.where(before != NONE, self.starts - self.ends[before], np.inf)
-        waits = waits_for(self.trace, before, np.minimum(lag, behind))
+        lag, behind, waits = self.lag, self.behind, self.other
         idle = known & (lag > 0) & (lag < behind)
         least = np.minimum(lag, quantile(lag[idle], 0.05) if idle.any() else 0.0)
         # A long launch (a module to load, a full queue) has launched nothing until it returns.

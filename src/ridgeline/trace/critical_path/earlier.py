@@ -29,7 +29,7 @@ def earlier_us(source: Ints, margin: Floats) -> Floats:
     >>> earlier_us(source, margin)
     array([2., 5., 6.])
     """
-    size, slots = source.shape
+    size = len(source)
     edges = np.isfinite(margin)
     stays = edges.sum(axis=1) > 1
     jump, behind = jumps(source, margin, edges, stays)
@@ -39,14 +39,17 @@ def earlier_us(source: Ints, margin: Floats) -> Floats:
     sources = np.where(edges[kept] & (source[kept] != NONE), source[kept], size)
     margins = np.where(edges[kept], margin[kept] + behind[sources], np.inf)
     froms = number[jump[sources]]
-    found = np.zeros(1 + len(kept))
-    _propagate(found, froms, margins, slots)
-    result: Floats = found[number[jump[:size]]] + behind[:size]
+    result: Floats = propagated(froms, margins)[number[jump[:size]]] + behind[:size]
     return result
 
 
-def _propagate(found: Floats, froms: Ints, margins: Floats, slots: int) -> None:
-    """Fill `found` from its second entry on, in order; the first is the origin."""
+def propagated(froms: Ints | Narrow, margins: Floats) -> Floats:
+    """By how much each node gets earlier, after the origin, which stays where it is.
+
+    `froms` are numbers of nodes from 1 on, (nodes, slots), 0 for the origin.
+    """
+    slots = froms.shape[1]
+    found = np.zeros(1 + len(froms))
     source, margin, earlier = froms.ravel().data, margins.ravel().data, found.data
     for node in range(1, len(found)):
         at = (node - 1) * slots
@@ -55,6 +58,7 @@ def _propagate(found: Floats, froms: Ints, margins: Floats, slots: int) -> None:
             other = margin[place] + earlier[source[place]]
             best = min(best, other)
         earlier[node] = best
+    return found
 
 
 def jumps(source: Ints | Narrow, margin: Floats, edges: Mask, stays: Mask) -> tuple[Ints, Floats]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.trace.communication.matching import AlignedRanks, MatchedCollective, align_ranks
-from ridgeline.trace.critical_path.rank_path import RankPath
+from ridgeline.trace.critical_path.rank_path import RankPath, ShortenedGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,34 @@ def _meeting(paths: Sequence[RankPath], matched: MatchedCollective) -> Meeting:
 
 def shortened_end_us(joined: JoinedRanks) -> float:
     """The last moment of the shortened job: ranks go on in turn, each as far as it may."""
-    arrivals = [_Arrival(meeting) for meeting in joined.meetings]
-    turns = [_Turn(joined, rank, arrivals) for rank in range(len(joined.paths))]
+    graphs = [path.shortened for path in joined.paths]
+    if None in graphs:
+        raise AssertionError("a what-if needs ranks that were asked with it")
+    known = [graph for graph in graphs if graph is not None]
+    return job_end_us(known, joined.shift_us, joined.meetings)
+
+
+def job_end_us(
+    graphs: Sequence[ShortenedGraph],
+    shift_us: Sequence[float],
+    meetings: Sequence[Meeting],
+    *,
+    without: int | None = None,
+) -> float:
+    """The last moment of ranks whose graphs are shortened, on the common clock.
+
+    Args:
+        graphs: one for each rank.
+        shift_us: what each rank's clock is behind.
+        meetings: the collectives that join them.
+        without: a rank that nobody waits for, and that does not end the job.
+    """
+    arrivals = [_Arrival(meeting, without) for meeting in meetings]
+    turns = [
+        _Turn(graph, shift_us[rank], rank, arrivals)
+        for rank, graph in enumerate(graphs)
+        if rank != without
+    ]
     running = [turn.run() for turn in turns]
     while running:
         running = [turn for turn in running if next(turn, "done") != "done"]
@@ -90,9 +116,9 @@ def shortened_end_us(joined: JoinedRanks) -> float:
 class _Arrival:
     """How much earlier the last rank comes to a collective, as its ranks tell their own."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: Meeting, without: int | None) -> None:
         self.meeting = meeting
-        self.missing = len(meeting.events)
+        self.missing = len(meeting.events) - (without in meeting.matched.positions)
         self.earlier = float("inf")
 
     def report(self, index: int, earlier: float) -> None:
@@ -105,14 +131,13 @@ class _Arrival:
 class _Turn:
     """One rank on its way through its graph; it stops where others have not arrived yet."""
 
-    def __init__(self, joined: JoinedRanks, rank: int, arrivals: Sequence[_Arrival]) -> None:
-        graph = joined.paths[rank].shortened
-        if graph is None:
-            raise AssertionError("a what-if needs ranks that were asked with it")
-        self.graph, self.shift_us = graph, joined.shift_us[rank]
+    def __init__(
+        self, graph: ShortenedGraph, shift_us: float, rank: int, arrivals: Sequence[_Arrival]
+    ) -> None:
+        self.graph, self.shift_us = graph, shift_us
         self.starts: dict[int, tuple[_Arrival, int]] = {}
         self.ends: dict[int, tuple[_Arrival, float]] = {}
-        self.margin_us = graph.margin_us.copy()
+        self.margin_us = graph.margin_us.astype(float)
         for arrival in arrivals:
             matched = arrival.meeting.matched
             if rank not in matched.positions:

@@ -223,28 +223,56 @@ def _labels(
 def _shortened(
     trace: Trace, moments: Moments, starts: Ints, ends: Ints, shorten: Mapping[str, float]
 ) -> ShortenedGraph:
-    size = len(moments)
-    margin = _margins(trace, moments, shorten)
-    edges = np.isfinite(margin)
+    classes = kernel_classes(trace)[rank_collectives(trace).rows].tolist()
+    return shortened_graph(
+        source=moments.source,
+        margin_us=_margins(trace, moments, shorten),
+        latest_us=moments.time_us,
+        starts=starts,
+        ends=ends,
+        reduction=np.array([shorten.get(KERNEL_CLASSES[code], 0.0) / 100 for code in classes]),
+    )
+
+
+def shortened_graph(
+    *,
+    source: Ints | Narrow,
+    margin_us: Floats,
+    latest_us: Floats,
+    starts: Ints,
+    ends: Ints,
+    reduction: Floats,
+) -> ShortenedGraph:
+    """A graph without the moments that have no choice, but for where collectives start and end.
+
+    Args:
+        source: the node that each edge comes from, (nodes, SLOTS), which lies before the node.
+        margin_us: what each edge has to spare and is shortened by; infinite for none.
+        latest_us: the time of each node; minus infinity where it does not end the rank.
+        starts: the node at which each collective starts.
+        ends: and ends.
+        reduction: by which fraction each one's transfer is shortened.
+    """
+    size = len(source)
+    edges = np.isfinite(margin_us)
     stays = edges.sum(axis=1) > 1
     stays[starts] = stays[ends] = True
     kept = np.flatnonzero(stays)
-    jump, behind = jumps(moments.source, margin, edges, stays)
+    jump, behind = jumps(source, margin_us, edges, stays)
     number = np.full(size + 1, ROOT, np.int64)
     number[kept] = 1 + np.arange(len(kept))
-    source = np.where(edges[kept], moments.source[kept], size)
-    margins = np.where(edges[kept], margin[kept] + behind[source], np.inf)
+    known = np.where(edges[kept] & (source[kept] != NONE), source[kept], size)
+    margins = np.where(edges[kept], margin_us[kept] + behind[known], np.inf)
     margins[~edges[kept].any(axis=1), 0] = 0.0  # nothing leads there: nothing makes it earlier
     latest = np.full(1 + len(kept), -np.inf)
-    np.maximum.at(latest, number[jump[:size]], moments.time_us - behind[:size])
-    classes = kernel_classes(trace)[rank_collectives(trace).rows].tolist()
+    np.maximum.at(latest, number[jump[:size]], latest_us - behind[:size])
     return ShortenedGraph(
-        source=np.concatenate((np.zeros((1, SLOTS)), number[jump[source]])).astype(np.int32),
+        source=np.concatenate((np.zeros((1, SLOTS)), number[jump[known]])).astype(np.int32),
         margin_us=np.concatenate((np.full((1, SLOTS), np.inf), margins)),
         latest_us=latest,
         starts=number[starts].astype(np.int32),
         ends=number[ends].astype(np.int32),
-        reduction=np.array([shorten.get(KERNEL_CLASSES[code], 0.0) / 100 for code in classes]),
+        reduction=reduction,
     )
 
 

@@ -38,6 +38,8 @@ from ridgeline.trace.windows import View
 
 IDLE_PARTS = (*HOST_PARTS, "dependency", "stall", "launch_gap", "unknown")
 _AGAIN = 3
+_LONG_US = 200.0
+"""No operator's dispatch takes that long: in a longer gap the host did something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class IdleCauses:
     """For each gap how long the work that ends it had been launched, where that is a wait."""
     us: dict[str, float]
     """Part of `IDLE_PARTS` → time; they add up to the idle time."""
+    long_us: dict[str, float]
+    """Part of the host's → its time in stretches that no single dispatch explains."""
 
     @property
     def host_us(self) -> float:
@@ -78,10 +82,14 @@ def idle_causes(view: View) -> IdleCauses:
     us["dependency"] = float(pending[waits & ~stalled].sum())
     of_host = known & (until > found.start_us)
     threads = _threads(trace, calls[of_host])
-    us.update(_by_activity(trace, threads, found.start_us[of_host], until[of_host]))
+    low, high = found.start_us[of_host], until[of_host]
+    long = high - low >= _LONG_US
+    long_us = _by_activity(trace, threads[long], low[long], high[long])
+    rest = _by_activity(trace, threads[~long], low[~long], high[~long])
+    us.update({part: long_us[part] + rest[part] for part in HOST_PARTS})
     return IdleCauses(
         gaps=found, stalled=stalled,
-        pending_us=np.where(waits, pending, 0.0), us=us,
+        pending_us=np.where(waits, pending, 0.0), us=us, long_us=long_us,
     )  # fmt: skip
 
 

@@ -1,0 +1,69 @@
+"""What only the ranks together tell: who waits for whom, and what the job would lose without.
+
+Where the graphs of all ranks are at hand (`trace/critical_path/job_counterfactual.py`), a cure is
+worth what the job gets shorter by it. Where a job is too large for that, the rank that gains least
+decides; a wait costs no more than communication as a whole.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from functools import cache
+
+from ridgeline.diagnose.trace_facts import RankFacts
+from ridgeline.trace.communication.matching import align_ranks
+from ridgeline.trace.communication.stragglers import Stragglers, stragglers
+from ridgeline.trace.critical_path.job_counterfactual import JobCounterfactual
+
+
+class RanksTogether:
+    """The ranks of one job, whose collectives match."""
+
+    def __init__(
+        self, facts: Sequence[RankFacts], found: Stragglers, joined: JobCounterfactual | None
+    ) -> None:
+        self.facts, self.stragglers, self.joined = facts, found, joined
+        self.saved_us = cache(self._saved_us)
+        self.skew_us = self._skew_us()
+
+    def _saved_us(self, cure: str) -> float:
+        """What the job would lose without something, in µs."""
+        if self.joined is not None:
+            return self.joined.saved_us(cure)
+        least = min(fact.saved[cure] for fact in self.facts)
+        if cure != "communication":
+            return least
+        late = self._of(self.stragglers.ranks[0].file)
+        return max(0.0, late.saved[cure] - self.stragglers.ranks[0].skew_wait_us)
+
+    def _skew_us(self) -> float:
+        """What the job would lose if its late rank came with the others."""
+        late, *others = self.stragglers.ranks
+        if self.joined is not None:
+            places = [fact.summary.file for fact in self.facts]
+            return self.joined.skew_us(places.index(late.file), places.index(others[-1].file))
+        costs = [
+            min(
+                max(0.0, rank.skew_wait_us - late.skew_wait_us),
+                self._of(rank.file).saved["communication"],
+            )
+            for rank in others
+        ]
+        return statistics.median(costs)
+
+    def _of(self, file: str) -> RankFacts:
+        return next(fact for fact in self.facts if fact.summary.file == file)
+
+
+def ranks_together(facts: Sequence[RankFacts]) -> RanksTogether | None:
+    """The waits of the ranks for each other; None for one rank, or ranks that share nothing."""
+    if len({fact.summary.file for fact in facts}) < len(facts) or len(facts) < 2:
+        return None  # GPUs of one process are one rank's
+    aligned = align_ranks([fact.collectives for fact in facts])
+    if not aligned.matched:
+        return None
+    graphs = [fact.graphs for fact in facts if fact.graphs is not None]
+    joined = JobCounterfactual(graphs, aligned) if len(graphs) == len(facts) else None
+    found = stragglers([fact.collectives for fact in facts], aligned)
+    return RanksTogether(facts, found, joined)

@@ -1,0 +1,87 @@
+"""What a job would lose in length if one thing were gone on all of its ranks: `JobCounterfactual`.
+
+Ranks wait for each other, so what one of them gains another may not let it keep: the one that comes
+last to a collective decides when it is over. Each rank brings its graph under every cure worth
+asking about (`counterfactual.py`); where they meet, they go through them in turn
+(`joined_ranks.py`), and the job ends with the last of them.
+
+    saved_us(cure)      the cure on every rank
+    skew_us             the late rank comes with the others. Chance makes every rank late at times,
+                        so what would be gained without the rank that is waited for least is taken
+                        off
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.trace.columns import Ints
+from ridgeline.trace.communication.matching import AlignedRanks
+from ridgeline.trace.critical_path.joined_ranks import Meeting, job_end_us
+from ridgeline.trace.critical_path.rank_path import ShortenedGraph
+
+UNCHANGED = ""
+"""The cure that cures nothing."""
+ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision"})
+"""Cures that shorten the GPU's own work: those of the host cannot save more than idle time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankGraphs:
+    """The window of one rank, as far as it decides when the job ends."""
+
+    rows: Ints
+    """GPU events of the trace that are the collectives in the window."""
+    free_us: float
+    """Time without any work on the GPU."""
+    graphs: dict[str, ShortenedGraph]
+    """Cure → the graph under it; a cure that is not here changes nothing on this rank."""
+
+    def under(self, cure: str) -> ShortenedGraph:
+        """The graph with something gone."""
+        return self.graphs.get(cure, self.graphs[UNCHANGED])
+
+
+class JobCounterfactual:
+    """The ranks of one job on one clock."""
+
+    def __init__(self, ranks: Sequence[RankGraphs], aligned: AlignedRanks) -> None:
+        """Join the ranks, which are in the order of `aligned`, at the collectives they share."""
+        self.ranks, self.shift_us = ranks, aligned.shift_us
+        found = (_meeting(ranks, place, aligned) for place in range(len(aligned.matched)))
+        self.meetings = [meeting for meeting in found if meeting is not None]
+        self.end_us = self._end_us(UNCHANGED)
+
+    def saved_us(self, cure: str) -> float:
+        """By how much the job gets shorter with something gone on all ranks."""
+        if not any(cure in rank.graphs for rank in self.ranks):
+            return 0.0
+        found = self.end_us - self._end_us(cure)
+        if cure not in ON_THE_GPU:
+            found = min(found, max(rank.free_us for rank in self.ranks))
+        return max(0.0, found)
+
+    def skew_us(self, late: int, early: int) -> float:
+        """By how much if one rank came with the others, beyond what chance makes of another."""
+        late_end, early_end = (self._end_us(UNCHANGED, without=rank) for rank in (late, early))
+        return max(0.0, early_end - late_end)
+
+    def _end_us(self, cure: str, *, without: int | None = None) -> float:
+        graphs = [rank.under(cure) for rank in self.ranks]
+        return job_end_us(graphs, self.shift_us, self.meetings, without=without)
+
+
+def _meeting(ranks: Sequence[RankGraphs], place: int, aligned: AlignedRanks) -> Meeting | None:
+    """One collective by the places among each rank's; None where it lies outside of a window."""
+    matched = aligned.matched[place]
+    events = []
+    for position, event in zip(matched.positions, matched.events, strict=True):
+        rows = ranks[position].rows
+        at = int(np.searchsorted(rows, event))
+        if at == len(rows) or int(rows[at]) != event:
+            return None
+        events.append(at)
+    return Meeting(matched=matched, events=tuple(events))
