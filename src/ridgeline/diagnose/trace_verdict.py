@@ -59,7 +59,8 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
             leads_from = getattr(rule, "leads_from", lambda _, rule=rule: rule.LEADS_FROM)
             (leading if weight >= leads_from(finding) else others).append((weight, finding))
     skew = next((one.worth_us for _, one in leading if one.cause == _BETWEEN_RANKS), 0.0)
-    leading.sort(key=lambda one: (_is_skew(one[1], skew), *_importance(one)))
+    rest = max((one.worth_us for _, one in leading if one.cause not in _OF_THE_GPU), default=0.0)
+    leading.sort(key=lambda one: (_is_skew(one[1], skew), *_importance(one, rest)))
     others.sort(key=lambda one: (one[1].cause in _NO_RIVALS, -one[0]))
     return _with_doubt(leading + others)
 
@@ -81,12 +82,12 @@ def _is_skew(finding: TraceFinding, skew_us: float) -> bool:
     return own and skew_us > 0 and finding.worth_us <= _AS_MUCH * skew_us
 
 
-def _importance(one: tuple[float, TraceFinding]) -> tuple[bool, bool, bool, float]:
+def _importance(one: tuple[float, TraceFinding], rest_us: float) -> tuple[bool, bool, bool, float]:
     weight, finding = one
     return (
         finding.cause not in _INSTEAD,
         finding.cause in _UNEXPLAINED,
-        finding.cause in _OF_THE_GPU,
+        finding.cause in _OF_THE_GPU and finding.worth_us <= _AS_MUCH * rest_us,
         -weight,
     )
 

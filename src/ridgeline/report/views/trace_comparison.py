@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 _FIGURES = (
     doc.words("status", ""),
-    doc.Column("calls A", wide=True),
-    doc.Column("calls B", wide=True),
+    *doc.figures("calls"),
     doc.Column("us", "A"),
     doc.Column("us", "B"),
     doc.Column("ratio", "B / A"),
@@ -72,8 +71,7 @@ def _table(what: str, title: str, rows: Sequence[ComparedRow]) -> doc.DataTable:
             (
                 short_name(row.name) if what == "kernel" else row.name,
                 row.status,
-                str(row.calls_a),
-                str(row.calls_b),
+                _calls(row),
                 row.total_a_us if row.calls_a else None,
                 row.total_b_us if row.calls_b else None,
                 row.ratio,
@@ -83,6 +81,12 @@ def _table(what: str, title: str, rows: Sequence[ComparedRow]) -> doc.DataTable:
         for row in rows[:ROWS]
     ]
     return doc.DataTable((doc.name("name", what), *_FIGURES), cells, title)
+
+
+def _calls(row: ComparedRow) -> str:
+    """How many in A and in B; once where they are as many."""
+    same = row.calls_a == row.calls_b
+    return f"{row.calls_a:,}" if same else f"{row.calls_a:,} → {row.calls_b:,}"
 
 
 def _kernels_differ(found: TraceComparison) -> bool:

@@ -21,9 +21,9 @@ COPIES = (
     doc.Column("total_us"),
     doc.Column("exposed_us"),
     doc.Column("mean_bytes_per_second", "mean"),
-    doc.Column("p10_bytes_per_second", "p10", wide=True),
+    doc.Column("p10_bytes_per_second", "p10"),
     doc.Column("median_bytes_per_second", "median"),
-    doc.Column("p90_bytes_per_second", "p90", wide=True),
+    doc.Column("p90_bytes_per_second", "p90"),
 )
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 

@@ -39,7 +39,7 @@ from ridgeline.trace.critical_path.job_counterfactual import ON_THE_GPU, UNCHANG
 from ridgeline.trace.critical_path.rank_path import ShortenedGraph, shortened_graph
 from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
 from ridgeline.trace.intervals import covered, measure, union
-from ridgeline.trace.kernel_names import is_communication
+from ridgeline.trace.kernel_names import is_communication, short_name
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.host_activities import (
     HOST_PARTS,
@@ -161,7 +161,11 @@ class Counterfactual:
         named = {
             cure: self._shortened(cure, starts[rows], ends[rows]) for cure in (UNCHANGED, *cures)
         }
-        return RankGraphs(rows=rows, free_us=self.free_us, graphs=named)
+        length = self.time_us[ends[rows]] - self.time_us[starts[rows]]
+        names = [short_name(self.trace.names[name]) for name in self.trace.gpu.name[rows].tolist()]
+        return RankGraphs(
+            rows=rows, names=tuple(names), length_us=length, free_us=self.free_us, graphs=named
+        )
 
     def _shortened(self, cure: str, starts: Ints, ends: Ints) -> ShortenedGraph:
         latest = np.where(self._ends(), self.time_us, -np.inf)

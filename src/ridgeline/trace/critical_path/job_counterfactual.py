@@ -14,11 +14,11 @@ asking about (`counterfactual.py`); where they meet, they go through them in tur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ridgeline.trace.columns import Ints
+from ridgeline.trace.columns import Floats, Ints
 from ridgeline.trace.communication.matching import AlignedRanks
 from ridgeline.trace.critical_path.joined_ranks import Meeting, job_end_us
 from ridgeline.trace.critical_path.rank_path import ShortenedGraph
@@ -35,6 +35,9 @@ class RankGraphs:
 
     rows: Ints
     """GPU events of the trace that are the collectives in the window."""
+    names: tuple[str, ...]
+    length_us: Floats
+    """How long each of them took."""
     free_us: float
     """Time without any work on the GPU."""
     graphs: dict[str, ShortenedGraph]
@@ -51,6 +54,7 @@ class JobCounterfactual:
     def __init__(self, ranks: Sequence[RankGraphs], aligned: AlignedRanks) -> None:
         """Join the ranks, which are in the order of `aligned`, at the collectives they share."""
         self.ranks, self.shift_us = ranks, aligned.shift_us
+        self.alone_us = _waits_alone(ranks, aligned)
         found = (_meeting(ranks, place, aligned) for place in range(len(aligned.matched)))
         self.meetings = [meeting for meeting in found if meeting is not None]
         self.end_us = self._end_us(UNCHANGED)
@@ -71,7 +75,42 @@ class JobCounterfactual:
 
     def _end_us(self, cure: str, *, without: int | None = None) -> float:
         graphs = [rank.under(cure) for rank in self.ranks]
+        if without is not None:
+            graphs = [
+                _shorter(graph, alone) for graph, alone in zip(graphs, self.alone_us, strict=True)
+            ]
         return job_end_us(graphs, self.shift_us, self.meetings, without=without)
+
+
+def _waits_alone(ranks: Sequence[RankGraphs], aligned: AlignedRanks) -> list[Floats]:
+    """What each rank waits in collectives that the late one's trace lacks: those before its first.
+
+    What they took beyond the longest transfer of their name is waiting.
+    """
+    longest: dict[str, float] = {}
+    for one in aligned.matched:
+        longest[one.name] = max(one.transfer_us, longest.get(one.name, 0.0))
+    found = []
+    for place, rank in enumerate(ranks):
+        seen = [
+            event
+            for one in aligned.matched
+            for position, event in zip(one.positions, one.events, strict=True)
+            if position == place
+        ]
+        alone = ~np.isin(rank.rows, seen)
+        usual = np.array([longest.get(name, np.inf) for name in rank.names])
+        found.append(np.where(alone, np.maximum(rank.length_us - usual, 0.0), 0.0))
+    return found
+
+
+def _shorter(graph: ShortenedGraph, by_us: Floats) -> ShortenedGraph:
+    """The graph with time taken out of its collectives."""
+    if not by_us.any():
+        return graph
+    margin = graph.margin_us.copy()
+    margin[graph.ends, 0] += by_us
+    return replace(graph, margin_us=margin)
 
 
 def _meeting(ranks: Sequence[RankGraphs], place: int, aligned: AlignedRanks) -> Meeting | None:
