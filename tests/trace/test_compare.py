@@ -160,6 +160,15 @@ def test_two_windows_of_one_law_are_called_slower_in_fewer_than_one_of_twenty(
         assert Counter(one.verdict for one in found)["same"] >= PAIRS * 0.9
 
 
+def test_two_short_windows_under_a_drift_are_called_slower_in_fewer_than_one_of_twenty() -> None:
+    law: dict[str, Any] = {"layers": 30, "drift": 0.05}
+    found = [
+        compare_traces(drawn_run(2 * n, **law), drawn_run(2 * n + 1, **law)).verdict
+        for n in range(PAIRS)
+    ]
+    assert Counter(found)["slower"] <= PAIRS * 0.05
+
+
 @pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("law", [{}, {"jitter": 0.1}, {"drift": 0.05, "memory": 10}])
 def test_a_slowdown_of_a_tenth_is_found_in_one_window_each(law: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("host-bound", "launch-bound")
 LEADS_FROM = 0.25
+_BESIDE_DISPATCH = ("python", "untraced")
 _LEADS_BESIDE_DISPATCH = 0.10
 """Some dispatch there always is; Python, and what takes longer, can be taken out of a step."""
 LEADS_BY = "worth"
@@ -74,7 +75,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             evidence={
                 "idle_for_the_host_us": reading.mean(_host_us),
                 "in_long_gaps_us": reading.mean(
-                    lambda fact: sum(fact.idle_in_long_gaps[part] for part in _PARTS)
+                    lambda fact: sum(fact.idle_in_long_gaps[part] for part in _BESIDE_DISPATCH)
                 ),
                 "launch_to_start_median_us": launches.delay_us.get("median") if launches else None,
                 "kernels_under_5us_share": small,

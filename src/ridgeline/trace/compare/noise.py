@@ -32,8 +32,12 @@ _RECURRING = 0.5
 _STAMP_US = 1 / math.sqrt(12)
 """Standard deviation of a time that is rounded to a microsecond: the least error of a span."""
 _BLOCKS = (6, 8, 12, 16, 24, 32, 64)
-_DRIFT_BLOCKS = 32
-"""So many blocks show whether they resemble their neighbours."""
+_DRIFT_BLOCKS = {12: 1.5, 16: 1.5, 32: 1.5}
+"""So many blocks, of four spans each at least, show whether they resemble their neighbours: from so
+many standard deviations of chance on. In a short window a drift hardly shows, so that a lesser sign
+counts."""
+_LONG, _DRIFT_BLOCKS_OF_LONG = 256, {32: 2.0}
+"""From so many spans on it shows as it is."""
 _STRONGEST = 0.97
 """A correlation that leaves next to nothing of the blocks' worth."""
 _NORMAL_95 = 1.959964
@@ -130,8 +134,10 @@ def _largest_error(left: Floats) -> TimeError:
     count = len(left)
     lengths = [some for some in _BLOCKS if 2 * some <= count]
     found = [_error_by_blocks(left, some) for some in (*lengths, count)]
-    if count >= 4 * _DRIFT_BLOCKS:
-        found.append(_error_of_drift(left, _DRIFT_BLOCKS))
+    asked = _DRIFT_BLOCKS_OF_LONG if count >= _LONG else _DRIFT_BLOCKS
+    found += [
+        _error_of_drift(left, some, sign) for some, sign in asked.items() if count >= 4 * some
+    ]
     return max(found, key=lambda one: one.reach_us)
 
 
@@ -147,7 +153,7 @@ def _error_by_blocks(left: Floats, blocks: int) -> TimeError:
     return TimeError(error_us=error, freedom=blocks - 1)
 
 
-def _error_of_drift(left: Floats, blocks: int) -> TimeError:
+def _error_of_drift(left: Floats, blocks: int, sign: float) -> TimeError:
     """The error of a sum whose blocks resemble their neighbours, as in a drift that outlasts them.
 
     Their correlation r, which a sample understates (Marriott and Pope, "Bias in the estimation of
@@ -157,7 +163,7 @@ def _error_of_drift(left: Floats, blocks: int) -> TimeError:
     off = sums - sums.mean()
     power = float(off @ off)
     seen = float(off[1:] @ off[:-1]) / power if power > 0 else 0.0
-    if seen < 2 / math.sqrt(blocks):
+    if seen < sign / math.sqrt(blocks):
         return plain
     likely = min((blocks * seen + 1) / (blocks - 4), _STRONGEST)
     share = (1 - likely) / (1 + likely)
