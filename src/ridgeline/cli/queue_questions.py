@@ -91,6 +91,7 @@ def show_submission(
     path: Path,
     *,
     trace: str,
+    skip_unfit: bool,
     seed: int,
     html: Path | None,
     json: bool,
@@ -114,6 +115,7 @@ def show_submission(
             num_gpus=recipe.layout.num_devices,
             duration_seconds=price.seconds,
             trace=trace,
+            skip_unfit=skip_unfit,
             seed=seed,
             on_progress=say,
         )

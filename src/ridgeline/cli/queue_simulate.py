@@ -30,7 +30,9 @@ def queue_simulate(
     ],
     cluster: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A cluster as TOML: nodes, queues, restart, price."),
+        typer.Option(
+            metavar="FILE", help="A cluster as TOML, or nodes as kubectl or sinfo prints them."
+        ),
     ] = None,
     gpus: Annotated[
         int | None, typer.Option(help="GPUs of one pool, instead of a cluster file.")
@@ -93,6 +95,7 @@ def queue_simulate(
     from ridgeline.cli import queue_questions as questions
     from ridgeline.cli.show import progress, show_answer
     from ridgeline.queue.answer import simulate_queue
+    from ridgeline.queue.gpu_kinds import told_kinds
     from ridgeline.queue.policies import policy_names
     from ridgeline.queue.readers.jobs_file import read_jobs
     from ridgeline.report.views.queue_simulation import queue_simulation_document
@@ -105,7 +108,10 @@ def queue_simulate(
         )
     where = None if autoscale is not None else _cluster(cluster, gpus, restart, checkpoint)
     traced = read_jobs(jobs, skip_bad=skip_bad)
-    chosen = traced.jobs
+    chosen, notes = traced.jobs, traced.notes
+    if traced.kinds_if_told:
+        chosen, more = told_kinds(chosen, where)
+        notes += more
     if queue is not None:
         if queue not in chosen.queues:
             known = ", ".join(dict.fromkeys(chosen.queues))
@@ -115,14 +121,14 @@ def queue_simulate(
     if where is None:
         questions.show_autoscaling(
             chosen, autoscale or "", wait_objective, trace=title, skip_unfit=skip_unfit,
-            notes=traced.notes, html=html, json=json,
+            notes=notes, html=html, json=json,
         )  # fmt: skip
         return
     names = policy_names() if policy == ["all"] else policy or list(USUAL_POLICIES)
     if submit is not None:
         questions.show_submission(
-            chosen, where, list(dict.fromkeys(names)), submit, trace=title, seed=seed, html=html,
-            json=json,
+            chosen, where, list(dict.fromkeys(names)), submit, trace=title,
+            skip_unfit=skip_unfit, seed=seed, html=html, json=json,
         )  # fmt: skip
         return
     with progress() as say:
@@ -136,7 +142,7 @@ def queue_simulate(
             mixed=spot_mix,
             added=_added(add),
             seed=seed,
-            notes=traced.notes,
+            notes=notes,
             on_progress=say,
         )
     show_answer(found, queue_simulation_document(found), json=json, html=html)
@@ -150,12 +156,12 @@ def _cluster(
     from ridgeline.queue.cluster import (
         QueuedCluster,
         check_queued_cluster,
-        read_queued_cluster,
     )
+    from ridgeline.queue.readers.cluster_nodes import read_cluster
 
     if (path is None) == (gpus is None):
         raise InputError("give the cluster as --gpus N or as --cluster FILE, one of them")
-    found = read_queued_cluster(path) if path else QueuedCluster(gpus=gpus or 0)
+    found = read_cluster(path) if path else QueuedCluster(gpus=gpus or 0)
     given = {"restart_seconds": restart, "checkpoint_seconds": checkpoint}
     changes = {name: value for name, value in given.items() if value is not None}
     changed = msgspec.structs.replace(found, **changes)

@@ -21,12 +21,11 @@ from ridgeline.queue.figures import (
     size_groups,
     timeline_of,
 )
+from ridgeline.queue.fitting import fitting_jobs
 from ridgeline.queue.jobs import ADDED, Jobs, jobs_in_order
 from ridgeline.queue.policies import find_policy
-from ridgeline.queue.pools import counted_jobs, heeded_jobs
 from ridgeline.queue.simulate import play_queue, unfit_jobs
 from ridgeline.queue.spot import spot_mixes
-from ridgeline.queue.wants import PLAIN
 from ridgeline.records.queue_simulation import AddedJob, QueueSimulation, SimulatedQueue
 
 
@@ -76,8 +75,7 @@ def simulate_queue(
     for name in policies:
         find_policy(name)
     check_elastic(jobs)
-    heeded = counted_jobs(heeded_jobs(jobs, cluster), cluster)
-    fitting = _fitting(heeded, cluster, skip_unfit=skip_unfit)
+    fitting = fitting_jobs(jobs, cluster, skip_unfit=skip_unfit)
     if added is not None and not _holds(cluster, added):
         raise InputError(
             f"--add asks for {added.num_gpus:,} GPUs, which the empty cluster of"
@@ -108,38 +106,6 @@ def _holds(cluster: QueuedCluster, added: JobAsked) -> bool:
         num_gpus=[added.num_gpus],
     )  # fmt: skip
     return not unfit_jobs(alone, cluster)
-
-
-def _fitting(jobs: Jobs, cluster: QueuedCluster, *, skip_unfit: bool) -> Jobs:
-    unfit = unfit_jobs(jobs, cluster)
-    if not unfit:
-        return jobs
-    if not skip_unfit:
-        first = unfit[0]
-        more = f" and {len(unfit) - 1:,} more jobs" if len(unfit) > 1 else ""
-        raise InputError(
-            f"job {jobs.names[first]} asks for {_asked_for(jobs, first)}{more}, which the empty"
-            f" cluster of {cluster.num_gpus:,} does not have in one piece; give a larger cluster,"
-            " or --skip-unfit to leave such jobs out"
-        )
-    if len(unfit) == len(jobs):
-        raise InputError(f"none of the {len(jobs):,} jobs fits {cluster.num_gpus:,} GPUs")
-    gone = set(unfit)
-    return jobs.chosen([place for place in range(len(jobs)) if place not in gone])
-
-
-def _asked_for(jobs: Jobs, place: int) -> str:
-    """What a job asks for, in words."""
-    gpus = f"{jobs.num_gpus[place]:,} GPUs"
-    wants = jobs.wants[place] if jobs.wants else PLAIN
-    words = [
-        f"of type {wants.gpu_type}" if wants.gpu_type else "",
-        f"with {wants.cpus:g} cores" if wants.cpus else "",
-        f"with {wants.memory_bytes / 2**30:g} GiB" if wants.memory_bytes else "",
-        f"within one {wants.level}" if wants.required and wants.level != "node" else "",
-        "that are not spot" if wants.on_demand else "",
-    ]
-    return " ".join([gpus, *(word for word in words if word)])
 
 
 def _judged(

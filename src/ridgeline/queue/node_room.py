@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.queue.mig_slots import MigGrid
-from ridgeline.queue.wants import NodePiece
+from ridgeline.queue.wants import NodePiece, kinds_in
 
 WHOLE = 1000
 
@@ -42,7 +42,7 @@ class NodeRoom:
             piece.gpus > self.whole
             or piece.cpu_milli > self.cpu_milli
             or piece.memory_bytes > self.memory_bytes
-            or (piece.gpu_type and piece.gpu_type != self.gpu_type)
+            or (piece.gpu_type and self.gpu_type not in kinds_in(piece.gpu_type))
             or (piece.on_demand and self.spot)
         ):
             return False
@@ -181,7 +181,9 @@ class PieceTable:
     def _held(self, room: NodeRoom, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         gpus, cpu, memory, milli, kind, profile, on_demand = numbers
         held = (gpus <= room.whole) & (cpu <= room.cpu_milli) & (memory <= room.memory_bytes)
-        held &= (kind == 0) | (kind == self._kind(room.gpu_type))
+        if kind.any():
+            fitting = [not name or room.gpu_type in kinds_in(name) for name in self._kinds]
+            held &= np.array(fitting)[kind]
         if not room.whole:
             held &= milli <= max(room.parts.values(), default=0)
         if room.spot:
@@ -207,7 +209,7 @@ class RoomTable:
         self._cpu_milli = np.zeros(len(rooms), dtype=np.int64)
         self._memory_bytes = np.zeros(len(rooms), dtype=np.int64)
         self._spot = np.zeros(len(rooms), dtype=bool)
-        self._gpu_type = np.array([one.gpu_type for one in rooms], dtype=object)
+        self._gpu_type = np.array([one.gpu_type for one in rooms])
         self._most_milli = np.zeros(len(rooms), dtype=np.int64)
         self._of_type: dict[str, NDArray[np.bool_]] = {}
         for place, room in enumerate(rooms):
@@ -230,7 +232,8 @@ class RoomTable:
         )
         if piece.gpu_type:
             if piece.gpu_type not in self._of_type:
-                self._of_type[piece.gpu_type] = np.asarray(self._gpu_type == piece.gpu_type, bool)
+                kinds = kinds_in(piece.gpu_type)
+                self._of_type[piece.gpu_type] = np.isin(self._gpu_type, kinds)
             held &= self._of_type[piece.gpu_type]
         if piece.on_demand:
             held &= ~self._spot

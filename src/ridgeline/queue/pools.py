@@ -9,6 +9,7 @@ from typing import Any
 from ridgeline.errors import InputError
 from ridgeline.queue.cluster import QueuedCluster
 from ridgeline.queue.detailed_pool import DetailedPool
+from ridgeline.queue.gpu_kinds import matched_kinds
 from ridgeline.queue.jobs import Jobs
 from ridgeline.queue.mig_slots import mig_grid
 from ridgeline.queue.node_room import NodeRoom
@@ -56,7 +57,8 @@ def wishes_of(jobs: Jobs, pool: GpuPool) -> list[Asked]:
 
 
 def heeded_jobs(jobs: Jobs, cluster: QueuedCluster) -> Jobs:
-    """The jobs without what the cluster does not count: cores, memory, a network."""
+    """The jobs without what the cluster does not count, their kinds of GPU in its words."""
+    jobs = matched_kinds(jobs, cluster)
     cores, memory = (
         getattr(cluster, key) is not None or any(getattr(one, key) is not None
                                                  for one in cluster.nodes)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ridgeline.errors import InputError
 from ridgeline.queue.cluster import QueuedCluster
+from ridgeline.queue.fitting import fitting_jobs
 from ridgeline.queue.jobs import ADDED, Jobs
 from ridgeline.queue.simulate import play_queue, unfit_jobs
 from ridgeline.records.queue_submission import DelayedJob, QueueSubmission, SubmissionEffect
@@ -24,6 +25,7 @@ def submitted(
     num_gpus: int,
     duration_seconds: float,
     trace: str = "",
+    skip_unfit: bool = False,
     seed: int = 0,
     on_progress: Callable[[str], None] = lambda _line: None,
 ) -> QueueSubmission:
@@ -36,20 +38,19 @@ def submitted(
         num_gpus: GPUs of the run.
         duration_seconds: How long it runs.
         trace: The trace's name in the answer.
+        skip_unfit: Leave out jobs that the empty cluster has no GPUs for, instead of refusing.
         seed: Draws the failures of nodes, the same for both.
         on_progress: Told what is being played.
 
     Raises:
         InputError: A job, or the run, does not fit the empty cluster.
     """
+    jobs = fitting_jobs(jobs, cluster, skip_unfit=skip_unfit)
     at = float(jobs.submit_seconds[len(jobs) // 2])
     more = jobs.with_one_more(at_seconds=at, duration_seconds=duration_seconds, num_gpus=num_gpus)
-    unfit = unfit_jobs(more, cluster)
-    if unfit:
-        name = more.names[unfit[0]]
-        what = "--submit: the run" if name == ADDED else f"job {name}"
+    if unfit_jobs(more, cluster):
         raise InputError(
-            f"{what} asks for {more.num_gpus[unfit[0]]:,} GPUs, which the empty cluster of"
+            f"--submit: the run asks for {num_gpus:,} GPUs, which the empty cluster of"
             f" {cluster.num_gpus:,} does not have in one piece; give a larger cluster"
         )
     found = []

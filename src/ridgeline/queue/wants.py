@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -20,7 +21,7 @@ class JobWants:
     gpu_slice: str = ""
     """A MIG profile, as `1g.10gb`, of which the job takes one."""
     gpu_type: str = ""
-    """The only kind of GPU that will do, as nodes name theirs."""
+    """The only kind of GPU that will do, as nodes name theirs; several with `|` between them."""
     on_demand: bool = False
     """Whether it may not run on spot capacity."""
     level: Level = "node"
@@ -55,6 +56,20 @@ class JobWants:
 
 
 PLAIN = JobWants()
+
+
+def kinds_in(gpu_type: str) -> list[str]:
+    """The kinds of GPU of which any will do; empty: all of them.
+
+    >>> kinds_in("a100|h100"), kinds_in("")
+    (['a100', 'h100'], [])
+    """
+    return [one.strip() for one in gpu_type.split("|") if one.strip()]
+
+
+def any_of(kinds: Iterable[str]) -> str:
+    """Kinds of GPU of which any will do, in one text: the same for the same kinds."""
+    return "|".join(sorted(set(kinds)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

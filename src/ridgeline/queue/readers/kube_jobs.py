@@ -15,10 +15,11 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import LivePod
 from ridgeline.queue.jobs import jobs_in_order
+from ridgeline.queue.readers.kube_kinds import kinds_of
 from ridgeline.queue.readers.kube_pods import live_pod, name_of
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, kube_objects
 from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
-from ridgeline.queue.wants import JobWants
+from ridgeline.queue.wants import JobWants, any_of
 
 NO_GPUS = "without GPUs that we know by name"
 UNENDED = "that had not ended, or do not say when"
@@ -34,7 +35,7 @@ class _Ended:
     duration_seconds: float
     num_gpus: int
     queue: str
-    gpu_slice: str
+    wants: JobWants
 
 
 def read_pods(path: Path, *, skip_bad: bool = False) -> TracedJobs:
@@ -72,10 +73,10 @@ def read_pods(path: Path, *, skip_bad: bool = False) -> TracedJobs:
         duration_seconds=[one.duration_seconds for one in ended],
         num_gpus=[one.num_gpus for one in ended],
         queues=[one.queue for one in ended],
-        wants=[JobWants(gpu_slice=one.gpu_slice) for one in ended],
+        wants=[one.wants for one in ended],
     )
     notes = tuple(f"{count} workloads {why} were left out." for why, count in left.items())
-    return TracedJobs(jobs=jobs, notes=notes + bad.notes())
+    return TracedJobs(jobs=jobs, notes=notes + bad.notes(), kinds_if_told=True)
 
 
 def _check(pod: LivePod, seen: set[str], where: str) -> None:
@@ -106,8 +107,20 @@ def _job(name: str, asking: Sequence[LivePod]) -> _Ended | str:
         duration_seconds=max(0.0, max(ended) - max(started)),
         num_gpus=gpus or 1,
         queue=next((pod.quota for pod in asking if pod.quota), "") or _namespace(asking[0]),
-        gpu_slice=slices[0] if slices else "",
+        wants=JobWants(
+            cpus=sum(pod.cpu_milli for pod in asking) / 1000.0,
+            memory_bytes=float(sum(pod.memory_bytes for pod in asking)),
+            gpu_slice=slices[0] if slices else "",
+            gpu_type=_kind(asking),
+            pods=len(asking) if len(asking) > 1 else 0,
+        ),
     )
+
+
+def _kind(asking: Sequence[LivePod]) -> str:
+    """The kinds of GPU that will do for all pods; empty: any, or their pods do not agree."""
+    asked = [set(kinds_of(pod.constraints)) for pod in asking]
+    return any_of(set.intersection(*asked))
 
 
 def _namespace(pod: LivePod) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import AskedTemplate, LiveCluster, LiveNode
 from ridgeline.queue.readers.kube_constraints import taints_of
+from ridgeline.queue.readers.kube_kinds import KIND_LABELS
 from ridgeline.queue.readers.kube_pods import (
     asked_slices,
     is_gpu,
@@ -25,7 +26,6 @@ from ridgeline.records.input_file import read_json
 
 KUBECTL_CURE = "give what kubectl get nodes,pods --all-namespaces -o json prints"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_MODELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
 
 
 def kube_objects(path: Path) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def _node(one: dict[str, Any], where: str) -> LiveNode:
         slices=asked_slices(amounts, where),
         cpu_milli=milli(amounts.get("cpu"), "cpu", where),
         memory_bytes=whole(amounts.get("memory"), "memory", where),
-        model=next((str(labels[name]) for name in _MODELS if name in labels), ""),
+        model=next((str(labels[name]) for name in KIND_LABELS if name in labels), ""),
         closed=closed,
         labels={str(key): str(value) for key, value in labels.items()},
         taints=taints_of(section(one, "spec")),

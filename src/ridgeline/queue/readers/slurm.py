@@ -4,7 +4,9 @@
 
 Field names as in sacct's manual page. A job's GPUs are the `gres/gpu` of AllocTRES (or ReqTRES, or
 AllocGRES); its time is what it ran, however it ended, since that is what it held its GPUs for. The
-components of a heterogeneous job (`12+0`, `12+1`) are one job, which holds all of their GPUs.
+kind of GPU is the one that it asked for, where ReqTRES, ReqGRES or Constraints are there, else the
+one that it was given. The components of a heterogeneous job (`12+0`, `12+1`) are one job, which
+holds all of their GPUs.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from ridgeline.errors import InputError
+from ridgeline.queue.gpu_kinds import is_kind
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.moments import duration_seconds, moment_seconds
 from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
+from ridgeline.queue.wants import JobWants, any_of
 
 CURE = "print it with sacct -aX --parsable2 -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES"
 _GPUS = re.compile(r"gres/gpu=(\d+)")
@@ -25,6 +29,7 @@ _TYPED = re.compile(r"gres/gpu:[^=,]+=(\d+)")
 _GRES = re.compile(r"\bgpu(?::(?!\d+(?:[,()]|$))([^:,()=]+))?(?::(\d+))?(?=[,()]|$)")
 """A generic resource with its type and its count, of which each may be lacking."""
 _NAMED = re.compile(r"\bgres/gpu:([^=,]+)=")
+_MIG = re.compile(r"\d+g\.\d+gb")
 _STEP = re.compile(r"\.(\d+|batch|extern|interactive)$")
 _GOING_ON = {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING",
              "REQUEUE_HOLD", "REQUEUE_FED", "SIGNALING", "STAGE_OUT", "STOPPED",
@@ -41,6 +46,7 @@ class _Printed:
     duration_seconds: float
     num_gpus: int
     queue: str
+    gpu_type: str
 
 
 def is_header(line: str) -> bool:
@@ -98,6 +104,7 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
                     duration_seconds=lasted,
                     num_gpus=gpus,
                     queue=cells.get("Partition", ""),
+                    gpu_type=_kind(cells),
                 ))  # fmt: skip
     return _traced(list(jobs.values()), left, bad)
 
@@ -170,9 +177,34 @@ def _traced(printed: list[_Printed], left: Counter[str], bad: BadRows) -> Traced
         duration_seconds=[one.duration_seconds for one in printed],
         num_gpus=[one.num_gpus for one in printed],
         queues=[one.queue for one in printed],
+        wants=[JobWants(gpu_type=one.gpu_type) for one in printed],
     )
     notes = tuple(f"{count} jobs {why} were left out." for why, count in left.items() if count)
-    return TracedJobs(jobs=jobs, notes=notes + bad.notes())
+    return TracedJobs(jobs=jobs, notes=notes + bad.notes(), kinds_if_told=True)
+
+
+def _kind(cells: dict[str, str]) -> str:
+    """The kinds of GPU of which any will do for a job; empty: any, or several kinds at once."""
+    asked = [one for one in ("ReqTRES", "ReqGRES", "Constraints") if one in cells]
+    named = [gpu_types(cells[one]) for one in asked if one != "Constraints"]
+    for one in named or ([] if asked else [gpu_types(cells.get("AllocTRES", ""))]):
+        if one:
+            kind = next(iter(one)) if len(one) == 1 else ""
+            return "" if _MIG.search(kind) else kind
+    return constrained_kinds(cells.get("Constraints", ""))
+
+
+def constrained_kinds(constraints: str) -> str:
+    """The kinds of GPU that features of nodes tell, of which any will do.
+
+    >>> constrained_kinds("[a100*2|h100*2]&ib"), constrained_kinds("intel,l40s")
+    ('a100|h100', 'l40s')
+    """
+    for part in re.split(r"[&,]", re.sub(r"[\[\]()]|[*:]\d+", "", constraints)):
+        features = [one.strip() for one in part.split("|")]
+        if all(is_kind(one) for one in features):
+            return any_of(features)
+    return ""
 
 
 def _moment(text: str, where: str, line: int) -> float:

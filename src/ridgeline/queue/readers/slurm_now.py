@@ -101,6 +101,20 @@ def read_slurm_now(paths: Sequence[Path], *, partition: str = "", gpu_type: str 
     )
 
 
+def open_nodes(printed: str, where: str) -> list[tuple[int, str]]:
+    """GPUs and their kind of each node that takes jobs; of several kinds at once: no kind.
+
+    Raises:
+        InputError: A field is missing, or no node has a GPU.
+    """
+    nodes = _nodes(_rows(printed, where, SINFO), where)
+    return [
+        (gpus, next(iter(kinds)) if len(kinds := nodes.types[name]) == 1 else "")
+        for name, gpus in nodes.gpus.items()
+        if name not in nodes.closed
+    ]
+
+
 def _kind(text: str, path: Path, known: Mapping[str, object]) -> str:
     """Which of the three has printed a file."""
     first = text.lstrip("\ufeff").lstrip().partition("\n")[0]

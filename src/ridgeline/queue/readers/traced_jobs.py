@@ -17,6 +17,8 @@ class TracedJobs:
     jobs: Jobs
     notes: tuple[str, ...] = ()
     """What was left out and why, a sentence each."""
+    kinds_if_told: bool = False
+    """Kinds of GPU are heeded only on clusters whose nodes have any."""
 
 
 @dataclass(slots=True, kw_only=True)

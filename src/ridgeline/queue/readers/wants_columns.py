@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from ridgeline.errors import InputError
-from ridgeline.queue.wants import LEVELS, JobWants, Level
+from ridgeline.queue.wants import LEVELS, JobWants, Level, any_of, kinds_in
 
 HEEDED = {
     "cpus", "cpu_milli", "memory_gib", "memory_mib", "gpu_type", "gpu_slice", "spot", "topology",
@@ -34,11 +34,10 @@ def _wants(cells: Sequence[tuple[str, str]]) -> JobWants:
     level, required = _topology(row.get("topology", ""))
     cpus = _amount(row, "cpus") or _amount(row, "cpu_milli") / 1000.0
     memory = 2**30 * _amount(row, "memory_gib") or 2**20 * _amount(row, "memory_mib")
-    kind = row.get("gpu_type", "")
     return JobWants(
         cpus=cpus,
         memory_bytes=memory,
-        gpu_type="" if "|" in kind else kind,
+        gpu_type=any_of(kinds_in(row.get("gpu_type", ""))),
         gpu_slice=row.get("gpu_slice", ""),
         on_demand=_on_demand(row.get("spot", "")),
         level=level,

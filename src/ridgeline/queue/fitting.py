@@ -1,0 +1,58 @@
+"""Which jobs of a trace the empty cluster has room for, and what is said of the others."""
+
+from __future__ import annotations
+
+from ridgeline.errors import InputError
+from ridgeline.queue.cluster import QueuedCluster
+from ridgeline.queue.jobs import Jobs
+from ridgeline.queue.pools import counted_jobs, heeded_jobs
+from ridgeline.queue.simulate import unfit_jobs
+from ridgeline.queue.wants import PLAIN, kinds_in
+
+
+def fitting_jobs(jobs: Jobs, cluster: QueuedCluster, *, skip_unfit: bool) -> Jobs:
+    """The jobs that the empty cluster has room for, without what it does not count.
+
+    Raises:
+        InputError: A job does not fit and `skip_unfit` does not leave it out, or none fits.
+    """
+    jobs = counted_jobs(heeded_jobs(jobs, cluster), cluster)
+    unfit = unfit_jobs(jobs, cluster)
+    if not unfit:
+        return jobs
+    if not skip_unfit:
+        first = unfit[0]
+        more = f" and {len(unfit) - 1:,} more jobs" if len(unfit) > 1 else ""
+        has = _kinds_here(jobs, first, cluster)
+        raise InputError(
+            f"job {jobs.names[first]} asks for {_asked_for(jobs, first)}{more}, which the empty"
+            f" cluster of {cluster.num_gpus:,} does not have in one piece{has}; give a larger"
+            " cluster, or --skip-unfit to leave such jobs out"
+        )
+    if len(unfit) == len(jobs):
+        raise InputError(f"none of the {len(jobs):,} jobs fits {cluster.num_gpus:,} GPUs")
+    gone = set(unfit)
+    return jobs.chosen([place for place in range(len(jobs)) if place not in gone])
+
+
+def _asked_for(jobs: Jobs, place: int) -> str:
+    """What a job asks for, in words."""
+    gpus = f"{jobs.num_gpus[place]:,} GPUs"
+    wants = jobs.wants[place] if jobs.wants else PLAIN
+    words = [
+        f"of type {wants.gpu_type}" if wants.gpu_type else "",
+        f"with {wants.cpus:g} cores" if wants.cpus else "",
+        f"with {wants.memory_bytes / 2**30:g} GiB" if wants.memory_bytes else "",
+        f"within one {wants.level}" if wants.required and wants.level != "node" else "",
+        "that are not spot" if wants.on_demand else "",
+    ]
+    return " ".join([gpus, *(word for word in words if word)])
+
+
+def _kinds_here(jobs: Jobs, place: int, cluster: QueuedCluster) -> str:
+    """Which kinds of GPU the nodes have, where a job asks for another one."""
+    asked = kinds_in(jobs.wants[place].gpu_type) if jobs.wants else []
+    here = {one.gpu_type for one in cluster.nodes if one.gpu_type}
+    if not asked or here & set(asked):
+        return ""
+    return f" (its nodes have {', '.join(sorted(here))})" if here else " (its nodes name no type)"

@@ -1,0 +1,82 @@
+"""A cluster to simulate, from a list of its nodes instead of a file written by hand.
+
+    kubectl get nodes -o json > nodes.json
+    sinfo -N -o "%N|%G|%T|%P" > sinfo.txt
+
+The nodes of Alibaba's openb traces (CSV) are read too. Nodes without GPUs, and nodes that take no
+jobs, are no part of it; alike ones stand together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ridgeline.errors import InputError
+from ridgeline.queue.cluster import NodeGroup, QueuedCluster, read_queued_cluster
+from ridgeline.queue.readers.kubectl import KUBECTL_CURE, cluster_of, kube_objects
+from ridgeline.queue.readers.openb import read_nodes
+from ridgeline.queue.readers.slurm_now import open_nodes
+from ridgeline.records.input_file import read_text
+
+CLUSTER_CURE = (
+    "give a cluster as TOML, or its nodes: kubectl get nodes -o json, sinfo -N, or openb's CSV"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    gpus: int
+    gpu_type: str
+    cpus: float | None = None
+    memory_gibibytes: float | None = None
+
+
+def read_cluster(path: Path) -> QueuedCluster:
+    """Read a cluster file, or the nodes that a cluster prints.
+
+    Raises:
+        InputError: It is neither, or no node in it has a GPU that jobs may have.
+    """
+    text = read_text(path, option="--cluster", cure=CLUSTER_CURE)
+    first = text.lstrip("\ufeff").lstrip().partition("\n")[0]
+    if path.suffix == ".json":
+        return _grouped(_of_kubectl(path), path, KUBECTL_CURE)
+    if "NODELIST" in first:
+        nodes = open_nodes(text, f"--cluster {path}")
+        return _grouped((_Node(*one) for one in nodes), path, CLUSTER_CURE)
+    if path.suffix == ".csv":
+        openb = (
+            _Node(one.num_gpus, one.model, one.cpu_milli / 1000, one.memory_bytes / 2**30)
+            for one in read_nodes(path)
+        )
+        return _grouped(openb, path, CLUSTER_CURE)
+    return read_queued_cluster(path)
+
+
+def _of_kubectl(path: Path) -> Iterable[_Node]:
+    objects = [one for one in kube_objects(path) if one["kind"] == "Node"]
+    for node in cluster_of(objects, where=f"--cluster {path}").nodes:
+        if not node.closed:
+            yield _Node(node.num_gpus, node.model, node.cpu_milli / 1000, node.memory_bytes / 2**30)
+
+
+def _grouped(nodes: Iterable[_Node], path: Path, cure: str) -> QueuedCluster:
+    """Nodes that are alike as one group each, in the order in which they first come."""
+    counted = Counter(node for node in nodes if node.gpus)
+    if not counted:
+        raise InputError(f"--cluster {path}: no node with a GPU that takes jobs; {cure}")
+    return QueuedCluster(
+        nodes=[
+            NodeGroup(
+                count=count,
+                gpus=node.gpus,
+                gpu_type=node.gpu_type,
+                cpus=node.cpus,
+                memory_gibibytes=node.memory_gibibytes,
+            )
+            for node, count in counted.items()
+        ]
+    )
