@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.plan.vision.validate import validate_vision
 
@@ -39,6 +40,15 @@ def test_a_run_is_predicted_without_its_device_and_without_its_family(tmp_path: 
         assert row.high is not None
         assert row.low < row.predicted < row.high
         assert 1500 < row.predicted < 4500
+
+
+def test_a_person_reads_the_errors_and_by_which_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["validate", "vision", str(table(tmp_path, ROW.format(gpu="RTX 3090")))]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for words in ("gpu throughput", "no device of", "no family of", "1 of 1 rows judged"):
+        assert words in shown
 
 
 def test_a_device_without_an_entry_is_refused_by_name(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def vision_validation_document(found: VisionValidation) -> ReportDocument:
                 cells = (name, left, *_errors(errors))
                 rows.append(TableRow(cells, "strong" if groups is found.by_kind else ""))
     title = "Vision models, predicted against published"
-    table = DataTable((words("of", "fit"), *ERRORS), rows, title=title)
+    table = DataTable((words("of"), words("fit"), *ERRORS), rows, title=title)
     whole = found.overall
     judged = f"{whole.ok} of {whole.rows} rows judged; {whole.refused} refused"
     lines = [f"{judged}, {whole.insufficient} insufficient"]
