@@ -73,7 +73,7 @@ def main() -> None:
     }
     errors = {kind: unseen_errors(prepared, names[kind], without[kind]) for kind in names}
     kinds = [kind_of_time(run.device, run.setting) for run in prepared.runs]
-    spread = spreads(kinds, errors)
+    spread = spreads(kinds, [run.setting.software for run in prepared.runs], errors)
     report(kinds, errors, spread)
     print(f"{time.perf_counter() - began:.0f} s for {len(prepared.runs)} rows")
     if options.write:
@@ -98,18 +98,28 @@ def unseen_errors(
     return errors
 
 
-def spreads(kinds: Sequence[str], errors: dict[str, Floats]) -> dict[str, float]:
-    """Kind of time, seen or unseen → half the width of the interval in the logarithm."""
-    of = np.array(kinds)
+def spreads(
+    kinds: Sequence[str], software: Sequence[str], errors: dict[str, Floats]
+) -> dict[str, float]:
+    """Kind of time, also with its software, seen or unseen → half the interval's width in log."""
+    of, by = np.array(kinds), np.array(software)
     found = {}
     for kind in ("cpu latency", "cpu throughput", "gpu latency", "gpu throughput", "training"):
         mine = of == kind
         if mine.sum() < LEAST_ROWS:
             place = kind.partition(" ")[0]
             mine = np.array([one.startswith(place) for one in kinds])
-        for way, end in (("device", "unseen"), ("family", "seen")):
-            width = np.quantile(np.abs(errors[way][mine]), INSIDE)
-            found[f"{kind} {end}"] = round(float(width), 4)
+        parts = {kind: mine}
+        for name in sorted(set(software)):
+            part = (of == kind) & (by == name)
+            if part.sum() >= LEAST_ROWS:
+                parts[f"{kind} {name}"] = part
+        for name, part in parts.items():
+            sizes = {way: np.abs(one[part]) for way, one in errors.items()}
+            # what nobody has measured is never the surer: the worse of both ways, row by row
+            widths = {"unseen": np.maximum(*sizes.values()), "seen": sizes["family"]}
+            for end, errors_of in widths.items():
+                found[f"{name} {end}"] = round(float(np.quantile(errors_of, INSIDE)), 4)
     return found
 
 

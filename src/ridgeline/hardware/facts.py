@@ -94,6 +94,8 @@ class Chip(Fact, frozen=True, kw_only=True):
     l2_bytes: int | None = None
     l3_bytes: int | None = None
     """A memory-side cache behind L2 (AMD Infinity Cache)."""
+    host_core_flops_per_second: float | None = None
+    """fp32 FLOP/s of one core of the processor on the same module; None for cards."""
     logical_devices: int = 1
     """Devices that PyTorch sees on one part; peaks and memory are for the whole part."""
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from ridgeline.cost.vision.coefficients import traits_of
 from ridgeline.cost.vision.estimate import estimate
 from ridgeline.cost.vision.setting import VisionSetting
+from ridgeline.cost.vision.work import COMPUTE, WORK, demand, operator_arrays
 from ridgeline.errors import InputError
 from ridgeline.hardware import device
 from ridgeline.models.vision.presets import load_network
@@ -55,3 +58,41 @@ def test_an_architecture_that_was_never_measured_is_said_and_has_a_wider_interva
     assert not known.assumed
     assert "Hopper" in unknown.assumed[0]
     assert unknown.interval[1] / unknown.seconds > known.interval[1] / known.seconds
+
+
+def test_a_modules_slow_cores_make_eager_small_batches_slow() -> None:
+    network, coefficients = load_network("mobilenetv2_100"), shipped_coefficients()
+    call = VisionSetting(task="infer", batch=1, precision="fp16")
+    xavier = estimate(network, device("jetson-agx-xavier"), call, coefficients)
+    card = estimate(network, device("a100"), call, coefficients)
+    assert xavier.bound == card.bound == "launches"
+    assert xavier.seconds > 2 * card.seconds
+
+
+def test_a_runtime_that_fuses_starts_no_norms_and_activations() -> None:
+    network, coefficients = load_network("resnet50"), shipped_coefficients()
+    arrays = operator_arrays(network)
+    eager = VisionSetting(task="infer", batch=1, precision="fp16")
+    fused = replace(eager, software="tensorrt")
+    times = {
+        one: demand(arrays, device("a100"), one)
+        * coefficients.factors(traits_of(device("a100"), one))
+        for one in (eager, fused)
+    }
+    folded = WORK.index("folded launches")
+    assert times[fused][folded] < 0.05 * times[eager][folded]
+
+
+def test_8_bits_without_an_instruction_for_them_are_no_faster_than_their_one_unit() -> None:
+    network = load_network("mobilenetv2_100")
+    fp32, int8 = (
+        VisionSetting(task="infer", batch=1, precision=one, software="tflite")
+        for one in ("fp32", "int8")
+    )
+    compute = len(COMPUTE)
+    for name, most in (("carmel", 1.05), ("a311d2", 2.1)):
+        part, arrays = device(name), operator_arrays(network)
+        ratio = demand(arrays, part, fp32)[:compute] / np.maximum(
+            demand(arrays, part, int8)[:compute], 1e-12
+        )
+        assert max(ratio) < most

@@ -57,6 +57,28 @@ def test_a_device_without_an_entry_is_refused_by_name(tmp_path: Path) -> None:
     assert "Abacus 9" in found.rows[0].reason
 
 
+@pytest.mark.parametrize("board", ["Jetson Nano", "RTX3090"])
+def test_8_bits_under_vulkan_ran_on_the_processor_or_nobody_knows_where(
+    tmp_path: Path, board: str
+) -> None:
+    row = (
+        f"ncnn,,resnet50_int8,resnet,224x224,1,int8,contiguous,ncnn Vulkan,infer,"
+        f"Vulkan GPU NVIDIA {board},1,latency_ms,160,,,,threads 4"
+    )
+    found = validate_vision(table(tmp_path, row))
+    if board == "Jetson Nano":
+        assert {(one.kind, one.software) for one in found.rows} == {("cpu latency", "ncnn")}
+    else:
+        assert found.overall.insufficient == 1
+        assert "processor" in found.rows[0].reason
+
+
+def test_recurrent_layers_are_left_out_as_published_figures_do(tmp_path: Path) -> None:
+    row = ROW.format(gpu="RTX 3090").replace("resnet50,resnet", "sequencer2d_s,sequencer")
+    found = validate_vision(table(tmp_path, row.replace(",4.11,", ",4.96,")))
+    assert [one.status for one in found.rows] == ["ok", "ok"]
+
+
 def test_another_network_of_the_same_name_is_refused(tmp_path: Path) -> None:
     row = ROW.format(gpu="RTX 3090").replace(",4.11,", ",8.22,")
     assert "not the same network" in validate_vision(table(tmp_path, row)).rows[0].reason

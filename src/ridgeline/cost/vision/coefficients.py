@@ -1,10 +1,10 @@
-"""How far from a device's peaks each kind of work runs: base coefficients and those of traits.
+"""How far from a device's peaks each kind of work runs: coefficients of the traits of a run.
 
-    seconds of a kind of work = seconds at the peaks · base · product over the traits of the run
+    seconds of a kind of work = seconds at the peaks · product over the traits of the run
 
-A trait is a class of software, a layout, a task, a precision or a kind of device: it multiplies
-kinds of work, as a compiler that fuses divides the traffic of activations. No trait is a model or a
-device by name.
+A trait is a kind of device (`gpu`, `cpu`: the first, and what the others multiply), a class of
+software, a layout, a task or a precision, as a compiler that fuses divides the traffic of
+activations. No trait is a model or a device by name.
 """
 
 from __future__ import annotations
@@ -31,19 +31,26 @@ class VisionCoefficients:
     """Everything that was fitted; shipped by `ridgeline.plan.vision.coefficients`."""
 
     logs: Mapping[str, Floats]
-    """`base` or a trait → logarithms of its factors, in the order of `work.WORK`."""
+    """A trait → logarithms of its factors, in the order of `work.WORK`."""
     software: tuple[str, ...]
     """The classes of software that have been fitted, by kind of device: `gpu compile`."""
     architectures: tuple[str, ...]
     """The architectures of the devices in the fit."""
     spread: Mapping[str, float]
-    """Kind of time (`kind_of_time`), with ` seen` or ` unseen` for the architecture →
-    log of what an 80 % interval multiplies and divides by."""
+    """Kind of time (`kind_of_time`), where many runs are of one class of software also with that,
+    then ` seen` or ` unseen` for the architecture → log of what an 80 % interval multiplies and
+    divides by."""
 
     def factors(self, traits: tuple[str, ...]) -> Floats:
         """What the seconds at the peaks are multiplied by, for a run with these traits."""
-        logs = sum((self.logs[one] for one in traits if one in self.logs), self.logs["base"])
-        return np.asarray(np.exp(logs))
+        logs = [self.logs[one] for one in traits if one in self.logs]
+        return np.asarray(np.exp(np.sum(logs, axis=0)))
+
+    def width(self, device: Device, setting: VisionSetting, *, seen: bool) -> float:
+        """Log of what an interval multiplies and divides by, for such a run."""
+        kind, end = kind_of_time(device, setting), "seen" if seen else "unseen"
+        own = self.spread.get(f"{kind} {setting.software} {end}")
+        return self.spread[f"{kind} {end}"] if own is None else own
 
 
 def traits_of(device: Device, setting: VisionSetting) -> tuple[str, ...]:
@@ -52,20 +59,22 @@ def traits_of(device: Device, setting: VisionSetting) -> tuple[str, ...]:
     >>> from ridgeline.hardware import device
     >>> run = VisionSetting(task="train", batch=64, precision="amp_fp16", software="compile")
     >>> traits_of(device("a100"), run)
-    ('gpu compile', 'train')
+    ('gpu', 'gpu compile', 'train')
     """
     place = place_of(device)
-    found = [] if place == "gpu" else [place]
+    found = [place]
     if setting.software != PLAIN:
         found.append(f"{place} {setting.software}")
     if setting.memory_format == "channels_last":
         found.append("channels_last")
     if setting.task == "train":
         found.append("train")
-    if setting.dtype in ("fp32", "tf32"):
+    if setting.dtype in ("fp32", "tf32") and place == "gpu":
         found.append("32 bits")
     if setting.dtype == "int8":
-        found.append("8 bits")
+        found.append(f"{place} 8 bits")
+        if place == "cpu" and "int8" in device.peaks:
+            found.append("cpu dot products")
     return tuple(found)
 
 

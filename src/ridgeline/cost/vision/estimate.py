@@ -12,20 +12,26 @@ import numpy as np
 from ridgeline.cost.arrays import Bools, Floats
 from ridgeline.cost.vision.coefficients import (
     VisionCoefficients,
-    kind_of_time,
     known_software,
     place_of,
     traits_of,
 )
 from ridgeline.cost.vision.setting import VisionSetting
-from ridgeline.cost.vision.work import COMPUTE, demand, is_processor, operator_arrays
+from ridgeline.cost.vision.work import (
+    COMPUTE,
+    HOST,
+    WORK,
+    demand,
+    is_processor,
+    operator_arrays,
+)
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork
 
 StepBound = Literal["compute", "memory", "launches"]
 CORNER = 4.0
 """How sharply the longer of device and host decides: the exponent of their mean."""
-OVERHEADS = ("kernels", "fixed", "launches")
+OVERHEADS = WORK[WORK.index("kernels") :]
 """The last of `WORK`: what is neither arithmetic nor traffic."""
 UNSEEN_SOFTWARE = 1.5
 """Times as wide, in the logarithm, is the interval of software that no measured run had."""
@@ -70,8 +76,7 @@ def estimate(
     first = len(COMPUTE)
     compute, memory = float(spent[:first].sum()), float(spent[first : -len(OVERHEADS)].sum())
     known = device.architecture in coefficients.architectures
-    kind = kind_of_time(device, setting)
-    log = coefficients.spread[f"{kind} {'seen' if known and seen else 'unseen'}"]
+    log = coefficients.width(device, setting, seen=known and seen)
     assumed = []
     if not known:
         assumed.append(f"no measured run of {device.architecture} is in the fit: its peaks alone")
@@ -94,6 +99,6 @@ def total_seconds(spent: Floats, processor: bool | Bools) -> Floats:
     A host launches while a GPU computes: whichever takes longer decides, with a soft corner. A
     processor is its own host: both add up.
     """
-    busy, host = spent[:, :-1].sum(axis=1), spent[:, -1]
+    busy, host = spent[:, :-HOST].sum(axis=1), spent[:, -HOST:].sum(axis=1)
     overlapped = (busy**CORNER + host**CORNER) ** (1.0 / CORNER)
     return np.asarray(np.where(processor, busy + host, overlapped))

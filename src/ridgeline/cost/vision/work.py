@@ -42,14 +42,41 @@ WORK = (
     "memory weights",
     "memory parameters",
     "kernels",
+    "folded kernels",
     "fixed",
     "launches",
+    "folded launches",
 )
 """The kinds of work, in the order of what `demand` answers. `kernels` and `launches` are a
-microsecond an operator, on the device and on its host; `fixed` is one for the whole batch."""
+microsecond an operator, on the device and on its host, those of `FOLDED` operators apart, since
+runtimes that fuse have none of them; `fixed` is one for the whole batch."""
+FOLDED = ("batch_norm", "activation", "elementwise")
+"""Kinds of operators that a runtime which fuses writes into the one before."""
+HOST = 2
+"""How many of the last of `WORK` are time of the host."""
 MICROSECOND = 1e-6
-FULL_CORES = 3.0
-"""Cores of a processor that together draw its whole bandwidth; GPUs have more units than that."""
+USUAL_CLOCK = 1.5e9
+"""Clock of a GPU at which its `kernels` are a microsecond; also where the clock is not known."""
+USUAL_CORE = 110e9
+"""fp32 FLOP/s of a server's core, at which a launch is a microsecond of the host."""
+USUAL_YEAR = 2019
+"""A card's host is taken to be of the card's year; this is the one with the usual core."""
+YEARLY_GAIN = 1.15
+"""Times as fast is one core a year later."""
+CORE_BANDWIDTH = 8e9
+"""Bytes per second that one core draws: ten lines of 64 bytes on their way for 80 ns (Little's
+law)."""
+SERIAL_SHARE = 0.02
+"""Share of an operator's work that one core does alone (Amdahl, 1967)."""
+WIDENED = 16.0
+"""Operations of 8 bits per cycle of a core without an instruction that multiplies them into 32: 16
+numbers in a register, two instructions for their products and sums, one unit for integers."""
+SHADERS = ("ncnn-vulkan",)
+"""Software whose kernels run on the vector units of a GPU, not on its matrix units."""
+SHADER_GAIN = 2.0
+"""Times the fp32 rate of those units is the one in 16 bits."""
+EPILOGUE = 16.0
+"""Depth of a product whose multiplications take a core as long as to begin and write a result."""
 TILES = ((256, 128, 1.0), (128, 128, 1.05), (128, 64, 1.2), (64, 64, 1.5), (64, 32, 2.0))
 """Rows, columns, and how many times as long a FLOP takes in such a tile: smaller ones read their
 operands more often."""
@@ -151,13 +178,19 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     batch, dtype = float(setting.batch), setting.dtype
     size = ELEMENT_BYTES[dtype]
     units = device.chip.num_units or 1
-    share = min(1.0, setting.threads / units) if is_processor(device) and setting.threads else 1.0
-    # a few cores already draw what the memory gives
+    processor = is_processor(device)
+    cores = float(min(setting.threads or units, units))
+    share = cores / units / (1.0 + SERIAL_SHARE * (cores - 1.0)) if processor else 1.0
     bandwidth = device.memory.bandwidth_bytes_per_second
-    if is_processor(device):
-        bandwidth *= min(1.0, share * units / FULL_CORES)
-    compute = _covered_macs(arrays, batch, 1 if is_processor(device) else units)
+    if processor:
+        bandwidth = min(bandwidth, cores * CORE_BANDWIDTH)
+    if processor:
+        compute = arrays.macs * batch * (1.0 + EPILOGUE / np.maximum(arrays.depth, 1.0))
+    else:
+        compute = _covered_macs(arrays, batch, units)
     peak = matrix_peak(device, dtype) * share
+    if setting.software in SHADERS:
+        peak = min(peak, SHADER_GAIN * device.peaks["fp32"])
     vector = device.peaks.get("fp32", peak) * share
     cache = (device.chip.l3_bytes or device.chip.l2_bytes or 0) * CACHE_SHARE
     written = np.maximum(arrays.written * batch * size, 1.0)
@@ -170,8 +203,28 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     found += [moved.get(kind, 0.0) for kind in TRAFFIC]
     found.append(float((arrays.weights * arrays.count).sum()) * size / bandwidth)
     found.append(4.0 * arrays.parameters / bandwidth)
-    launches = float(arrays.count.sum()) * MICROSECOND
-    return np.array([*found, launches, MICROSECOND, launches])
+    counts = _by_kind(arrays, arrays.count)
+    folded = sum(counts.get(kind, 0.0) for kind in FOLDED) * MICROSECOND
+    own = sum(counts.values()) * MICROSECOND - folded
+    pace = 1.0 if processor else USUAL_CLOCK / (device.chip.clock_hz or USUAL_CLOCK)
+    host = slowness_of_host(device)
+    return np.array(
+        [*found, own * pace, folded * pace, MICROSECOND * host, own * host, folded * host]
+    )
+
+
+def slowness_of_host(device: Device) -> float:
+    """Times the usual time that the device's host takes for the same instructions.
+
+    A core that does more FLOPs a second is also faster at other work, by the square root (Pollack's
+    rule: Borkar, "Thousand core chips", 2007). A card's host is not known: its year stands for it.
+    """
+    if is_processor(device):
+        core = device.peaks["fp32"] / (device.chip.num_units or 1)
+        return float(np.sqrt(USUAL_CORE / core))
+    if device.chip.host_core_flops_per_second:
+        return float(np.sqrt(USUAL_CORE / device.chip.host_core_flops_per_second))
+    return float(YEARLY_GAIN ** (USUAL_YEAR - device.year))
 
 
 def _by_kind(arrays: OperatorArrays, amounts: Floats) -> dict[str, float]:
@@ -186,6 +239,9 @@ def is_processor(device: Device) -> bool:
 
 def matrix_peak(device: Device, dtype: str) -> float:
     """FLOP/s of products in `dtype`: a device without units for it uses those of the next wider."""
+    if dtype == "int8" and "int8" not in device.peaks and is_processor(device):
+        widened = WIDENED * (device.chip.clock_hz or 0.0) * (device.chip.num_units or 0)
+        return max(widened, device.peaks["fp32"])
     wider = {"tf32": ("tf32", "fp32"), "bf16": ("bf16", "fp32"), "fp16": ("fp16", "fp32")}
     for name in wider.get(dtype, (dtype, "fp16", "fp32")):
         if name in device.peaks:

@@ -13,6 +13,8 @@ from typing import Literal
 NORM_MACS = {"batch_norm": 2, "layer_norm": 5, "group_norm": 5}
 """What the counter behind published tables adds for each number that a norm writes (fvcore,
 `nn/jit_handles.py`; a batch norm of weights takes 4)."""
+RECURRENT = "recurrent"
+"""Function of an operator that the counter behind published tables does not see."""
 Kind = Literal[
     "conv", "linear", "product", "norm", "activation", "softmax", "pool", "elementwise", "copy"
 ]
@@ -72,8 +74,18 @@ class VisionNetwork:
 
     @property
     def published_macs(self) -> int:
-        """MACs as timm's tables have them: those of norms as well."""
-        return self.macs + sum(_norm_macs(one) * one.count for one in self.operators)
+        """MACs as timm's tables have them: those of norms as well, recurrent layers left out."""
+        known = [one for one in self.operators if one.function != RECURRENT]
+        return sum((one.macs + _norm_macs(one)) * one.count for one in known)
+
+    @property
+    def published_activations(self) -> int:
+        """Activations as timm's tables have them: what recurrent layers write is left out."""
+        return sum(
+            one.output_elements * one.count
+            for one in self.operators
+            if one.kind in MULTIPLYING and one.function != RECURRENT
+        )
 
     @property
     def activations(self) -> int:

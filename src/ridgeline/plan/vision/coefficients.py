@@ -34,15 +34,22 @@ class TraitPrior(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     why: str
     factors: dict[str, float]
     """Kind of work → factor; `all` for those that are not named."""
+    spreads: dict[str, float] = {}
+    """Kind of work → its own standard deviation."""
 
     @property
     def logs(self) -> Floats:
         """Logarithms of the factors, in the order of `WORK`."""
-        strange = sorted(set(self.factors) - {"all", *WORK})
+        strange = sorted({*self.factors, *self.spreads} - {"all", *WORK})
         if strange:
             raise InputError(f"priors.toml: {self.name}: no kind of work {strange[0]!r}")
         rest = self.factors.get("all", 1.0)
         return np.log([self.factors.get(name, rest) for name in WORK])
+
+    @property
+    def deviations(self) -> Floats:
+        """Standard deviations of those logarithms, in the order of `WORK`."""
+        return np.array([self.spreads.get(name, self.spread) for name in WORK])
 
 
 class TraitPriors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,7 +73,7 @@ class FittedVision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 @functools.cache
 def trait_priors() -> tuple[TraitPrior, ...]:
-    """Every trait, `base` first."""
+    """Every trait, kinds of devices first."""
     return read_toml(FOLDER / "priors.toml", TraitPriors).trait
 
 

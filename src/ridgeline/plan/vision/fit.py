@@ -17,14 +17,14 @@ import numpy as np
 from ridgeline.cost.arrays import Bools, Floats, Ints
 from ridgeline.cost.vision.coefficients import traits_of
 from ridgeline.cost.vision.estimate import CORNER, total_seconds
-from ridgeline.cost.vision.work import WORK, demand, is_processor, operator_arrays
+from ridgeline.cost.vision.work import HOST, WORK, demand, is_processor, operator_arrays
 from ridgeline.plan.fitting import RobustFit
 from ridgeline.plan.vision.coefficients import trait_priors
 from ridgeline.plan.vision.published import PublishedVision
 
 LOSS_SCALE = 0.06
 """Error in log from which the loss grows linearly: about the noise between releases."""
-OFFSET = 0.08
+OFFSET = 0.03
 """Standard deviation of what a group's version, clocks and client do to all of its rows."""
 GROUP_ROWS = 400.0
 """Rows that a group of one source, device, task and software counts for, however many it has."""
@@ -78,9 +78,7 @@ def prepare(runs: Sequence[PublishedVision]) -> PreparedTimes:
                 for run in runs
             ]
         ),
-        traits=np.array(
-            [[float(name == "base" or name in key[2]) for name in names] for key in keys]
-        ),
+        traits=np.array([[float(name in key[2]) for name in names] for key in keys]),
         processor=np.array([is_processor(run.device) for run in runs]),
         logs=np.log([run.seconds for run in runs]),
         groups=np.array([order[key] for key in keys]),
@@ -105,8 +103,25 @@ def usable_rows(prepared: PreparedTimes) -> Bools:
 
 
 def fit(prepared: PreparedTimes, use: Bools, start: Floats | None, *, rounds: int) -> Floats:
-    """The most plausible logarithms, a row a trait, from the runs where `use` is true."""
-    work, traits, logs = prepared.work[use], prepared.traits[use], prepared.logs[use]
+    """The most plausible logarithms, a row a trait, from the runs where `use` is true.
+
+    Processors and GPUs share no trait, so each is a fit of its own; traits of no run stay as they
+    are at the start.
+    """
+    found = (prior_logs() if start is None else start).copy()
+    for place in (prepared.processor, ~prepared.processor):
+        rows = use & place
+        mine = np.asarray(prepared.traits[rows].any(axis=0))
+        if mine.any():
+            found[mine] = _fit_traits(prepared, rows, mine, found[mine], rounds)
+    return found
+
+
+def _fit_traits(
+    prepared: PreparedTimes, use: Bools, mine: Bools, start: Floats, rounds: int
+) -> Floats:
+    """The same of the traits `mine` alone, from runs that have no other."""
+    work, traits, logs = prepared.work[use], prepared.traits[use][:, mine], prepared.logs[use]
     processor, groups = prepared.processor[use], prepared.groups[use]
     counts = Counter(groups.tolist())
     offsets = (groups[:, None] == np.array(list(counts))[None, :]).astype(float)
@@ -127,8 +142,8 @@ def fit(prepared: PreparedTimes, use: Bools, start: Floats | None, *, rounds: in
         columns = (traits[:, :, None] * shares[:, None, :]).reshape(len(logs), size)
         return np.concatenate([columns, offsets], axis=1)
 
-    believed = np.concatenate([prior_logs().ravel(), np.zeros(offsets.shape[1])])
-    spread = np.repeat([one.spread for one in trait_priors()], len(WORK))
+    believed = np.concatenate([prior_logs()[mine].ravel(), np.zeros(offsets.shape[1])])
+    spread = np.array([one.deviations for one in trait_priors()])[mine].ravel()
     free = np.full(len(believed), np.inf)
     problem = RobustFit(
         errors=errors,
@@ -141,18 +156,17 @@ def fit(prepared: PreparedTimes, use: Bools, start: Floats | None, *, rounds: in
         slopes=slopes,
     )
     first = believed.copy()
-    if start is not None:
-        first[:size] = start.ravel()
+    first[:size] = start.ravel()
     return problem.minimise(first, rounds=rounds)[:size].reshape(shape)
 
 
 def _shares(spent: Floats, processor: Bools) -> Floats:
     """Slopes of log(seconds) to the logarithm of each kind of work's seconds."""
-    busy, host = spent[:, :-1].sum(axis=1), spent[:, -1]
     total = total_seconds(spent, processor)
-    weight = np.where(processor, 1.0, (busy / total) ** (CORNER - 1.0))
-    shares = spent * (weight / total)[:, None]
-    shares[:, -1] = np.where(processor, host / total, (host / total) ** CORNER)
+    shares = spent / total[:, None]
+    for part in (slice(None, -HOST), slice(-HOST, None)):
+        weight = spent[:, part].sum(axis=1) / total
+        shares[:, part] *= np.where(processor, 1.0, weight ** (CORNER - 1.0))[:, None]
     return np.asarray(shares)
 
 
@@ -161,7 +175,11 @@ def fit_without(
 ) -> dict[str, Floats]:
     """Name of a device or family → coefficients from all runs but its own."""
     of = np.array(names)
-    return {
-        str(name): fit(prepared, use & (of != name), start, rounds=rounds)
-        for name in dict.fromkeys(of.tolist())
-    }
+    found = {}
+    for name in dict.fromkeys(of.tolist()):
+        seen = use & (of != name)
+        places = np.unique(prepared.processor[of == name])
+        found[str(name)] = fit(
+            prepared, seen & np.isin(prepared.processor, places), start, rounds=rounds
+        )
+    return found

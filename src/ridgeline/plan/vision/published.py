@@ -51,6 +51,9 @@ class SoftwareClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     name: str
     pattern: str
     one_by_one: bool = False
+    """A query of several images is answered image by image, and the time of one is stated."""
+    host_for_8_bits: str = ""
+    """Class of software, on the host's processor, that runs a network of 8 bits instead."""
 
 
 class SoftwareFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,9 +142,11 @@ def _published(number: int, cells: Mapping[str, str]) -> PublishedVision:
     if value is None:
         raise InputError(f"metric_value is {cells['metric_value']!r}; it must be above 0")
     device = _device(cells["gpu"])
+    software = software_class(cells["software"])
+    if software.host_for_8_bits and cells["precision"] in ("int8", "uint8"):
+        device, software = _host_of(device), software_named(software.host_for_8_bits)
     network = _network(cells["model"], cells["input_hw"])
     _same_network(network, cells.get("gmacs", ""))
-    software = software_class(cells["software"])
     note = cells.get("note", "")
     batch = _batch(cells, software)
     if metric == "latency_ms" and "per image" in note:
@@ -178,6 +183,19 @@ def software_class(text: str) -> SoftwareClass:
         if re.search(one.pattern, text):
             return one
     raise InputError(f"software {text!r} is in no class that is known")
+
+
+def software_named(name: str) -> SoftwareClass:
+    """The class of software with that name."""
+    return next(one for one in _software() if one.name == name)
+
+
+def _host_of(device: Device) -> Device:
+    """The processor of a module; that of a machine into which a card is put is not known."""
+    try:
+        return catalogue.device(f"{device.name}-CPU")
+    except InputError:
+        raise _TooLittle("8 bits run on the host's processor there, which is not named") from None
 
 
 def _device(text: str) -> Device:

@@ -80,10 +80,9 @@ def _rows(prepared: PreparedTimes, way: str) -> list[VisionRow]:
         found = _coefficients(way, name)
         matrix = np.array([found.logs[one.name] for one in trait_priors()])
         logs[indices] = predicted_logs(prepared.of(np.array(indices)), matrix)
-    spread = shipped_coefficients().spread
-    end = "unseen" if way == "device" else "seen"
+    width, seen = shipped_coefficients().width, way != "device"
     return [
-        _row(run, float(np.exp(log)), spread[f"{kind_of_time(run.device, run.setting)} {end}"], way)
+        _row(run, float(np.exp(log)), width(run.device, run.setting, seen=seen), way)
         for run, log in zip(prepared.runs, logs.tolist(), strict=True)
     ]
 
