@@ -353,3 +353,19 @@ def test_a_script_that_draws_its_weights_draws_the_same_in_every_process(
     code, found, said = exported("unseeded", tmp_path / "out", check, *words, capsys=capsys)
     assert code == 0, said
     assert all(one["agreement"] == 1 for one in found["rows"][1]["likeness"])
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_model_of_one_batch_alone_is_exported_for_that_batch(tmp_path: Path) -> None:
+    script, inputs = tmp_path / "one.py", tmp_path / "inputs.npz"
+    script.write_text(
+        "import torch\n\n\nclass One(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.part = torch.nn.Conv2d(3, 4, 3)\n\n"
+        "    def forward(self, x):\n        assert x.shape[0] == 1\n"
+        "        return self.part(x).reshape(1, -1)\n"
+    )
+    np.savez(inputs, x=np.random.default_rng(0).normal(size=(8, 3, 16, 16)).astype("float32"))
+    words = ["export", f"{script}:One", "--to", "torch-export", "--check", str(inputs)]
+    assert run([*words, "--out", str(tmp_path / "out"), "--no-speed"]) == 0
+    assert (tmp_path / "out" / "torch-export").is_dir()

@@ -253,7 +253,8 @@ def convert(order: orders.ConvertOrder) -> orders.ConvertAnswer:
 def _attempts(fix: orders.Fix, reference: Reference) -> list[tuple[Free, ...]]:
     """What to leave free, the most first; a size that eager itself refuses is not asked for."""
     sizes = {case.size for case in reference.cases}
+    batches = {case.batch for case in reference.cases}
     all_of_them: list[tuple[Free, ...]] = [("batch", "size"), ("batch",), ()]
-    if fix == "all":
+    if fix == "all" or len(batches) == 1:
         return all_of_them[2:]
     return all_of_them[1:] if fix == "size" or len(sizes) == 1 else all_of_them
