@@ -87,6 +87,8 @@ PATCHED: Final[dict[str, str]] = {
         for owner in ("HfApi.", "")
         for name in UPLOADS
     },
+    # -- a hub that does not answer
+    "huggingface_hub.constants:HF_HUB_OFFLINE": "it is asked once, not again for each file",
     **dict.fromkeys(
         (
             "wandb:init", "mlflow:set_tracking_uri", "mlflow:set_registry_uri",

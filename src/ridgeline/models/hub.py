@@ -10,6 +10,8 @@ import os
 from functools import cache
 from importlib import import_module
 
+from ridgeline.patches import patch
+
 _PATIENCE_SECONDS = 5.0
 
 
@@ -27,5 +29,5 @@ def stay_offline_without_hub() -> None:
     try:
         session.head(constants.ENDPOINT, timeout=_PATIENCE_SECONDS)
     except client.HTTPError:
-        constants.HF_HUB_OFFLINE = True
+        patch("huggingface_hub.constants:HF_HUB_OFFLINE", lambda _: True)
         os.environ["HF_HUB_OFFLINE"] = "1"
