@@ -116,7 +116,7 @@ async def test_a_burst_brings_replicas_and_its_end_takes_them_without_a_lost_req
             for _ in range(count):
                 sent.append(asyncio.create_task(answer(scaler, str(len(sent)), tokens)))
 
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(90.0):
             while scaler.report().ready < 3:
                 send(12 - sum(not one.done() for one in sent))
                 await asyncio.sleep(0.01)
