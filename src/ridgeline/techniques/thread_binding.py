@@ -104,10 +104,10 @@ def runtime_of_torch() -> str | None:
 
 
 def predict(context: Context, options: Options) -> Gain:
-    """A little, more where memory has several nodes; a loss where something else wants a core."""
+    """Hardly a gain on one socket, more where memory has several nodes; a loss beside others."""
     computing = context.phase_share("forward", "backward", "optimizer")
     several = this_machine(gpus=[]).cpu.num_sockets > 1
-    return amdahl(computing, 0.95, 1.4 if several else 1.08)
+    return amdahl(computing, 0.95, 1.4 if several else 1.03)
 
 
 def environment(options: Options) -> dict[str, str]:
