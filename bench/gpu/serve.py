@@ -96,7 +96,9 @@ REHEARSAL = Size(
 def engine(config: Any, **changes: Any) -> Iterator[ServingEngine]:
     """An engine over random weights, made on the device instead of read from a disk."""
 
-    def made_here(options: EngineConfig, dtype: torch.dtype, device: torch.device) -> Any:
+    def made_here(
+        options: EngineConfig, dtype: torch.dtype, device: torch.device, _group: object
+    ) -> Any:
         torch.manual_seed(0)
         about = AutoConfig.from_pretrained(options.model)
         with torch.device(device):

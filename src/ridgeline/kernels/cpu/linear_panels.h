@@ -19,6 +19,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/util/shim_utils.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -157,9 +158,9 @@ inline Tensor empty_like_but_last(const Tensor& x, int64_t last) {
   int64_t stride = 1;
   for (size_t i = shape.size(); i-- > 0; stride *= shape[i]) strides[i] = stride;
   int32_t dtype;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &dtype));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &dtype));
   AtenTensorHandle made;
-  STABLE_TORCH_ERROR_CODE_CHECK(
+  TORCH_ERROR_CODE_CHECK(
       aoti_torch_empty_strided(static_cast<int64_t>(shape.size()), shape.data(), strides.data(),
                                dtype, aoti_torch_device_type_cpu(), 0, &made));
   return Tensor(made);
