@@ -95,7 +95,7 @@ def test_another_machine_has_another_file() -> None:
 
 def test_another_torch_has_another_file(monkeypatch: pytest.MonkeyPatch) -> None:
     before = cache_path("cpu")
-    monkeypatch.setattr("ridgeline.hardware.ceilings.installed_torch", lambda: "9.9")
+    monkeypatch.setattr("ridgeline.hardware.ceilings.installed", lambda _package: "9.9")
     assert cache_path("cpu") != before
 
 

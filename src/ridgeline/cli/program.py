@@ -57,9 +57,9 @@ def ridgeline(
 
 def _version(*, on: bool) -> None:
     if on:
-        from importlib import metadata
+        from ridgeline.hardware.environment import installed_ridgeline
 
-        typer.echo(f"ridgeline {metadata.version('ridgeline')}")
+        typer.echo(f"ridgeline {installed_ridgeline()}")
         raise typer.Exit
 
 

@@ -23,7 +23,6 @@ from torch import Tensor
 from ridgeline.checkpoints.adapters import examine
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.evaluate.allowance import Allowance
-from ridgeline.compress.evaluate.evaluate import environment
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, OnProgress, QualityJudge, with_speed
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.material import Material, check, claimed, prepared
@@ -36,6 +35,8 @@ from ridgeline.compress.pruning.structured.units import MULTIPLE
 from ridgeline.compress.run import BlockDone, CompressionJob, stage
 from ridgeline.compress.weight_spread import weight_spreads
 from ridgeline.errors import InputError
+from ridgeline.hardware.environment import environment
+from ridgeline.measure.device_name import device_name
 from ridgeline.records.compression import CompressionLedger, CompressionRow, Search
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_record
@@ -294,7 +295,7 @@ def _ledger(material: Material, rows: Sequence[CompressionRow]) -> CompressionLe
         rows=tuple(rows),
         allowed=None,
         saved=str(material.out),
-        environment=environment(device_of(material.device)),
+        environment=environment(device=device_name(device_of(material.device))),
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -19,6 +18,7 @@ import msgspec
 from ridgeline.errors import InputError
 from ridgeline.export.orders import ConvertAnswer
 from ridgeline.hardware.ceilings import cache_folder
+from ridgeline.hardware.environment import installed
 from ridgeline.hardware.machine import this_machine
 from ridgeline.records.store import read_record, write_record
 from ridgeline.runtimes import RuntimeCard
@@ -51,15 +51,8 @@ def key_of(card: RuntimeCard, digest: str, precision: str, fix: str, threads: in
     cpu = this_machine(gpus=[]).cpu
     packages = {"torch", "ridgeline", *card.needs}
     parts = [LAYOUT, card.name, digest, precision, fix, threads, cpu.model, *cpu.isa]
-    parts += [f"{name}=={_version(name)}" for name in sorted(packages)]
+    parts += [f"{name}=={installed(name)}" for name in sorted(packages)]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:24]
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _folder() -> Path:

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -25,11 +21,9 @@ from ridgeline.errors import ChildDied, InputError, RidgelineError
 from ridgeline.export import cached, orders
 from ridgeline.export.process import Worker, WorkerFailed
 from ridgeline.export.verdict import judged
-from ridgeline.hardware.ceilings import installed_torch
-from ridgeline.hardware.machine import this_machine
+from ridgeline.hardware.environment import environment
 from ridgeline.measure.statistics.intervals import ratio_interval
 from ridgeline.records.compression import Speedup
-from ridgeline.records.measurement import Environment
 from ridgeline.records.runtime_export import ExportRow, ExportSpeed, Fusion, RuntimeExport
 from ridgeline.records.store import write_record
 from ridgeline.runtimes import Precision, runtime
@@ -349,7 +343,7 @@ def _finished(
         max_drop=job.max_drop,
         rows=tuple(named),
         saved=str(job.out) if kept else None,
-        environment=_environment(),
+        environment=environment(),
     )
     if kept:
         ready = job.work / "ready"
@@ -386,19 +380,4 @@ def _stage(row: ExportRow) -> str:
         ""
         if row.wrong_stage is None
         else f"; the first layer that differs: {row.wrong_stage.layer}"
-    )
-
-
-def _environment() -> Environment:
-    cpu = this_machine(gpus=[]).cpu.model
-    return Environment(
-        command=sys.argv,
-        cwd=os.getcwd(),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        host_cpu=cpu,
-        cpu_count=os.cpu_count() or 1,
-        device=cpu,
-        python=platform.python_version(),
-        torch=installed_torch(),
-        ridgeline=metadata.version("ridgeline"),
     )

@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.hardware.environment import installed
 from ridgeline.hardware.machine import Machine, this_machine
 from ridgeline.records.store import read_record, write_record
 
@@ -148,7 +148,7 @@ def cache_path(device: str, machine: Machine | None = None) -> Path:
     cpu = machine.cpu
     parts = [LAYOUT, cpu.model, cpu.architecture, cpu.num_physical_cores, cpu.num_usable_cores]
     parts += [*cpu.isa, *(gpu.name for gpu in machine.gpus if device != "cpu")]
-    parts += [installed_torch()]
+    parts += [installed("torch")]
     digest = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:16]
     return cache_folder() / f"ceilings-{device}-{digest}.json"
 
@@ -159,11 +159,3 @@ def cache_folder() -> Path:
     if given and not Path(given).is_absolute():
         raise InputError(f"XDG_CACHE_HOME={given}: not an absolute path; correct or unset it")
     return (Path(given) if given else Path.home() / ".cache") / "ridgeline"
-
-
-def installed_torch() -> str:
-    """Version of the torch that is installed, without importing it; empty: none is."""
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return ""

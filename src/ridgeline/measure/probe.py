@@ -14,11 +14,11 @@ import platform
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.hardware.ceilings import PROBE_DEVICES, Ceilings, read_cache, save_ceilings
+from ridgeline.hardware.environment import installed_ridgeline
 from ridgeline.hardware.machine import Machine, this_machine
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def probe(
         cpu=machine.cpu.model,
         python=platform.python_version(),
         torch=str(torch.__version__),
-        ridgeline=metadata.version("ridgeline"),
+        ridgeline=installed_ridgeline(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib import metadata
 from typing import Literal
 
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.hardware.ceilings import installed_torch
-from ridgeline.hardware.machine import this_machine
+from ridgeline.hardware.environment import environment
 from ridgeline.realtime.executors.inline import InlineExecutor
 from ridgeline.realtime.executors.processes import OnDeath, ProcessExecutor
 from ridgeline.realtime.executors.state import ExecutionState, RunOrder
@@ -24,7 +19,6 @@ from ridgeline.realtime.executors.threads import ThreadExecutor
 from ridgeline.realtime.observe.run_observer import RunObserver
 from ridgeline.realtime.pipeline import Pipeline
 from ridgeline.realtime.steady import Steadiness
-from ridgeline.records.measurement import Environment
 from ridgeline.records.realtime_run import RealtimeRun
 
 ExecutorName = Literal["inline", "threads", "processes"]
@@ -111,7 +105,7 @@ def _written(run: ExecutionState, executor: ExecutorName, told: Steadied) -> Rea
     return RealtimeRun(
         shape=run.flow.graph.shape,
         executor=executor,
-        environment=_environment(),
+        environment=environment(device=_device()),
         seconds=run.clock.now(),
         interrupted=run.stop.interrupted,
         warmup_frames=run.order.warmup,
@@ -127,18 +121,8 @@ def _written(run: ExecutionState, executor: ExecutorName, told: Steadied) -> Rea
     )
 
 
-def _environment() -> Environment:
-    cpu = this_machine(gpus=[]).cpu.model
+def _device() -> str:
+    """The GPU's name where this process uses one; empty: it does not."""
     torch = sys.modules.get("torch")
     on_gpu = torch is not None and torch.cuda.is_initialized()
-    return Environment(
-        command=sys.argv,
-        cwd=os.getcwd(),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        host_cpu=cpu,
-        cpu_count=os.cpu_count() or 1,
-        device=torch.cuda.get_device_name() if torch is not None and on_gpu else cpu,
-        python=platform.python_version(),
-        torch=installed_torch(),
-        ridgeline=metadata.version("ridgeline"),
-    )
+    return str(torch.cuda.get_device_name()) if torch is not None and on_gpu else ""

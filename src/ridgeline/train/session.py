@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
-import platform
 import sys
 from contextlib import ExitStack
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -17,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from ridgeline.errors import InputError
-from ridgeline.measure.live.assemble import host_cpu
+from ridgeline.hardware.environment import environment
+from ridgeline.measure.device_name import device_name
 from ridgeline.records.journal import read_journal
-from ridgeline.records.measurement import Environment
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.store import write_record
 from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun
@@ -156,7 +152,7 @@ def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun
     totals, steps = trainer.interval.totals, max(1, len(course.step_samples))
     return TrainingRun(
         recipe=recipe,
-        environment=_environment(ranks.device),
+        environment=environment(device=device_name(ranks.device)),
         processes=ranks.world,
         steps=course.step,
         tokens=course.tokens,
@@ -180,21 +176,6 @@ def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun
         stopped=course.stopped,
         goodput=keeper.end(course.step, course.stopped),
         notes=keeper.notes(),
-    )
-
-
-def _environment(device: torch.device) -> Environment:
-    cuda = device.type == "cuda"
-    return Environment(
-        command=sys.argv,
-        cwd=os.getcwd(),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        host_cpu=host_cpu(),
-        cpu_count=os.cpu_count() or 1,
-        device=torch.cuda.get_device_name(device) if cuda else host_cpu(),
-        python=platform.python_version(),
-        torch=str(torch.__version__),
-        ridgeline=metadata.version("ridgeline"),
     )
 
 

@@ -160,10 +160,19 @@ def _command(recipe: Recipe, folder: Path, nodes: Nodes | None) -> list[str]:
         *(sys.executable, "-m", "torch.distributed.run", *where),
         *("--nproc-per-node", str(ranks // (nodes.most if nodes else 1))),
         *("--max-restarts", str(restarts)),
-        *("--shutdown-timeout", str(max(1, round(settings.grace_seconds)))),
+        *_grace(settings.grace_seconds),
         *("--log-dir", str(folder / LOGS), "--redirects", "3"),
         *("-m", "ridgeline.train.worker", str(folder)),
     ]
+
+
+def _grace(seconds: float) -> list[str]:
+    """How long torchrun lets ranks end; one that has no such option gives them 30 s."""
+    from torch.distributed.run import get_args_parser
+
+    option = "--shutdown-timeout"
+    known = option in get_args_parser().format_help()
+    return [option, str(max(1, round(seconds)))] if known else []
 
 
 def _identity(folder: Path) -> str:
@@ -364,8 +373,18 @@ def _what_failed(folder: Path, code: int) -> RidgelineError:
     if told:
         exit_code, _, message = told[0].read_text().strip().partition("\n")
         return InputError(message) if exit_code == "2" else RidgelineError(message)
+    if not any((folder / LOGS).rglob("stderr.log")):
+        return _torchrun_failed(folder, code)
     log = _last_words(folder)
     return ChildDied(f"a rank ended with {code}: {log}; see {folder / LOGS}")
+
+
+def _torchrun_failed(folder: Path, code: int) -> ChildDied:
+    """What ended before it had started a rank."""
+    logs = sorted(folder.glob("start-*.log"), key=lambda path: path.stat().st_mtime_ns)
+    words = [line for line in logs[-1].read_text(errors="replace").splitlines() if line.strip()]
+    said = words[-1].strip() if words else "it left no message"
+    return ChildDied(f"torchrun ended with {code} before a rank began: {said}; see {logs[-1]}")
 
 
 def _last_words(folder: Path) -> str:

@@ -30,7 +30,8 @@ from msgspec.structs import replace
 
 from ridgeline.diagnose import diagnose
 from ridgeline.errors import InputError, RidgelineError
-from ridgeline.hardware.ceilings import Ceilings, installed_torch
+from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.hardware.environment import installed
 from ridgeline.measure.live.profile import LiveRun, MeasurementPlan, measure
 from ridgeline.measure.statistics.sequential import MOST_ROUNDS
 from ridgeline.measure.wire import Applied, Session
@@ -151,7 +152,7 @@ def _begin(
     job: TuneJob, ceilings: Ceilings | None, on_progress: OnProgress, pool: Pool, begun: float
 ) -> StackSearch:
     """The search with its baseline profile, measured now or remembered."""
-    memory = JobMemory(job.out / "answers.json", fingerprint(job.command, installed_torch()))
+    memory = JobMemory(job.out / "answers.json", fingerprint(job.command, installed("torch")))
     if memory.lost is not None:
         on_progress(f"measuring anew: what an earlier job had measured is damaged ({memory.lost})")
     if memory.resumed:

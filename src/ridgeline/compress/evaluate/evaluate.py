@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
-
-import torch
 
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.evaluate.loaded import (
@@ -26,9 +19,9 @@ from ridgeline.compress.evaluate.text import read_text, text_windows
 from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.watching.outliers import outliers, watched_channels
 from ridgeline.errors import InputError
-from ridgeline.hardware.machine import this_machine
+from ridgeline.hardware.environment import environment
+from ridgeline.measure.device_name import device_name
 from ridgeline.records.compression import Evaluation
-from ridgeline.records.measurement import Environment
 
 PROBE = "def f(x):\n    return x  # ABC 1234, naïve café\n"
 """Text that two tokenizers must cut alike to be taken for one."""
@@ -100,7 +93,7 @@ def evaluate(
         zeros=counted(model),
         reference_zeros=None if reference is None else counted(reference),
         outliers=outliers(largest),
-        environment=environment(device_of(device)),
+        environment=environment(device=device_name(device_of(device))),
     )
 
 
@@ -118,19 +111,3 @@ def check_alike(loaded: Loaded, reference: Loaded) -> None:
             f"--reference {reference.directory}: its tokenizer cuts text differently from that of"
             f" {loaded.directory}; give the model that it was made from"
         )
-
-
-def environment(device: torch.device) -> Environment:
-    """This machine, these versions, this command."""
-    cpu = this_machine(gpus=[]).cpu.model
-    return Environment(
-        command=sys.argv,
-        cwd=os.getcwd(),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        host_cpu=cpu,
-        cpu_count=os.cpu_count() or 1,
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
-        python=platform.python_version(),
-        torch=str(torch.__version__),
-        ridgeline=metadata.version("ridgeline"),
-    )

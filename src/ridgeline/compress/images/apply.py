@@ -20,7 +20,6 @@ from torch.nn import functional
 
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.apply import LEDGER
-from ridgeline.compress.evaluate.evaluate import environment
 from ridgeline.compress.evaluate.judge import AS_GIVEN, OnProgress
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.images.answers import answers, share
@@ -58,6 +57,8 @@ from ridgeline.compress.vision.batches import inputs_of, moved, part_of
 from ridgeline.compress.vision.mixed import MixedVision, mixed
 from ridgeline.compress.vision.quantise import QuantisedVision, quantise
 from ridgeline.errors import InputError
+from ridgeline.hardware.environment import environment
+from ridgeline.measure.device_name import device_name
 from ridgeline.records.image_compression import (
     ImageAnswers,
     ImageLedger,
@@ -212,7 +213,7 @@ class _Run:
             allowed=None if max_loss is None else max_loss.text,
             refused=refused,
             saved=None if refused else str(self.material.out),
-            environment=environment(device_of(self.material.device)),
+            environment=environment(device=device_name(device_of(self.material.device))),
         )
         if not refused:
             last = steps[-1].folder

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ridgeline.compress.evaluate.evaluate import environment
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.images.answers import answers
 from ridgeline.compress.images.material import (
@@ -20,6 +19,8 @@ from ridgeline.compress.images.measure import divergence, logits_over, quality
 from ridgeline.compress.images.models import VisionModel, open_model
 from ridgeline.compress.vision.batches import inputs_of
 from ridgeline.errors import InputError
+from ridgeline.hardware.environment import environment
+from ridgeline.measure.device_name import device_name
 from ridgeline.records.image_compression import ImageEvaluation, ImageProtocol, ImageRow
 
 
@@ -64,7 +65,7 @@ def evaluate_images(
         ),
         row=row,
         against_row=above,
-        environment=environment(device),
+        environment=environment(device=device_name(device)),
     )
 
 

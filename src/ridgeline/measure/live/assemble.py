@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import math
-import os
-import platform
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from importlib import metadata
 
 import msgspec
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.hardware.environment import environment
 from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.live.operator_times import model_flops_utilisation, operators_of, small_share
 from ridgeline.measure.live.steps import growth_per_step, phases_of, tail_facts
 from ridgeline.measure.wire import Facts, MemorySample, Report
 from ridgeline.records import (
     Distribution,
-    Environment,
     MemoryPoint,
     MemorySplit,
     SideEffects,
@@ -107,7 +103,13 @@ def _profile(
         non_finite=_non_finite(windows.losses[rank], operator_look),
         step_samples=seconds,
         tail=tail_facts(timed.steps),
-        environment=_environment(command, facts),
+        environment=environment(
+            device=facts.device_name,
+            torch=facts.torch,
+            python=facts.python,
+            command=command,
+            variables=_SPEED_VARIABLES,
+        ),
         rank=rank,
         world_size=windows.ranks,
         warmup_steps=len(windows.warmup_seconds),
@@ -217,33 +219,6 @@ def _total(sample: MemorySample) -> int:
 def _non_finite(losses: list[float], look: Report | None) -> int:
     bad = sum(1 for loss in losses if not math.isfinite(loss))
     return bad + (look.non_finite if look is not None else 0)
-
-
-def _environment(command: list[str], facts: Facts) -> Environment:
-    return Environment(
-        command=command,
-        cwd=os.getcwd(),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        host_cpu=host_cpu(),
-        cpu_count=os.cpu_count() or 1,
-        device=facts.device_name,
-        python=facts.python,
-        torch=facts.torch,
-        ridgeline=metadata.version("ridgeline"),
-        variables={name: os.environ[name] for name in _SPEED_VARIABLES if name in os.environ},
-    )
-
-
-def host_cpu() -> str:
-    """The CPU's model name."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass  # not Linux: fall through to what Python knows
-    return platform.processor() or platform.machine()
 
 
 FEW_STEPS = 4

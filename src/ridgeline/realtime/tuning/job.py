@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
-from ridgeline.hardware.ceilings import installed_torch
-from ridgeline.hardware.machine import this_machine
+from ridgeline.hardware.environment import environment
 from ridgeline.realtime.tuning.asked import PipelineTuning
 from ridgeline.realtime.tuning.search import PipelineSearch
 from ridgeline.realtime.tuning.stack_file import run_options, write_stack
-from ridgeline.records.measurement import Environment
 from ridgeline.records.realtime_ledger import RealtimeLedger
 
 LEDGER_NAME = "ledger.json"
@@ -74,25 +67,9 @@ def _ledger(search: PipelineSearch, job: PipelineTuning, *, complete: bool) -> R
         verified=checked is None or checked.passed,
         verification="" if checked is None else checked.summary,
         skipped=search.skipped,
-        environment=_environment(),
+        environment=environment(variables=("OMP_NUM_THREADS",)),
         complete=complete,
         stack=str(write_stack(job.out, job.pipeline, stack)) if stack else None,
         run_options=run_options(stack, search.base.opened.threads),
         notes=search.notes,
     )  # fmt: skip
-
-
-def _environment() -> Environment:
-    cpu = this_machine(gpus=[]).cpu.model
-    return Environment(
-        command=sys.argv,
-        cwd=os.getcwd(),
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        host_cpu=cpu,
-        cpu_count=os.cpu_count() or 1,
-        device=cpu,
-        python=platform.python_version(),
-        torch=installed_torch(),
-        ridgeline=metadata.version("ridgeline"),
-        variables={name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ},
-    )

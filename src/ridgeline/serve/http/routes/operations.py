@@ -7,12 +7,12 @@ page without scripts.
 from __future__ import annotations
 
 import html
-from importlib import metadata
 
 import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from ridgeline.hardware.environment import installed_ridgeline
 from ridgeline.serve.cluster.combined import FleetReport
 from ridgeline.serve.http.reply import json_response, service_of
 from ridgeline.serve.http.service import Service
@@ -92,7 +92,7 @@ class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
 @router.get("/version")
 async def version() -> Response:
     """The version of Ridgeline."""
-    return json_response(Version(version=metadata.version("ridgeline")))
+    return json_response(Version(version=installed_ridgeline()))
 
 
 @router.get("/load")
