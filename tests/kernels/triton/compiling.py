@@ -145,6 +145,9 @@ def recorded(module: ModuleType, *names: str) -> Iterator[dict[str, Recorder]]:
     facts = {
         "num_processors": lambda _: 132,
         "shared_bytes": lambda _: SHARED_BYTES[_compiling_for],
+        "major_capability": lambda _: (
+            TARGETS[_compiling_for].arch // 10 if _compiling_for.startswith("sm_") else 0
+        ),
     }
     before = {name: getattr(module, name) for name in (*names, *facts) if hasattr(module, name)}
     recorders = {name: Recorder(before[name]) for name in names}

@@ -42,7 +42,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
     if INTERPRETED:
         tile = kernel.Tile(16, 16, 4, 1)
         choices = tuple(
-            kernel.TileChoice(name, 256, size, 0, rich, tile)
+            kernel.TileChoice(name, 256, size, 0, None, rich, tile)
             for name in ("forward", "queries", "keys")
             for size in (2, 4)
             for rich in (0, 1)

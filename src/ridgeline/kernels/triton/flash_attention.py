@@ -1,8 +1,9 @@
 """FlashAttention on a GPU: what `kernels/flash_attention.py` calls.
 
 Tiles are a matter of what fits: `flash_tiles.csv` lists, best first, tiles with the shared memory
-that they take; the first that the device has room for is taken. Tests compile each of them for
-every architecture that would take it, and none spills.
+that they take; the first that the device has room for is taken. Those of compute capability 9 are
+the fastest of 198 on an H200 that need no stack (`docs/results/gpu.md`); on others nothing was
+timed. Tests compile each for every architecture that would take it, and none spills.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class TileChoice(NamedTuple):
     element_bytes: int
     shared_bytes: int
     """What a device must have for one block."""
+    major: int | None
+    """The compute capability, its first number, on which it was timed; None: any."""
     rich: int
     """Whether (1) it also fits with dropout, a soft cap, documents or blocks."""
     tile: Tile
@@ -198,6 +201,12 @@ def shared_bytes(device: torch.device) -> int:
 
 
 @lru_cache
+def major_capability(device: torch.device) -> int:
+    """The first number of the compute capability; 0 under the interpreter."""
+    return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else 0
+
+
+@lru_cache
 def tile_choices() -> tuple[TileChoice, ...]:
     """The rows of the table in its order."""
     with TABLE.open() as file:
@@ -207,6 +216,7 @@ def tile_choices() -> tuple[TileChoice, ...]:
                 int(row["head_dim"]),
                 int(row["element_bytes"]),
                 int(row["shared_bytes"]),
+                int(row["major"]) if row["major"] else None,
                 int(row["rich"]),
                 Tile(*(int(row[name]) for name in Tile._fields)),
             )
@@ -224,6 +234,7 @@ def _tile(kernel: str, problem: FlashProblem, queries: Tensor) -> Tile:
     for choice in tile_choices():
         suits = choice.kernel == kernel and choice.element_bytes == queries.itemsize
         suits = suits and (plain or bool(choice.rich))
+        suits = suits and choice.major in (None, major_capability(queries.device))
         if suits and choice.head_dim >= dim and choice.shared_bytes <= room:
             side = problem.block_size if problem.blocks is not None else 2**30
             tile = choice.tile
