@@ -21,9 +21,12 @@ Undo = Callable[[], None]
 COLLECTIVES: Final = (
     "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast",
     "reduce", "all_to_all_single", "barrier", "send", "recv", "all_gather_object",
-    "broadcast_object_list", "all_gather_single", "reduce_scatter_single",
+    "broadcast_object_list",
 )  # fmt: skip
-"""The blocking collectives that scripts call themselves; the last two from torch 2.13 on."""
+"""The blocking collectives that scripts call themselves."""
+
+LATER_COLLECTIVES: Final = ("all_gather_single", "reduce_scatter_single")
+"""More of them, from torch 2.13 on."""
 
 LIBDEVICE: Final = (
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign",
@@ -54,7 +57,7 @@ PATCHED: Final[dict[str, str]] = {
     **{
         f"{module}:{name}": "a blocking collective of the script's own"
         for module in ("torch.distributed.distributed_c10d", "torch.distributed")
-        for name in COLLECTIVES
+        for name in (*COLLECTIVES, *LATER_COLLECTIVES)
     },
     "torch.jit._trace:trace_module": "what TorchScript traces and compares is no step",
     # -- the measured process: sizes that the script states
@@ -180,6 +183,8 @@ PATCHED: Final[dict[str, str]] = {
         ),
         "what a launch reads and writes, and its programs in another order",
     ),
+    "triton.runtime.interpreter:_patch_lang_tensor":
+        "a loop's bound is a number, whatever numpy says",
     "triton.runtime.jit:JITFunction.run": "which kernels an example makes while it runs",
     **dict.fromkeys(
         tuple(f"triton.language.extra.libdevice:{name}" for name in LIBDEVICE),

@@ -7,6 +7,7 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.experimental.gluon._runtime import GluonASTSource
+from triton.runtime.jit import mangle_type
 
 from ridgeline.kernels.attention_mask import AttentionMask
 from ridgeline.kernels.check.compiled import _read_nvidia
@@ -24,7 +25,7 @@ def test_it_multiplies_from_shared_memory_that_a_warp_of_its_own_fills(
 ) -> None:
     queries = torch.empty(2, 8, 4096, dim, dtype=torch.bfloat16)
     wide, narrow = (
-        hopper_attention.tiles_of(queries, rows).__mangle__()
+        mangle_type(hopper_attention.tiles_of(queries, rows))
         for rows in (128, hopper_attention.KEYS[dim])
     )
     signature = {

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ridgeline.runtimes import Artifact
+from ridgeline.runtimes.capture.quiet import silence
 
 _AOTI_CALL = re.compile(
     r"^\s*(?:AOTI_TORCH_ERROR_CODE_CHECK\(\s*aoti_torch_(?:cpu_|cuda_)?(?:_?mkldnn_)?(\w+?)"
@@ -79,7 +80,8 @@ def _aoti(artifact: Artifact) -> Counter[str]:
 def _program(artifact: Artifact) -> Counter[str]:
     import torch
 
-    graph = torch.export.load(artifact.path).graph
+    with silence():
+        graph = torch.export.load(artifact.path).graph
     return Counter(
         str(node.target).removeprefix("aten.").partition(".")[0]
         for node in graph.nodes

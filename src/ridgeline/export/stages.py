@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ridgeline.export.comparing import LEAST_SQNR_DB
 from ridgeline.records.runtime_export import WrongStage
 from ridgeline.runtimes import Artifact
+from ridgeline.runtimes.capture.quiet import silence
 from ridgeline.runtimes.capture.structure import flatten
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -91,7 +92,8 @@ def _eager_outputs(
 
 def _of_program(artifact: Artifact, tensors: list[Tensor], layers: set[str]) -> dict[str, Tensor]:
     """Outputs of an exported program."""
-    graph: Any = torch.export.load(artifact.path).module()
+    with silence():
+        graph: Any = torch.export.load(artifact.path).module()
     found: dict[str, Tensor] = {}
 
     class Watching(torch.fx.Interpreter):

@@ -11,9 +11,12 @@ import os
 import pytest
 import torch
 
+from ridgeline.kernels.check import scalars
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, write_cache_reference
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+if INTERPRETED:
+    scalars.install()
 
 
 @pytest.fixture(

@@ -48,8 +48,11 @@ def _session(file: Path, runtime: str, threads: int, images: Path) -> Callable[[
         return lambda: session.run(None, given)
     import torch
 
+    from ridgeline.runtimes.capture.quiet import silence
+
     torch.set_num_threads(threads)
-    module = torch.export.load(file).module()
+    with silence():
+        module = torch.export.load(file).module()
     tensors = [torch.from_numpy(one) for one in arrays]
 
     def call() -> object:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ridgeline.compress.saved.whole_model import check_equal, example, free_shapes, whole_model
 from ridgeline.errors import InputError, in_words
+from ridgeline.runtimes.capture.quiet import silence
 
 
 def export(directory: Path, out: Path) -> None:
@@ -68,7 +69,9 @@ def package(
     aside = out.with_name(f".{out.stem}.saving.pt2")
     try:
         torch.export.save(program, aside)
-        check(torch.export.load(aside).module())
+        with silence():  # torch 2.11 warns of the bytes that it reads
+            read = torch.export.load(aside).module()
+        check(read)
         aside.replace(out)
     finally:
         aside.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ import triton.language as tl
 from ridgeline.errors import InputError
 from ridgeline.patches import Undo, in_reverse, patch
 
-TESTED: Final = ("3.7.1", "3.9.0")
+TESTED: Final = ("3.6.0", "3.7.1", "3.9.0")
 """Releases of Triton on which the tests of this module passed."""
 
 

@@ -25,7 +25,7 @@ from triton.runtime.errors import InterpreterError
 
 from ridgeline.errors import RidgelineError, in_words
 from ridgeline.from_source import import_file
-from ridgeline.kernels.check import bfloat16, libdevice
+from ridgeline.kernels.check import bfloat16, libdevice, scalars
 from ridgeline.kernels.check.judging import findings, launch_record
 from ridgeline.kernels.check.watching import LaunchWatch
 from ridgeline.records.kernel_check import KernelFinding
@@ -70,6 +70,7 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
     torch.set_num_threads(1)
     bfloat16.install()
     libdevice.install()
+    scalars.install()
     watch = LaunchWatch()
     module = load(file)
     example = getattr(module, "example", None)

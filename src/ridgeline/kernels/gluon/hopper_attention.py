@@ -27,6 +27,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ridgeline.errors import InputError
 
+load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+"""Copies a tile by TMA; Triton 3.6 knows it by its older name alone, 3.9 by the newer."""
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
 _ROWS = 128
@@ -66,10 +68,12 @@ def forward_kernel(
     q_tile = gl.allocate_shared_memory(dtype, [1, ROWS, D], queries.layout)
     k_tiles = gl.allocate_shared_memory(dtype, [STAGES, 1, COLUMNS, D], keys.layout)
     v_tiles = gl.allocate_shared_memory(dtype, [STAGES, 1, COLUMNS, D], values.layout)
-    q_full = mbarrier.allocate_mbarrier()
-    k_full = mbarrier.allocate_mbarrier(batch=STAGES)
-    v_full = mbarrier.allocate_mbarrier(batch=STAGES)
-    read = mbarrier.allocate_mbarrier(batch=STAGES)
+    # Barriers and sizes are written as every release of Triton from 3.6 on has them.
+    barrier: gl.constexpr = mbarrier.MBarrierLayout()
+    q_full = gl.allocate_shared_memory(gl.int64, [1], barrier)
+    k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
+    v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
+    read = gl.allocate_shared_memory(gl.int64, [STAGES, 1], barrier)
     mbarrier.init(q_full, count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.init(k_full.index(stage), count=1)
@@ -118,18 +122,18 @@ def _load(
     STAGES: gl.constexpr,
 ) -> None:
     """Fill the tile of queries once, then the ring of keys and values as it is read."""
-    mbarrier.expect(q_full, queries.nbytes_per_cta)
-    tma.async_load(queries, [row, start, 0], q_full, q_tile)
+    mbarrier.expect(q_full, queries.block_type.nbytes)
+    load_tile(queries, [row, start, 0], q_full, q_tile)
     for step in range(end):
         stage = step % STAGES
         # A barrier that nobody has passed lets a wait for the phase before its first one through.
         mbarrier.wait(read.index(stage), ((step // STAGES) & 1) ^ 1)
-        mbarrier.expect(k_full.index(stage), keys.nbytes_per_cta)
-        tma.async_load(
+        mbarrier.expect(k_full.index(stage), keys.block_type.nbytes)
+        load_tile(
             keys, [row // GROUP, step * COLUMNS, 0], k_full.index(stage), k_tiles.index(stage)
         )
-        mbarrier.expect(v_full.index(stage), values.nbytes_per_cta)
-        tma.async_load(
+        mbarrier.expect(v_full.index(stage), values.block_type.nbytes)
+        load_tile(
             values, [row // GROUP, step * COLUMNS, 0], v_full.index(stage), v_tiles.index(stage)
         )
 

@@ -32,7 +32,7 @@ from torch.optim.optimizer import (
 
 from ridgeline.measure.child.fetch_times import time_fetches
 from ridgeline.measure.child.guard import attempt, guarded
-from ridgeline.patches import COLLECTIVES, patch
+from ridgeline.patches import COLLECTIVES, LATER_COLLECTIVES, patch
 
 if TYPE_CHECKING:
     from ridgeline.measure.child.agent import Agent
@@ -320,7 +320,8 @@ class Hooks:
         def the_timed(original: Callable[..., Any]) -> Any:
             return getattr(c10d, original.__name__)
 
-        for name in (one for one in COLLECTIVES if hasattr(torch.distributed, one)):
+        later = [name for name in LATER_COLLECTIVES if hasattr(torch.distributed, name)]
+        for name in (*COLLECTIVES, *later):
             # One object under both names: Dynamo knows them by identity.
             patch(f"torch.distributed.distributed_c10d:{name}", timed)
             patch(f"torch.distributed:{name}", the_timed)

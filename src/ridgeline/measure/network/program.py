@@ -8,8 +8,8 @@ import torch
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
-from ridgeline.models.quiet import quiet_libraries
 from ridgeline.records.overwriting import note_input
+from ridgeline.runtimes.capture.quiet import silence
 
 
 def load_program(path: Path, option: str = "") -> torch.export.ExportedProgram:
@@ -28,7 +28,7 @@ def load_program(path: Path, option: str = "") -> torch.export.ExportedProgram:
     note_input(path)
     try:
         let_torchvision_import()  # programs of detectors call its operators
-        with quiet_libraries():
+        with silence():
             return torch.export.load(path)
     except Exception as error:  # whatever unzipping and deserialising raise
         raise InputError(
