@@ -38,7 +38,11 @@ part() {
 }
 
 # 470 seconds in all. Correctness comes first: without it no speed is of use.
-part "Correctness" 90 "$python" -m pytest -q -m gpu tests
+tests=$(grep -rl --include 'test_*.py' 'mark\.gpu' tests)
+beside=$("$python" -c 'import importlib.util as u; print("-n 8" if u.find_spec("xdist") else "")')
+# shellcheck disable=SC2086  (each word of these is an argument)
+part "Correctness" 90 "$python" -m pytest -q -p no:benchmark -p no:cacheprovider $beside -m gpu \
+    $tests tests/kernels/triton
 if [ "$failed" = 1 ]; then
     exit 1
 fi

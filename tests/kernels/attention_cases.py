@@ -106,7 +106,8 @@ def results(
 ) -> tuple[list[Tensor], tuple[Tensor, Tensor]]:
     """The results and every gradient, and the gradients that came from above."""
     sinks = leaves[3] if case.sinks else None
-    out, logs = compute(*leaves[:3], mask=case.mask, sinks=sinks, **case.options)
+    mask = case.mask.to(leaves[0].device)
+    out, logs = compute(*leaves[:3], mask=mask, sinks=sinks, **case.options)
     finite = torch.where(torch.isfinite(logs), logs, 0.0)
     if upper is None:
         generator = torch.Generator().manual_seed(5)
@@ -139,7 +140,7 @@ def eager(
     group = queries.shape[1] // keys.shape[1]
     keys, values = (one.repeat_interleave(group, 1) for one in (keys, values))
     scores = queries @ keys.transpose(-1, -2) * queries.shape[-1] ** -0.5
-    rows, places = (torch.arange(one.shape[2]) for one in (queries, keys))
+    rows, places = (torch.arange(one.shape[2], device=one.device) for one in (queries, keys))
     seen = visible(mask.band, rows, places, keys.shape[2] - queries.shape[2])
     scores = scores.masked_fill(~seen, float("-inf")).float()
     return scores.softmax(-1).to(queries.dtype) @ values, scores.logsumexp(-1)

@@ -204,6 +204,16 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("name", ["documents", "blocks", "sequences"])
+def test_a_mask_on_another_device_is_refused_with_the_call_that_moves_it(name: str) -> None:
+    case = CASES[name]
+    leaves = [leaf.to("meta") for leaf in drawn(case, torch.float32, CPU)]
+    with pytest.raises(InputError, match=r"lie on cpu and queries on meta; give mask.to\('meta'\)"):
+        flash_attention(*leaves[:3], mask=case.mask)
+    out = flash_attention(*leaves[:3], mask=case.mask.to(torch.device("meta"))).out
+    assert out.shape == leaves[0].shape
+
+
 @pytest.mark.parametrize("words", WRONG)
 def test_what_does_not_fit_is_refused(words: str) -> None:
     with pytest.raises(InputError, match=words):

@@ -48,8 +48,12 @@ def losses_of(command: list[str], stack: list[Applied]) -> tuple[list[float], di
 
 
 @pytest.mark.parametrize("name", APPLIED)
-def test_a_technique_takes_effect_on_a_gpu_and_keeps_its_equivalence(name: str) -> None:
+def test_a_technique_takes_effect_on_a_gpu_and_keeps_its_equivalence(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command, options, tolerance = APPLIED[name]
+    if name == "channels-last":  # another layout takes other kernels, whose TF32 rounds otherwise
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     plain, _ = losses_of(command, [])
     found, applied = losses_of(command, [Applied(technique=name, options=options)])
     assert name in applied

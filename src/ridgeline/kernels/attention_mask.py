@@ -16,7 +16,7 @@ device: nothing waits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -72,8 +72,39 @@ class AttentionMask:
         reach = None if self.window is None else self.window - 1
         return Band(reach, 0 if self.causal else reach)
 
-    def check(self, batch: int, heads: int, num_queries: int, num_keys: int) -> None:
-        """Raise InputError unless it fits tensors of these sizes."""
+    def to(self, device: torch.device) -> AttentionMask:
+        """The same mask with its tensors on a device."""
+        packed = self.sequences
+        return replace(
+            self,
+            documents=None if self.documents is None else self.documents.to(device),
+            blocks=None if self.blocks is None else self.blocks.to(device),
+            sequences=None
+            if packed is None
+            else replace(
+                packed,
+                query_starts=packed.query_starts.to(device),
+                key_starts=packed.key_starts.to(device),
+            ),
+        )
+
+    def check(
+        self, batch: int, heads: int, num_queries: int, num_keys: int, device: torch.device
+    ) -> None:
+        """Raise InputError unless it fits tensors of these sizes on this device."""
+        packed = self.sequences
+        tensors = {
+            "documents": self.documents,
+            "blocks": self.blocks,
+            "query_starts": None if packed is None else packed.query_starts,
+            "key_starts": None if packed is None else packed.key_starts,
+        }
+        for name, tensor in tensors.items():
+            if tensor is not None and tensor.device != device:
+                raise InputError(
+                    f"{name} of the mask lie on {tensor.device} and queries on {device}; give"
+                    f" mask.to({str(device)!r})"
+                )
         if self.window is not None and self.window < 1:
             raise InputError(f"a window of {self.window} keys; give 1 or more, or None")
         if self.documents is not None:
@@ -95,8 +126,7 @@ class AttentionMask:
                     f"blocks are {self.blocks.dtype} {shape}; give bool"
                     f" [1 or {batch}, 1 or {heads}, {wanted[0]}, {wanted[1]}]"
                 )
-        packed = self.sequences is not None
-        if packed and (self.documents is not None or self.blocks is not None):
+        if packed is not None and (self.documents is not None or self.blocks is not None):
             raise InputError("a packed batch takes neither documents nor blocks; pad it, or split")
 
 

@@ -105,7 +105,7 @@ def flash_attention(
     if packed:
         queries, keys, values = (one.transpose(0, 1)[None] for one in (queries, keys, values))
     batch, heads, length, dim = queries.shape
-    mask.check(batch, heads, length, keys.shape[2])
+    mask.check(batch, heads, length, keys.shape[2], queries.device)
     if dropout is not None and not 0 <= dropout.share < 1:
         raise InputError(f"a dropout of {dropout.share}; give 0 or more, below 1")
     drops = dropout is not None and dropout.share > 0

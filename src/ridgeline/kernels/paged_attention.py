@@ -189,7 +189,9 @@ def _write(keys: Tensor, values: Tensor, cache: LayerCache, slots: Tensor) -> No
         largest = 127.0 if stored.dtype == torch.int8 else torch.finfo(stored.dtype).max
         scale = scales
         if scales.ndim > 1:
-            scale = scales[where] = new.float().abs().amax(-1).clamp_min(1e-12) / largest
+            # On a GPU torch multiplies by the reciprocal of a number, and divides by a tensor.
+            divisor = torch.full((), largest, device=new.device)
+            scale = scales[where] = new.float().abs().amax(-1).clamp_min(1e-12) / divisor
         lowest = -128.0 if stored.dtype == torch.int8 else -largest
         scaled = (new.float() / scale[..., None]).clamp(lowest, largest)
         stored[where] = (scaled.round() if stored.dtype == torch.int8 else scaled).to(stored.dtype)

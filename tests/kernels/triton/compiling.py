@@ -105,11 +105,11 @@ def resources_of(built: Any, target: str) -> Resources:
         read = {
             key: int(re.findall(rf"\.{key}:?\s+(\d+)", text)[-1])
             for key in (
-                "vgpr_count", "vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size",
+                "vgpr_count", "vgpr_spill_count", "private_segment_fixed_size",
             )
         }  # fmt: skip
-        spilled = read["vgpr_spill_count"] + read["sgpr_spill_count"]
-        stack = read["private_segment_fixed_size"]
+        # Scalars that spill go to lanes of vector registers, which are counted, not to memory.
+        stack, spilled = read["private_segment_fixed_size"], read["vgpr_spill_count"]
         return Resources(read["vgpr_count"], stack, spilled, built.metadata.shared)
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:

@@ -1,4 +1,4 @@
-"""Launches of the training kernels at sizes of real models, recorded on tensors without data."""
+"""Launches of the kernels at sizes of real models, recorded on tensors without data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from tests.kernels.triton.compiling import Recorder, recorded
 
 from ridgeline.kernels.flash_problem import FlashProblem
+from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
 from ridgeline.kernels.rotary import _laid_out_like
 from ridgeline.kernels.triton import (
     adamw,
@@ -16,9 +17,13 @@ from ridgeline.kernels.triton import (
     gated_product,
     grouped_matmul,
     linear_cross_entropy,
+    linear_int4,
+    linear_int8,
     muon,
+    paged_attention,
     residual_norm,
     rotary,
+    weight_only,
 )
 
 BF16 = torch.bfloat16
@@ -137,6 +142,44 @@ def attention(
     return found
 
 
+def shrunk(kind: str, rows: int) -> dict[str, Recorder]:
+    """The first layer of an 8B model's MLP with weights of so many bits."""
+    kernel = "vector_kernel" if rows == 1 else "tile_kernel"
+    outputs, depth = 14336, 4096
+    with recorded(weight_only, kernel) as found:
+        if kind == "int4":
+            packed, scales = meta(outputs, depth // 2, dtype=torch.uint8), meta(32, outputs)
+            linear_int4.linear(meta(rows, depth), packed, scales, None, None)
+        else:
+            packed = meta(outputs, depth, dtype=torch.int8)
+            linear_int8.linear(meta(rows, depth), packed, meta(1, outputs), None, None)
+    return found
+
+
+def decoded(stored: torch.dtype | None) -> dict[str, Recorder]:
+    """A token of each of four sequences over 4,096 of context, split and put together."""
+    with recorded(paged_attention, "attention_kernel", "reduce_kernel") as found:
+        ints = {"dtype": torch.int32}
+        shape = (1024, 8, 16, 128)
+        scales = None if stored is None else meta(*shape[:3], dtype=torch.float32)
+        cache = LayerCache(
+            keys=meta(*shape, dtype=stored or BF16),
+            values=meta(*shape, dtype=stored or BF16),
+            key_scales=scales,
+            value_scales=scales,
+        )
+        packed = PackedTokens(
+            query_starts=meta(5, **ints),
+            context_lengths=meta(4, **ints),
+            block_tables=meta(4, 256, **ints),
+            slots=meta(4, dtype=torch.int64),
+            max_queries=1,
+            max_context=4096,
+        )
+        paged_attention.paged_attention(meta(4, 32, 128), cache, packed, scale=128**-0.5)
+    return found
+
+
 CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "rms-norm-128": lambda: norms(128, centred=False, residual=False),
     "rms-norm-4096": lambda: norms(4096, centred=False),
@@ -155,6 +198,14 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "adamw-bf16": lambda: stepped(BF16),
     "muon-gram": lambda: symmetric(0.0),
     "muon-update": lambda: symmetric(-4.775),
+    "linear-int4-of-1": lambda: shrunk("int4", 1),
+    "linear-int4-of-16": lambda: shrunk("int4", 16),
+    "linear-int4-of-512": lambda: shrunk("int4", 512),
+    "linear-int8-of-1": lambda: shrunk("int8", 1),
+    "linear-int8-of-16": lambda: shrunk("int8", 16),
+    "linear-int8-of-512": lambda: shrunk("int8", 512),
+    "paged-decode": lambda: decoded(None),
+    "paged-decode-int8": lambda: decoded(torch.int8),
     "rotary": lambda: turned(interleaved=False, backwards=False),
     "flash-attention-64": lambda: attention(64),
     "flash-attention-64-all": lambda: attention(64, rich=True, window=1024),

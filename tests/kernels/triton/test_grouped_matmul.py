@@ -26,7 +26,9 @@ def check(x, weight, ends, dy):
     wanted += exact_gradients(exact, leaves, [dy])
     for name, one, other, right in zip(("y", "dx", "dweight"), found, theirs, wanted, strict=True):
         assert one.dtype == x.dtype
-        limit = max(1.1 * error_of(other, right), torch.finfo(one.dtype).eps)
+        # In float32 a GPU's libraries add in another order than ours, in fewer or more roundings.
+        roundings = 2 if one.dtype == torch.float32 else 1
+        limit = max(1.1 * error_of(other, right), roundings * torch.finfo(one.dtype).eps)
         assert error_of(one, right) <= limit, (name, error_of(one, right), error_of(other, right))
 
 

@@ -27,7 +27,8 @@ def test_symmetric_products_are_those_of_float64_and_symmetric(device, shape, dt
     for found, given, numbers in ((gram, x, (0.0, 1.0)), (update, gram, (-4.775, 2.0315))):
         exact = symmetric_product_reference(given.double(), *numbers)
         assert torch.equal(found, found.transpose(1, 2))
-        assert error_of(found, exact) <= 2 * torch.finfo(dtype).eps
+        roundings = 4 if dtype == torch.float32 else 2  # of sums, which a GPU does one by one
+        assert error_of(found, exact) <= roundings * torch.finfo(dtype).eps
     transposed = x.transpose(1, 2).contiguous().transpose(1, 2)
     assert torch.equal(product(transposed, 0.0, 1.0), gram)
 

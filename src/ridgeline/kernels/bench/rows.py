@@ -70,16 +70,26 @@ def both_ways(
         yield BenchRow(
             name=f"{name} forward", ways=forward, moved_bytes=forward_bytes, goals=MEMORY_BOUND
         )
-    backward = {}
-    for way, work in ways.items():
-        results = work(*leaves)
-        upper = [torch.randn_like(one) for one in results]
-        backward[way] = lambda results=results, upper=upper: torch.autograd.grad(
-            results, leaves, upper, retain_graph=True
-        )
+    backward = {way: partial(_gradients, work, leaves, {}) for way, work in ways.items()}
     yield BenchRow(
         name=f"{name} backward", ways=backward, moved_bytes=backward_bytes, goals=MEMORY_BOUND
     )
+
+
+def _gradients(
+    work: Callable[..., tuple[Tensor, ...]],
+    leaves: list[Tensor],
+    kept: dict[str, list[Tensor]],
+) -> tuple[Tensor, ...]:
+    """The backward of a graph that the first call makes and keeps.
+
+    That call is on the stream of the later ones: a backward runs where its forward ran, and nothing
+    may run elsewhere while a CUDA graph is recorded.
+    """
+    if not kept:
+        kept["results"] = list(work(*leaves))
+        kept["upper"] = [torch.randn_like(one) for one in kept["results"]]
+    return torch.autograd.grad(kept["results"], leaves, kept["upper"], retain_graph=True)
 
 
 def norm_rows(size: int) -> Iterator[BenchRow]:

@@ -40,3 +40,18 @@ def num_processors(device: torch.device) -> int:
     if device.type != "cuda":
         return 8
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+@lru_cache
+def shared_bytes(device: torch.device) -> int:
+    """Shared memory that one block may have; under the interpreter the least of any GPU's."""
+    if device.type != "cuda":
+        return 65_536
+    known = torch.cuda.get_device_properties(device)
+    return int(getattr(known, "shared_memory_per_block_optin", known.shared_memory_per_block))
+
+
+@lru_cache
+def major_capability(device: torch.device) -> int:
+    """The first number of the compute capability; 0 under the interpreter."""
+    return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else 0

@@ -14,7 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 _BLOCK = 1024
-_BLOCKS_OF_A_PROGRAM = 16
+_BLOCKS_OF_A_PROGRAM = 4
+_WARPS = 8
 _TYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
@@ -124,6 +125,6 @@ def step(
         CHUNK=chunk,
         BLOCK=_BLOCK,
         BLOCK_TENSORS=triton.next_power_of_2(len(tensors)),
-        num_warps=4,
+        num_warps=_WARPS,
         enable_fp_fusion=True,
     )

@@ -20,6 +20,7 @@ from torch import Tensor
 from ridgeline.errors import InputError
 from ridgeline.kernels.attention_mask import Band, visible
 from ridgeline.kernels.flash_problem import FlashProblem
+from ridgeline.kernels.triton import major_capability, shared_bytes
 from ridgeline.kernels.triton.flash_backward import along_kernel, key_kernel, query_kernel
 from ridgeline.kernels.triton.flash_forward import forward_kernel
 
@@ -189,21 +190,6 @@ def _constants(
         "num_stages": tile.stages,
         "enable_fp_fusion": True,
     }
-
-
-@lru_cache
-def shared_bytes(device: torch.device) -> int:
-    """Shared memory that one block may have; under the interpreter the least of any GPU's."""
-    if device.type != "cuda":
-        return 65_536
-    known = torch.cuda.get_device_properties(device)
-    return int(getattr(known, "shared_memory_per_block_optin", known.shared_memory_per_block))
-
-
-@lru_cache
-def major_capability(device: torch.device) -> int:
-    """The first number of the compute capability; 0 under the interpreter."""
-    return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else 0
 
 
 @lru_cache

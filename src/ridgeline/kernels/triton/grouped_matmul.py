@@ -2,19 +2,39 @@
 
 The grid has as many tiles of rows as the groups can need together, T / rows of a tile + E; each
 program finds on the device which group its tile is of, and those that are of none stop at once.
+Of `grouped_tiles.csv` the first tile is taken that the device has room for; that of compute
+capability 9 is the fastest of 42 timed on an H200 (`docs/results/gpu.md`).
 """
 
 # ruff: noqa: N803  (Triton's compile-time constants are upper case, here as everywhere)
 
 from __future__ import annotations
 
+import csv
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from ridgeline.errors import InputError
+from ridgeline.kernels.triton import major_capability, shared_bytes
 from ridgeline.kernels.triton.tiles import matmul
 
-_ROWS, _OUTPUTS, _DEPTH = 128, 128, 64
+TABLE = Path(__file__).with_name("grouped_tiles.csv")
+
+
+class ProductTile(NamedTuple):
+    """How a kernel cuts its work: a tile of its result, and how much it sums at once."""
+
+    rows: int
+    columns: int
+    step: int
+    warps: int
+    stages: int
 
 
 @triton.jit
@@ -114,8 +134,9 @@ def multiply(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     (num_rows, depth), (num_groups, _, outputs) = x.shape, weight.shape
     y = x.new_zeros(num_rows, outputs)
     if y.numel() and num_groups:
-        rows, columns, step = _tile(x)
-        product_kernel[(triton.cdiv(num_rows, rows) + num_groups, triton.cdiv(outputs, columns))](
+        tile = _tile("product", x.itemsize, x.device)
+        grid = triton.cdiv(num_rows, tile.rows) + num_groups, triton.cdiv(outputs, tile.columns)
+        product_kernel[grid](
             y,
             x,
             weight,
@@ -126,11 +147,11 @@ def multiply(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
             *x.stride(),
             *weight.stride(),
             GROUPS=triton.next_power_of_2(num_groups),
-            ROWS=rows,
-            OUTPUTS=columns,
-            DEPTH=step,
-            num_warps=8,
-            num_stages=2,
+            ROWS=tile.rows,
+            OUTPUTS=tile.columns,
+            DEPTH=tile.step,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
             enable_fp_fusion=True,
         )
     return y
@@ -141,8 +162,9 @@ def gradient_of_weight(x: Tensor, dy: Tensor, ends: Tensor) -> Tensor:
     depth, outputs = x.shape[1], dy.shape[1]
     dweight = x.new_empty(len(ends), depth, outputs)
     if dweight.numel():
-        inputs, columns, rows = _tile(x)
-        weight_kernel[(triton.cdiv(depth, inputs), triton.cdiv(outputs, columns), len(ends))](
+        tile = _tile("weight", x.itemsize, x.device)
+        grid = triton.cdiv(depth, tile.rows), triton.cdiv(outputs, tile.columns), len(ends)
+        weight_kernel[grid](
             dweight,
             x,
             dy,
@@ -151,18 +173,29 @@ def gradient_of_weight(x: Tensor, dy: Tensor, ends: Tensor) -> Tensor:
             outputs,
             *x.stride(),
             *dy.stride(),
-            DEPTH=inputs,
-            OUTPUTS=columns,
-            ROWS=rows,
-            num_warps=8,
-            num_stages=2,
+            DEPTH=tile.rows,
+            OUTPUTS=tile.columns,
+            ROWS=tile.step,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
             enable_fp_fusion=True,
         )
     return dweight
 
 
-def _tile(x: Tensor) -> tuple[int, int, int]:
-    """Rows, columns and depth of a tile: half of each for numbers of four bytes."""
-    if x.itemsize > 2:
-        return _ROWS // 2, _OUTPUTS // 2, _DEPTH // 2
-    return _ROWS, _OUTPUTS, _DEPTH
+@lru_cache
+def _choices() -> list[dict[str, str]]:
+    """The rows of the table in its order."""
+    with TABLE.open() as file:
+        return list(csv.DictReader(file))
+
+
+def _tile(kernel: str, element_bytes: int, device: torch.device) -> ProductTile:
+    """The first of the table that the device has room for."""
+    room, major = shared_bytes(device), major_capability(device)
+    for row in _choices():
+        suits = row["kernel"] == kernel and int(row["element_bytes"]) == element_bytes
+        suits = suits and row["major"] in ("", str(major))
+        if suits and int(row["shared_bytes"]) <= room:
+            return ProductTile(*(int(row[name]) for name in ProductTile._fields))
+    raise InputError(f"no tile of {kernel} for {element_bytes}-byte numbers fits {room} bytes")

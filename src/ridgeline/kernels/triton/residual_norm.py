@@ -16,8 +16,11 @@ from torch import Tensor
 
 from ridgeline.kernels.triton import num_processors, rows_of
 
-_ELEMENTS_OF_A_TILE = 1024
+_ELEMENTS_OF_A_TILE = 2048
 """Rows shorter than this share a program."""
+_ELEMENTS_OF_A_BACKWARD = 8192
+_LONGEST_SHARED_ROW = 2048
+"""A centred backward sums two gradients, so longer rows have a program each."""
 _PROGRAMS_PER_PROCESSOR = 2
 _MOST_WARPS = 16
 """With waves of 64 threads, as on AMD, 16 are the most that a program may have."""
@@ -197,8 +200,8 @@ def backward(
         return dx, like.new_zeros(size), like.new_zeros(size)
     rows, upper = rows_of(h), rows_of(dy)
     added = None if dh is None else rows_of(dh)
-    block, block_rows, warps = _tile(size, rows.shape[0])
     wanted = num_processors(h.device) * _PROGRAMS_PER_PROCESSOR
+    block, block_rows, warps = _backward_tile(size, rows.shape[0], wanted, centred=centred)
     programs = min(triton.cdiv(rows.shape[0], block_rows), wanted)
     dweights = h.new_empty((programs, size), dtype=torch.float32)
     dbiases = h.new_empty((programs, size), dtype=torch.float32) if centred else None
@@ -235,3 +238,19 @@ def _tile(size: int, num_rows: int) -> tuple[int, int, int]:
     block = triton.next_power_of_2(size)
     block_rows = min(max(1, _ELEMENTS_OF_A_TILE // block), triton.next_power_of_2(num_rows))
     return block, block_rows, min(max(block * block_rows // 512, 1), _MOST_WARPS)
+
+
+def _backward_tile(
+    size: int, num_rows: int, programs: int, *, centred: bool
+) -> tuple[int, int, int]:
+    """The same for the backward: more rows, since what comes of them is summed in registers.
+
+    The fastest of those timed on an H200 for rows of 1,024, 4,096 and 8,192 (docs/results/gpu.md).
+    """
+    block = triton.next_power_of_2(size)
+    alone = centred and block > _LONGEST_SHARED_ROW
+    block_rows = 1 if alone else max(1, _ELEMENTS_OF_A_BACKWARD // block)
+    # Where rows are few, every program has some.
+    block_rows = min(block_rows, triton.next_power_of_2(max(1, num_rows // programs)))
+    fewest = min(max(block * block_rows // 512, 1), 4)
+    return block, block_rows, min(max(block // 512, fewest), _MOST_WARPS)

@@ -12,8 +12,12 @@ from ridgeline.kernels.triton import num_processors
 from ridgeline.kernels.triton.weight_kernels import tile_kernel, vector_kernel
 
 Format = Literal["int8", "fp8", "int4"]
-_VECTOR_OUTPUTS = 4
-_VECTOR_CHUNKS = 64
+_VECTORS: dict[Format, tuple[int, int, int]] = {
+    "int4": (4, 128, 2),
+    "int8": (4, 32, 1),
+    "fp8": (4, 32, 1),
+}
+"""Outputs, chunks and warps of a program: the fastest of fifty on an H200, for fp8 as for int8."""
 _LARGEST_STEP = 128
 """Weights along the depth that one step multiplies."""
 _LEAST_STEPS = 4
@@ -52,7 +56,8 @@ def weight_only_linear(
         return x.new_empty((*x.shape[:-1], outputs))
     if num_rows == 1:
         out = torch.empty((1, outputs), dtype=x.dtype, device=x.device)
-        vector_kernel[(triton.cdiv(outputs, _VECTOR_OUTPUTS),)](
+        block_outputs, block_chunks, warps = _VECTORS[kind]
+        vector_kernel[(triton.cdiv(outputs, block_outputs),)](
             out,
             rows,
             packed,
@@ -63,9 +68,9 @@ def weight_only_linear(
             DEPTH=depth,
             GROUP=group,
             FORMAT=kind,
-            BLOCK_OUTPUTS=_VECTOR_OUTPUTS,
-            BLOCK_CHUNKS=_VECTOR_CHUNKS,
-            num_warps=4,
+            BLOCK_OUTPUTS=block_outputs,
+            BLOCK_CHUNKS=block_chunks,
+            num_warps=warps,
             enable_fp_fusion=True,
         )
     else:
