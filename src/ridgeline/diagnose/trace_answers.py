@@ -20,7 +20,7 @@ from ridgeline.trace.columns import Trace
 from ridgeline.trace.communication.collectives import RankCommunication, communication
 from ridgeline.trace.communication.overlap import RankOverlap, overlap
 from ridgeline.trace.communication.stragglers import Stragglers, stragglers
-from ridgeline.trace.critical_path.path import CriticalPath, PathPiece, job_path, job_pieces
+from ridgeline.trace.critical_path.path import CriticalPath, PathPiece, path_and_pieces
 from ridgeline.trace.critical_path.rank_path import rank_path
 from ridgeline.trace.freed_memory import return_freed_memory
 from ridgeline.trace.memory.allocations import RankMemory, memory_use
@@ -123,7 +123,7 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
         timeline=apart(lambda one: timeline(one, pieces, slices)),
         flame=apart(_flame),
         operators=apart(lambda one: operator_times(one, window, top=ROWS)),
-        facts=apart(lambda one: facts_beside(one, window)),
+        facts=facts_beside(trace, window),
         idle=idle_time(trace, window, top=ROWS),
         kernels=kernel_use(trace, window, top=ROWS),
         overlap=overlap(trace, window, top=ROWS),
@@ -136,8 +136,7 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
 
 
 def _whole_path(trace: Trace) -> tuple[CriticalPath, list[PathPiece]]:
-    path = [rank_path(trace)]
-    return job_path(path), job_pieces(path)[0]
+    return path_and_pieces([rank_path(trace)])
 
 
 def _flame(trace: Trace) -> list[FlameNode]:

@@ -56,6 +56,35 @@ def _rows_by_start(trace: Trace, thread: int) -> Ints:
     return rows[by_start(host.start_us[rows], host.duration_us[rows])]
 
 
+_BLOCK = 1024
+"""So many events of a thread are looked at together, or passed over together."""
+
+
+def rows_around(trace: Trace, thread: int, start_us: float, end_us: float) -> Ints:
+    """Host events of a thread that touch a stretch of time, by start, longer ones first.
+
+    A thread has millions of events, of which hardly any are near: blocks of them are passed over by
+    their first start and their last end.
+    """
+    host, rows = trace.host, rows_by_start(trace, thread)
+    begins, ends = trace.derived(f"blocks {thread}", lambda t: _blocks(t, rows))
+    near = np.flatnonzero((begins <= end_us) & (ends >= start_us))
+    inside = [rows[block * _BLOCK : (block + 1) * _BLOCK] for block in near.tolist()]
+    rows = np.concatenate(inside) if inside else rows[:0]
+    starts = host.start_us[rows]
+    return rows[(starts <= end_us) & (starts + host.duration_us[rows] >= start_us)]
+
+
+def _blocks(trace: Trace, rows: Ints) -> tuple[Floats, Floats]:
+    """First start and last end of each `_BLOCK` rows of a thread."""
+    if not len(rows):
+        return np.zeros(0), np.zeros(0)
+    firsts = np.arange(0, len(rows), _BLOCK)
+    starts = trace.host.start_us[rows]
+    ends = starts + trace.host.duration_us[rows]
+    return starts[firsts], np.maximum.reduceat(ends, firsts)
+
+
 def last_later(values: Floats, upto: Ints, bounds: Floats) -> Ints:
     """For each query the last place ≤ `upto` whose value is above its bound, or −1.
 
@@ -126,7 +155,7 @@ def busiest_call(trace: Trace, thread: int, start_us: float, end_us: float) -> i
 
     A call's own time is what the calls inside it leave.
     """
-    host, rows = trace.host, rows_by_start(trace, thread)
+    host, rows = trace.host, rows_around(trace, thread, start_us, end_us)
     first, last = host.start_us[rows], host.start_us[rows] + host.duration_us[rows]
     overlap = np.minimum(last, end_us) - np.maximum(first, start_us)
     rows = rows[overlap > _SMALLEST_SHARE * (end_us - start_us)]
@@ -147,20 +176,13 @@ def busiest_call(trace: Trace, thread: int, start_us: float, end_us: float) -> i
     return max(own, key=lambda row: own[row])
 
 
-def enclosing(trace: Trace, thread: int, time_us: float) -> Ints:
-    """Rows of the calls that are open at a moment, outermost first."""
-    host, rows = trace.host, rows_by_start(trace, thread)
-    start = host.start_us[rows]
-    return rows[(start <= time_us) & (start + host.duration_us[rows] >= time_us)]
-
-
 def python_line(trace: Trace, thread: int, time_us: float) -> str | None:
     """`file.py:line function` of the innermost frame of the user's own code at a moment.
 
     None where the trace has no Python stacks. Where only frames of torch are open, the innermost.
     """
     host = trace.host
-    rows = enclosing(trace, thread, time_us)
+    rows = rows_around(trace, thread, time_us, time_us)
     frames = [trace.names[host.name[row]] for row in rows if host.category[row] == Category.PYTHON]
     stacks = [trace.stacks[host.stack[row]] for row in rows if host.stack[row] != ABSENT]
     if not frames and stacks:

@@ -113,8 +113,24 @@ def path_pieces(traces: Sequence[Trace]) -> list[PathPiece]:
 
 def job_path(paths: Sequence[RankPath], shorten: Mapping[str, float] | None = None) -> CriticalPath:
     """The critical path from what ranks brought; `shorten` must be what they were asked with."""
+    return path_and_pieces(paths, shorten)[0]
+
+
+def path_and_pieces(
+    paths: Sequence[RankPath], shorten: Mapping[str, float] | None = None
+) -> tuple[CriticalPath, list[PathPiece]]:
+    """The critical path, and its pieces in order of time."""
     joined = joined_ranks(paths)
     pieces = _pieces(joined)
+    return _path(paths, joined, pieces, shorten), pieces
+
+
+def _path(
+    paths: Sequence[RankPath],
+    joined: JoinedRanks,
+    pieces: list[PathPiece],
+    shorten: Mapping[str, float] | None,
+) -> CriticalPath:
     files = [path.collectives.file for path in paths]
     if not pieces:
         nothing = "no GPU work in it: a critical path needs launches and GPU events"

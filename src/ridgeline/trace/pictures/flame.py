@@ -10,12 +10,11 @@ time goes to the node of the call that launched it, and counts for all that are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Trace
+from ridgeline.trace.columns import ABSENT, Ints, Trace
 from ridgeline.trace.host_calls import launch_rows, rows_by_start
 from ridgeline.trace.sorting import distinct
 
@@ -84,58 +83,68 @@ class _Nodes:
         self.trace = trace
         self.parent: list[int] = []
         self.label: list[str] = []
-        self.host: list[float] = []
-        self.own: list[float] = []
-        self.gpu: list[float] = []
-        self.calls: list[int] = []
-        self.known: dict[tuple[int, int], int] = {}
-        node_of_row = np.full(len(trace.host), ABSENT, np.int64)
+        self.node_of_row = np.full(len(trace.host), ABSENT, np.int64)
+        self.length_of_row = np.full(len(trace.host), np.nan)
         for thread in distinct(trace.host.thread).tolist():
-            self._thread(thread, node_of_row)
-        self._gpu_times(node_of_row)
+            self._thread(thread)
+        self._times()
+        self._gpu_times()
 
-    def _node(self, parent: int, key: int, label: str) -> int:
-        found = self.known.get((parent, key))
-        if found is None:
-            found = self.known[parent, key] = len(self.parent)
-            self.parent.append(parent)
-            self.label.append(label)
-            self.host.append(0.0)
-            self.own.append(0.0)
-            self.gpu.append(0.0)
-            self.calls.append(0)
-        return found
+    def _made(self, parent: int, label: str) -> int:
+        self.parent.append(parent)
+        self.label.append(label)
+        return len(self.parent) - 1
 
-    def _thread(self, thread: int, node_of_row: np.ndarray) -> None:
+    def _thread(self, thread: int) -> None:
+        """Make the nodes of a thread; find the one of each of its events, and its length there."""
         host, names = self.trace.host, self.trace.names
-        rows = rows_by_start(self.trace, thread)
         called = self.trace.thread_names.get(thread, "thread")
-        root = self._node(ABSENT, -2 - thread, f"{called} {self.trace.threads[thread][1]}")
-        stack: list[tuple[float, int]] = []
-        columns = (rows, host.start_us[rows], host.duration_us[rows], host.name[rows])
-        for row, start, duration, name in _in_blocks(*columns):
-            while stack and stack[-1][0] <= start:
-                stack.pop()
-            parent = stack[-1][1] if stack else root
-            end = min(start + duration, stack[-1][0]) if stack else start + duration
-            if len(stack) >= DEEPEST:
-                node_of_row[row] = parent
-                continue
-            node = self._node(parent, name, names[name])
-            self.host[node] += end - start
-            self.own[node] += end - start
-            self.own[parent] -= end - start if stack else 0.0
-            self.host[root] += end - start if not stack else 0.0
-            self.calls[node] += 1
-            node_of_row[row] = node
-            stack.append((end, node))
+        root = self._made(ABSENT, f"{called} {self.trace.threads[thread][1]}")
+        known: dict[tuple[int, int], int] = {}
+        ends, nodes = [np.inf], [root]
+        for rows in _blocks(rows_by_start(self.trace, thread)):
+            found: list[int] = []
+            lengths: list[float] = []
+            start_us = host.start_us[rows]
+            columns = (start_us, start_us + host.duration_us[rows], host.name[rows])
+            for start, end, name in zip(*(column.tolist() for column in columns), strict=True):
+                while ends[-1] <= start:
+                    ends.pop()
+                    nodes.pop()
+                around = nodes[-1]
+                if len(ends) > DEEPEST:
+                    found.append(around)
+                    lengths.append(np.nan)
+                    continue
+                inside = end if end < ends[-1] else ends[-1]
+                node = known.get((around, name))
+                if node is None:
+                    node = known[around, name] = self._made(around, names[name])
+                ends.append(inside)
+                nodes.append(node)
+                found.append(node)
+                lengths.append(inside - start)
+            self.node_of_row[rows] = found
+            self.length_of_row[rows] = lengths
 
-    def _gpu_times(self, node_of_row: np.ndarray) -> None:
+    def _times(self) -> None:
+        """A root is as long as what it holds; elsewhere own time is what is left of it."""
+        counted = ~np.isnan(self.length_of_row)
+        nodes, lengths = self.node_of_row[counted], self.length_of_row[counted]
+        parent = np.array(self.parent, np.int64)
+        inner = parent != ABSENT
+        self.calls = np.bincount(nodes, minlength=len(parent))
+        self.host = np.bincount(nodes, lengths, len(parent))
+        inside = np.bincount(parent[inner], self.host[inner], len(parent))
+        self.host = np.where(inner, self.host, inside)
+        self.own = np.maximum(self.host - inside, 0.0)
+
+    def _gpu_times(self) -> None:
         rows = launch_rows(self.trace)
         launched = np.flatnonzero(rows != ABSENT)
-        nodes, us = node_of_row[rows[launched]], self.trace.gpu.duration_us[launched]
+        nodes, us = self.node_of_row[rows[launched]], self.trace.gpu.duration_us[launched]
         inside = nodes != ABSENT
-        self.gpu = np.bincount(nodes[inside], us[inside], len(self.parent)).tolist()
+        self.gpu: list[float] = np.bincount(nodes[inside], us[inside], len(self.parent)).tolist()
         # A child is always made after its parent.
         for node in range(len(self.parent) - 1, -1, -1):
             if self.parent[node] != ABSENT:
@@ -147,18 +156,18 @@ class _Nodes:
         for node in range(len(self.parent) - 1, -1, -1):
             inside = sorted(children.pop(node, []), key=_width)
             made = FlameNode(
-                name=self.label[node], host_us=self.host[node], own_us=max(0.0, self.own[node]),
-                gpu_us=self.gpu[node], calls=self.calls[node], children=inside,
+                name=self.label[node], host_us=float(self.host[node]),
+                own_us=float(self.own[node]), gpu_us=self.gpu[node],
+                calls=int(self.calls[node]), children=inside,
             )  # fmt: skip
             children.setdefault(self.parent[node], []).append(made)
         return sorted(children.get(ABSENT, []), key=_width)
 
 
-def _in_blocks(*columns: np.ndarray[Any, Any]) -> Iterator[tuple[Any, ...]]:
-    """The rows of columns as Python's numbers, which take four times the room: block by block."""
-    for start in range(0, len(columns[0]), _BLOCK):
-        yield from zip(*(column[start : start + _BLOCK].tolist() for column in columns),
-                       strict=True)  # fmt: skip
+def _blocks(rows: Ints) -> Iterator[Ints]:
+    """Cut rows into parts, for as numbers of Python they take four times the room."""
+    for first in range(0, len(rows), _BLOCK):
+        yield rows[first : first + _BLOCK]
 
 
 def _width(node: FlameNode) -> tuple[float, str]:

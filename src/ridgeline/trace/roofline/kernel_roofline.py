@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -60,14 +61,21 @@ _BESIDE_THE_WORK = re.compile(
 """Kernels whose names put them into the class of an operator for which they only prepare."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkPart:
+class WorkPart(NamedTuple):
     """One kernel's part of one call: time, work and whose peak is the roof."""
 
     us: float
     flops: float | None
     bytes: float | None
     dtype: str | None
+
+
+class _Ran(NamedTuple):
+    """One kernel that a call launched."""
+
+    name: int
+    kernel_class: int
+    us: float
 
 
 def work_by_kernel(view: View, durations: Floats) -> dict[int, list[WorkPart]]:
@@ -78,27 +86,34 @@ def work_by_kernel(view: View, durations: Floats) -> dict[int, list[WorkPart]]:
     trace = view.trace
     if not trace.shapes:
         return {}
-    kernels = np.flatnonzero(trace.gpu.kind[view.rows] == Kind.KERNEL)
-    owners = _owners(trace, view.rows[kernels])
-    calls: dict[int, list[int]] = defaultdict(list)
-    for place, owner in zip(kernels.tolist(), owners.tolist(), strict=True):
-        if owner != ABSENT:
-            calls[owner].append(place)
+    host, gpu = trace.host, trace.gpu
+    kernels = np.flatnonzero(gpu.kind[view.rows] == Kind.KERNEL)
+    owners = trace.derived("owners of kernels", _owners)[view.rows[kernels]]
+    kernels, owners = kernels[owners != ABSENT], owners[owners != ABSENT]
+    rows = view.rows[kernels]
+    calls: dict[int, list[_Ran]] = defaultdict(list)
+    columns = (gpu.name[rows], kernel_classes(trace)[rows], durations[kernels])
+    for owner, *ran in zip(owners.tolist(), *(c.tolist() for c in columns), strict=True):
+        calls[owner].append(_Ran(*ran))
     parts: dict[int, list[WorkPart]] = defaultdict(list)
-    for owner, places in calls.items():
-        for name, part in _parts(view, owner, places, durations):
-            parts[name].append(part)
+    asked = np.fromiter(calls, np.int64, len(calls))
+    called, shapes = host.name[asked].tolist(), host.shape[asked].tolist()
+    for name, shape, ran in zip(called, shapes, calls.values(), strict=True):
+        if shape == ABSENT:
+            continue
+        for kernel, part in _parts(trace.names, trace.names[name], trace.shapes[shape], ran):
+            parts[kernel].append(part)
     return parts
 
 
-def _owners(trace: Trace, rows: Ints) -> Ints:
-    """Row in `trace.host` of the operator that each kernel works for."""
-    host = trace.host
-    calls = launch_rows(trace)[rows]
+def _owners(trace: Trace) -> Ints:
+    """Row in `trace.host` of the operator that each GPU event works for."""
+    host, rows = trace.host, np.arange(len(trace.gpu))
+    calls = launch_rows(trace)
     linked = linked_operators(trace, rows)
     source = np.where(calls != ABSENT, calls, linked)
     owners = np.full(len(rows), ABSENT, np.int64)
-    known = np.flatnonzero((source != ABSENT) & (trace.gpu.graph[rows] <= 0))
+    known = np.flatnonzero((source != ABSENT) & (trace.gpu.graph <= 0))
     threads = host.thread[source[known]].astype(np.int64)
     moments = host.start_us[source[known]]
     counted = np.zeros(len(host), bool)
@@ -116,42 +131,44 @@ def _owners(trace: Trace, rows: Ints) -> Ints:
 
 
 def _parts(
-    view: View, owner: int, places: list[int], durations: Floats
+    names: Sequence[str], operator: str, shapes: str, ran: list[_Ran]
 ) -> list[tuple[int, WorkPart]]:
     """The work of one call, shared among the kernels that do it."""
-    trace, host, gpu = view.trace, view.trace.host, view.trace.gpu
-    shape = int(host.shape[owner])
-    inputs = operator_inputs(trace.shapes[shape]) if shape != ABSENT else None
-    if inputs is None:
+    inputs, flops, moved = _work(operator, shapes)
+    if inputs is None or (flops is None and moved is None):
         return []
-    operator = trace.names[host.name[owner]]
-    if operator in COUNTED and len(places) > 1:
-        places = [place for place in places if _works(trace, int(view.rows[place]), operator)]
-    flops = flops_of(operator, trace.shapes[shape])
-    moved = bytes_of(operator, inputs)
-    whole = float(durations[places].sum())
-    if whole <= 0 or (flops is None and moved is None):
+    if operator in COUNTED and len(ran) > 1:
+        ran = [one for one in ran if _works(names[one.name], one.kernel_class, operator)]
+    whole = sum(one.us for one in ran)
+    if whole <= 0:
         return []
-    parts = []
-    for place in places:
-        name, us = int(gpu.name[view.rows[place]]), float(durations[place])
-        share = us / whole
-        dtype = _dtype(operator, inputs, trace.names[name]) if flops else None
-        part = WorkPart(
-            us,
-            None if flops is None else flops * share,
-            None if moved is None else moved * share,
-            dtype,
+    return [
+        (
+            one.name,
+            WorkPart(
+                one.us,
+                None if flops is None else flops * (one.us / whole),
+                None if moved is None else moved * (one.us / whole),
+                _dtype(operator, inputs, names[one.name]) if flops else None,
+            ),
         )
-        parts.append((name, part))
-    return parts
+        for one in ran
+    ]
 
 
-def _works(trace: Trace, row: int, operator: str) -> bool:
+@lru_cache(maxsize=65536)
+def _work(operator: str, shapes: str) -> tuple[OperatorInputs | None, float | None, float | None]:
+    """Inputs, FLOPs and bytes of a call, which come again with every step."""
+    inputs = operator_inputs(shapes)
+    if inputs is None:
+        return None, None, None
+    return inputs, flops_of(operator, shapes), bytes_of(operator, inputs)
+
+
+@lru_cache(maxsize=65536)
+def _works(kernel: str, kernel_class: int, operator: str) -> bool:
     """Does this kernel do what the operator is for?"""
-    if _BESIDE_THE_WORK.search(trace.names[trace.gpu.name[row]]):
-        return False
-    return int(kernel_classes(trace)[row]) in _classes(operator)
+    return kernel_class in _classes(operator) and not _BESIDE_THE_WORK.search(kernel)
 
 
 def _classes(operator: str) -> tuple[KernelClass, ...]:
@@ -243,9 +260,10 @@ def _under_the_roof(
     if device is None:
         return None, None
     bandwidth = device.memory.bandwidth_bytes_per_second / device.chip.logical_devices
+    peaks = device.peaks
     compute_us = memory_us = taken_us = 0.0
     for part in parts:
-        peak = device.peaks.get(part.dtype) if part.dtype else None
+        peak = peaks.get(part.dtype) if part.dtype else None
         if part.bytes is None or (part.flops and peak is None):
             continue  # a roof with one side missing bounds nothing
         if part.flops and peak:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from decimal import Decimal
 from math import floor, prod
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -31,6 +32,10 @@ _MTIA_WAIT = "event_wait"
 _NO_WORK_ON_MTIA = frozenset({_MTIA_WAIT, "event_record"})
 _CUPTI_WAIT = "Stream Wait Event"
 """What CUPTI calls a stream's wait for another one."""
+
+
+_TS, _DUR, _NAME = attrgetter("ts"), attrgetter("dur"), attrgetter("name")
+_THREAD = attrgetter("pid", "tid")
 
 
 class Interned(dict[Any, int]):
@@ -148,7 +153,7 @@ class Columns:
         if isinstance(first, Decimal):
             base = Decimal(self.base)
             return np.array([float(event.ts - base) for event in events], np.float64)
-        stamps: Floats = np.array([event.ts for event in events], np.float64)
+        stamps: Floats = np.fromiter(map(_TS, events), np.float64, len(events))
         stamps -= self.base
         return stamps
 
@@ -158,7 +163,7 @@ class Columns:
         Stamps of today's size are multiples of 2**-12 µs there; so are then all ends, and events
         that touch in the file touch in the columns, whatever is subtracted from both.
         """
-        lengths: Floats = np.array([event.dur for event in events], np.float64)
+        lengths: Floats = np.fromiter(map(_DUR, events), np.float64, len(events))
         if isinstance(events[0].ts, Decimal):
             return lengths
         absolute = start + (self.base or 0.0)
@@ -171,13 +176,14 @@ class Columns:
         start = self._stamps(events)
         absent = np.broadcast_to(np.int64(ABSENT), size)
         narrow = np.broadcast_to(np.int32(ABSENT), size)
-        threads = self.threads
         columns: dict[str, Any] = {
             "start_us": start,
             "duration_us": self._lengths(events, start),
             "name": self._name_numbers(events),
             "category": np.full(size, category, np.int8),
-            "thread": np.array([threads[event.pid, event.tid] for event in events], np.int32),
+            "thread": np.fromiter(
+                map(self.threads.__getitem__, map(_THREAD, events)), np.int32, size
+            ),
             "correlation": absent,
             "external_id": absent,
             "shape": narrow,
@@ -207,8 +213,7 @@ class Columns:
         }
 
     def _name_numbers(self, events: list[Any]) -> Any:
-        names = self.names
-        return np.array([names[event.name] for event in events], np.int32)
+        return np.fromiter(map(self.names.__getitem__, map(_NAME, events)), np.int32, len(events))
 
     def _add_gpu(self, table: _Table, kind: int, events: list[Any]) -> None:
         args = [event.args for event in events]
