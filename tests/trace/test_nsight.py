@@ -244,3 +244,29 @@ def test_a_report_without_nsys_says_the_command(
     report.write_bytes(b"only nsys reads this")
     with pytest.raises(InputError, match=r"run: nsys export --type sqlite run\.qdrep"):
         read_traces(report)
+
+
+def test_ranges_of_nvtx_alone_do_not_say_that_no_gpu_was_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "ranges.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute(
+            "CREATE TABLE NVTX_EVENTS (start INT, end INT, globalTid INT, text TEXT, textId INT)"
+        )
+        connection.executemany(
+            "INSERT INTO NVTX_EVENTS VALUES (?, ?, 77, ?, NULL)",
+            [(1000, 9000, "step 1"), (2000, 5000, "forward"), (10_000, 18_000, "step 2")],
+        )
+    connection.close()
+    run(["trace", "summary", str(file), "--json"])
+    first = json.loads(capsys.readouterr().out)["verdict"][0]
+    assert (first["cause"], first["confidence"]) == ("cpu-only", 0.5)
+    assert "nsys profile --trace cuda,nvtx" in first["cure"]
+    run(["trace", "idle", str(file)])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "nsys profile --trace cuda,nvtx" in said
+    assert "ProfilerActivity" not in said
+    run(["trace", "annotations", str(file), "--json"])
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert {row["name"]: row["host_us"] for row in rank["ranges"]}["forward"] == 3.0

@@ -35,7 +35,7 @@ from ridgeline.cli.trace_questions import QUESTIONS, TraceQuestion
 from ridgeline.errors import InputError
 from ridgeline.report.document import Lines, ReportDocument
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.time.summary import NO_GPU, RankSummary
+from ridgeline.trace.time.summary import RankSummary, no_gpu_event
 
 OPTIONS: dict[str, Any] = {
     "window": Window,
@@ -100,13 +100,13 @@ def _answer(
     """Ask every trace, and show the records or print them."""
     check_out(out, files)
     asked = _named(question.analysis)
-    analysis = partial(_with_file, analysis=partial(asked, **options))
+    analysis = partial(_or_why_not, analysis=partial(asked, **options))
     ranks: list[Any] = []
     warnings: list[str] = []
-    for file, found in ask(files, analysis, details=question.details, cache=cache):
+    for why_not, found in ask(files, analysis, details=question.details, cache=cache):
         ranks += found if isinstance(found, list) else [found]
         if found == []:
-            warnings.append(f"{file}: {NO_GPU}")
+            warnings.append(why_not)
     if json:
         print_json({"ranks": ranks, "warnings": warnings})
     else:
@@ -116,8 +116,9 @@ def _answer(
     write_rows(out, _record_of(asked), ranks, question.rows, json=json)
 
 
-def _with_file(trace: Trace, analysis: Callable[[Trace], Any]) -> tuple[str, Any]:
-    return trace.file, analysis(trace)
+def _or_why_not(trace: Trace, analysis: Callable[[Trace], Any]) -> tuple[str, Any]:
+    """What to say if the answer is empty, and the answer."""
+    return f"{trace.file}: {no_gpu_event(trace)}", analysis(trace)
 
 
 def _record_of(analysis: Callable[..., Any]) -> type:

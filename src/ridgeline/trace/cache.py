@@ -23,7 +23,7 @@ from ridgeline.records.store import write_atomically
 from ridgeline.trace.columns import TABLES, Collective, Trace, TraceDevice, column_types
 
 MAGIC = b"RIDGELINE-TRACE\0"
-VERSION = 6
+VERSION = 7
 """The layout; raise it when columns change their meaning."""
 
 
@@ -50,6 +50,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     num_events: int
     skipped: dict[str, int]
     cut: bool
+    record_gpu: str | None
     raw_bytes: int
     details: bool
 

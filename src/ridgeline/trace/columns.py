@@ -235,6 +235,9 @@ class Trace:
     """Events of categories that we do not know, none of them in the tables: category → how many."""
     cut: bool = False
     """Does the file end before its events do?"""
+    record_gpu: str | None = None
+    """How its profiler is asked for GPU work, where a file may hold ranges of a program alone and
+    not say whether it was; None for torch.profiler."""
     raw_bytes: int = 0
     """Uncompressed size of the file."""
     details: bool = False

@@ -93,10 +93,13 @@ class WholeFile(Protocol):
         """Names of threads by their number in `threads`."""
 
 
-def traces_per_gpu(path: Path, tables: WholeFile, *, ranks: str) -> list[Trace]:
+def traces_per_gpu(
+    path: Path, tables: WholeFile, *, ranks: str, record_gpu: str | None = None
+) -> list[Trace]:
     """One trace per GPU of a file, lowest number first; none where nothing is in it.
 
-    `ranks` is the warning that a trace gets whose rank is the number of its GPU.
+    `ranks` is the warning that a trace gets whose rank is the number of its GPU; `record_gpu` is
+    what `Trace` has by that name.
     """
     work = tables.gpu_work()
     calls = tables.calls()
@@ -119,7 +122,8 @@ def traces_per_gpu(path: Path, tables: WholeFile, *, ranks: str) -> list[Trace]:
         ranks=ranks,
         warnings=warnings,
     )
-    return [_trace(path, tables, whole, device) for device in devices or [None]]
+    found = [_trace(path, tables, whole, device) for device in devices or [None]]
+    return [replace(trace, record_gpu=record_gpu) for trace in found]
 
 
 def _sound(tables: Sequence[Table]) -> tuple[list[Table], int]:

@@ -1,6 +1,7 @@
 """What a trace says was recorded, for one that holds no GPU work: `what_was_recorded(trace)`.
 
-No GPU event has many reasons: nothing ran on a GPU; the profiler did not record it; the file was
+No GPU event has many reasons: nothing ran on a GPU; the profiler did not record it, as nsys and
+rocprofv3 do not where they are asked for the program's own ranges alone; the file was
 cut before its kernels, which Kineto writes after the host's events; or the work is of a category
 that we do not know. The host's calls, the header and the skipped events tell them apart.
 """
@@ -38,6 +39,8 @@ class Recorded:
     """Events of categories that we do not know."""
     cut: bool = False
     """Does the file end early?"""
+    record_gpu: str | None = None
+    """How the profiler is asked for GPU work, where nothing tells whether it was."""
 
 
 def what_was_recorded(trace: Trace) -> Recorded:
@@ -52,6 +55,7 @@ def what_was_recorded(trace: Trace) -> Recorded:
         gpu_records=len(trace.gpu_annotations) + len(trace.sync),
         skipped=trace.skipped,
         cut=trace.cut,
+        record_gpu=trace.record_gpu,
     )
 
 
@@ -68,4 +72,5 @@ def joined_records(records: Iterable[Recorded]) -> Recorded:
         gpu_records=sum(one.gpu_records for one in several),
         skipped=dict(skipped),
         cut=any(one.cut for one in several),
+        record_gpu=next((one.record_gpu for one in several if one.record_gpu), None),
     )

@@ -142,6 +142,9 @@ def _explained(
             f"of category {largest!r}: perhaps an accelerator's work."
         )
         return _GUESS, said, _LOOK
+    if signs.record_gpu and not signs.gpu_calls:
+        said = f"{said}, nor a call of its runtime: no GPU was used, or none was looked at."
+        return _UNSURE, said, f"If a GPU was used, {signs.record_gpu}."
     if sign:
         said = f"{said}, but {sign}: it was recorded without the GPU, or nothing ran there then."
         return _UNSURE, said, _RECORD

@@ -26,10 +26,13 @@ from ridgeline.trace.windows import (
     views,
 )
 
-NO_GPU = (
-    "no GPU event in the trace: nothing ran on a GPU, or it was recorded without "
-    "ProfilerActivity.CUDA"
-)
+_RECORD = "record with ProfilerActivity.CUDA"
+
+
+def no_gpu_event(trace: Trace) -> str:
+    """Say that nothing of a GPU is in the trace, and how its profiler would have recorded it."""
+    how = trace.record_gpu or _RECORD
+    return f"no GPU event in the trace: nothing ran on a GPU, or it was not recorded; {how}"
 
 
 class RankSummary(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -162,6 +165,6 @@ def _without_gpu(trace: Trace, window: str) -> RankSummary:
         "flops_utilization": None,
         "steps": len(profiler_steps(trace)),
         "step_us": _step_us(trace),
-        "warnings": [*trace.warnings, NO_GPU],
+        "warnings": [*trace.warnings, no_gpu_event(trace)],
     }
     return RankSummary(**{**nothing, **known})

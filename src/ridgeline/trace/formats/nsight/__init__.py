@@ -28,7 +28,7 @@ def read_nsight(path: Path) -> list[Trace]:
     from ridgeline.trace.per_gpu import traces_per_gpu
 
     with opened(path, "a whole sqlite export of nsys") as connection:
-        traces = traces_per_gpu(path, NsightTables(connection), ranks=_RANKS)
+        traces = traces_per_gpu(path, NsightTables(connection), ranks=_RANKS, record_gpu=_HOW)
     if not traces:
         raise InputError(f"{path}: no CUDA work, API call or NVTX range in it; {_HOW}")
     return traces

@@ -41,7 +41,7 @@ def read_rocprof(path: Path) -> list[Trace]:
         is_database = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     found = read_database(path) if is_database else read_document(path)
     try:
-        traces = traces_per_gpu(path, found, ranks=_RANKS)
+        traces = traces_per_gpu(path, found, ranks=_RANKS, record_gpu=_HOW)
     except (ValueError, OverflowError, TypeError) as error:
         raise InputError(f"{path}: a column of it holds no numbers of 64 bits ({error})") from None
     if not traces:
