@@ -282,3 +282,7 @@ def test_a_page_of_256_ranks_is_short_small_and_finds_a_rank(tmp_path: Path) -> 
     assert seen["height"] <= 20_000
     assert seen["rows"] == 256
     assert seen["left"] == ["217"]
+    on_a_phone = acted(tmp_path, page.read_text(), """
+      return { height: document.documentElement.scrollHeight };
+    """, width=360)  # fmt: skip
+    assert on_a_phone["height"] <= 20_000

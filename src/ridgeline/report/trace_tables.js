@@ -1,6 +1,7 @@
 // Tables that sort by a column, filter by words, and show their first rows until asked for more.
 
-const FIRST_ROWS = 12;
+// On a phone, where a row is several lines high, half as many.
+const FIRST_ROWS = matchMedia("(max-width: 640px)").matches ? 6 : 12;
 
 // A number means a rank, a step: it is looked for among the words of a row, not in its figures.
 function matches(row, wanted) {
