@@ -28,7 +28,7 @@ LEDGERS = Path(ridgeline.plan.__file__).with_name("library_compression")
 TRAINING = "--cluster 8xH100 --seq 128 --global-batch 8"
 FLEET = "simulate serving --gpu H100 --rate 5 --requests 20 --input-tokens 9 --output-tokens 9"
 
-JOINED = ("ranks", "critical-path", "stragglers")
+JOINED = ("ranks", "critical-path", "stragglers", "tree")
 TABLED = ("summary", "memory", *JOINED, *(word for word, one in QUESTIONS.items() if one.analysis))
 WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("doctor", "out"): (

@@ -116,6 +116,24 @@ def test_questions_that_join_ranks_write_the_rows_of_their_list(
     assert [row["name"] for row in rows] == [one["name"] for one in told]
 
 
+def test_a_tree_writes_a_row_per_node_under_its_path(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "table.csv"
+    assert run(["trace", "tree", str(folder), "--json", "--out", str(out)]) == 0
+    waiting = [node for roots in json.loads(capsys.readouterr().out)["ranks"] for node in roots]
+    told = []
+    while waiting:
+        node = waiting.pop()
+        told.append((node["name"], node["calls"], node["host_us"]))
+        waiting += node["children"]
+    rows = read(out)
+    assert sorted((r["name"], int(r["calls"]), float(r["host_us"])) for r in rows) == sorted(told)
+    for row in rows:
+        assert row["path"].count(";") == int(row["depth"])
+        assert row["path"].endswith(row["name"])
+
+
 @pytest.mark.parametrize(("by", "field"), [("operator", "operators"), ("kernel", "kernels")])
 def test_a_comparison_writes_what_it_was_aligned_by(
     folder: Path, tmp_path: Path, by: str, field: str, capsys: pytest.CaptureFixture[str]

@@ -10,7 +10,16 @@ import typer
 
 from ridgeline.cli.output_options import Json, output_file
 from ridgeline.cli.show import print_document, print_json, say, told, write_page
-from ridgeline.cli.trace_files import Cache, Files, Window, ask, named_files
+from ridgeline.cli.trace_files import (
+    Cache,
+    Files,
+    Out,
+    Window,
+    ask,
+    check_out,
+    named_files,
+    write_rows,
+)
 from ridgeline.report.document import Lines, ReportDocument
 
 if TYPE_CHECKING:
@@ -20,19 +29,22 @@ if TYPE_CHECKING:
 def trace_tree(
     files: Files,
     top: Annotated[int, typer.Option(min=1, help="How many rows to show.")] = 60,
+    out: Out = None,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
     """Frames, operators and calls inside each other, with host and GPU time."""
     from ridgeline.report.views.trace_across import tree_document
-    from ridgeline.trace.pictures.flame import flame_graph
+    from ridgeline.trace.pictures.flame import TreeRow, rank_tree, tree_rows
 
-    trees = ask(files, flame_graph, cache=cache)
+    check_out(out, files)
+    trees = ask(files, rank_tree, cache=cache)
     if json:
-        print_json({"ranks": trees})
+        print_json({"ranks": [tree.roots for tree in trees]})
     else:
-        for roots in trees:
-            print_document(tree_document(roots, top))
+        for tree in trees:
+            print_document(tree_document(tree.roots, top))
+    write_rows(out, TreeRow, [row for tree in trees for row in tree_rows(tree)], json=json)
 
 
 def trace_stack(

@@ -4,6 +4,7 @@ Host events of a thread are nested by time; equal names under the same parent ar
 time goes to the node of the call that launched it, and counts for all that are around it.
 
     flame_graph(trace)      the tree
+    tree_rows(rank_tree)    a row per node, each after the one around it
     folded(trace)           `outer;inner count` lines, as flamegraph.pl and speedscope read them
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 from ridgeline.trace.columns import ABSENT, Ints, Trace
 from ridgeline.trace.host_calls import launch_rows, rows_by_start
 from ridgeline.trace.sorting import distinct
+from ridgeline.trace.windows import RankRecord
 
 DEEPEST = 200
 _BLOCK = 1 << 15
@@ -41,6 +43,51 @@ def flame_graph(trace: Trace) -> list[FlameNode]:
     """One root per thread, widest first."""
     nodes = _Nodes(trace)
     return nodes.built()
+
+
+class TreeRow(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A node of the tree as a row of a table."""
+
+    path: str
+    """The names around it and its own, outermost first, with `;` between."""
+    depth: int
+    """How many names are around it."""
+    name: str
+    host_us: float
+    """Host time with everything inside."""
+    own_us: float
+    """Host time without what is inside."""
+    gpu_us: float
+    """GPU time that was launched in it, in any depth."""
+    calls: int
+
+
+class RankTree(RankRecord, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The tree of one rank."""
+
+    roots: list[FlameNode]
+
+
+def rank_tree(trace: Trace) -> RankTree:
+    """The tree, and whose it is."""
+    return RankTree(file=trace.file, rank=trace.rank, roots=flame_graph(trace))
+
+
+def tree_rows(tree: RankTree) -> list[TreeRow]:
+    """Every node as a row, each after the one around it, the widest of one place first."""
+    rows: list[TreeRow] = []
+    waiting = [(node, "", 0) for node in reversed(tree.roots)]
+    while waiting:
+        node, around, depth = waiting.pop()
+        path = f"{around};{_plain(node.name)}" if depth else _plain(node.name)
+        rows.append(
+            TreeRow(
+                file=tree.file, rank=tree.rank, path=path, depth=depth, name=node.name,
+                host_us=node.host_us, own_us=node.own_us, gpu_us=node.gpu_us, calls=node.calls,
+            )
+        )  # fmt: skip
+        waiting += [(child, path, depth + 1) for child in reversed(node.children)]
+    return rows
 
 
 def folded(trace: Trace, *, gpu: bool = False) -> list[str]:
