@@ -84,6 +84,21 @@ def test_a_loop_that_keeps_the_gpu_busy_is_compute_bound(tmp_path: Path) -> None
     assert [finding.cause for finding in found] == ["compute-bound"]
 
 
+def test_what_is_put_away_long_after_the_work_is_no_part_of_it(tmp_path: Path) -> None:
+    """A program checks its results for a second, unrecorded, and frees its memory at the end."""
+    late = [call(1e6, 300, 0, "cudaFree"), call(1e6 + 400, 20, 0, "cudaStreamDestroy")]
+    found = verdict(tmp_path, [*train(8), *late])
+    assert [finding.cause for finding in found] == ["compute-bound"]
+    assert found[0].evidence["window_us"] == 32_000
+
+
+def test_kernels_beside_which_a_cause_weighs_little_make_it_arguable(tmp_path: Path) -> None:
+    found = verdict(tmp_path, train(8, loader=4300, kernel_us=400))
+    assert found[0].cause == "input-bound"
+    assert found[0].confidence == 0.55
+    assert found[1].share > 0.75
+
+
 def test_waiting_for_the_loader_is_input_bound(tmp_path: Path) -> None:
     found = verdict(tmp_path, train(8, loader=6000, kernel_us=300))
     assert found[0].cause == "input-bound"

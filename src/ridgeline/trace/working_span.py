@@ -1,8 +1,8 @@
 """First and last moment of the work of host and GPU together.
 
 It shows a GPU that is empty before its first kernel and after its last one. What profilers do
-around the work, what CUDA takes to start without a step to hold it, and how a host gets ahead of
-its GPU are left out.
+around the work, what CUDA takes to start without a step to hold it, how a host gets ahead of its
+GPU, and what is put away when all is done are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from ridgeline.trace.sorting import distinct
 _PARTS = 10
 _FILLING = 3.0
 """A GPU that is empty for this many times what it is idle in a step was being reached, or left."""
-_DEVICE_WAIT = re.compile(r"^(cuda|hip)DeviceSynchronize$")
+_PUTS_AWAY = re.compile(
+    r"^(cuda|hip)Device(Synchronize|Reset)$|^(cuda|hip|cu)\w*(Free|Destroy|Unload|Unregister)"
+)
+"""A wait for a device that has nothing left to do, and what gives back what the work needed."""
 _PROFILER = re.compile(
     r"^(PyTorch Profiler|Record Window End|Iteration Start: PyTorch Profiler)"
     r"|torch/(profiler|autograd/profiler)"
@@ -131,7 +134,7 @@ def _of_launching_threads(trace: Trace) -> Ints:
     working = np.isin(host.thread, threads) & (host.category != Category.OVERHEAD)
     working &= ~names_matching(trace, _PROFILER)[host.name]
     working &= ~names_matching(trace, PROFILER_STEP)[host.name]
-    if len(trace.gpu):  # as does a wait for a device that has nothing left to do
-        stops = names_matching(trace, _DEVICE_WAIT)[host.name]
-        working &= ~(stops & (host.start_us > float(trace.gpu.end_us.max())))
+    if len(trace.gpu):
+        away = host.is_call & names_matching(trace, _PUTS_AWAY)[host.name]
+        working &= ~(away & (host.start_us > float(trace.gpu.end_us.max())))
     return np.flatnonzero(working)
