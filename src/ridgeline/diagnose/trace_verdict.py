@@ -8,8 +8,8 @@ cannot try weigh their share. The heaviest comes first; idle time that nothing e
 what is explained. Of ranks that wait for each other a cure is worth what the rank gains that gains
 least: what the late one alone waits for is `rank-skew`, what all of them wait for is the cause.
 Where none leads, the run is bound by its kernels if they fill half of the window. When the second
-weighs almost as much as the first, the first is less sure; so is one that weighs little beside
-kernels that fill most of the window: its cure is worth having, and what bounds the run is arguable.
+weighs almost as much as the first, the first is less sure; so is another cause than the kernels
+where they fill most of the window: its cure is worth having, and what bounds the run is arguable.
 
     trace_verdict([trace])                    one trace or all ranks of a job
     verdict_of(facts)                         the same from facts gathered rank by rank in workers
@@ -31,8 +31,8 @@ from ridgeline.trace.columns import Trace
 _CLOSE = 1.3
 """A second cause within this factor of the first makes the first a guess."""
 _OF_NOTE = 0.1
-_LITTLE, _MOST = 0.2, 0.75
-"""A cause that weighs less than this, beside kernels that fill more than that, is arguable."""
+_MOST = 0.75
+"""Another cause that leads beside kernels which fill more than this is arguable."""
 _UNSURE = 0.55
 _BETWEEN_RANKS, _SENDING = "rank-skew", "communication-bound"
 _AS_MUCH = 1.15
@@ -109,7 +109,6 @@ def _with_doubt(weighed: list[tuple[float, TraceFinding]]) -> list[TraceFinding]
 
 
 def _beside_kernels(weighed: list[tuple[float, TraceFinding]]) -> bool:
-    """Does the first finding weigh little where kernels fill most of the window?"""
-    weight, first = weighed[0]
+    """Is the first finding another cause where kernels fill most of the window?"""
     kernels = max((one.share for _, one in weighed if one.cause in _OF_THE_GPU), default=0.0)
-    return first.cause not in _OF_THE_GPU and weight < _LITTLE and kernels > _MOST
+    return weighed[0][1].cause not in _OF_THE_GPU and kernels > _MOST
