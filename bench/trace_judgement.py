@@ -218,7 +218,9 @@ _ABOUT = (
     "files without any CUDA it refuses, where the label said read with doubt; and the labels of "
     "two allow now what it "
     "said. 21 of the 126 public traces were not at hand for the tables below; the label of "
-    "the eight DLRM ranks allows `launch-bound` since."
+    "the eight DLRM ranks allows `launch-bound` since. Of 110 cases that were drawn after the "
+    "tables, 104 were right first, with 55 of 62 worths, and of the 82 public traces at hand 77: "
+    "see what was judged again in the [results of traces](traces.md)."
 )
 
 
