@@ -66,6 +66,11 @@ UNKNOWN = [*spans(EVENTS, cat="render"), *spans(100, cat="network")]
         (spans(EVENTS, cat="FEE"), "VizTracer"),
         ({"$schema": "https://www.speedscope.app/file-format-schema.json"}, "speedscope"),
         ({"nodes": [{"id": 1, "callFrame": {}}], "samples": []}, "V8"),
+        ({"alloc_samples": 17, "elapsed_time_sec": 3.6, "files": {}}, "Scalene"),
+        (
+            {"duration": 1, "sample_count": 9, "root_frame": {"function": "<module>"}},
+            "pyinstrument",
+        ),
         ({"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": []}, "execution trace"),
         ({"ranks": [{"file": "x"}], "verdict": []}, "ridgeline trace --json"),
         ({"learning_rate": 0.1}, "no profiler trace"),
