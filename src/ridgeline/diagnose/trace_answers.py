@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ridgeline.diagnose.trace_facts import RankFacts, facts_beside
 from ridgeline.diagnose.trace_verdict import verdict_of
@@ -115,12 +115,13 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
         return answer
 
     return_freed_memory(trace.raw_bytes)
-    path, pieces = apart(_whole_path)
+    path, drawn = _path_and_timeline(apart, slices)
+    return_freed_memory(trace.raw_bytes)
     return RankAnswers(
         file=trace.file,
         rank=trace.rank,
         path=path,
-        timeline=apart(lambda one: timeline(one, pieces, slices)),
+        timeline=drawn,
         flame=apart(_flame),
         operators=apart(lambda one: operator_times(one, window, top=ROWS)),
         facts=facts_beside(trace, window),
@@ -133,6 +134,14 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
         steps=step_times(trace),
         memory=memory_use(trace, top=ROWS),
     )
+
+
+def _path_and_timeline(
+    apart: Callable[[Callable[[Trace], Any]], Any], slices: int
+) -> tuple[CriticalPath, TraceTimeline]:
+    """Draw the path on the timeline; its pieces are as large as a third of the trace, and go."""
+    path, pieces = apart(_whole_path)
+    return path, apart(lambda one: timeline(one, pieces, slices))
 
 
 def _whole_path(trace: Trace) -> tuple[CriticalPath, list[PathPiece]]:
