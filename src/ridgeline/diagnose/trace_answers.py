@@ -124,7 +124,7 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
         timeline=drawn,
         flame=apart(_flame),
         operators=apart(lambda one: operator_times(one, window, top=ROWS)),
-        facts=facts_beside(trace, window),
+        facts=apart(lambda one: facts_beside(one, window)),
         idle=idle_time(trace, window, top=ROWS),
         kernels=kernel_use(trace, window, top=ROWS),
         overlap=overlap(trace, window, top=ROWS),
