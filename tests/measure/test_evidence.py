@@ -34,6 +34,7 @@ def test_memory_that_grows_by_the_same_amount_every_step_isgrowth_per_step() -> 
         (100, 900, 900, 900, 900, 900, 900),  # something was made once
         (900, 800, 700, 600, 500, 400, 300),
         (100, 200, 300),  # too few steps to tell
+        (500, 600, 700, 800, 900, 1000, 300, 400, 500, 600, 700),  # garbage, collected once
     ],
 )
 def test_memory_that_only_varies_is_nogrowth_per_step(sizes: tuple[int, ...]) -> None:
@@ -46,6 +47,18 @@ def test_what_a_collection_of_garbage_takes_away_is_nogrowth_per_step(
 ) -> None:
     report = Report(
         steps=[], losses=[], held_bytes=list(range(0, 1000, 100)), collected_bytes=collected
+    )
+    assert growth_per_step(report) == growth
+
+
+@pytest.mark.parametrize(("given", "growth"), [(50, 0.0), (2, 100.0)])
+def test_what_the_model_is_given_again_is_nogrowth_per_step(given: int, growth: float) -> None:
+    """A call's new keys and the old ones are both there at its end: half of them explain all."""
+    report = Report(
+        steps=[],
+        losses=[],
+        held_bytes=list(range(0, 1000, 100)),
+        input_bytes=list(range(0, 10 * given, given)),
     )
     assert growth_per_step(report) == growth
 

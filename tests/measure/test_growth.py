@@ -25,3 +25,14 @@ def test_only_what_nobody_can_collect_is_a_leak(
     grown = document["profile"]["memory_growth_bytes_per_step"]
     assert (grown > 900_000) is leaks
     assert document["profile"]["habits"].get("gc_collect") is None
+
+
+@pytest.mark.parametrize(("kind", "leaks"), [("list", False), ("object", False), ("kept", True)])
+def test_keys_that_the_model_is_given_again_are_no_leak(
+    kind: str, leaks: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = str(Path(SCRIPT).with_name("grows_a_cache.py"))
+    assert run(["doctor", "--steps", "10", "--budget", "30", "--json", "--", script, kind]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["profile"]["kind"] == "inference"
+    assert ("memory-leak" in [finding["cause"] for finding in document["findings"]]) is leaks

@@ -202,6 +202,8 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     held_bytes: list[int] = []
     """What the C heap (tensors and autograd graphs of the CPU) and the GPU's allocator held at
     the end of each sampled step; empty where the C library does not tell."""
+    input_bytes: list[int] = []
+    """Tensors that the main model was given, at the end of the same steps."""
     collected_bytes: int = 0
     """Garbage in cycles among the last of these, which the collector had not come to yet."""
     sync_points: list[SyncPoint] = []

@@ -22,6 +22,7 @@ from ridgeline.measure.child.clock import PhaseClock
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.inputs import (
     batch_size,
+    bytes_within,
     float_outputs,
     padding_share,
     projection,
@@ -220,6 +221,8 @@ class Agent:
         if not self.watched.is_main_model(module):
             return
         self.watched.switches.forwards += 1
+        if self.watched.weigh_inputs:
+            self.watched.input_bytes = bytes_within((args, kwargs))
         samples, tokens, integers = batch_size(args, kwargs)
         self.samples += samples
         self.tokens += tokens

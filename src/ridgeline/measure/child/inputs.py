@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
+_DEEPEST = 6
+"""Collections and objects inside one another that are looked into."""
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 
@@ -25,6 +28,34 @@ def tensors_in(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
 def tensor_bytes(value: Any) -> int:
     """Bytes of all tensors in a batch."""
     return sum(t.numel() * t.element_size() for t in tensors_in(value))
+
+
+def bytes_within(value: Any) -> int:
+    """Bytes of all tensors that can be reached from what a model is given, each counted once.
+
+    A cache of keys and values may be an object of any class: its attributes are looked into.
+    """
+    found: dict[int, int] = {}
+    seen: set[int] = set()
+    todo = [(value, _DEEPEST)]
+    while todo:
+        item, depth = todo.pop()
+        if isinstance(item, torch.Tensor):
+            found[id(item)] = item.numel() * item.element_size()
+        elif depth and id(item) not in seen and not isinstance(item, (nn.Module, type)):
+            seen.add(id(item))
+            todo += [(part, depth - 1) for part in _parts_of(item)]
+    return sum(found.values())
+
+
+def _parts_of(item: Any) -> list[Any]:
+    """Items of a collection, or attributes of an object."""
+    if isinstance(item, (list, tuple)):
+        return list(item)
+    if isinstance(item, dict):
+        return list(item.values())
+    attributes = getattr(item, "__dict__", None)
+    return list(attributes.values()) if isinstance(attributes, dict) else []
 
 
 def float_outputs(output: Any) -> list[bool]:

@@ -215,12 +215,15 @@ class SamplerInstrument(Instrument):
 
     def __init__(self, agent: Agent) -> None:
         self._sampler = Sampler(agent)
+        self._watched = agent.watched
         self._held: list[int] = []
+        self._inputs: list[int] = []
         self._collected = 0
         self._stopped = False
 
     def start(self) -> None:
-        """Begin to sample lines."""
+        """Begin to sample lines, and to weigh what the model is given."""
+        self._watched.weigh_inputs = True
         self._sampler.start()
 
     def boundary(self) -> None:
@@ -228,12 +231,14 @@ class SamplerInstrument(Instrument):
         held = _held_bytes()
         if held is not None:
             self._held.append(held)
+            self._inputs.append(self._watched.input_bytes)
 
     def stop(self) -> None:
         """End sampling; of what was left behind, see how much only waits for the collector."""
         if self._stopped:
             return
         self._sampler.stop()
+        self._watched.weigh_inputs = False
         self._stopped = True
         if self._held and self._held[-1] > self._held[0] and gc.isenabled():
             inspect.unwrap(gc.collect)()  # uncounted: it is not the script's own
@@ -244,6 +249,7 @@ class SamplerInstrument(Instrument):
         return {
             "hot_lines": self._sampler.hot_lines(),
             "held_bytes": self._held,
+            "input_bytes": self._inputs,
             "collected_bytes": self._collected,
         }
 

@@ -127,6 +127,10 @@ class Watched:
         """Place → tensors turned into text there, and seconds."""
         self.look_closer = False
         """Instruments are on: reading input values is allowed."""
+        self.weigh_inputs = False
+        """Memory is looked at: what the main model is given counts."""
+        self.input_bytes = 0
+        """Tensors that the main model was last given, a cache of keys among them."""
         self.anchored = False
         """The anchor optimizer is settled."""
         self._largest = 0

@@ -25,6 +25,8 @@ _NAMED = 3
 _LEAST_GROWTHS = 4
 """So many steps must have been seen to grow before growth is believed."""
 _STEADY_SHARE = 0.8
+_EXPLAINED_SHARE = 0.5
+"""Share of what memory grew by from which something harmless explains it."""
 
 
 def tail_facts(steps: Sequence[StepTimes]) -> TailFacts:
@@ -114,16 +116,23 @@ def growth_per_step(sampler_look: Report | None) -> float:
 
     Batches of different sizes make what is alive at a boundary go up and down; it grows only if
     most steps add about as much as the median step does. What a collection of garbage takes away
-    again grows to the next one and no further.
+    again grows to the next one and no further. What the model is given again at each call (keys
+    and values of the tokens so far) grows to the end of its sequence.
     """
     if sampler_look is None or len(sampler_look.held_bytes) <= _LEAST_GROWTHS:
         return 0.0
     held = sampler_look.held_bytes
-    if sampler_look.collected_bytes >= 0.5 * (held[-1] - held[0]) > 0:
+    if sampler_look.collected_bytes >= _EXPLAINED_SHARE * (held[-1] - held[0]) > 0:
+        return 0.0
+    given = sampler_look.input_bytes or [0]
+    # A call's new cache and the one that it was given are both there when it ends.
+    if 2 * (given[-1] - given[0]) >= _EXPLAINED_SHARE * (held[-1] - held[0]) > 0:
         return 0.0
     growths = np.diff(held)
     median = float(np.median(growths))
     steady = median > 0 and float(np.mean(growths >= 0.5 * median)) >= _STEADY_SHARE
+    if held[-1] - held[0] < 0.5 * median * len(growths):
+        return 0.0  # the collector came by meanwhile, and took most of it away
     return median if steady else 0.0
 
 
