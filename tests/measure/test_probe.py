@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import torch
 
+from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.hardware.ceilings import Ceilings, cached_ceilings, read_cache, save_ceilings
 from ridgeline.measure import microbenchmarks
@@ -129,7 +130,7 @@ def count_probes(monkeypatch: pytest.MonkeyPatch, result: Ceilings) -> list[bool
     """Replace the probe by `result`; the list grows by `quick` with every call."""
     calls: list[bool] = []
 
-    def fake(progress: object, device: str, *, quick: bool) -> Ceilings:
+    def fake(progress: object, device: str, *, quick: bool, within_seconds: float) -> Ceilings:
         calls.append(quick)
         return msgspec.structs.replace(result, quick=quick, device=device)
 
@@ -212,6 +213,42 @@ def test_old_ceilings_are_measured_anew(
     calls = count_probes(monkeypatch, quiet(measured))
     probing.ceilings(quick=True)
     assert calls == [True]
+
+
+def test_a_probe_without_time_measures_float32_alone_and_is_not_kept(
+    measured: Ceilings, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hurried(*words: object, within_seconds: float, **options: object) -> Ceilings:
+        assert within_seconds == 0.0
+        skipped = dict.fromkeys(("bf16", "int8"), probing.NO_TIME)
+        return msgspec.structs.replace(measured, skipped=skipped)
+
+    assert probing.probe(quick=True, within_seconds=0.0).matmul_flops_per_second.keys() == {"fp32"}
+    monkeypatch.setattr(probing, "probe", hurried)
+    assert probing.ceilings(quick=True, within_seconds=0.0).skipped["bf16"] == probing.NO_TIME
+    assert not cache.exists()
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_script_above_its_probed_peak_gets_no_mfu_and_is_told_why(
+    measured: Ceilings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rates = {kind: rate / 1e4 for kind, rate in measured.matmul_flops_per_second.items()}
+    save_ceilings(
+        msgspec.structs.replace(
+            measured,
+            matmul_flops_per_second=rates,
+            cpu_time_share=0.3,
+            date=datetime.now(UTC).isoformat(),
+        )
+    )
+    script = str(Path(__file__).parent / "scripts" / "leaves_memory.py")
+    assert run(["doctor", "--steps", "10", "--budget", "30", "--json", "--", script, "cycle"]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["mfu"] is None
+    assert "times as fast as the probed peak: the probe, which got 30% of the cores" in str(
+        profile["warnings"]
+    )
 
 
 def test_progress_goes_from_nothing_to_done(probed: Path) -> None:

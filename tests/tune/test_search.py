@@ -10,16 +10,19 @@ from time import monotonic
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 from tests.diagnose.profiles import profile
 
 import ridgeline.tune.search as searching
 from ridgeline.errors import ChildDied
 from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.wire import Applied
-from ridgeline.techniques import Gain, technique
+from ridgeline.techniques import Applicability, Context, Gain, technique
+from ridgeline.tune import candidates as choosing
 from ridgeline.tune import questions
 from ridgeline.tune.ab_run import ABPlan, ABRun
-from ridgeline.tune.candidates import TechniqueCandidate
+from ridgeline.tune.candidates import TechniqueCandidate, candidates, next_question
+from ridgeline.tune.costs import Costs
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.pool import Pool, Variant, VariantFailed
 from ridgeline.tune.search import StackSearch
@@ -245,6 +248,69 @@ def test_of_a_technique_that_did_harm_no_other_settings_are_tried(
     found = [TechniqueCandidate(applied=other, gain=Gain(0.9, 1.5))]
     assert len(_open(one, found, set())) == left
     assert ("loader-workers(num_workers=2)" in one.skipped) is (left == 0)
+
+
+@pytest.mark.parametrize(("ratio", "left"), [(1.009, 0), (1.05, 1)])
+def test_what_compiled_for_nothing_is_not_compiled_once_more_with_other_settings(
+    ratio: float, left: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ratios: Ratios = {frozenset({"compile"}): (0.8, ratio, 1.3)}
+    one = search(monkeypatch, tmp_path, ratios, [])
+    one.add([Applied(technique="compile", options={"mode": "default"})])
+    other = Applied(technique="compile", options={"mode": "default", "regional": "Block"})
+    found = [TechniqueCandidate(applied=other, gain=Gain(1.1, 1.5))]
+    assert len(_open(one, found, set())) == left
+
+
+def candidate(name: str, low: float, high: float) -> TechniqueCandidate:
+    return TechniqueCandidate(applied=Applied(technique=name), gain=Gain(low, high))
+
+
+def asked_first(found: list[TechniqueCandidate], left_seconds: float, step: float) -> list[str]:
+    """What comes next where a start takes five seconds."""
+    costs = Costs(step_seconds=step, load_seconds=5.0, slowness=1.0)
+    return [one.applied.technique for one in next_question(found, costs.seconds, left_seconds)]
+
+
+def test_the_question_that_gains_most_per_second_comes_first_and_none_that_does_not_fit() -> None:
+    quick = [candidate(FASTER, 1.3, 1.8), candidate(FUSED, 1.06, 1.2)]
+    slow = [candidate("onnx-runtime", 1.3, 2.6), candidate("compile", 1.05, 1.2)]
+    small = [candidate(FROZEN, 1.0, 1.04), candidate("set-to-none", 1.0, 1.02)]
+    everything = [*quick, *slow, *small]
+    assert asked_first(everything, 600.0, 0.1) == [FASTER, FUSED], "the headline"
+    assert asked_first([*slow, *small], 600.0, 0.1) == ["onnx-runtime"], "slow, and worth it"
+    assert asked_first([*slow, *small], 20.0, 0.1) == [FROZEN, "set-to-none"], "no time for it"
+    assert asked_first([*slow[1:], *small], 600.0, 0.1) == ["compile"]
+    assert asked_first(everything, 5.0, 0.1) == [], "nothing can be finished"
+    assert asked_first(everything, 20.0, 2.0) == [], "nor with such steps"
+
+
+def test_what_prepared_for_long_is_expected_to_do_so_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = search(monkeypatch, tmp_path, {frozenset({"compile"}): (1.1, 1.2, 1.3)}, [])
+    before = one.seconds_for(members("compile"))
+    row = replace(one.add(members("compile")), startup_seconds=300.0)
+    one.rows[-1] = row
+    assert one.seconds_for(members("compile")) > before + 200
+    one.deadline = monotonic() + before
+    assert not one.can_afford(members("compile"))
+    assert one.can_afford(members(FROZEN))
+    assert one.seconds_for(members(FUSED)) > one.seconds_for(members(FROZEN)), "losses to check"
+
+
+def test_what_is_foretold_to_lose_and_to_gain_little_waits() -> None:
+    context = Context(profile=profile())
+    module = SimpleNamespace(
+        CARD=technique(FROZEN).CARD,
+        applies=lambda context: Applicability(True, ""),
+        predict=lambda context, options: Gain(0.95, 1.03),
+    )
+    skipped: dict[str, str] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choosing, "all_techniques", lambda: {FROZEN: module})
+        assert candidates(context, (), skipped) == []
+    assert skipped == {FROZEN: "foretold to lose more than it gains, 0.95–1.03×"}
 
 
 def test_what_does_not_hold_together_leaves_the_stack_as_it_was(

@@ -11,6 +11,8 @@ from ridgeline.cli.durations import duration_option, duration_text
 from ridgeline.cli.output_options import Json
 
 REPORT_NAME = "report.html"
+PROBE_SHARE = 0.05
+"""Share of the budget after which a probe of the machine leaves out what is left."""
 
 
 def tune(
@@ -76,7 +78,9 @@ def tune(
         from ridgeline.measure.probe import ceilings
 
         peaks = ceilings(
-            quick=True, on_progress=lambda what, _: say(f"probing this machine: {what}")
+            quick=True,
+            within_seconds=PROBE_SHARE * budget,
+            on_progress=lambda what, _: say(f"probing this machine: {what}"),
         )
         try:
             ledger = run_job(job, ceilings=peaks, on_progress=say, show=show, begun=begun)

@@ -2,7 +2,9 @@
 
 Each runs real PyTorch operators and returns the best of several samples, since noise only ever
 adds time. Bandwidth buffers follow STREAM's rule (McCalpin: arrays of at least four times the
-last cache).
+last cache), in a hurry a weaker one: what three arrays of the cache's size hold is gone from it
+when its turn comes again, and finding pages for twelve times a server's cache takes longer than
+all the rest of a quick probe.
 
 On a busy machine a short parallel region is at the mercy of the scheduler: when one of its
 threads has to wait for a time slice, all of them wait at the barrier, every time. So sizes are
@@ -52,9 +54,6 @@ TRAP_RATIO = 0.05
 CHAIN = 100
 """Operators in one dispatch sample."""
 
-CACHE_MULTIPLE = 4
-"""Least size of a bandwidth buffer, in last-level caches (STREAM's rule)."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
@@ -70,6 +69,8 @@ class Effort:
     """No single matmul may be expected to take longer."""
     bandwidth_seconds: float
     """For one pattern at one number of threads."""
+    cache_multiple: int
+    """Least size of each of the three bandwidth buffers, in last-level caches."""
     dispatch_seconds: float
     sample_seconds: float
 
@@ -80,6 +81,7 @@ FULL = Effort(
     matmul_seconds=0.4,
     call_seconds=0.2,
     bandwidth_seconds=0.25,
+    cache_multiple=4,  # STREAM's rule
     dispatch_seconds=0.4,
     sample_seconds=0.02,
 )
@@ -89,6 +91,7 @@ QUICK = Effort(
     matmul_seconds=0.12,
     call_seconds=0.08,
     bandwidth_seconds=0.05,
+    cache_multiple=1,  # what is not in the cache any more when its turn comes again
     dispatch_seconds=0.1,
     sample_seconds=0.01,
 )
@@ -283,11 +286,12 @@ def bandwidth(
 ) -> dict[int, dict[str, float]]:
     """Bytes per second by number of threads and pattern."""
     num = buffer_bytes // 4
-    target, first, second = (torch.ones(num, device=device) for _ in range(3))
+    buffers = torch.ones(3 * num, device=device)
+    target, first, second = buffers.chunk(3)
     patterns: dict[str, tuple[int, Callable[[], object]]] = {
         "copy": (2, lambda: target.copy_(first)),
         "triad": (3, lambda: torch.add(first, second, alpha=3.0, out=target)),
-        "read": (1, lambda: torch.sum(first)),
+        "read": (3, lambda: torch.sum(buffers)),
     }
     rates: dict[int, dict[str, float]] = {}
     for count in thread_counts:

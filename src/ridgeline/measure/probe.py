@@ -32,10 +32,15 @@ GPU_BUFFER_BYTES = 2**30
 COPY_BUFFER_BYTES = 256 * 2**20
 CEILINGS_EXPIRE_SECONDS = 90 * 86400.0
 BUSY_SERVES_SECONDS = 900.0
+NO_TIME = "no time was left to measure it"
 
 
 def ceilings(
-    device: str = "cpu", on_progress: Progress | None = None, *, quick: bool = False
+    device: str = "cpu",
+    on_progress: Progress | None = None,
+    *,
+    quick: bool = False,
+    within_seconds: float = math.inf,
 ) -> Ceilings:
     """The cached ceilings of this machine, or newly probed ones.
 
@@ -44,7 +49,8 @@ def ceilings(
     within `BUSY_SERVES_SECONDS`: a machine that stays busy is not probed for every command), and
     the better of the two kept. After `CEILINGS_EXPIRE_SECONDS` the machine is measured anew: a
     new kernel, firmware or neighbour changes what it can do. An unreadable cache file is reported
-    through `progress`, probed again and replaced.
+    through `progress`, probed again and replaced. A probe that had to leave something out because
+    it may take no longer than `within_seconds` serves its caller alone.
     """
     report = on_progress or _ignore
     lookup = read_cache(device)
@@ -59,9 +65,11 @@ def ceilings(
             return known
     if lookup.problem is not None:
         report(f"cannot read the cached ceilings, probing again: {lookup.problem}", 0.0)
-    measured = probe(on_progress, device, quick=quick)
+    measured = probe(on_progress, device, quick=quick, within_seconds=within_seconds)
     if known is not None and _share(known) > _share(measured):
         return known
+    if NO_TIME in measured.skipped.values():
+        return measured
     try:
         save_ceilings(measured)
     except OSError as error:
@@ -70,9 +78,16 @@ def ceilings(
 
 
 def probe(
-    on_progress: Progress | None = None, device: str = "cpu", *, quick: bool = False
+    on_progress: Progress | None = None,
+    device: str = "cpu",
+    *,
+    quick: bool = False,
+    within_seconds: float = math.inf,
 ) -> Ceilings:
-    """Measure `device` now, without reading or writing the cache."""
+    """Measure `device` now, without reading or writing the cache.
+
+    Arithmetic whose turn does not come `within_seconds` is left out; float32 never is.
+    """
     if device not in PROBE_DEVICES:
         raise InputError(f"{device}: not a device to probe; use one of {', '.join(PROBE_DEVICES)}")
     torch = _torch()
@@ -96,6 +111,9 @@ def probe(
     shares: list[float] = []
     with microbenchmarks.threads(num_threads):
         for kind in kinds:
+            if rates and time.perf_counter() - started > within_seconds:
+                skipped[kind] = NO_TIME
+                continue
             report(f"matmul {kind}")
             result = microbenchmarks.matmul(kind, device, num_threads, effort, pilot)
             if kind == "fp32":
@@ -111,7 +129,7 @@ def probe(
         report("memory bandwidth")
         buffer_bytes = GPU_BUFFER_BYTES
         if device == "cpu":
-            buffer_bytes = _buffer_bytes(machine, microbenchmarks.CACHE_MULTIPLE)
+            buffer_bytes = _buffer_bytes(machine, effort.cache_multiple)
         counts = _thread_counts(num_threads, device, quick=quick)
         moved = microbenchmarks.bandwidth(device, buffer_bytes, counts, effort)
 
@@ -202,15 +220,15 @@ def _ignore(what: str, fraction: float) -> None:
 
 
 def _thread_counts(most: int, device: str, *, quick: bool) -> list[int]:
-    """1, 2, 4, … and the most; only 1 and the most in a hurry; one count for a GPU.
+    """1, 2, 4, … and the most; only the most in a hurry, and for a GPU.
 
     >>> _thread_counts(6, "cpu", quick=False)
     [1, 2, 4, 6]
     """
-    if device == "cuda":
+    if device == "cuda" or quick:
         return [most]
     counts = [1]
-    while not quick and counts[-1] * 2 < most:
+    while counts[-1] * 2 < most:
         counts.append(counts[-1] * 2)
     return sorted({*counts, most})
 

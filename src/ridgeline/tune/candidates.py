@@ -1,11 +1,15 @@
 """Which techniques to ask about next, and how many in one question.
 
-Cheapest expected gain first:
+The questions that stand to choice:
 
-1. what is likely to help and starts quickly, as one stack: the first A/B is then the headline;
-2. what is likely to help and takes a compilation to start, one by one;
-3. what may do harm (its pessimistic gain is a loss), one by one;
-4. what is expected to gain too little to show on its own, together.
+- what is likely to help and starts quickly, as one stack: asked first, its A/B is the headline;
+- what is likely to help and takes a compilation to start, each by itself;
+- what may do harm (its pessimistic gain is a loss), each by itself;
+- what is expected to gain too little to show on its own, together.
+
+Of those that fit into the time that is left the one comes next that is expected to gain most per
+second it takes. What is foretold to lose more than it gains, and little at best, waits until a
+profile of the tuned script foretells more.
 
 No technique is named here: how equal it leaves the result, what it excludes and when it is
 applied stands on its card.
@@ -14,6 +18,7 @@ applied stands on its card.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ridgeline.measure.wire import Applied
@@ -22,6 +27,10 @@ from ridgeline.techniques import Card, Context, Gain, Stage, all_techniques, opt
 
 MIN_EXPECTED_GAIN = 1.01
 """A technique that at best brings less than 1 % is not worth a measurement."""
+WORTH_A_RISK = 1.1
+"""Gain at best from which a technique is measured that is expected to lose more than it gains."""
+UNLIKELY = 0.1
+"""Share of its best gain that such a technique counts with."""
 SHOWS_ALONE = 1.05
 """Expected gain from which a technique is asked about for its own sake: to tell less from noise
 takes more rounds than a row is worth, so the small ones are asked about together."""
@@ -48,6 +57,11 @@ class TechniqueCandidate:
     def expected(self) -> float:
         """Geometric mean of the expected gain's two ends."""
         return math.sqrt(self.gain.low * self.gain.high)
+
+    @property
+    def promise(self) -> float:
+        """Logarithm of the gain to reckon with; of one more likely to lose, hardly any."""
+        return max(math.log(self.expected), UNLIKELY * math.log(self.gain.high))
 
     @property
     def is_slow_to_start(self) -> bool:
@@ -82,22 +96,44 @@ def candidates(
             if candidate.gain.high < MIN_EXPECTED_GAIN:
                 skipped[candidate.label] = f"worth {candidate.gain.high - 1:.1%} at best"
                 continue
+            if candidate.expected < 1 and candidate.gain.high < WORTH_A_RISK:
+                low, high = candidate.gain
+                skipped[candidate.label] = (
+                    f"foretold to lose more than it gains, {low:.2f}–{high:.2f}×"
+                )
+                continue
             found.append(candidate)
     return sorted(found, key=lambda candidate: -candidate.expected)
 
 
-def next_question(open_: list[TechniqueCandidate]) -> list[TechniqueCandidate]:
-    """Candidates to ask about next, as one; the strongest first. Empty: none is left."""
-    likely = [one for one in open_ if one.expected >= SHOWS_ALONE and not one.may_harm]
+def next_question(
+    open_: list[TechniqueCandidate],
+    seconds_for: Callable[[list[Applied]], float],
+    left_seconds: float,
+) -> list[TechniqueCandidate]:
+    """Candidates to ask about next, as one; the strongest first. Empty: none is left, or fits."""
+    steady = [one for one in open_ if not one.may_harm]
+    likely = [one for one in steady if one.expected >= SHOWS_ALONE]
     quick = one_per_slot([one for one in likely if not one.is_slow_to_start])
-    if quick:
+    small = [one for one in steady if one.expected < SHOWS_ALONE]
+    together = [
+        one_per_slot([one for one in small if one.is_slow_to_start is slow])
+        for slow in (False, True)
+    ]
+    alone = [one for one in likely if one.is_slow_to_start]
+    alone += [one for one in open_ if one.may_harm]
+
+    def fits(chosen: list[TechniqueCandidate]) -> bool:
+        return bool(chosen) and seconds_for([one.applied for one in chosen]) <= left_seconds
+
+    def pays(chosen: list[TechniqueCandidate]) -> float:
+        return sum(one.promise for one in chosen) / seconds_for([one.applied for one in chosen])
+
+    if fits(quick):
         return quick
-    slow = [one for one in likely if one.is_slow_to_start]
-    risky = [one for one in open_ if one.may_harm]
-    for alone in (slow, risky):
-        if alone:
-            return alone[:1]
-    return one_per_slot(open_)
+    # Where all of them do not fit, the strongest may: its A/B checks fewer things.
+    questions = [quick[:1], *([one] for one in alone), *together]
+    return max(filter(fits, questions), key=pays, default=[])
 
 
 def is_small(chosen: list[TechniqueCandidate]) -> bool:

@@ -29,6 +29,8 @@ from ridgeline.tune.stack import ENTRY
 MOST_ALIVE = 6
 """Copies that are kept however large the machine's memory is."""
 LEAST_PATIENCE_SECONDS = 2.0
+USUAL_LOAD_SECONDS = 10.0
+"""How long a script takes to its first boundary where none was seen to start."""
 _PACE_STEPS = 10
 _EVEN_STEPS = 20
 """So many steps of the same size must have been seen before all are believed to be."""
@@ -75,6 +77,8 @@ class Live:
         self.start_seconds = math.inf
         """From the start of the process to where it was warm: loading, compiling, settling; and
         waiting for others meanwhile."""
+        self.load_seconds: float | None = None
+        """From the start of the process to its first boundary; None before it."""
         self._starting_seconds = 0.0
         self._starting_steps = 0
         self._patience = patience
@@ -134,6 +138,9 @@ class Live:
         except BaseException:
             self.failed = True
             raise
+        if self.load_seconds is None:
+            stepped = sum(step.seconds for step in reports[0].steps)
+            self.load_seconds = max(0.0, monotonic() - self._begun - stepped)
         self._remember(reports, timed=instrument == "none")
         if instrument == "none" and not self.is_warm:
             self._starting_seconds += monotonic() - asked
@@ -217,6 +224,12 @@ class Pool:
         """The variant's run, when it is in the middle of its script."""
         live = self._alive.get(variant.key)
         return live if live is not None and live.can_go_on else None
+
+    @property
+    def load_seconds(self) -> float:
+        """What a start takes; the least of those alive, for some compile in their first step."""
+        seen = [live.load_seconds for live in self._alive.values() if live.load_seconds is not None]
+        return min(seen, default=USUAL_LOAD_SECONDS)
 
     def ended(self, live: Live) -> None:
         """A run came to its own end: so long is the script."""

@@ -82,10 +82,19 @@ class Questions:
         """Has the budget run out? Said once in the notes."""
         if monotonic() < self.deadline:
             return False
+        self.note_that_time_ran_out()
+        return True
+
+    def note_that_time_ran_out(self) -> None:
+        """Say it, once."""
         note = "the budget ran out before everything was tried; give more with --budget"
         if note not in self.notes:
             self.notes.append(note)
-        return True
+
+    @property
+    def left_seconds(self) -> float:
+        """What is left of the budget for questions."""
+        return max(0.0, self.deadline - monotonic())
 
     def modelled_gain(self, members: list[Applied]) -> Gain | None:
         """What the models expect of members together; None where one was never thought of."""
@@ -188,7 +197,7 @@ class Questions:
             weakest_equivalence(added),
             result.a_losses,
             result.b_losses,
-            stack=_rounding(a.stack),
+            stack=rounding_of(a.stack),
             thorough=result.interval.low > 1.0,
         )
 
@@ -220,7 +229,7 @@ class Questions:
         def same_as_the_stack(result: ABRun) -> LossCheck:
             assert twin is not None, "only asked where there is one"
             return self.verifier.check(
-                "rounding", twin.candidate, result.b_losses, stack=_rounding(stack)
+                "rounding", twin.candidate, result.b_losses, stack=rounding_of(stack)
             )
 
         try:
@@ -242,7 +251,7 @@ def _question(a: list[Applied], b: list[Applied]) -> str:
     return f"{key_of(below)} | {key_of(above)}"
 
 
-def _rounding(stack: Sequence[Applied]) -> list[Applied]:
+def rounding_of(stack: Sequence[Applied]) -> list[Applied]:
     """The members on which a small disturbance grows in another way than on the script alone."""
     return [one for one in stack if _equivalence_of(one) == "reduced-precision"]
 

@@ -110,6 +110,12 @@ def did_harm(rows: Iterable[LedgerRow], name: str) -> bool:
     return any(row.rounds > 0 and row.ci_high < 1 for row in measured_alone)
 
 
+def gained_nothing(rows: Iterable[LedgerRow], name: str, threshold: float) -> bool:
+    """Did a technique by itself not even look faster? Not where it was kept or looked so once."""
+    alone = [r for r in rows if r.stage == "add" and r.technique == name and r.rounds > 0]
+    return bool(alone) and all(row.multiplier <= 1 + threshold for row in alone)
+
+
 def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, bar: float) -> str:
     if interval.rounds == 0:
         return "no round could be measured: the script is too short, or the time ran out"

@@ -15,8 +15,9 @@ from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.wire import Applied
 from ridgeline.records import Finding, Ledger, LedgerRow
 from ridgeline.tune.candidates import key_of, label_of, slot_of
+from ridgeline.tune.costs import Costs
 from ridgeline.tune.forecast import foretold
-from ridgeline.tune.questions import NO_EFFECT, Questions
+from ridgeline.tune.questions import NO_EFFECT, Questions, rounding_of, weakest_equivalence
 from ridgeline.tune.row import Asked, is_unclear, not_measured
 
 COULD_BE_WORTHLESS = 1.1
@@ -83,6 +84,17 @@ class StackSearch(Questions):
             return row
         return replace(row, modelled=tuple(model), expected=foretold(list(row.members), model))
 
+    def seconds_for(self, members: list[Applied]) -> float:
+        """What it will take to measure these on top of the stack."""
+        costs = Costs.of(self.baseline, self.pool.load_seconds)
+        judged = [weakest_equivalence(members)] if members else []
+        checked = self.verifier.is_prepared(judged, rounding_of(self.stack))
+        return costs.seconds(members, self.rows, speedup=self.cumulative, checked=checked)
+
+    def can_afford(self, members: list[Applied]) -> bool:
+        """Is enough time left to measure these on top of the stack?"""
+        return self.seconds_for(members) <= self.left_seconds
+
     # -- the questions -----------------------------------------------------------------------
 
     def add(self, members: list[Applied]) -> LedgerRow:
@@ -97,7 +109,7 @@ class StackSearch(Questions):
 
     def add_what_holds(self, members: list[Applied]) -> None:
         """Add these as one; where they do not hold, each half of them, and so on."""
-        if not members or self.is_out_of_time:
+        if not members or self.is_out_of_time or not self.can_afford(members):
             return
         self.on_progress(f"trying {key_of(members)}")
         if self.add(members).kept or len(members) == 1:
@@ -165,7 +177,7 @@ class StackSearch(Questions):
         start = self.stack.index(members[0])
         below, above = self.stack[:start], self.stack[start + len(members) :]
         place = next(i for i, row in enumerate(self.rows) if row is group)
-        while len(members) > 1 and not self.is_out_of_time:
+        while len(members) > 1 and not self.is_out_of_time and self.can_afford([]):
             rest, last = members[:-1], members[-1:]
             self.on_progress(f"what {key_of(last)} is worth on top of {key_of(rest)}")
             own = self.ask([*below, *rest], [*below, *members])
@@ -257,8 +269,10 @@ class StackSearch(Questions):
     def leave_out_what_came_early(self) -> None:
         """Could a technique added later have made an earlier one worthless? Small gains could."""
         for row in self.rows_of_the_stack()[:-1]:
-            if row.together or row.ci_low > COULD_BE_WORTHLESS or self.is_out_of_time:
+            if row.together or row.ci_low > COULD_BE_WORTHLESS:
                 continue
+            if self.is_out_of_time or not self.can_afford([]):
+                return
             member = next(m for m in self.stack if m.technique == row.technique)
             self._leave_out(member)
 

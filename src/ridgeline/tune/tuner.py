@@ -52,7 +52,7 @@ from ridgeline.tune.candidates import (
 from ridgeline.tune.memory import JobMemory, fingerprint
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant
 from ridgeline.tune.questions import OnProgress
-from ridgeline.tune.row import did_harm
+from ridgeline.tune.row import did_harm, gained_nothing
 from ridgeline.tune.search import LONGER, StackSearch
 from ridgeline.tune.stack import ENTRY, stack_of, write_stack
 
@@ -64,6 +64,8 @@ _BASELINE = MeasurementPlan(steps=20, timed_seconds=5.0)
 _TUNED = MeasurementPlan(steps=12, warmup=1, timed_seconds=4.0)
 _PROFILE_STEPS = 40
 """What a profile costs in steps, those under instruments counted as several."""
+_PROFILE_SHARE = 0.25
+"""What a profile between two questions may take of the time that is left for them."""
 _QUESTION_SHARE, _LEAST_QUESTION, _MOST_QUESTION = 0.1, 5.0, 60.0
 """Share of the budget for the rounds of one question, and its bounds in seconds."""
 _ENDING_SHARE, _LEAST_ENDING_SECONDS, _MOST_ENDING_SECONDS = 0.12, 4.0, 20.0
@@ -236,12 +238,15 @@ def _profile(
     )[0]
 
 
-def _profile_of_the_stack(search: StackSearch) -> StepProfile | None:
-    """The tuned script's profile, remembered or measured now; None without the time for it."""
+def _profile_of_the_stack(search: StackSearch, share: float = 1.0) -> StepProfile | None:
+    """The tuned script's profile, remembered or measured now.
+
+    None where it would take more than this share of the time that is left.
+    """
     profiles, key = search.memory.answers.profiles, key_of(search.stack)
     if key not in profiles:
-        left = search.deadline - monotonic()
-        if left < _PROFILE_STEPS * search.baseline.step_seconds.mean:
+        left = share * search.left_seconds
+        if left < _PROFILE_STEPS * search.baseline.step_seconds.mean / search.cumulative:
             return None
         search.on_progress("profiling the tuned script")
         plan = dataclasses.replace(_TUNED, budget_seconds=min(left, 60.0))
@@ -272,20 +277,21 @@ def _add_what_helps(search: StackSearch, job: TuneJob) -> None:
     """Ask about candidates, cheapest expected gain first, until none is left or the time is."""
     tried: set[str] = set()
     profile, gained = search.baseline, 1.0
-    while not search.is_out_of_time:
+    while True:
         context = _context(search, profile)
         open_ = _open(search, candidates(context, job.only, search.skipped), tried)
-        chosen = next_question(open_)
+        chosen = next_question(open_, search.seconds_for, search.left_seconds)
         if not chosen or any(one.may_harm for one in chosen) or is_small(chosen):
             _split_groups(search)
         if not chosen or search.is_out_of_time:
+            _tell_of_what_does_not_fit(search, open_)
             break
         tried |= {one.label for one in chosen}
         search.modelled |= {one.label: one.gain for one in chosen}
         members = [one.applied for one in chosen]
         if is_small(chosen):
             _add_together(search, members)
-            return
+            continue
         holder = displaced_by(members[0].technique, search.stack)
         if holder is not None:
             search.challenge(members[0], holder)
@@ -293,10 +299,23 @@ def _add_what_helps(search: StackSearch, job: TuneJob) -> None:
         search.add_what_holds(members)
         if any(technique(member.technique).CARD.opaque for member in search.stack):
             continue  # a profile would not see what the model does
-        if search.cumulative > PROFILE_AGAIN_AFTER * gained and not search.is_out_of_time:
+        if search.cumulative > PROFILE_AGAIN_AFTER * gained:
             gained = search.cumulative
-            profile = _profile_of_the_stack(search) or profile
-    _add_together(search, [])
+            profile = _profile_of_the_stack(search, _PROFILE_SHARE) or profile
+    undecided = one_per_slot_of(search.undecided())
+    if len(undecided) > 1:
+        _add_together(search, undecided)
+
+
+def _tell_of_what_does_not_fit(search: StackSearch, open_: list[TechniqueCandidate]) -> None:
+    """Why candidates were not begun: what they would take, and what is left."""
+    for one in open_:
+        seconds = search.seconds_for([one.applied])
+        search.skipped[one.label] = (
+            f"not begun: it takes some {seconds:.0f} s, and {search.left_seconds:.0f} s were left"
+        )
+    if open_:
+        search.note_that_time_ran_out()
 
 
 def _open(
@@ -310,6 +329,11 @@ def _open(
         opaque = candidate.card.opaque
         if not opaque and did_harm(search.rows, candidate.applied.technique):
             search.skipped[candidate.label] = "other settings of it did harm"
+            continue
+        if candidate.is_slow_to_start and gained_nothing(
+            search.rows, candidate.applied.technique, search.threshold
+        ):
+            search.skipped[candidate.label] = "other settings of it gained nothing"
             continue
         taken = displaced_by(candidate.applied.technique, search.stack)
         if taken is not None and not (opaque or technique(taken).CARD.opaque):
@@ -325,10 +349,9 @@ def _split_groups(search: StackSearch) -> None:
         search.split(row)
 
 
-def _add_together(search: StackSearch, small: list[Applied]) -> None:
+def _add_together(search: StackSearch, together: list[Applied]) -> None:
     """What alone is too small to tell, as one; where that does harm, each half of it."""
-    together = one_per_slot_of([*search.undecided(), *small])
-    if not together or (len(together) == 1 and not small) or search.is_out_of_time:
+    if not together or search.is_out_of_time or not search.can_afford(together):
         return
     search.on_progress(f"trying together {key_of(together)}")
     row = search.add(together)

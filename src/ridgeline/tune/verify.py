@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -81,6 +81,11 @@ class Verifier:
             check = self._compared(equivalence, base, other, shaken)
         return check
 
+    def is_prepared(self, equivalences: Collection[str], stack: Sequence[Applied]) -> bool:
+        """Are the disturbed runs known by which these are judged on top of a stack?"""
+        known = self._memory.answers.shaken
+        return all(_key(one, stack) in known for one in equivalences if one in SHAKES)
+
     def _compared(
         self, equivalence: str, base: list[float], other: list[float], shaken: list[float] | None
     ) -> LossCheck:
@@ -103,7 +108,7 @@ class Verifier:
             self._memory.save()
 
     def _shaken(self, equivalence: str, steps: int, stack: Sequence[Applied]) -> list[float]:
-        key = " ".join([equivalence, *(member.technique for member in stack)])
+        key = _key(equivalence, stack)
         found = self._memory.answers.shaken
         if key not in found:
             self._on_progress(
@@ -120,6 +125,10 @@ class Verifier:
         except RidgelineError as error:
             self._on_progress(f"that run failed, so nothing can be verified by it: {error}")
             return [[] for _ in sessions]
+
+
+def _key(equivalence: str, stack: Sequence[Applied]) -> str:
+    return " ".join([equivalence, *(member.technique for member in stack)])
 
 
 OFFSETS = (1009, 2003)

@@ -96,27 +96,41 @@ class Shaker:
     def move(self, tensor: torch.Tensor) -> None:
         """Add noise in place, relative to the tensor's root mean square."""
         values = tensor._values() if tensor.is_sparse else tensor
-        if _can_be_moved(values) and values.numel():
-            root_mean_square = values.float().square().mean().sqrt().to(values.dtype)
-            values.add_(self._noise(values).mul(self._size * root_mean_square))
+        if not (_can_be_moved(values) and values.numel()):
+            return
+        wide = torch.float32 if values.element_size() < 4 else None
+        norm = torch.linalg.vector_norm(values, dtype=wide)
+        root_mean_square = norm / values.numel() ** 0.5
+        if values.device.type == "cpu" and values.is_contiguous():
+            # One pass over memory and no tensor in between: the script waits for this.
+            scale = self._size * float(root_mean_square)
+            for piece in values.view(-1).split(_DRAWN // 2):
+                piece.add_(self._piece(self._drawn_for(piece), piece.numel()), alpha=scale)
+            return
+        values.add_(self._noise(values).mul(self._size * root_mean_square.to(values.dtype)))
 
     def _noise(self, like: torch.Tensor) -> torch.Tensor:
         """Uniform with a variance of one: a piece of numbers drawn once, from a place drawn anew.
 
         To draw as many for every matmul would take longer than the matmul.
         """
+        drawn, count = self._drawn_for(like), like.numel()
+        if count > _DRAWN:
+            drawn = drawn.repeat(math.ceil(count / _DRAWN) + 1)
+        return self._piece(drawn, count).view(like.shape)
+
+    def _piece(self, drawn: torch.Tensor, count: int) -> torch.Tensor:
+        begin = self._places.randrange(len(drawn) - count + 1)
+        return drawn[begin : begin + count]
+
+    def _drawn_for(self, like: torch.Tensor) -> torch.Tensor:
         drawn = self._drawn.get((like.device, like.dtype))
         if drawn is None:
             generator = torch.Generator(like.device).manual_seed(_SEED)
             drawn = torch.empty(_DRAWN, dtype=like.dtype, device=like.device)
             drawn.uniform_(-(3**0.5), 3**0.5, generator=generator)
             self._drawn[like.device, like.dtype] = drawn
-        count = like.numel()
-        begin = self._places.randrange(_DRAWN)
-        pieces = (
-            drawn.repeat(math.ceil((begin + count) / _DRAWN)) if begin + count > _DRAWN else drawn
-        )
-        return pieces[begin : begin + count].view(like.shape)
+        return drawn
 
 
 class _Products(TorchDispatchMode):

@@ -68,6 +68,8 @@ def _profile(
     tokens = sum(step.tokens for step in timed.steps)
     peak, split, timeline = _memory(operator_look, profiler_look)
     calls = sum(op.calls for op in operators)
+    mfu = model_flops_utilisation(operators, flops, median, ceilings)
+    warnings += _low_peaks_warning(ceilings, mfu)
     return StepProfile(
         kind=facts.kind,
         steps=len(seconds),
@@ -77,7 +79,7 @@ def _profile(
         tokens_per_second=tokens / total if tokens else None,
         peak_memory_bytes=peak,
         device_memory_bytes=facts.device_memory_bytes,
-        mfu=model_flops_utilisation(operators, flops, median, ceilings),
+        mfu=mfu if mfu is None or mfu <= 1 else None,
         flops_per_step=flops,
         limit_seconds=limit,
         limit_fraction=min(1.0, limit / median) if median else 0.0,
@@ -142,6 +144,21 @@ def _busy_warning(facts: Facts, step_seconds: float) -> list[str]:
         "ran, or it has more threads and workers than cores; measure again on a quiet machine"
     )
     return [warning]
+
+
+def _low_peaks_warning(ceilings: Ceilings | None, mfu: float | None) -> list[str]:
+    """Peaks that were probed beside other work lie below what the machine can do."""
+    if ceilings is None or not (ceilings.busy or (mfu or 0.0) > 1):
+        return []
+    share = ceilings.cpu_time_share
+    got = f", which got {share:.0%} of the cores" if share is not None and ceilings.busy else ""
+    what = f"the probe of this machine's peaks{got} ran beside other work: limits are rough"
+    if mfu is not None and mfu > 1:
+        what = (
+            f"the script computes {mfu:.2f} times as fast as the probed peak: the probe{got} ran "
+            "beside other work, and neither MFU nor the limits mean anything"
+        )
+    return [f"{what}; `ridgeline hardware --probe` on a quiet machine measures them anew"]
 
 
 def _latest_facts(windows: RunWindows, rank: int) -> Facts:
