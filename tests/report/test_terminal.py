@@ -183,6 +183,9 @@ def test_long_steps_among_short_ones_are_in_the_step_that_a_ledger_names() -> No
     text = " ".join(shown(ledger_document(ledger)).split())
     assert "125 ms (median 5.00 ms) per step" in text
     assert "none fits this script and could gain a percent of it" in text
+    late = {"compile": "not begun: it takes some 308 s, and 34 s were left"}
+    text = " ".join(shown(ledger_document(msgspec.structs.replace(ledger, skipped=late))).split())
+    assert "none could be in the time that was left" in text
 
 
 def test_a_failed_loss_check_is_not_called_verified() -> None:

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from tests.techniques.profiles import faulty, replaced
 
 from ridgeline.cli.main import run
+from ridgeline.records import Site
 from ridgeline.techniques import technique
 from ridgeline.techniques.length_buckets import WINDOW, bucketed
+from ridgeline.tune.patch import write_patch
 
 BUCKETS = technique("length-buckets")
 FAULTY = faulty()["length-buckets"]
@@ -107,6 +109,17 @@ def test_every_epoch_has_the_same_samples_in_as_many_batches_and_fewer_tokens(
         assert sorted_[4] == plain[4], "the script's own random numbers are others"
     assert after[0][3] != after[1][3], "both epochs begin with the same batch"
     assert said["none.toml", "fixed.py"] == said["stack.toml", "fixed.py"]
+    lines = Path("train.py").read_text().splitlines()
+    line = next(n for n, text in enumerate(lines, 1) if text.startswith("loader = "))
+    site = Site(file="train.py", line=line)
+    loaders = [replace(one, site=site) for one in FAULTY.profile.loaders]
+    edits = BUCKETS.edits(replaced(FAULTY, loaders=loaders), {"dataset": "Texts"})
+    patch = write_patch([("length-buckets", edit) for edit in edits], tmp_path, tmp_path)
+    assert not patch.unplaced
+    (written,) = patch.files.values()
+    Path("train.py").write_text(written)
+    assert run(["run", "--stack", "none.toml", "--", "train.py", "2"]) == 0
+    assert epochs(capfd.readouterr().out) == after, "the patch trains on other batches"
 
 
 @pytest.mark.slow

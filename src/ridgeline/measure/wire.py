@@ -74,6 +74,8 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seed torch, random and numpy before the script's first line, for scripts that do not."""
     shake: float = 0.0
     """Disturb parameters and gradients by this relative size: what would rounding do?"""
+    weighed_steps: int = 0
+    """First steps whose gradients are weighed, for the comparison of two trainings."""
     assume_inference: bool = False
     """Count outermost calls as steps although the script constructs an optimizer."""
     waits: Waits | None = None
@@ -89,6 +91,29 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     report: bool = True
     """Whether a conductor listens; False: apply the stack and run to the end without a
     conductor."""
+
+
+class Updates(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What optimizers stepped by, in the first steps of a training."""
+
+    norms: list[float] = []
+    """Norm of all gradients, step by step."""
+    tensors: list[int] = []
+    """How many parameters had a gradient that is not zero, step by step."""
+    short: bool | None = None
+    """Do all weights fit in 16 bits? None: not looked at yet."""
+
+    def and_then(self, later: Updates) -> Updates:
+        """These, and those of the steps after them.
+
+        >>> Updates(norms=[1.0], tensors=[2]).and_then(Updates(norms=[3.0], tensors=[2])).norms
+        [1.0, 3.0]
+        """
+        return Updates(
+            norms=self.norms + later.norms,
+            tensors=self.tensors + later.tensors,
+            short=self.short if later.short is None else later.short,
+        )
 
 
 class Standpoint(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -184,6 +209,7 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     steps: list[StepTimes]
     losses: list[float]
+    updates: Updates = Updates()
     instrument: Instrument = "none"
     """The one that was at work: an order may ask for one that this script does not allow."""
     gradient_norms: list[float] = []

@@ -9,6 +9,8 @@ from ridgeline.records.measurement import Environment
 from ridgeline.records.profile import StepProfile
 
 Options = dict[str, int | float | str | bool]
+NOT_BEGUN = "not begun"
+"""How the reason begins of a technique for which too little time was left."""
 
 
 class LossCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

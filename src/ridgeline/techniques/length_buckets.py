@@ -19,7 +19,7 @@ from typing import Any
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records import LoaderFacts
-from ridgeline.records.edits import Edit
+from ridgeline.records.edits import AtStart, Edit, ReplaceCall
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
@@ -228,6 +228,61 @@ def bucketed(batches: Batches, lengths: Sequence[int]) -> Batches:
     return [*made, last]
 
 
+_WRITTEN = '''
+def in_length_buckets(loader, window=WINDOW):
+    """The same samples in as many batches, those of like length in one."""
+
+    def length(sample):
+        if hasattr(sample, "shape"):
+            return sample.shape[0] if len(sample.shape) else 0
+        if isinstance(sample, str):
+            return len(sample)
+        if isinstance(sample, (list, tuple)):
+            if sample and all(isinstance(one, (int, float)) for one in sample):
+                return len(sample)
+            return max(map(length, sample), default=0)
+        parts = sample if isinstance(sample, dict) else getattr(sample, "__dict__", {})
+        return max(map(length, parts.values()), default=0)
+
+    class Buckets:
+        def __len__(self):
+            return len(loader.batch_sampler)
+
+        def __iter__(self):
+            batches = list(loader.batch_sampler)
+            draw = random.Random(repr(batches[0]) if batches else 0)
+            for start in range(0, len(batches) - 1, window):
+                part = batches[start : min(start + window, len(batches) - 1)]
+                order = sorted((index for one in part for index in one), key=lengths.__getitem__)
+                cut = []
+                for batch in part:
+                    cut.append(order[: len(batch)])
+                    order = order[len(batch) :]
+                draw.shuffle(cut)
+                yield from cut
+            yield from batches[-1:]
+
+    torch_state, random_state = torch.get_rng_state(), random.getstate()
+    lengths = [length(loader.dataset[index]) for index in range(len(loader.dataset))]
+    torch.set_rng_state(torch_state)
+    random.setstate(random_state)
+    return torch.utils.data.DataLoader(
+        loader.dataset,
+        batch_sampler=Buckets(),
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        generator=loader.generator,
+    )
+'''.strip().replace("WINDOW", str(WINDOW))
+"""What a patch writes beside the loader; it draws what `bucketed` draws."""
+
+
 def edits(context: Context, options: Options) -> list[Edit]:
-    """No line is written: a sampler of one's own, or `group_by_length`, is a person's choice."""
-    return []
+    """A function that orders the batches, around the loader's construction."""
+    site = _padded(context).site
+    if site is None:
+        return []
+    return [
+        AtStart(files=(site.file,), code=_WRITTEN),
+        ReplaceCall(site=site, callee="DataLoader", code="in_length_buckets({func}({args}))"),
+    ]

@@ -21,6 +21,7 @@ from time import monotonic
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.statistics.intervals import RatioInterval, is_level, is_steady
 from ridgeline.measure.statistics.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
+from ridgeline.measure.wire import Updates
 from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
 
 _BLOCK_SECONDS = 0.6
@@ -54,6 +55,9 @@ class ABRun:
     b_steps: list[float] = field(default_factory=list)
     a_losses: list[float] = field(default_factory=list)
     b_losses: list[float] = field(default_factory=list)
+    a_updates: Updates = field(default_factory=Updates)
+    """What the optimizers of A stepped by in its first steps."""
+    b_updates: Updates = field(default_factory=Updates)
     b_peak_memory_bytes: int = 0
     b_non_finite: int = 0
     startup_seconds: float | None = None
@@ -84,6 +88,7 @@ class ABPlan:
         resident: bool = True,
         on_progress: Callable[[str], None] = silent,
         within: float = math.inf,
+        least_worth: float = 1.0,
     ) -> None:
         self.threshold = threshold
         self.seconds = seconds
@@ -94,6 +99,8 @@ class ABPlan:
         self.on_progress = on_progress
         self.within = within
         """A gain counts as decided only once its interval is so narrow: upper end over lower."""
+        self.least_worth = least_worth
+        """A gain that is smaller beyond doubt is not asked about any longer."""
 
         self._rounds_until = math.inf
 
@@ -113,11 +120,10 @@ class ABPlan:
         return monotonic() > min(self.deadline, self._rounds_until) or self.seconds <= 0
 
     def is_decided(self, interval: RatioInterval) -> bool:
-        """Clearly a gain, or clearly not one."""
+        """Clearly a gain, or clearly not one that is worth the time to tell it from none."""
         narrow = interval.low > 0 and interval.high <= self.within * interval.low
         clear_gain = interval.low > 1 + self.threshold and narrow
-        clear_loss = interval.high < 1 + self.threshold
-        return clear_gain or clear_loss
+        return clear_gain or interval.high < max(1 + self.threshold, self.least_worth)
 
 
 def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
@@ -165,8 +171,10 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
     result.b_peak_memory_bytes = sides[1].peak_memory_bytes
     lead, block = _block(sides, pool.length)
     plan.begin()
+    begun = result.rounds
     while result.rounds < MOST_ROUNDS and not plan.is_over():
-        if not _round(sides, lead, block, result, flip=result.rounds % 2 == 1):
+        flip = result.rounds % 2 == 1
+        if not _round(sides, lead, block, result, flip=flip, fresh=result.rounds == begun):
             break
         if result.rounds in LOOKS:
             result.interval = interval_of(result.a_rounds, result.b_rounds)
@@ -272,17 +280,21 @@ def _block(sides: list[Live], length: int | None) -> tuple[int, int]:
     return lead, block
 
 
-def _round(sides: list[Live], lead: int, block: int, result: ABRun, *, flip: bool) -> bool:
+def _round(
+    sides: list[Live], lead: int, block: int, result: ABRun, *, flip: bool, fresh: bool
+) -> bool:
     """One block of each; False when a script ended."""
     timed: list[list[float]] = [[], []]
-    for place in (1, 0) if flip else (0, 1):
+    for turn, place in enumerate((1, 0) if flip else (0, 1)):
         live = sides[place]
-        live_before = len(live.seconds)
-        _run(live, "ab"[place], lead + block)
-        steps = live.seconds[live_before:]
-        if len(steps) < lead + block:
+        before = len(live.seconds)
+        # Who begins a round ran last in the one before: its caches are still full.
+        lead_in = 0 if turn == 0 and not fresh else lead
+        _run(live, "ab"[place], lead_in + block)
+        steps = live.seconds[before:]
+        if len(steps) < lead_in + block:
             return False
-        timed[place] = steps[lead:]
+        timed[place] = steps[lead_in:]
     a, b = timed
     result.a_rounds.append(sum(a) / len(a))
     result.b_rounds.append(sum(b) / len(b))
@@ -343,6 +355,10 @@ def _keep_losses(result: ABRun, name: str, live: Live) -> None:
     known = result.a_losses if name == "a" else result.b_losses
     if len(live.losses) > len(known):
         known[:] = live.losses
+        if name == "a":
+            result.a_updates = live.updates
+        else:
+            result.b_updates = live.updates
 
 
 def _refusal(a: Variant, b: Variant, live: Live) -> str:

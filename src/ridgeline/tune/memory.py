@@ -14,6 +14,7 @@ import msgspec
 
 from ridgeline.errors import InputError
 from ridgeline.measure.live.command import script_path
+from ridgeline.measure.wire import Updates
 from ridgeline.records import LedgerRow, StepProfile
 from ridgeline.records.store import read_record, write_record
 
@@ -29,6 +30,8 @@ class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     repeat: list[float] | None = None
     shaken: dict[str, list[float]] = {}
     """Equivalence → losses of the script disturbed by as much."""
+    shaken_updates: dict[str, Updates] = {}
+    """What its optimizers stepped by."""
     rows: dict[str, LedgerRow] = {}
     samples: dict[str, dict[str, list[float]]] = {}
 

@@ -22,9 +22,10 @@ from ridgeline.errors import RidgelineError
 from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
-from ridgeline.measure.wire import Applied, Hello, Instrument, Report, Session
+from ridgeline.measure.wire import Applied, Hello, Instrument, Report, Session, Updates
 from ridgeline.techniques import environment_of
 from ridgeline.tune.stack import ENTRY
+from ridgeline.tune.updates import WEIGHED_STEPS
 
 MOST_ALIVE = 6
 """Copies that are kept however large the machine's memory is."""
@@ -63,6 +64,7 @@ class Live:
         self.index = 0
         """Steps behind it, the very first not counted: two runs at the same index do the same."""
         self.losses: list[float] = []
+        self.updates = Updates()
         self.seconds: list[float] = []
         self.applied: dict[str, str] = {}
         self.refused: dict[str, str] = {}
@@ -164,6 +166,7 @@ class Live:
         report = reports[0]
         self.index += len(report.steps)
         self.losses += report.losses
+        self.updates = self.updates.and_then(report.updates)
         self.applied = report.applied
         self.refused, self.preparing = report.refused, report.preparing
         if timed:
@@ -271,6 +274,7 @@ class Pool:
             stack=list(variant.stack),
             environment=environment_of(variant.stack),
             fix_seed=True,
+            weighed_steps=WEIGHED_STEPS,
             saved_folder=str(self._saved / "files"),
             assume_inference=self.assume_inference,
         )

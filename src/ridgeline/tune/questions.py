@@ -39,6 +39,8 @@ NO_EFFECT = "changed nothing in this script"
 FULLY_WORTH, LEAST_WORTH = 0.15, 0.25
 """A question about a gain of this much gets all of its time; a smaller one in proportion, and no
 less than this share."""
+LEAST_WORTH_OF_A_ROW = 1.02
+"""Gain below which nobody waits to have it told from none: that takes thirty rounds and more."""
 ROW_WITHIN, HEADLINE_WITHIN = 2.0, 1.25
 """How narrow the interval of a gain has to be (upper end over lower) before its question ends
 early. The whole stack's is what a reader takes home."""
@@ -182,6 +184,7 @@ class Questions:
             resident=self.copies_that_fit() > 1,
             on_progress=self.on_progress,
             within=HEADLINE_WITHIN if stage == WHOLE_STAGE else ROW_WITHIN,
+            least_worth=LEAST_WORTH_OF_A_ROW if stage == "add" else 1.0,
         )
 
     def copies_that_fit(self) -> int:
@@ -199,6 +202,7 @@ class Questions:
             result.b_losses,
             stack=rounding_of(a.stack),
             thorough=result.interval.low > 1.0,
+            updates=(result.a_updates, result.b_updates),
         )
 
     def answer_too(

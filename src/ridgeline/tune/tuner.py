@@ -36,6 +36,7 @@ from ridgeline.measure.live.profile import LiveRun, MeasurementPlan, measure
 from ridgeline.measure.statistics.sequential import MOST_ROUNDS
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import Ledger, LedgerRow, StepProfile
+from ridgeline.records.ledger import NOT_BEGUN
 from ridgeline.records.store import write_record
 from ridgeline.techniques import Context, technique
 from ridgeline.tune.ab_run import silent
@@ -51,7 +52,7 @@ from ridgeline.tune.candidates import (
 )
 from ridgeline.tune.memory import JobMemory, fingerprint
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant
-from ridgeline.tune.questions import OnProgress
+from ridgeline.tune.questions import LEAST_WORTH_OF_A_ROW, OnProgress
 from ridgeline.tune.row import did_harm, gained_nothing
 from ridgeline.tune.search import LONGER, StackSearch
 from ridgeline.tune.stack import ENTRY, stack_of, write_stack
@@ -312,9 +313,11 @@ def _tell_of_what_does_not_fit(search: StackSearch, open_: list[TechniqueCandida
     for one in open_:
         seconds = search.seconds_for([one.applied])
         search.skipped[one.label] = (
-            f"not begun: it takes some {seconds:.0f} s, and {search.left_seconds:.0f} s were left"
+            f"{NOT_BEGUN}: it takes some {seconds:.0f} s, and {search.left_seconds:.0f} s were left"
         )
     if open_:
+        names = ", ".join(dict.fromkeys(one.applied.technique for one in open_))
+        search.notes.append(f"{NOT_BEGUN}, for want of time: {names}")
         search.note_that_time_ran_out()
 
 
@@ -365,8 +368,8 @@ def _decide_what_is_open(search: StackSearch) -> None:
     """Longer for what looks like a gain and could not be told from none, while time is left."""
     for row in search.open_rows():
         enough = monotonic() + LONGER * search.ab_seconds < search.deadline
-        looks_good = row.multiplier > 1 + search.threshold and row.rounds < MOST_ROUNDS
-        if enough and looks_good:
+        least = max(1 + search.threshold, LEAST_WORTH_OF_A_ROW)
+        if enough and row.multiplier > least and row.rounds < MOST_ROUNDS:
             search.decide(row)
 
 

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,12 +19,16 @@ from msgspec.structs import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
-from ridgeline.measure.wire import Applied, Session
+from ridgeline.measure.wire import Applied, Session, Updates
 from ridgeline.records import LossCheck
 from ridgeline.techniques import environment_of
 from ridgeline.tune.losses import SHAKES, check_losses
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.stack import ENTRY
+from ridgeline.tune.updates import WEIGHED_STEPS, update_fault
+
+Trajectory = tuple[list[float], Updates]
+"""Losses of a run's first steps, and what its optimizers stepped by."""
 
 STEPS = 40
 """Steps of a trajectory that are compared, at most."""
@@ -60,6 +65,7 @@ class Verifier:
         *,
         stack: Sequence[Applied] = (),
         thorough: bool = True,
+        updates: tuple[Updates, Updates] = (Updates(), Updates()),
     ) -> LossCheck:
         """Does the candidate keep the equivalence against a baseline that runs with `stack`?
 
@@ -70,15 +76,19 @@ class Verifier:
         base, other = baseline[:steps], candidate[:steps]
         differ = thorough and bool(steps) and base != other
         shaken: list[float] | None = None
+        shaken_updates: Updates | None = None
         if differ and equivalence == "statistical":
             self._seeds(steps)
         elif differ and equivalence in SHAKES:
-            shaken = self._shaken(equivalence, steps, stack)
-        check = self._compared(equivalence, base, other, shaken)
+            shaken, shaken_updates = self._shaken(equivalence, steps, stack)
+        compared = partial(
+            self._compared, equivalence, base, other, shaken, (*updates, shaken_updates)
+        )
+        check = compared()
         if differ and not check.passed and self._memory.answers.repeat is None:
             # A run that does not repeat itself is allowed more: only then does it matter.
             self._repeat(steps)
-            check = self._compared(equivalence, base, other, shaken)
+            check = compared()
         return check
 
     def is_prepared(self, equivalences: Collection[str], stack: Sequence[Applied]) -> bool:
@@ -87,16 +97,26 @@ class Verifier:
         return all(_key(one, stack) in known for one in equivalences if one in SHAKES)
 
     def _compared(
-        self, equivalence: str, base: list[float], other: list[float], shaken: list[float] | None
+        self,
+        equivalence: str,
+        base: list[float],
+        other: list[float],
+        shaken: list[float] | None,
+        updates: tuple[Updates, Updates, Updates | None],
     ) -> LossCheck:
         answers = self._memory.answers
-        return check_losses(
+        check = check_losses(
             equivalence, base, other, shaken=shaken, seeds=answers.seeds, repeat=answers.repeat
         )
+        repeats = answers.repeat is None or answers.repeat == base[: len(answers.repeat)]
+        if not check.passed or base == other or not repeats:
+            return check
+        fault = update_fault(equivalence, *updates)
+        return check if fault is None else replace(check, passed=False, summary=fault)
 
     def _repeat(self, steps: int) -> None:
         self._on_progress("running the script once more, to see how well it repeats itself")
-        (self._memory.answers.repeat,) = self._run(steps, [repeat_session()])
+        ((self._memory.answers.repeat, _),) = self._run(steps, [repeat_session()])
         self._memory.save()
 
     def _seeds(self, steps: int) -> None:
@@ -104,27 +124,29 @@ class Verifier:
             self._on_progress(
                 "running the script under two other seeds, for the spread of its losses"
             )
-            self._memory.answers.seeds = self._run(steps, seed_sessions())
+            self._memory.answers.seeds = [run for run, _ in self._run(steps, seed_sessions())]
             self._memory.save()
 
-    def _shaken(self, equivalence: str, steps: int, stack: Sequence[Applied]) -> list[float]:
-        key = _key(equivalence, stack)
-        found = self._memory.answers.shaken
-        if key not in found:
+    def _shaken(
+        self, equivalence: str, steps: int, stack: Sequence[Applied]
+    ) -> tuple[list[float], Updates | None]:
+        key, answers = _key(equivalence, stack), self._memory.answers
+        if key not in answers.shaken:
             self._on_progress(
                 "running the script disturbed by as much as rounding, to see what that does"
             )
-            (found[key],) = self._run(steps, [shaken_session(SHAKES[equivalence], stack)])
+            session = shaken_session(SHAKES[equivalence], stack)
+            ((answers.shaken[key], answers.shaken_updates[key]),) = self._run(steps, [session])
             self._memory.save()
-        return found[key]
+        return answers.shaken[key], answers.shaken_updates.get(key)
 
-    def _run(self, steps: int, sessions: list[Session]) -> list[list[float]]:
+    def _run(self, steps: int, sessions: list[Session]) -> list[Trajectory]:
         """Nothing where the runs fail: without them the row is not verified."""
         try:
             return trajectories(self._command, steps, sessions, patience_seconds=self._patience())
         except RidgelineError as error:
             self._on_progress(f"that run failed, so nothing can be verified by it: {error}")
-            return [[] for _ in sessions]
+            return [([], Updates()) for _ in sessions]
 
 
 def _key(equivalence: str, stack: Sequence[Applied]) -> str:
@@ -147,7 +169,13 @@ def repeat_session() -> Session:
 
 def shaken_session(size: float, stack: Sequence[Applied] = ()) -> Session:
     """A run with parameters and gradients disturbed by a relative `size`."""
-    return Session(fix_seed=True, shake=size, stack=list(stack), environment=environment_of(stack))
+    return Session(
+        fix_seed=True,
+        shake=size,
+        weighed_steps=WEIGHED_STEPS,
+        stack=list(stack),
+        environment=environment_of(stack),
+    )
 
 
 def trajectories(
@@ -156,8 +184,8 @@ def trajectories(
     sessions: list[Session],
     *,
     patience_seconds: float | None = None,
-) -> list[list[float]]:
-    """The first `steps` losses of each run.
+) -> list[Trajectory]:
+    """The first `steps` losses of each run, and what its optimizers stepped by.
 
     All start at once and wait at their first boundary: loading need not be waited for in turn.
     """
@@ -182,11 +210,13 @@ def trajectories(
         shutil.rmtree(saved, ignore_errors=True)
 
 
-def _trajectory(conductor: Conductor, steps: int) -> list[float]:
+def _trajectory(conductor: Conductor, steps: int) -> Trajectory:
     losses: list[float] = []
+    updates = Updates()
     while len(losses) < steps and not conductor.ended:
         reports = conductor.steps(max(1, steps - len(losses)))
         losses += reports[0].losses
+        updates = updates.and_then(reports[0].updates)
         if not reports[0].losses:
             break
-    return losses[:steps]
+    return losses[:steps], updates

@@ -34,6 +34,7 @@ from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.child.stated import Stated
 from ridgeline.measure.child.step_ends import StepEnds
+from ridgeline.measure.child.updates import UpdateWatch
 from ridgeline.measure.child.watched import ModelWatch, Watched
 
 INFERENCE_CALLS = 8
@@ -58,6 +59,7 @@ class Agent:
         self.losses: list[list[torch.Tensor]] = []
         """By step, one of each backward: they may lie on several devices, and are not read yet."""
         self.step_losses: list[torch.Tensor] = []
+        self.updates = UpdateWatch(0)
         self.samples = 0
         self.tokens = 0
         self.step_inputs: list[tuple[int, int]] = []
@@ -364,6 +366,7 @@ class Agent:
         if len(self._stepping) == 1:
             if self.on_gradients is not None:
                 attempt(self.on_gradients, optimizer, otherwise=None)
+            attempt(self.updates.before_step, optimizer, otherwise=None)
             self.clock.enter("optimizer")
 
     def _forget_aborted(self, optimizer: torch.optim.Optimizer) -> None:
@@ -441,6 +444,7 @@ class Agent:
             self.step_inputs.append((self.samples, self.tokens))
             if self.step_losses:
                 self.losses.append(self.step_losses)
+            attempt(self.updates.boundary, otherwise=None)
         self.samples = self.tokens = 0
         self.step_losses = []
         for after in self.points.after_step:

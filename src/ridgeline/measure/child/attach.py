@@ -19,6 +19,7 @@ from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.saved_files import SavedFiles
 from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
 from ridgeline.measure.child.shake import Shaker
+from ridgeline.measure.child.updates import UpdateWatch
 from ridgeline.measure.guard.inside import keeper_of
 from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.wire import Session
@@ -31,6 +32,7 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     session = _session(folder)
     points = Points()
     agent = Agent(points, assume_inference=session.assume_inference, recording=session.report)
+    agent.updates = UpdateWatch(session.weighed_steps)
     hooks = Hooks(agent)
     points.time_compiled_call = hooks.time_compiled_call
     if session.report:

@@ -31,7 +31,16 @@ from ridgeline.measure.child.inputs import sum_of
 from ridgeline.measure.child.instruments import Instrument, start_instrument
 from ridgeline.measure.child.standing import Standing
 from ridgeline.measure.child.usage import graph_breaks, resident_bytes, usage_now
-from ridgeline.measure.wire import SOCKET_NAME, Facts, Hello, Order, Report, StepTimes, Waits
+from ridgeline.measure.wire import (
+    SOCKET_NAME,
+    Facts,
+    Hello,
+    Order,
+    Report,
+    StepTimes,
+    Updates,
+    Waits,
+)
 from ridgeline.patches import patch
 from ridgeline.records import SyncPoint
 
@@ -148,6 +157,7 @@ class Conversation:
         ]
         seen: dict[str, Any] = {
             "losses": attempt(self._losses, otherwise=[]),
+            "updates": attempt(agent.updates.report, otherwise=Updates()),
             "sync_points": attempt(self._prints, steps, otherwise=[]),
         }
         # Before the facts, which count what this found:

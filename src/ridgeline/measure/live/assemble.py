@@ -151,7 +151,7 @@ def _low_peaks_warning(ceilings: Ceilings | None, mfu: float | None) -> list[str
     if ceilings is None or not (ceilings.busy or (mfu or 0.0) > 1):
         return []
     share = ceilings.cpu_time_share
-    got = f", which got {share:.0%} of the cores" if share is not None and ceilings.busy else ""
+    got = f", which got {share:.0%} of the cores," if share is not None and ceilings.busy else ""
     what = f"the probe of this machine's peaks{got} ran beside other work: limits are rough"
     if mfu is not None and mfu > 1:
         what = (

@@ -212,7 +212,11 @@ class Conductor:
         if not first:
             return reports
         return [
-            msgspec.structs.replace(report, losses=before.losses + report.losses)
+            msgspec.structs.replace(
+                report,
+                losses=before.losses + report.losses,
+                updates=before.updates.and_then(report.updates),
+            )
             for before, report in zip(first, reports, strict=True)
         ]
 

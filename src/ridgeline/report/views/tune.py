@@ -10,6 +10,7 @@ from statistics import median
 
 from ridgeline import quantity
 from ridgeline.records import Ledger, LedgerRow, RunBill
+from ridgeline.records.ledger import NOT_BEGUN
 from ridgeline.report import document as doc
 from ridgeline.report import figures
 from ridgeline.report.views.doctor import (
@@ -169,6 +170,9 @@ def proven(ledger: Ledger) -> str:
     rows = ledger.final_rows
     if not rows:
         measured = any(_was_measured(row) for row in ledger.rows)
+        hurried = any(reason.startswith(NOT_BEGUN) for reason in ledger.skipped.values())
+        if not ledger.rows and hurried:
+            return "no technique was measured: none could be in the time that was left"
         if not ledger.rows and ledger.complete and ledger.skipped:
             return (
                 "no technique was measured: none fits this script and could gain a percent of it "

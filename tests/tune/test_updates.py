@@ -1,0 +1,75 @@
+"""Updates that a loss does not tell apart are told by gradients and weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from ridgeline.measure.child.updates import UpdateWatch
+from ridgeline.measure.live.conductor import Conductor
+from ridgeline.measure.wire import Session, Updates
+from ridgeline.tune.updates import WEIGHED_STEPS, update_fault
+
+STEPS = 12
+BASE = Updates(norms=[2.0 / (1 + step) for step in range(STEPS)], tensors=[6] * STEPS, short=False)
+
+
+def changed(factor: float = 1.0, since: int = 0, tensors: int = 6, short: bool = False) -> Updates:
+    norms = [norm * (factor if n >= since else 1.0) for n, norm in enumerate(BASE.norms)]
+    return Updates(norms=norms, tensors=[tensors] * STEPS, short=short)
+
+
+@pytest.mark.parametrize(
+    ("other", "fault"),
+    [
+        (changed(), None),
+        (changed(1.03), None),
+        (changed(0.1), "gradients of steps 0 to 2 part by 2.3 of their norm"),
+        (changed(1.5, since=9), "gradients of steps 8 to 11"),
+        (changed(tensors=5), "5 parameters have a gradient in step 0; in the baseline 6 have one"),
+        (changed(short=True), "the weights themselves are rounded to 16 bits"),
+        (changed(float("nan")), "gradients of steps 0 to 2"),
+    ],
+)
+def test_what_optimizers_step_by_tells_a_wrong_training(other: Updates, fault: str | None) -> None:
+    found = update_fault("reduced-precision", BASE, other, changed(1.0001))
+    assert found is None if fault is None else fault in str(found)
+    assert update_fault("statistical", BASE, other, None) is None, "other draws, other gradients"
+
+
+def test_a_script_whose_gradients_rounding_moves_far_is_allowed_as_much() -> None:
+    assert update_fault("rounding", BASE, changed(1.3), changed(1.1)) is None
+    assert update_fault("rounding", BASE, changed(1.3), changed(1.0)) is not None
+
+
+def test_a_script_in_which_rounding_decides_what_has_a_gradient_may_lose_one() -> None:
+    assert update_fault("rounding", BASE, changed(tensors=5), changed(tensors=4)) is None
+
+
+def test_weights_in_sixteen_bits_sparse_gradients_and_half_ones_are_weighed() -> None:
+    watch = UpdateWatch(2)
+    table, half = nn.Embedding(9, 4, sparse=True), nn.Linear(4, 2).bfloat16()
+    optimizer = torch.optim.SGD([*table.parameters(), *half.parameters()], lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        half(table(torch.tensor([1, 3])).bfloat16()).float().sum().backward()
+        watch.before_step(optimizer)
+        watch.boundary()
+    seen = watch.report()
+    assert seen.tensors == [3, 3], "two steps, and no more"
+    assert all(norm > 0 for norm in seen.norms)
+    assert seen.short is False
+    assert watch.report() == Updates()
+
+
+@pytest.mark.usefixtures("warm")
+def test_the_first_steps_of_a_script_are_weighed_where_trainings_are_compared() -> None:
+    script = Path(__file__).parents[1] / "measure/scripts/leaves_memory.py"
+    with Conductor([str(script), "list"], Session(weighed_steps=WEIGHED_STEPS)) as run:
+        seen = run.steps(5)[0].updates.and_then(run.steps(20)[0].updates)
+    assert len(seen.norms) == WEIGHED_STEPS
+    assert seen.tensors == [2] * WEIGHED_STEPS
+    assert seen.short is False
