@@ -1,13 +1,15 @@
 """Run `ridgeline tune` on the public scripts of `tests/public/scripts.toml`, one after the other.
 
-    python -m bench.public_tuned FOLDER [--only NAME …] [--missing] [--first N]
-        [--options="--budget 3m"] [--keep FOLDER] [--page]
+    python -m bench.public_tuned FOLDER [--only NAME …] [--missing | --since DATE] [--first N]
+        [--minutes M] [--options="--budget 3m"] [--keep FOLDER] [--page]
 
 FOLDER holds the checkouts and what `python tests/public/prepare.py FOLDER` made. `--first N`
 takes the first N of the order in which every repository comes once before any comes twice, so
 that nobody chose them. Before and after each run every file of the script's folder is hashed.
 What came of a script goes to `docs/results/public_tuned.csv` at once, and the measured rows of
-its ledger, with what was foretold of them, to `public_rows.csv`. `--page` writes
+its ledger, with what was foretold of them, to `public_rows.csv`. A table is measured anew in
+pieces: with `--since 2026-11-28` scripts whose row is of that day or later are done, with
+`--minutes 9` no script is begun after so long. `--page` writes
 `public_tuned.md`, the package's `measured_gains.toml` and its `forecast_margins.toml` from the two
 (alone: without running anything). A script that could not be tuned counts as 1.0.
 
@@ -179,6 +181,11 @@ def write_rows(path: Path, columns: tuple[str, ...], rows: Iterable[dict[str, st
         table.writerows(rows)
 
 
+def has_row(path: Path, name: str, since: str) -> bool:
+    """Has a script a result of this day or a later one?"""
+    return any(row["script"] == name and row["date"] >= since for row in read_rows(path))
+
+
 def remember(name: str, row: dict[str, str], found: Rows) -> None:
     """One script's results in place of its earlier ones."""
     tuned = [old for old in read_rows(TUNED) if old["script"] != name]
@@ -347,6 +354,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of checkouts")
     parser.add_argument("--only", nargs="+", default=None, metavar="NAME")
     parser.add_argument("--missing", action="store_true", help="only those without a result")
+    parser.add_argument("--since", default="", metavar="DATE", help="or with one from before it")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after so long")
     parser.add_argument("--first", type=int, default=None, metavar="N")
     parser.add_argument("--options", default="--budget 3m", help="of tune, in one word")
     parser.add_argument("--keep", type=Path, default=None, help="where ledgers stay")
@@ -360,12 +369,15 @@ def main() -> None:
         margins = MarginFile(measured_on=conditions(tuned), margin=margins_of(rows))
         MARGINS.write_bytes(msgspec.toml.encode(margins))
         return
-    table = read_table()
+    table, began = read_table(), time.monotonic()
     for script in one_of_each_first(table.script)[: choice.first]:
         if choice.only is not None and script.name not in choice.only:
             continue
-        if choice.missing and any(row["script"] == script.name for row in read_rows(TUNED)):
+        if (choice.missing or choice.since) and has_row(TUNED, script.name, choice.since):
             continue
+        if time.monotonic() - began > 60 * choice.minutes:
+            print(f"{script.name} and what follows: not begun, run the same command again")
+            break
         row, found = examine(
             script, table, choice.folder.resolve(), choice.options.split(), choice.keep
         )

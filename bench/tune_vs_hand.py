@@ -1,6 +1,7 @@
 """The tuned stack against the switches that an engineer sets by hand, script by script.
 
-    python -m bench.tune_vs_hand [--tuned FOLDER [--public FOLDER]] [--only NAME …] [--page]
+    python -m bench.tune_vs_hand [--tuned FOLDER [--public FOLDER]] [--only NAME …]
+        [--since DATE] [--minutes M] [--page]
 
 "By hand" is what a careful engineer sets on a script without measuring: bfloat16 autocast, a
 fused optimizer, loader workers, `torch.compile`, channels-last, gradients set to None, wherever
@@ -11,7 +12,9 @@ Scripts: every one in examples/, tuned with `ridgeline tune` first unless `--tun
 finished ledger; and, of the checkouts in `--public`, the scripts of `tests/public/scripts.toml`
 whose ledgers are in `--tuned` (as `python -m bench.public_tuned --keep` leaves them). Results go
 to `docs/results/tune_vs_hand.csv` at once; `--page` writes `tune_vs_hand.md` from it (alone:
-without running anything).
+without running anything). What has a row of the day of `--since` or later is done, and after
+`--minutes` no script is begun: so a table is measured anew in pieces. A script takes its tuning,
+three minutes at most unless its ledger is kept, and two starts and a minute of rounds at most.
 """
 
 from __future__ import annotations
@@ -19,14 +22,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from bench.public_tuned import conditions, read_rows, run, where_and_when, write_rows
+from bench.public_tuned import conditions, has_row, read_rows, run, where_and_when, write_rows
 from tests.public.table import Start, link_inputs, read_table, started
 
 from ridgeline.measure.probe import ceilings
@@ -185,8 +190,10 @@ def main() -> None:
     parser.add_argument("--public", type=Path, default=None, help="folder of public checkouts")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="of these alone")
     parser.add_argument("--tuned", type=Path, default=None, help="folder of finished ledgers")
+    parser.add_argument("--since", default="", metavar="DATE", help="done from this day on")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin none after so long")
     parser.add_argument("--page", action="store_true", help="write the page, run nothing")
-    choice = parser.parse_args()
+    choice, began = parser.parse_args(), time.monotonic()
     if choice.page:
         PAGE.write_text(page(read_rows(RESULTS)), encoding="utf-8")
         return
@@ -198,6 +205,11 @@ def main() -> None:
         for case in cases(public, tuned.resolve(), scripts):
             if choice.only and case.name not in choice.only:
                 continue
+            if choice.since and has_row(RESULTS, case.name, choice.since):
+                continue
+            if time.monotonic() - began > 60 * choice.minutes:
+                print(f"{case.name} and what follows: not begun, run the same command again")
+                break
             row = judge(case)
             others = [old for old in read_rows(RESULTS) if old["script"] != case.name]
             write_rows(RESULTS, COLUMNS, [*others, row])

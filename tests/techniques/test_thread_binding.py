@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.techniques.profiles import FAULTY_BINDING, context, replaced
 
 from ridgeline.cli.main import run
 from ridgeline.techniques import options_of, technique
+from ridgeline.tune.patch import write_patch
 
 BINDING = technique("thread-binding")
 SCRIPT = """
@@ -70,6 +73,28 @@ def test_a_stack_binds_each_thread_of_the_pool_and_leaves_workers_all_cores(
     assert len({tuple(one) for one in threads if len(one) < len(mine)}) >= 2
     assert worker == mine
     assert sorted(os.sched_getaffinity(0)) == mine
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: nothing to bind to")
+@pytest.mark.usefixtures("unbound")
+def test_a_patched_script_binds_its_threads_itself_before_its_first_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    (options,) = options_of(BINDING, FAULTY_BINDING)
+    script = tmp_path / "train.py"
+    script.write_text(f'"""Trains."""\nfrom __future__ import annotations\n{SCRIPT}')
+    started = replace(FAULTY_BINDING.profile.environment, command=[str(script)])
+    edits = BINDING.edits(replaced(FAULTY_BINDING, environment=started), options)
+    patch = write_patch([("thread-binding", edit) for edit in edits], tmp_path, tmp_path)
+    (text,) = patch.files.values()
+    script.write_text(text)
+    words = [sys.executable, str(script)]
+    seen = subprocess.run(words, capture_output=True, text=True, check=True)
+    threads, worker = ast.literal_eval(seen.stdout.replace("] [", "], ["))
+    mine = sorted(os.sched_getaffinity(0))
+    assert len({tuple(one) for one in threads if len(one) < len(mine)}) >= 2
+    assert worker == mine
 
 
 @pytest.mark.usefixtures("unbound")

@@ -5,7 +5,7 @@ nodes their memory too. The OpenMP runtime binds its pool where variables of the
 so before it is loaded: GNU's by OMP_PROC_BIND and OMP_PLACES, Intel's by KMP_AFFINITY, and the
 latter's threads then also stop spinning sooner (KMP_BLOCKTIME). Which of them is there is seen
 from the libraries beside torch. So this is a row of the environment: a script cannot set it for
-itself once torch is imported, and a patch holds no line of it.
+itself once torch is imported, and a patch sets it before the script's first import.
 
 A bound main thread hands its core on to whatever it starts: forked children (a loader's workers)
 get all of the process's cores back.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
-from ridgeline.records.edits import Edit
+from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
 
@@ -33,7 +33,7 @@ CARD = Card(
     title="OpenMP threads bound to cores",
     cures=("few-threads",),
     costs="Other work on the bound cores makes the step wait, and programs that the script starts "
-    "inherit one core; it is set in the environment, not in the script.",
+    "inherit one core; it is set in the environment, before torch is imported.",
     source="PyTorch performance tuning guide, CPU specific optimizations; OpenMP 5.2, sections "
     "21.2 and 21.3; Intel oneAPI documentation, thread affinity interface",
     equivalence="bit-equal",
@@ -151,5 +151,16 @@ def bound_threads(cores: set[int]) -> int:
 
 
 def edits(context: Context, options: Options) -> list[Edit]:
-    """No line is written: the runtime is loaded before a script could tell it."""
-    return []
+    """The variables, before anything is imported, and all cores for forked children."""
+    script = [word for word in context.profile.environment.command if word.endswith(".py")][:1]
+    if not script:
+        return []
+    variables = _VARIABLES[str(options["runtime"])]
+    set_ = "".join(f'os.environ.setdefault("{name}", "{it}")\n' for name, it in variables.items())
+    code = (
+        f"import os\n\n{set_}"
+        "_cores = os.sched_getaffinity(0)  # a bound thread hands one core on to what it forks\n"
+        "os.register_at_fork(after_in_child=lambda: os.sched_setaffinity(0, _cores))"
+    )
+    files = (os.path.normpath(script[0]),)
+    return [AtStart(files=files, code=code, before_imports=True)]

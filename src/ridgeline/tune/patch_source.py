@@ -44,6 +44,7 @@ from ridgeline.tune.patch_tree import (
     after_imports,
     assigned_by,
     assigned_in,
+    before_imports,
     body_of,
     bound_at_top,
     calls_in,
@@ -71,6 +72,7 @@ class ScriptSource:
         self._script = ReadScript(name, text)
         self._blocks: dict[Block, BlockChanges] = defaultdict(BlockChanges)
         self._calls: dict[cst.Call, list[Change]] = defaultdict(list)
+        self._first: list[Statement] = []
         self._head: list[Statement] = []
         self._head_imports: list[Statement] = []
         self._imports: list[str] = []
@@ -85,7 +87,10 @@ class ScriptSource:
         if isinstance(edit, FirstOf):
             raise TypeError("alternatives are chosen by the caller, who knows all files")
         if isinstance(edit, AtStart):
-            self._at_start(edit.code)
+            if edit.before_imports:
+                self._first += parse_statements(edit.code)
+            else:
+                self._at_start(edit.code)
         elif isinstance(edit, (SetArgument, ReplaceCall)):
             self._change_calls(edit)
         elif isinstance(edit, WrapWith):
@@ -100,7 +105,7 @@ class ScriptSource:
         rewriter = Rewriter(self._blocks, self._calls)
         tree = self._script.tree.visit(rewriter)
         assert isinstance(tree, cst.Module)
-        if self._head or self._imports or self._head_imports:
+        if self._head or self._imports or self._head_imports or self._first:
             tree = self._with_head(tree)
         return tree.code
 
@@ -152,6 +157,8 @@ class ScriptSource:
         body = list(tree.body)
         imports = [parse_statements(f"import {name}")[0] for name in self._imports]
         body[place:place] = [*imports, *self._head_imports, *self._head]
+        first = before_imports(tree)
+        body[first:first] = self._first
         return tree.with_changes(body=body)
 
     def _import_for(self, code: str) -> None:

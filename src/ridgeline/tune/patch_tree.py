@@ -260,3 +260,15 @@ def after_imports(tree: cst.Module) -> int:
         elif not isinstance(statement, cst.SimpleStatementLine):
             break
     return place
+
+
+def before_imports(tree: cst.Module) -> int:
+    """Index before the first import of a module that a line may come before."""
+    future = matchers.SimpleStatementLine(
+        body=[matchers.ImportFrom(module=matchers.Name("__future__"))]
+    )
+    place = 0
+    for index, statement in enumerate(tree.body):
+        if matchers.matches(statement, future) or (index == 0 and _is_docstring(statement)):
+            place = index + 1
+    return place

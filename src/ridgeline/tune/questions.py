@@ -88,7 +88,7 @@ class Questions:
         return True
 
     def note_that_time_ran_out(self) -> None:
-        """Say it, once."""
+        """Note, once, that not everything was tried."""
         note = "the budget ran out before everything was tried; give more with --budget"
         if note not in self.notes:
             self.notes.append(note)

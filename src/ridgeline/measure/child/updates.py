@@ -45,7 +45,7 @@ class UpdateWatch:
             self._short = torch.stack([one.cpu() for one in short]).all() if short else None
 
     def boundary(self) -> None:
-        """A step ended."""
+        """Close the step that ended."""
         if self._left > 0 and self._now:
             self._steps.append(self._now)
             self._now = []
