@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socketserver
+import threading
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,39 @@ def test_a_crash_that_needs_us_is_our_defect(
     told = capsys.readouterr().err
     assert "it does NOT fail without ridgeline" in told.splitlines()[-1]
     assert "somebody watches" in told
+
+
+ASKS = """import socket
+
+with socket.socket(socket.AF_UNIX) as door:
+    door.connect("DOOR")
+    if door.recv(1) == b"n":
+        raise ValueError("drawn badly")
+"""
+
+
+def test_a_script_that_fails_now_and_then_is_not_called_our_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first run is told to fail; those that compare are not."""
+    monkeypatch.chdir(tmp_path)
+    asks = ASKS.replace("DOOR", str(tmp_path / "door"))
+    Path("train.py").write_text(asks + LOOP.replace("step == 5", "step < 0"))
+    answers = iter(b"nyyyy")
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.send(bytes([next(answers)]))
+
+    with socketserver.UnixStreamServer(str(tmp_path / "door"), Answer) as door:
+        thread = threading.Thread(target=door.serve_forever)
+        thread.start()
+        code = run(["doctor", "--", "train.py"])
+        door.shutdown()
+        thread.join()
+    assert code == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "ValueError: drawn badly (it fails now and then: run once more it went through" in told
 
 
 WORKERS = """from multiprocessing import Process

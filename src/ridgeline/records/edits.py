@@ -100,7 +100,7 @@ class AtStart:
     files: tuple[str, ...]
     code: str
     before_imports: bool = False
-    """Before them instead: for what a library reads as it is loaded."""
+    """They stand before the imports instead, for what a library reads as it is loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

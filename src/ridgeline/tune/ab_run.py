@@ -39,6 +39,8 @@ _SHORT_STEPS, _LATE_SHARE, _WARMUP_SHARE = 400, 0.3, 0.25
 gone, and warms up in this share of itself."""
 _MOST_STARTS = 4
 """A short script is started so often for one question."""
+_MOOD = 0.5
+"""Share of the longer start by which two starts of the same script may differ on a busy machine."""
 _ROUNDS_OF_A_START = 6
 """So many rounds should fit into what is left of a short script."""
 
@@ -61,7 +63,7 @@ class ABRun:
     b_peak_memory_bytes: int = 0
     b_non_finite: int = 0
     startup_seconds: float | None = None
-    """How much longer B took to reach its pace than A; None: one of them was not seen to."""
+    """How much longer B took to reach its pace than A; None: that was not seen, or not clearly."""
     had_no_effect: bool = False
     refusal: str = ""
     """Why it had no effect, where B's techniques say so."""
@@ -339,8 +341,11 @@ def _one_at_a_time(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABR
 
 
 def _slower_start(a: Live, b: Live) -> float | None:
+    """How much later B settled; None where that may as well be the machine's mood."""
     before, after = a.startup_seconds, b.startup_seconds
-    return None if before is None or after is None else after - before
+    if before is None or after is None or abs(after - before) < _MOOD * max(before, after):
+        return None
+    return after - before
 
 
 def _keep(result: ABRun, sides: list[Live]) -> None:

@@ -85,4 +85,4 @@ class Costs:
             for row in rows
             if row.technique == member.technique and row.startup_seconds is not None
         ]
-        return max(took) if took else self.slowness * seconds
+        return max(0.0, *took) if took else self.slowness * seconds

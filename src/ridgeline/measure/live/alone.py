@@ -1,7 +1,8 @@
 """Whether a script that failed under us also fails without Ridgeline.
 
 To tell whose fault it is, the command runs once more as the user would run it, with no more of
-ours in it than what keeps files safe.
+ours in it than what keeps files safe. Where that goes well it runs a third time, with all of ours:
+a script that fails only now and then (what it draws at random decides) would be blamed on us.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ridgeline.errors import OurDefect, RidgelineError, ScriptError
-from ridgeline.measure.live.conductor import Conductor
+from ridgeline.measure.live.conductor import ENTRY, Conductor
 from ridgeline.measure.live.crash import Crash, ScriptFailed, crash_of, told_of
 from ridgeline.measure.wire import Session
 
@@ -29,9 +30,16 @@ def judged(
     on_progress(
         f"the script failed; running it without ridgeline, for at most {limit:.0f} s, to compare"
     )
-    alone = _run_alone(command, limit)
+    alone = _run_again(command, limit, PROTECT)
     told = told_of(command, crash)
     if alone is None:
+        on_progress("that went well; running it with ridgeline once more, to see if it fails again")
+        again = _run_again(command, limit, ENTRY)
+        if again is None:
+            told += (
+                " (it fails now and then: run once more it went through, with ridgeline as well)"
+            )
+            return ScriptError(told, details=crash.traceback)
         told += " (it does NOT fail without ridgeline: this is our defect, please report it)"
         return OurDefect(told, details=crash.traceback)
     if alone.is_like(crash):
@@ -41,8 +49,8 @@ def judged(
     return ScriptError(told, details=crash.traceback)
 
 
-def _run_alone(command: list[str], limit_seconds: float) -> Crash | None:
-    """How the command fails without us; None when it ends well, or is still at it."""
-    with Conductor(command, Session(), entry=PROTECT) as run:
+def _run_again(command: list[str], limit_seconds: float, entry: str) -> Crash | None:
+    """How the command fails, with nobody listening; None when it ends well, or is still at it."""
+    with Conductor(command, Session(report=False), entry=entry) as run:
         code = run.outlast(limit_seconds)
         return crash_of(code, run.output) if code else None
