@@ -27,7 +27,7 @@ from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.pool import Pool, Variant, VariantFailed
 from ridgeline.tune.search import StackSearch
 from ridgeline.tune.stack import stack_of
-from ridgeline.tune.tuner import _open
+from ridgeline.tune.tuner import _open, _whole
 
 LOSSES = [1.0, 0.9, 0.8, 0.7]
 Ratios = dict[frozenset[str], tuple[float, float, float]]
@@ -311,6 +311,37 @@ def test_what_is_foretold_to_lose_and_to_gain_little_waits() -> None:
         patch.setattr(choosing, "all_techniques", lambda: {FROZEN: module})
         assert candidates(context, (), skipped) == []
     assert skipped == {FROZEN: "foretold to lose more than it gains, 0.95–1.03×"}
+
+
+@pytest.mark.parametrize(
+    ("whole", "total", "left"),
+    [
+        ((0.9, 2.3, 7.0), (2.04, 2.34, 2.66), [FASTER, FUSED]),
+        ((1.9, 2.0, 2.1), (1.9, 2.0, 2.1), [FASTER, FUSED]),
+        ((0.5, 0.6, 0.7), (1.7, 1.8, 1.9), [FASTER]),
+    ],
+    ids=["undecided", "decided", "contradicted"],
+)
+def test_rows_that_were_proved_stay_where_the_whole_could_not_be_decided_in_time(
+    whole: tuple[float, float, float],
+    total: tuple[float, float, float],
+    left: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    ratios: Ratios = {
+        frozenset({FASTER}): (1.7, 1.8, 1.9),
+        frozenset({FUSED}): (1.2, 1.3, 1.4),
+        frozenset({FASTER, FUSED}): whole,
+    }
+    one = search(monkeypatch, tmp_path, ratios, [])
+    try_all(one, FASTER, FUSED)
+    row = _whole(one)
+    assert row is not None
+    assert (row.ci_low, row.multiplier, row.ci_high) == pytest.approx(total)
+    assert row.baseline_step_seconds / row.step_seconds == pytest.approx(row.multiplier)
+    assert [member.technique for member in one.stack] == left
+    assert any("product of its rows" in note for note in one.notes) is (whole[0] == 0.9)
 
 
 def test_what_does_not_hold_together_leaves_the_stack_as_it_was(

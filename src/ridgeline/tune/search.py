@@ -201,6 +201,33 @@ class StackSearch(Questions):
             self.on_progress(f"{key_of(last or rest)}: {own.reason}")
             self.on_row(self.ledger())
 
+    def whole_by_rows(self, direct: LedgerRow) -> LedgerRow | None:
+        """The full stack as the product of its rows, where measuring it directly decided nothing.
+
+        Each row was proved beside the one above it; all of them hold at once in the product of
+        their ends. None where the direct measurement contradicts that, or the losses do not agree.
+        """
+        rows = self.rows_of_the_stack()
+        low, high = math.prod(row.ci_low for row in rows), math.prod(row.ci_high for row in rows)
+        if not (
+            direct.verified and direct.rounds and direct.ci_low < high and direct.ci_high > low
+        ):
+            return None
+        self.notes.append(
+            f"the full stack as a whole was not decided in the time left: {direct.reason}; the "
+            "total is the product of its rows, each with an interval of 95 %"
+        )
+        level = math.sqrt(direct.baseline_step_seconds * direct.step_seconds)
+        return replace(
+            direct,
+            multiplier=self.cumulative,
+            ci_low=low,
+            ci_high=high,
+            baseline_step_seconds=level * self.cumulative**0.5,
+            step_seconds=level / self.cumulative**0.5,
+            kept=True,
+        )
+
     def groups(self) -> list[LedgerRow]:
         """Rows of the stack that were measured as one."""
         return [row for row in self.rows_of_the_stack() if row.together]

@@ -412,6 +412,9 @@ def _whole(search: StackSearch) -> LedgerRow | None:
         row = search.whole(search.stack)
         if row.kept:
             return row
+        by_rows = search.whole_by_rows(row)
+        if by_rows is not None:
+            return by_rows
         last = search.rows_of_the_stack()[-1]
         search.notes.append(f"the whole stack did not hold: {row.reason}; without {last.technique}")
         search.stack = [m for m in search.stack if m.technique not in last.members]
