@@ -59,16 +59,17 @@ class TypicalTasks:
             cpu_left: Thousandths of a core [M].
             gpu_left: Thousandths of each GPU [M, GPUs].
         """
-        enough = gpu_left[:, :, None] >= self._steps
-        count = enough.sum(axis=1)[:, self._step_of]
-        usable = (enough * gpu_left[:, :, None]).sum(axis=1)[:, self._step_of]
+        left = gpu_left[:, :, None]
+        enough = left >= self._steps
+        count = np.count_nonzero(enough, axis=1)[:, self._step_of]
+        usable = np.add.reduce(enough * left, axis=1)[:, self._step_of]
         holds = (count >= self._num) & (cpu_left[:, None] >= self._cpu)
         if any(self._models):
             access = [nodes.allowed(one)[places] if one else np.ones(len(places), dtype=bool)
                       for one in self._models]  # fmt: skip
             holds &= np.stack(access, axis=1)
-        left: NDArray[np.float64] = gpu_left.sum(axis=1) - (usable * holds) @ self._share
-        return left
+        unused: NDArray[np.float64] = gpu_left.sum(axis=1) - (usable * holds) @ self._share
+        return unused
 
     def of_cluster(self, nodes: NodeState) -> float:
         """F of all nodes together, in GPUs."""
