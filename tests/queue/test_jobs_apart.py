@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from unittest import mock
 
+import msgspec
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ridgeline.queue.cluster import NodeGroup, QueuedCluster
+from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.first_fitting import JobsBySize
 from ridgeline.queue.jobs import jobs_in_order
+from ridgeline.queue.offers import OffersBySize
+from ridgeline.queue.pool import Asked, Held, ImaginedRoom
 from ridgeline.queue.pools import counted_jobs
+from ridgeline.queue.shares import QueueShare
 from ridgeline.queue.simulate import play_queue, unfit_jobs
-from ridgeline.queue.wants import JobWants
+from ridgeline.queue.wants import JobWants, Wish
 
 CLUSTER = QueuedCluster(
     nodes=[
@@ -22,6 +31,9 @@ CLUSTER = QueuedCluster(
     ],
     node_mtbf_hours=20.0,
     node_repair_hours=1.0,
+    restart_seconds=30.0,
+    checkpoint_seconds=700.0,
+    las_gpu_seconds=2000.0,
 )
 WANTS = st.builds(
     JobWants,
@@ -34,16 +46,103 @@ WANTS = st.builds(
 )
 ROWS = st.tuples(
     st.integers(0, 30), st.integers(1, 60), st.sampled_from([0.25, 0.5, 1, 1, 2, 3, 4, 6, 9]),
-    WANTS, st.sampled_from("ab"),
+    WANTS, st.sampled_from("ab"), st.integers(0, 2),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("policy", ["fifo-skip", "drf"])
+HALF_BUSY = [
+    (8, 40, 2.0, JobWants(), "b", 0),
+    (0, 49, 1.0, JobWants(cpus=2.5, level="rack"), "a", 0),
+    (6, 18, 1.0, JobWants(cpus=7.0, gpu_type="a100"), "a", 0),
+    (20, 36, 3.0, JobWants(), "b", 0),
+    (0, 59, 1.0, JobWants(), "a", 0),
+    (6, 20, 4.0, JobWants(), "a", 0),
+    (0, 26, 3.0, JobWants(gpu_type="h100"), "a", 0),
+    (14, 48, 4.0, JobWants(), "a", 0),
+    (30, 1, 4.0, JobWants(required=False), "a", 0),
+    (19, 56, 2.0, JobWants(), "b", 0),
+    (21, 44, 1.0, JobWants(), "a", 0),
+    (0, 52, 1.0, JobWants(gpu_type="a100"), "a", 0),
+    (0, 44, 1.0, JobWants(cpus=2.5, gpu_type="a100"), "a", 0),
+    (5, 38, 1.0, JobWants(gpu_type="a100"), "b", 0),
+    (16, 45, 1.0, JobWants(), "a", 0),
+]
+"""The last GPUs of a node without a core left are the missing ones of a job that asks for none."""
+
+SHARES: list[dict[str, QueueShare]] = [
+    {},
+    {"a": QueueShare(quota=6, within_queue="lower-or-newer-equal-priority")},
+    {"a": QueueShare(strategy="strict-fifo", borrow_within_cohort=True),
+     "b": QueueShare(quota=9, reclaim_within_cohort="lower-priority", lending_limit=4)},
+]  # fmt: skip
+
+
+class AskedEachTime:
+    """Says of every waiting job that it may fit, and asks the pool about each."""
+
+    def __init__(self, pool: DetailedPool) -> None:
+        self.pool = pool
+        self.wishes: list[Wish] = []
+
+    def add(self, wish: Wish) -> int:
+        """A row of its own for everyone."""
+        self.wishes.append(wish)
+        return len(self.wishes) - 1
+
+    def drop(self, wish: Wish) -> None:
+        """Keep the row."""
+
+    def may_fit(self) -> NDArray[np.bool_]:
+        """All of them."""
+        return np.ones(len(self.wishes), dtype=bool)
+
+    def fits(self, row: int) -> bool:
+        """What the pool says."""
+        return self.pool.fits(self.wishes[row])
+
+
+def one_after_the_other(
+    room: ImaginedRoom, count: int, held: Callable[[int], Held], asked: Asked
+) -> int | None:
+    """Give back one job more each time, until it is enough."""
+    for place in range(count):
+        room.change(held(place), 1)
+        if room.fits(asked):
+            return place + 1
+    return None
+
+
+class NoPool:
+    """Stands for the pool that nothing is an instance of."""
+
+
+SLOWLY: dict[str, dict[str, object]] = {
+    "pod-by-pod": {"policies.pod_by_pod.jobs_waiting_on": JobsBySize},
+    "easy": {"policies.easy.HoldingRows": AskedEachTime,
+             "policies.easy.fewest_given_back": one_after_the_other},
+    "quota": {"policies.quota.offers_on": lambda pool, strict, _: OffersBySize(pool, strict)},
+    **{name: {"in_order.jobs_waiting_on": JobsBySize} for name in ("fifo-skip", "sjf")},
+    **{name: {"tree_order.jobs_waiting_on": JobsBySize} for name in ("drf", "fair")},
+    **{name: {"preempting.DetailedPool": NoPool} for name in ("priority", "srtf", "las")},
+}  # fmt: skip
+"""What does the same by asking for each job, by policy."""
+
+
+@pytest.mark.parametrize("policy", list(SLOWLY))
 @settings(max_examples=25, deadline=None)
-@given(rows=st.lists(ROWS, min_size=2, max_size=40), seed=st.integers(0, 3))
+@given(
+    rows=st.lists(ROWS, min_size=2, max_size=40),
+    seed=st.integers(0, 3),
+    shares=st.sampled_from(SHARES),
+)
+@example(rows=HALF_BUSY, seed=0, shares={})
 def test_asking_changed_nodes_alone_starts_the_same_jobs_at_the_same_times(
-    policy: str, rows: list[tuple[int, int, float, JobWants, str]], seed: int
+    policy: str,
+    rows: list[tuple[int, int, float, JobWants, str, int]],
+    seed: int,
+    shares: dict[str, QueueShare],
 ) -> None:
+    cluster = msgspec.structs.replace(CLUSTER, queues=shares)
     jobs = counted_jobs(
         jobs_in_order(
             names=[str(place) for place in range(len(rows))],
@@ -51,17 +150,20 @@ def test_asking_changed_nodes_alone_starts_the_same_jobs_at_the_same_times(
             duration_seconds=[600.0 * row[1] for row in rows],
             num_gpus=[1 if row[3].gpu_slice else row[2] for row in rows],
             queues=[row[4] for row in rows],
+            priority=[row[5] for row in rows],
             wants=[row[3] for row in rows],
         ),
-        CLUSTER,
+        cluster,
     )
-    unfit = set(unfit_jobs(jobs, CLUSTER))
+    unfit = set(unfit_jobs(jobs, cluster))
     jobs = jobs.chosen([place for place in range(len(jobs)) if place not in unfit])
     if not len(jobs):
         return
-    quick = play_queue(jobs, CLUSTER, policy, seed=seed)
-    module = "tree_order" if policy == "drf" else "in_order"
-    with mock.patch(f"ridgeline.queue.{module}.jobs_waiting_on", JobsBySize):
-        one_by_one = play_queue(jobs, CLUSTER, policy, seed=seed)
+    quick = play_queue(jobs, cluster, policy, seed=seed)
+    with ExitStack() as patched:
+        for place, slow in SLOWLY[policy].items():
+            patched.enter_context(mock.patch(f"ridgeline.queue.{place}", slow))
+        one_by_one = play_queue(jobs, cluster, policy, seed=seed)
     assert quick.first_start_seconds.tolist() == one_by_one.first_start_seconds.tolist()
     assert quick.end_seconds.tolist() == one_by_one.end_seconds.tolist()
+    assert quick.interruptions.tolist() == one_by_one.interruptions.tolist()

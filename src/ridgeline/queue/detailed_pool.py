@@ -59,10 +59,8 @@ class DetailedPool:
         self._closed: dict[int, NodeRoom] = {}
         self.touched: set[int] = set()
         """Nodes that changed since somebody looked and cleared it."""
-        self.gained: list[int] = []
-        """Nodes that got something back, one after the other since the beginning."""
         self.changes: list[int] = []
-        """Nodes of which anything was taken or given back, likewise."""
+        """Nodes of which anything was taken or given back, one after the other."""
 
     def fits(self, wish: Wish) -> bool:
         """Whether a job could start now."""
@@ -90,7 +88,7 @@ class DetailedPool:
         for node, placed in held:
             self.rooms[node].give(placed.piece, (placed.gpu, placed.slots))
             self.free += placed.gpus
-            self._gain(node)
+            self._changed(node)
 
     def imagined(self) -> ImaginedRooms:
         """What is free now, to try what would be free."""
@@ -110,7 +108,7 @@ class DetailedPool:
         self.rooms[node] = self._closed.pop(node)
         self.free += self.sizes[node]
         self.gpus += self.sizes[node]
-        self._gain(node)
+        self._changed(node)
 
     def counts(self, piece: NodePiece, *, single: bool = False) -> NDArray[np.int64]:
         """How many times each node holds a piece."""
@@ -128,6 +126,14 @@ class DetailedPool:
     def domains(self, level: Level) -> NDArray[np.int64]:
         """The domain that each node is in."""
         return self._domain_of[level]
+
+    def admitting(self, piece: NodePiece) -> NDArray[np.bool_]:
+        """Which nodes would hold a piece if all of them were free; of MIG, but for its slots."""
+        return self._table.admitting(piece)
+
+    def free_amounts(self) -> NDArray[np.float64]:
+        """GPUs with their free parts, cores and memory that are free on each node."""
+        return self._table.free_amounts()
 
     def _slots(self, piece: NodePiece) -> NDArray[np.bool_]:
         """Which nodes have slots for a MIG instance."""
@@ -177,10 +183,6 @@ class DetailedPool:
                 gpus -= 1
         return held
 
-    def _gain(self, node: int) -> None:
-        self.gained.append(node)
-        self._changed(node)
-
     def _changed(self, node: int) -> None:
         room = self.rooms[node]
         self.touched.add(node)
@@ -204,6 +206,9 @@ class ImaginedRooms:
     def __init__(self, pool: DetailedPool) -> None:
         self._pool = pool
         self._rooms: dict[int, NodeRoom] = {}
+        self._counted: dict[tuple[NodePiece, bool], NDArray[np.int64]] = {}
+        self._stale: dict[tuple[NodePiece, bool], set[int]] = {}
+        """Nodes that have changed since a piece was counted."""
 
     def fits(self, wish: Wish) -> bool:
         """Whether a job could start then."""
@@ -218,7 +223,9 @@ class ImaginedRooms:
             if sign > 0:
                 room.give(placed.piece, (placed.gpu, placed.slots))
             else:
-                _retake(room, placed)
+                retake(room, placed)
+            for stale in self._stale.values():
+                stale.add(node)
 
     def domains(self, level: Level) -> NDArray[np.int64]:
         """The domain that each node is in."""
@@ -226,16 +233,19 @@ class ImaginedRooms:
 
     def counts(self, piece: NodePiece, *, single: bool = False) -> NDArray[np.int64]:
         """How many times each node would hold a piece."""
-        times = self._pool.counts(piece, single=single)
-        if not self._rooms:
-            return times
-        times = times.copy()
-        for node, room in self._rooms.items():
+        key = (piece, single)
+        if key not in self._counted:
+            self._counted[key] = self._pool.counts(piece, single=single).copy()
+            self._stale[key] = set(self._rooms)
+        times = self._counted[key]
+        for node in self._stale[key]:
+            room = self._rooms[node]
             times[node] = room.pieces_that_fit(piece) if single else int(room.holds(piece))
+        self._stale[key].clear()
         return times
 
 
-def _retake(room: NodeRoom, placed: Placed) -> None:
+def retake(room: NodeRoom, placed: Placed) -> None:
     """Give a piece the very place that it had."""
     piece = placed.piece
     room.cpu_milli -= piece.cpu_milli

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,11 @@ class NodeRoom:
 
     def copy(self) -> NodeRoom:
         """The same, to try what would be."""
-        return replace(self, parts=dict(self.parts), grids=dict(self.grids))
+        return NodeRoom(
+            whole=self.whole, cpu_milli=self.cpu_milli, memory_bytes=self.memory_bytes,
+            gpu_type=self.gpu_type, spot=self.spot, grid=self.grid, parts=dict(self.parts),
+            grids=dict(self.grids), numbered=self.numbered,
+        )  # fmt: skip
 
     def holds(self, piece: NodePiece) -> bool:
         """Whether the node has room for it."""
@@ -174,9 +178,28 @@ class PieceTable:
     def times_on(self, room: NodeRoom, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many times a node holds the pieces of some rows, as `pieces_that_fit` says."""
         numbers = self._numbers[:, rows]
-        times = np.minimum(room.whole, room.cpu_milli // np.maximum(numbers[1], 1))
-        times = np.minimum(times, room.memory_bytes // np.maximum(numbers[2], 1))
+        times = np.full(len(rows), room.whole, dtype=np.int64)
+        for asked, free in ((numbers[1], room.cpu_milli), (numbers[2], room.memory_bytes)):
+            # Who asks for none of it is held by a node that has less than one left for each GPU.
+            times = np.minimum(times, np.where(asked > 0, free // np.maximum(asked, 1), times))
         return np.asarray(times * self._held(room, numbers))
+
+    def within(
+        self, room: NodeRoom, amounts: NDArray[np.float64], rows: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Which pieces of some rows a node could hold that had other amounts free, for each row.
+
+        Never says no where it could.
+        """
+        gpus, cpu, memory, milli, kind, profile, on_demand = self._numbers[:, rows]
+        held = (gpus + milli / 1000 <= amounts[0] + 1e-6) & (cpu <= amounts[1])
+        held &= (memory <= amounts[2]) & ((profile == 0) | (amounts[0] > 0.0))
+        if kind.any():
+            fitting = [not name or room.gpu_type in kinds_in(name) for name in self._kinds]
+            held &= np.array(fitting)[kind]
+        if room.spot:
+            held &= on_demand == 0
+        return np.asarray(held)
 
     def _held(self, room: NodeRoom, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         gpus, cpu, memory, milli, kind, profile, on_demand = numbers
@@ -193,9 +216,9 @@ class PieceTable:
             held &= np.array(fitting)[profile]
         return np.asarray(held)
 
-    def grow(self) -> None:
-        """Have twice as many rows."""
-        self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)], axis=1)
+    def grow(self, more: int) -> None:
+        """Have so many rows more."""
+        self._numbers = np.hstack([self._numbers, np.zeros((7, more), dtype=np.int64)])
 
     def _kind(self, name: str) -> int:
         return self._kinds.setdefault(name, len(self._kinds))
@@ -211,6 +234,7 @@ class RoomTable:
         self._spot = np.zeros(len(rooms), dtype=bool)
         self._gpu_type = np.array([one.gpu_type for one in rooms])
         self._most_milli = np.zeros(len(rooms), dtype=np.int64)
+        self._free_gpus = np.zeros(len(rooms))
         self._of_type: dict[str, NDArray[np.bool_]] = {}
         for place, room in enumerate(rooms):
             self.note(place, room)
@@ -221,6 +245,7 @@ class RoomTable:
         self._cpu_milli[place] = room.cpu_milli
         self._memory_bytes[place] = room.memory_bytes
         self._spot[place] = room.spot
+        self._free_gpus[place] = room.free_gpus()
         self._most_milli[place] = max(room.parts.values(), default=0)
 
     def holding(self, piece: NodePiece) -> NDArray[np.bool_]:
@@ -230,16 +255,24 @@ class RoomTable:
             & (self._cpu_milli >= piece.cpu_milli)
             & (self._memory_bytes >= piece.memory_bytes)
         )
-        if piece.gpu_type:
-            if piece.gpu_type not in self._of_type:
-                kinds = kinds_in(piece.gpu_type)
-                self._of_type[piece.gpu_type] = np.isin(self._gpu_type, kinds)
-            held &= self._of_type[piece.gpu_type]
-        if piece.on_demand:
-            held &= ~self._spot
+        if piece.gpu_type or piece.on_demand:
+            held &= self.admitting(piece)
         if piece.milli:
             held &= (self._whole > 0) | (self._most_milli >= piece.milli)
         return held
+
+    def admitting(self, piece: NodePiece) -> NDArray[np.bool_]:
+        """Which nodes have GPUs of a piece's kind, and are not spot where it does not want that."""
+        if piece.gpu_type not in self._of_type:
+            kinds = kinds_in(piece.gpu_type)
+            every = np.ones(len(self._gpu_type), dtype=bool)
+            self._of_type[piece.gpu_type] = np.isin(self._gpu_type, kinds) if kinds else every
+        found = self._of_type[piece.gpu_type]
+        return found & ~self._spot if piece.on_demand else found
+
+    def free_amounts(self) -> NDArray[np.float64]:
+        """GPUs with their free parts, cores and memory of each node."""
+        return np.array([self._free_gpus, self._cpu_milli, self._memory_bytes])
 
     def times(self, piece: NodePiece) -> NDArray[np.int64]:
         """How many times each node holds a piece of one whole GPU."""

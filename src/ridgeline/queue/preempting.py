@@ -11,6 +11,8 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from ridgeline.queue.contenders import Contenders
+from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.pool import Asked, Held, ImaginedRoom, NodePool
 from ridgeline.queue.waiting import Rank, WaitingJobs
@@ -18,6 +20,9 @@ from ridgeline.queue.waiting import Rank, WaitingJobs
 
 class Preempting(ABC):
     """Start jobs by rank, and make room for them."""
+
+    fades = False
+    """Whether `below` falls with time, a second each second."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
@@ -31,6 +36,9 @@ class Preempting(ABC):
         """GPUs by job, of each node that any job runs on."""
         self._places: dict[int, Held] = {}
         self._gpus = state.pool.gpus
+        pool = state.pool
+        self._apart = Contenders(pool, len(state.size)) if isinstance(pool, DetailedPool) else None
+        """Waiting and running jobs instead, where nodes are told apart."""
 
     @abstractmethod
     def rank(self, job: int) -> Rank:
@@ -41,24 +49,31 @@ class Preempting(ABC):
         """What running jobs are ordered by; the smallest is interrupted first."""
 
     @abstractmethod
+    def below(self, job: int) -> float:
+        """A waiting job may take the GPUs of running ones whose first number is less than this."""
+
     def outranks(self, job: int, other: int) -> bool:
         """Whether a waiting job may take the GPUs of a running one."""
+        return bool(self.last_first(other)[0] < self.below(job))
 
     def arrive(self, job: int) -> None:
         """Let a job wait at its rank."""
-        self.waiting.add(job, self.state.asked[job], self.rank(job))
+        if self._apart:
+            self._apart.add(job, self.state.asked[job], self.rank(job))
+        else:
+            self.waiting.add(job, self.state.asked[job], self.rank(job))
 
     def finished(self, job: int) -> None:
         """Let those try again for whom its GPUs were out of reach, and are enough now."""
         held = self._leave(job)
         if self.state.end[job] == NEVER:  # it was struck by a failure
-            self._in_vain.clear()
+            self._all_may_try()
         else:
             self._reached([job], held)
 
     def changed(self, job: int) -> None:
         """Order a running job anew whose end has moved."""
-        if job in self._places:
+        if job in self.state.held:
             self.note_running(job)
             self._in_reach_of_more(job)
 
@@ -70,7 +85,10 @@ class Preempting(ABC):
         """Start or make room for each in rank, until none of any size can start."""
         if self._gpus != self.state.pool.gpus:  # a node failed, or came back
             self._gpus = self.state.pool.gpus
-            self._in_vain.clear()
+            self._all_may_try()
+        if self._apart:
+            self._schedule_apart(self._apart)
+            return
         blocked: set[Asked] = set()
         while True:
             heads = [head for head in self.waiting.heads() if head[1] not in blocked]
@@ -83,21 +101,41 @@ class Preempting(ABC):
                 blocked.add(size)
             elif victims := self._room_for(job):
                 self.waiting.take(size)
-                left: Held = []
-                for victim in victims:
-                    left += self._leave(victim)
-                    self.state.interrupt(victim)
-                self._begin(job)
-                for victim in victims:
-                    self.arrive(victim)
+                self._instead(job, victims)
                 blocked.clear()
-                self._reached(victims, left)
             else:
                 blocked.add(size)
                 self._in_vain[size] = job
 
+    def _schedule_apart(self, apart: Contenders) -> None:
+        """Do the same with the first in rank that may try, until nobody may."""
+        while found := apart.first(self._faded()):
+            job, asked = found
+            if apart.fits(asked):
+                apart.take(asked)
+                self._begin(job)
+            elif victims := apart.nodes.victims(asked, self.below(job)):
+                apart.take(asked)
+                self._instead(job, victims)
+            else:
+                apart.give_up(asked, self.below(job) + self._faded())
+
+    def _instead(self, job: int, victims: Sequence[int]) -> None:
+        """Start a job in the place of others, which wait again."""
+        left: Held = []
+        for victim in victims:
+            left += self._leave(victim)
+            self.state.interrupt(victim)
+        self._begin(job)
+        for victim in victims:
+            self.arrive(victim)
+        self._reached(victims, left)
+
     def note_running(self, job: int) -> None:
         """Order a running job among the others, anew where its rank has changed."""
+        if self._apart:
+            self._apart.nodes.order(job, self.last_first(job))
+            return
         entry = (self.last_first(job), job, self.state.started_at[job])
         heapq.heappush(self._running, entry)
 
@@ -105,6 +143,11 @@ class Preempting(ABC):
         self._begin(self.waiting.take(size))
 
     def _begin(self, job: int) -> None:
+        if self._apart:
+            self.state.start(job)
+            self._apart.nodes.run(job, self.state.held[job])
+            self.note_running(job)
+            return
         if self._in_vain.get(self.state.asked[job]) == job:
             del self._in_vain[self.state.asked[job]]
         self.state.start(job)
@@ -114,6 +157,8 @@ class Preempting(ABC):
         self.note_running(job)
 
     def _leave(self, job: int) -> Held:
+        if self._apart:
+            return self._apart.nodes.leave(job)
         held = self._places.pop(job)
         for node, _ in held:
             self._on_node[node].pop(job, None)
@@ -121,6 +166,9 @@ class Preempting(ABC):
 
     def _in_reach_of_more(self, job: int) -> None:
         """Let those try again that outrank a running job since its rank has changed."""
+        if self._apart:
+            self._apart.reached(self.state.held[job], NEVER)
+            return
         held = self._places[job]
         self._in_vain = {
             size: waiting
@@ -130,12 +178,25 @@ class Preempting(ABC):
 
     def _reached(self, jobs: Sequence[int], held: Held) -> None:
         """Let those try again in whose reach the GPUs of jobs come, and are enough on a node."""
+        if self._apart:
+            last = max(self.last_first(job)[0] for job in jobs)
+            self._apart.reached(held, last)
+            return
         self._in_vain = {
             size: waiting
             for size, waiting in self._in_vain.items()
             if all(self.outranks(waiting, job) for job in jobs)
             or not self._opens(size, waiting, held)
         }
+
+    def _all_may_try(self) -> None:
+        self._in_vain.clear()
+        if self._apart:
+            self._apart.all_may_try()
+
+    def _faded(self) -> float:
+        """By how much `below` of a waiting job has fallen since the clock's zero."""
+        return self.state.now if self.fades else 0.0
 
     def _opens(self, size: Asked, waiting: int, held: Held) -> bool:
         """Whether one of these nodes could now give what a job lacks; else it is still in vain."""

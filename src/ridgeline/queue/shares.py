@@ -37,6 +37,12 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     strategy: Literal["best-effort-fifo", "strict-fifo"] = "best-effort-fifo"
     """Whether a head that cannot be admitted blocks those behind it."""
 
+    @property
+    def interrupts(self) -> bool:
+        """Whether any of its jobs may ever interrupt another."""
+        reclaims = self.quota > 0 and self.reclaim_within_cohort != "never"
+        return reclaims or self.borrow_within_cohort or self.within_queue != "never"
+
 
 class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a group of queues may have."""

@@ -106,6 +106,14 @@ class Wish:
         """Whole GPUs of the job."""
         return sum(times * one.gpus for one, times in self.pieces())
 
+    @property
+    def one_piece(self) -> NodePiece | None:
+        """What a single node is asked for; none: several are, or one of several ways will do."""
+        pieces = self.pieces()
+        if len(pieces) != 1 or pieces[0][1] != 1 or (self.single is not None and self.gpus > 1):
+            return None
+        return pieces[0][0]
+
     def pieces(self) -> list[tuple[NodePiece, int]]:
         """What is asked of nodes, and of how many."""
         found = [(self.full, self.num_full), (self.rest, 1)]

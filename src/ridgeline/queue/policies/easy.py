@@ -13,6 +13,8 @@ from bisect import bisect_left, insort
 import numpy as np
 
 from ridgeline.queue.detailed_pool import DetailedPool
+from ridgeline.queue.giving_back import fewest_given_back
+from ridgeline.queue.holding_rows import HoldingRows
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.policies import PolicyCard
 
@@ -39,13 +41,16 @@ class EasyBackfill:
         self._last = (NEVER, 0)
         """The end that the shadow waits for: jobs that end before it are no matter to it."""
         self._gpus = state.pool.gpus
-        self._alike = not isinstance(state.pool, DetailedPool)
-        """Whether jobs of one size fit alike, and smaller ones where larger do."""
+        self._rows = HoldingRows(state.pool) if isinstance(state.pool, DetailedPool) else None
+        """None: jobs of one size fit alike, and smaller ones where larger do."""
+        self._row_of = np.zeros(len(state.size), dtype=np.int64)
         self._end_of: dict[int, float] = {}
 
     def arrive(self, job: int) -> None:
         """Queue at the end; a job that lost its node is the oldest again."""
         self._new.append(job)
+        if self._rows:
+            self._row_of[job] = self._rows.add(self.state.asked[job])
         again = self.state.cluster.restart_seconds if self.state.interruptions[job] else 0.0
         self._work[job] = self.state.remaining[job] + again
 
@@ -96,18 +101,21 @@ class EasyBackfill:
         short[0] = False  # the head itself
         kept = np.ones(len(self._queue), dtype=bool)
         at, largest = 1, state.pool.free
+        rows = self._row_of[self._queue]
         while largest := min(largest, state.pool.free):
             may = (sizes[at:] <= largest) & (short[at:] | (sizes[at:] <= spare))
+            if self._rows:
+                may &= self._rows.may_fit()[rows[at:]]
             first = int(may.argmax()) if may.any() else -1
             if first < 0:
                 break
             at += first
             job = int(self._queue[at])
-            if state.pool.fits(state.asked[job]):
+            if self._rows.fits(rows[at]) if self._rows else state.pool.fits(state.asked[job]):
                 self._start(job)
                 kept[at] = False
                 spare -= 0 if short[at] else state.size[job]
-            elif self._alike:  # nor does any as large
+            elif not self._rows:  # nor does any as large
                 largest = state.size[job] - 1
             at += 1
             if at >= len(self._queue):
@@ -115,6 +123,8 @@ class EasyBackfill:
         self._queue = self._queue[kept]
 
     def _start(self, job: int) -> None:
+        if self._rows:
+            self._rows.drop(self.state.asked[job])
         self.state.start(job)
         self._end_of[job] = self.state.ends_at[job]
         end = (self.state.ends_at[job], job)
@@ -133,15 +143,16 @@ class EasyBackfill:
         """When the head can start, in seconds, and how many GPUs it then leaves free."""
         state = self.state
         asked, size = state.asked[head], state.size[head]
-        room, free = state.pool.imagined(), state.pool.free
-        for end, job in self._ends:
-            room.change(state.held[job], 1)
-            free += state.size[job]
-            if room.fits(asked):
-                self._last = (end, job)
-                return end, free - size
-        self._last = (NEVER, 0)
-        return NEVER, 0
+        ends, held = self._ends, state.held
+        enough = fewest_given_back(
+            state.pool.imagined(), len(ends), lambda place: held[ends[place][1]], asked
+        )
+        if enough is None:
+            self._last = (NEVER, 0)
+            return NEVER, 0
+        self._last = self._ends[enough - 1]
+        free = state.pool.free + sum(state.size[job] for _, job in self._ends[:enough])
+        return self._last[0], free - size
 
 
 POLICY = EasyBackfill

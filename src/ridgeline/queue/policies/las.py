@@ -40,9 +40,9 @@ class LeastAttainedService(Preempting):
         """Second queue first, then newest submission."""
         return (-self._level[job], -self.state.submit[job], -job)
 
-    def outranks(self, job: int, other: int) -> bool:
-        """Whether it is in the first queue and the other in the second."""
-        return self._level[job] < self._level[other]
+    def below(self, job: int) -> float:
+        """The number of its own queue, so that the first interrupts the second."""
+        return -self._level[job]
 
     def schedule(self) -> None:
         """Move who has worked enough to the second queue, then start."""

@@ -12,10 +12,10 @@ import math
 from dataclasses import replace
 
 from ridgeline.queue.detailed_pool import DetailedPool
+from ridgeline.queue.jobs_apart import jobs_waiting_on
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.policies import PolicyCard
 from ridgeline.queue.pool import Asked, NodePool
-from ridgeline.queue.waiting import WaitingJobs
 from ridgeline.queue.wants import wish_of
 
 CARD = PolicyCard(
@@ -29,7 +29,7 @@ class PodByPod:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.waiting = WaitingJobs()
+        self.waiting = jobs_waiting_on(state.pool)
         self._pods: list[tuple[int, int]] = []
         """Job and attempt of every pod that ever waited."""
         self._attempt = [0] * len(state.size)
@@ -97,9 +97,10 @@ class PodByPod:
 
     def _bind(self) -> None:
         state = self.state
-        while fitting := [one for one in self.waiting.heads() if state.pool.fits(one[1])]:
-            size = min(fitting, key=lambda one: one[0])[1]
-            job, attempt = self._pods[self.waiting.take(size)]
+        while found := self.waiting.first_fitting():
+            (first,) = found.values()
+            size = first.size
+            job, attempt = self._pods[self.waiting.take(first)]
             if attempt != self._attempt[job] or job not in self._missing:
                 continue  # of a job that has given up since
             state.partly.setdefault(job, []).extend(state.pool.take(size))

@@ -22,9 +22,9 @@ class MostUrgentFirst(Preempting):
         """Least urgent, then newest."""
         return (self.state.priority[job], -self.state.started_at[job])
 
-    def outranks(self, job: int, other: int) -> bool:
-        """Whether its priority is larger."""
-        return self.state.priority[job] > self.state.priority[other]
+    def below(self, job: int) -> float:
+        """The priority of the job, so that less urgent ones may go."""
+        return self.state.priority[job]
 
 
 POLICY = MostUrgentFirst

@@ -15,19 +15,19 @@ from collections.abc import Iterable
 
 from ridgeline.errors import InputError
 from ridgeline.queue.cohorts import QuotaTree
+from ridgeline.queue.first_fitting import WaitingJob
 from ridgeline.queue.machine import NEVER, ClusterState
+from ridgeline.queue.offers import offers_on
 from ridgeline.queue.policies import PolicyCard
-from ridgeline.queue.pool import Asked, ImaginedRoom
+from ridgeline.queue.pool import ImaginedRoom
 from ridgeline.queue.shares import QueueShare
-from ridgeline.queue.waiting import Rank, WaitingJobs
+from ridgeline.queue.waiting import Rank
 
 CARD = PolicyCard(
     title="quotas in cohorts; idle GPUs are lent, and taken back from the newest borrowers",
     interrupts=True,
     source="Kueue documentation, Cluster Queue and Preemption",
 )
-Offer = tuple[bool, Rank, str, Asked, int]
-"""Whether it borrows, rank, queue, size, job."""
 
 
 class QuotasWithBorrowing:
@@ -35,11 +35,15 @@ class QuotasWithBorrowing:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.waiting = {name: WaitingJobs() for name in dict.fromkeys(state.queue)}
-        self.running: dict[str, dict[int, None]] = {name: {} for name in self.waiting}
+        self.running: dict[str, dict[int, None]] = {name: {} for name in state.queue}
         cluster = state.cluster
-        self.tree = QuotaTree(self.waiting, cluster.queues, cluster.cohorts, state.pool.gpus)
-        self.share = {name: cluster.queues.get(name, QueueShare()) for name in self.waiting}
+        self.tree = QuotaTree(self.running, cluster.queues, cluster.cohorts, state.pool.gpus)
+        self.share = {name: cluster.queues.get(name, QueueShare()) for name in self.running}
+        self.waiting = offers_on(
+            state.pool,
+            {name for name, one in self.share.items() if one.strategy == "strict-fifo"},
+            [name for name, one in self.share.items() if one.interrupts],
+        )
         self._in_vain: set[int] = set()
         """Jobs that found nobody to interrupt since anything ended or was submitted."""
         self._gpus = state.pool.gpus
@@ -55,7 +59,7 @@ class QuotasWithBorrowing:
         """Let a job wait in its queue."""
         state = self.state
         rank = (-state.priority[job], state.submit[job])
-        self.waiting[state.queue[job]].add(job, state.asked[job], rank)
+        self.waiting.add(job, state.asked[job], rank, state.queue[job])
 
     def finished(self, job: int) -> None:
         """Its queue has so many GPUs less."""
@@ -79,37 +83,35 @@ class QuotasWithBorrowing:
         return NEVER
 
     def _admit_one(self) -> bool:
-        for _, _, name, size, job in sorted(self._offers(), key=lambda one: one[:2]):
-            if self.tree.available(name) >= self.state.size[job] and self.state.pool.fits(size):
-                self._start(name, size)
+        for _, _, offered in sorted(self._offers(), key=lambda one: one[:2]):
+            job, name = offered.job, offered.queue
+            available = self.tree.available(name) >= self.state.size[job]
+            if available and self.waiting.fits(offered.size):
+                self._start(offered)
                 return True
             if job in self._in_vain:
                 continue
             victims = self._victims(name, job)
             if victims:
                 self._evict(victims)
-                self._start(name, size)
+                self._start(offered)
                 return True
             self._in_vain.add(job)
         return False
 
-    def _offers(self) -> list[Offer]:
-        """The heads of all queues; of a strict one only the very first."""
-        found: list[Offer] = []
-        for name, jobs in self.waiting.items():
-            heads = list(jobs.heads())
-            if heads and self.share[name].strategy == "strict-fifo":
-                heads = [min(heads)]
-            used, quota = self.tree.used(name), self.tree.quota(name)
-            found += [(used + self.state.size[job] > quota, rank, name, size, job)
-                      for rank, size, job in heads]  # fmt: skip
-        return found
+    def _offers(self) -> list[tuple[bool, Rank, WaitingJob]]:
+        """The heads of all queues that may be admitted: whether one borrows, its rank, itself."""
+        tree, size = self.tree, self.state.size
+        return [
+            (tree.used(one.queue) + size[one.job] > tree.quota(one.queue), one.rank, one)
+            for one in self.waiting.heads(self._in_vain)
+        ]
 
-    def _start(self, name: str, size: Asked) -> None:
-        job = self.waiting[name].take(size)
-        self.state.start(job)
-        self.running[name][job] = None
-        self.tree.add(name, self.state.size[job])
+    def _start(self, offered: WaitingJob) -> None:
+        self.waiting.take(offered)
+        self.state.start(offered.job)
+        self.running[offered.queue][offered.job] = None
+        self.tree.add(offered.queue, self.state.size[offered.job])
 
     def _leave(self, job: int) -> None:
         name = self.state.queue[job]

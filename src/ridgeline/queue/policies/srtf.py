@@ -12,6 +12,8 @@ CARD = PolicyCard(title="shortest remaining time first, interrupting longer jobs
 class ShortestRemainingFirst(Preempting):
     """Work left is the rank."""
 
+    fades = True
+
     def rank(self, job: int) -> Rank:
         """Less work left first, then earlier submission."""
         return (self.state.remaining[job], self.state.submit[job])
@@ -20,10 +22,10 @@ class ShortestRemainingFirst(Preempting):
         """The latest end first: all running jobs go on at one speed."""
         return (-self.state.ends_at[job],)
 
-    def outranks(self, job: int, other: int) -> bool:
-        """Whether it ends earlier, were it started now, by more than an interruption costs."""
+    def below(self, job: int) -> float:
+        """The number of a job that ends when it would, plus what an interruption costs."""
         cost = self.state.cluster.restart_seconds
-        return self.state.now + self.state.remaining[job] + cost < self.state.ends_at[other]
+        return -(self.state.now + self.state.remaining[job] + cost)
 
 
 POLICY = ShortestRemainingFirst

@@ -1,0 +1,288 @@
+"""Whom a job must interrupt on nodes that are told apart, of those that it outranks.
+
+What the outranked hold is kept as columns, a row for each piece on a node, so that what nodes would
+have without the first so many of them is a sum over rows. Sums tell everything but where GPUs are
+shared or split: there the few nodes that matter are asked themselves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ridgeline.queue.detailed_pool import (
+    DetailedHeld,
+    DetailedPool,
+    Placed,
+    has_room,
+    retake,
+)
+from ridgeline.queue.node_room import NodeRoom
+from ridgeline.queue.wants import Level, NodePiece, Wish
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_KEYS = 3
+"""Numbers by which running jobs are ordered, at most."""
+_ROWS = 256
+_ABOUT = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefix:
+    """Nodes without the first so many of the outranked, by sums: never less than there is."""
+
+    pool: DetailedPool
+    amounts: Floats
+    """GPUs, cores and memory of each node."""
+
+    def counts(self, piece: NodePiece, *, single: bool = False) -> Ints:
+        """How many times each node would hold a piece."""
+        gpus, cpu, memory = self.amounts
+        asked = piece.gpus + piece.milli / 1000 + (_ABOUT if piece.gpu_slice else 0.0)
+        holds: NDArray[np.bool_] = (gpus >= asked - _ABOUT / 2) & (cpu >= piece.cpu_milli)
+        holds &= (memory >= piece.memory_bytes) & self.pool.admitting(piece)
+        if not single:
+            return np.asarray(holds, dtype=np.int64)
+        times = np.floor(gpus + _ABOUT)
+        if piece.cpu_milli:
+            times = np.minimum(times, cpu // piece.cpu_milli)
+        if piece.memory_bytes:
+            times = np.minimum(times, memory // piece.memory_bytes)
+        return np.asarray(times * holds, dtype=np.int64)
+
+    def domains(self, level: Level) -> Ints:
+        """The domain that each node is in."""
+        return self.pool.domains(level)
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedNodes:
+    """The same, with nodes whose GPUs are shared or split asked one by one."""
+
+    sums: _Prefix
+    node: Ints
+    """The node of each piece that is given back."""
+    placed: Sequence[Placed]
+
+    def counts(self, piece: NodePiece, *, single: bool = False) -> Ints:
+        """How many times each node would hold a piece."""
+        times = self.sums.counts(piece, single=single)
+        for node in np.flatnonzero(times).tolist():
+            room = self.sums.pool.rooms[node]
+            if not (room.parts or room.grids or piece.gpu_slice):
+                continue
+            room = room.copy()
+            for place in np.flatnonzero(self.node == node).tolist():
+                one = self.placed[place]
+                room.give(one.piece, (one.gpu, one.slots))
+            times[node] = room.pieces_that_fit(piece) if single else int(room.holds(piece))
+        return times
+
+    def domains(self, level: Level) -> Ints:
+        """The domain that each node is in."""
+        return self.sums.domains(level)
+
+
+class ContendedNodes:
+    """Running jobs by node, in the order in which they are interrupted."""
+
+    def __init__(self, pool: DetailedPool, jobs: int) -> None:
+        self._pool = pool
+        self._first = np.full(jobs, np.inf)
+        """The first of the numbers by which running jobs are ordered; of others it is infinite."""
+        self._key_of: dict[int, tuple[float, ...]] = {}
+        self._ordered: list[tuple[float, ...]] = []
+        """Those numbers and the job, the first to be interrupted first."""
+        self._held: dict[int, DetailedHeld] = {}
+        self._rows_of: dict[int, list[int]] = {}
+        self._free: list[int] = []
+        self._job = np.zeros(0, dtype=np.int64)
+        self._node = np.zeros(0, dtype=np.int64)
+        self._amounts = np.zeros((3, 0))
+        self._taken = np.zeros(0, dtype=bool)
+        self._placed: list[Placed | None] = []
+        self._on_node: dict[int, dict[int, None]] = {}
+        """Rows by node."""
+
+    def run(self, job: int, held: DetailedHeld) -> None:
+        """Count what a job holds from now on."""
+        self._held[job] = held
+        rows = self._rows_of[job] = []
+        for node, placed in held:
+            if not self._free:
+                self._grow()
+            row = self._free.pop()
+            rows.append(row)
+            self._job[row], self._node[row], self._taken[row] = job, node, True
+            piece = placed.piece
+            self._amounts[:, row] = placed.gpus, piece.cpu_milli, piece.memory_bytes
+            self._placed[row] = placed
+            self._on_node.setdefault(node, {})[row] = None
+
+    def order(self, job: int, numbers: Sequence[float]) -> None:
+        """Set by what a running job is ordered; the smallest is interrupted first."""
+        self._forget(job)
+        key = self._key_of[job] = (*numbers, *(0.0,) * (_KEYS - len(numbers)), job)
+        self._first[job] = key[0]
+        insort(self._ordered, key)
+
+    def leave(self, job: int) -> DetailedHeld:
+        """Count what a job held no longer."""
+        for row in self._rows_of.pop(job):
+            self._taken[row] = False
+            self._placed[row] = None
+            del self._on_node[int(self._node[row])][row]
+            self._free.append(row)
+        self._forget(job)
+        return self._held.pop(job)
+
+    def lowest(self) -> float:
+        """The first number of the job that is interrupted first; infinite: none runs."""
+        return self._ordered[0][0] if self._ordered else np.inf
+
+    def reach(self, node: int, below: Floats) -> Floats:
+        """What a node has for each of several, free or held by jobs ordered below a number."""
+        room = self._pool.rooms[node]
+        free = np.array([[room.free_gpus()], [room.cpu_milli], [room.memory_bytes]])
+        rows = list(self._on_node.get(node, ()))
+        outranked = self._first[self._job[rows]][:, None] < below[None, :] + _ABOUT
+        return np.asarray(free + self._amounts[:, rows] @ outranked)
+
+    def victims(self, wish: Wish, below: float) -> list[int]:
+        """The jobs ordered below a number that must go for another to fit; empty: no number does.
+
+        The first in order go, as many as are needed; then whoever is not needed stays after all,
+        the last in order first.
+        """
+        count = bisect_left(self._ordered, (below,))
+        if not count:
+            return []
+        rows = np.flatnonzero(self._taken & (self._first[self._job] < below))
+        most = self._without(rows, self._pool.free_amounts())
+        if not has_room(wish, most):
+            return []
+        jobs = [int(key[-1]) for key in self._ordered[:count]]
+        if wish.one_piece is not None:
+            return self._for_one_piece(wish.one_piece, jobs, most)
+        return self._for_many(wish, jobs)
+
+    def _for_one_piece(self, piece: NodePiece, jobs: Sequence[int], most: _Prefix) -> list[int]:
+        """Give back one job after the other until a node holds the piece."""
+        able = (most.counts(piece) > 0).tolist()
+        rooms: dict[int, NodeRoom] = {}
+        gone: dict[int, list[int]] = {}
+        """The jobs that have given back something of a node, in their order."""
+        for job in jobs:
+            for node, placed in self._held[job]:
+                if not able[node]:
+                    continue
+                room = rooms.get(node)
+                if room is None:
+                    room = rooms[node] = self._pool.rooms[node].copy()
+                room.give(placed.piece, (placed.gpu, placed.slots))
+                gone.setdefault(node, []).append(job)
+            nodes = dict.fromkeys(node for node, _ in self._held[job] if able[node])
+            having = {node: rooms[node] for node in nodes if rooms[node].holds(piece)}
+            if having:
+                return self._still_needed(piece, having, gone)
+        return []
+
+    def _still_needed(
+        self, piece: NodePiece, having: dict[int, NodeRoom], gone: dict[int, list[int]]
+    ) -> list[int]:
+        """Spare whom no node needs of which one must go on holding a piece, the last first."""
+        there = sorted({self._key_of[job] for node in having for job in gone[node]})
+        needed = []
+        for job in (int(key[-1]) for key in reversed(there)):
+            here = [(node, placed) for node, placed in self._held[job] if node in having]
+            for node, placed in here:
+                retake(having[node], placed)
+            if not any(room.holds(piece) for room in having.values()):
+                for node, placed in here:
+                    having[node].give(placed.piece, (placed.gpu, placed.slots))
+                needed.append(job)
+        return needed[::-1]
+
+    def _for_many(self, wish: Wish, jobs: Sequence[int]) -> list[int]:
+        """Find how many must give back what they hold, first by sums, then by asking nodes."""
+        free = self._pool.free_amounts()
+        count = self._fewest(wish, jobs, 0, free, asked=False)
+        if not self._enough(wish, jobs[:count], free, asked=True):
+            if not self._enough(wish, jobs, free, asked=True):
+                return []
+            count = self._fewest(wish, jobs, count, free, asked=True)
+        given = self._rows(jobs[:count])
+        return self._needed(wish, given, self._asked(self._without(given, free), given))
+
+    def _fewest(
+        self, wish: Wish, jobs: Sequence[int], low: int, free: Floats, *, asked: bool
+    ) -> int:
+        """The fewest that are enough, where `low` are not and all are."""
+        stride, high = 1, len(jobs)
+        while low + stride < high:
+            if self._enough(wish, jobs[: low + stride], free, asked=asked):
+                high = low + stride
+                break
+            low, stride = low + stride, 2 * stride
+        while high - low > 1:
+            middle = (low + high) // 2
+            enough = self._enough(wish, jobs[:middle], free, asked=asked)
+            low, high = (low, middle) if enough else (middle, high)
+        return high
+
+    def _enough(self, wish: Wish, jobs: Sequence[int], free: Floats, *, asked: bool) -> bool:
+        given = self._rows(jobs)
+        sums = self._without(given, free)
+        return has_room(wish, self._asked(sums, given) if asked else sums)
+
+    def _rows(self, jobs: Sequence[int]) -> Ints:
+        return np.array([row for job in jobs for row in self._rows_of[job]], dtype=np.int64)
+
+    def _needed(self, wish: Wish, given: Ints, nodes: _AskedNodes) -> list[int]:
+        """The jobs that must go indeed; all of them are on nodes that would hold pieces."""
+        asked = [nodes.counts(piece) > 0 for piece, _ in wish.pieces()]
+        if wish.single is not None:
+            asked.append(nodes.counts(wish.single, single=True) > 0)
+        holding = np.logical_or.reduce(asked)
+        there = dict.fromkeys(self._job[given[holding[self._node[given]]]].tolist())
+        room, needed = self._pool.imagined(), []
+        for job in there:
+            room.change(self._held[job], 1)
+        for job in reversed(there):
+            room.change(self._held[job], -1)
+            if not room.fits(wish):
+                room.change(self._held[job], 1)
+                needed.append(job)
+        return needed[::-1]
+
+    def _forget(self, job: int) -> None:
+        key = self._key_of.pop(job, None)
+        if key is not None:
+            del self._ordered[bisect_left(self._ordered, key)]
+            self._first[job] = np.inf
+
+    def _without(self, rows: Ints, free: Floats) -> _Prefix:
+        node = self._node[rows]
+        given = [np.bincount(node, weights=one[rows], minlength=len(free[0]))
+                 for one in self._amounts]  # fmt: skip
+        return _Prefix(self._pool, free + np.array(given))
+
+    def _asked(self, sums: _Prefix, rows: Ints) -> _AskedNodes:
+        placed = [one for row in rows.tolist() if (one := self._placed[row]) is not None]
+        return _AskedNodes(sums, self._node[rows], placed)
+
+    def _grow(self) -> None:
+        before = len(self._placed)
+        more = max(_ROWS, before)
+        self._free += range(before, before + more)
+        self._placed += [None] * more
+        self._job, self._node = (
+            np.concatenate([one, np.zeros(more, dtype=np.int64)]) for one in (self._job, self._node)
+        )
+        self._amounts = np.hstack([self._amounts, np.zeros((3, more))])
+        self._taken = np.concatenate([self._taken, np.zeros(more, dtype=bool)])

@@ -1,0 +1,187 @@
+"""Waiting jobs that may interrupt others, on nodes that are told apart, and who may try again.
+
+Whoever found neither room nor anybody to interrupt finds none until more of some node comes within
+its reach: what is free there and what jobs hold that it outranks. Jobs that ask alike share a row,
+and only the first of them in rank tries.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ridgeline.queue.contended import ContendedNodes
+from ridgeline.queue.detailed_pool import DetailedHeld, DetailedPool
+from ridgeline.queue.holding_rows import HoldingRows
+from ridgeline.queue.node_room import PieceTable
+from ridgeline.queue.waiting import Rank
+from ridgeline.queue.wants import NodePiece, Wish
+
+_SLACK_SECONDS = 1e-3
+"""By how much a rank that time wears away may be taken too high."""
+
+
+class Contenders:
+    """Rows of waiting jobs, those that may try first in rank first."""
+
+    def __init__(self, pool: DetailedPool, jobs: int) -> None:
+        self.nodes = ContendedNodes(pool, jobs)
+        self._pool = pool
+        self._rows = HoldingRows(pool)
+        self._waiting: dict[int, list[tuple[Rank, int]]] = {}
+        """By row, each a heap."""
+        self._new: set[int] = set()
+        """Rows whose first job has not tried yet."""
+        self._in_turn: list[tuple[Rank, int, int]] = []
+        """Those, with their rows; who has tried since stays until it is met."""
+        self._pieces = PieceTable(0)
+        self._vain = np.zeros(0, dtype=bool)
+        self._below = np.zeros(0)
+        """The number below which running jobs are ordered that the first of a row outranks."""
+        self._tried = np.zeros(0, dtype=np.int64)
+        """How many gains there had been when the first of a row last tried."""
+        self._ranks = np.zeros((0, 0))
+        self._again: list[int] = []
+        """Rows that tried in vain and may try again, the first in rank at the end."""
+        self._changes = -1
+        """How many changes of the pool there had been when those were found."""
+        self._gains = 0
+        self._gained: dict[int, _Gain] = {}
+        """Nodes that came within somebody's reach since all tried in vain who could gain by it."""
+
+    def add(self, job: int, wish: Wish, rank: Rank) -> None:
+        """Let a job wait, and try if nobody who asks alike is before it."""
+        row = self._rows.add(wish)
+        while row >= len(self._vain):
+            self._grow(len(rank) + 1)
+        self._pieces.note(row, _weakest(wish))
+        heap = self._waiting.setdefault(row, [])
+        heapq.heappush(heap, ((*rank, job), job))
+        if heap[0][1] == job:
+            self._let_try(row)
+
+    def first(self, faded: float) -> tuple[int, Wish] | None:
+        """The first in rank that may try, and what it asks for.
+
+        `faded` is by how much `below` has fallen since the zero of the clock: time, or 0.
+        """
+        while self._in_turn:
+            _, job, row = self._in_turn[0]
+            if row in self._new and self._waiting[row][0][1] == job:
+                break
+            heapq.heappop(self._in_turn)
+        if self._changes != len(self._pool.changes):  # else whoever tried since changed nothing
+            rows = self._gaining(faded)
+            self._again = rows[np.lexsort(self._ranks[::-1, rows])][::-1].tolist()
+            self._changes = len(self._pool.changes)
+        while self._again and not self._vain[self._again[-1]]:
+            self._again.pop()
+        if not self._again:
+            self._gained.clear()
+            return self._who(self._in_turn[0][2]) if self._in_turn else None
+        row = self._again[-1]
+        if self._in_turn and self._in_turn[0][0] < self._waiting[row][0][0]:
+            row = self._in_turn[0][2]
+        return self._who(row)
+
+    def fits(self, wish: Wish) -> bool:
+        """Whether a job could start now."""
+        row = self._rows.row(wish)
+        return bool(self._rows.may_fit()[row]) and self._rows.fits(row)
+
+    def take(self, wish: Wish) -> None:
+        """Remove the first of those that ask for this; the next may try."""
+        row = self._rows.row(wish)
+        heapq.heappop(self._waiting[row])
+        self._rows.drop(wish)
+        self._new.discard(row)
+        self._vain[row] = False
+        if self._waiting[row]:
+            self._let_try(row)
+        else:
+            del self._waiting[row]
+
+    def give_up(self, wish: Wish, below: float) -> None:
+        """Let those that ask for this try no more for now; the first outranks what is below."""
+        row = self._rows.row(wish)
+        self._new.discard(row)
+        self._vain[row] = True
+        self._below[row] = below
+        self._tried[row] = self._gains
+        if self._again and self._again[-1] == row:
+            self._again.pop()
+        self._ranks[:, row] = self._waiting[row][0][0]
+
+    def all_may_try(self) -> None:
+        """Let everyone try again."""
+        for row in np.flatnonzero(self._vain).tolist():
+            self._let_try(row)
+
+    def reached(self, held: DetailedHeld, last: float) -> None:
+        """Let those try again for whom a node could be enough of which these pieces are part.
+
+        They were given back, or their job has another rank now. `last` is the last in order of the
+        jobs that held them: whoever outranks it had them within reach before.
+        """
+        self._gains += 1
+        self._changes = -1
+        for node, _ in held:
+            before = self._gained.get(node)
+            last = max(last, before.last) if before else last
+            self._gained[node] = _Gain(self._gains, last)
+
+    def _gaining(self, faded: float) -> NDArray[np.int64]:
+        """The rows that tried in vain for which a node could be enough that gained since.
+
+        Of those that outrank nobody, only they that may fit.
+        """
+        rows = np.flatnonzero(self._vain) if self._gained else np.empty(0, dtype=np.int64)
+        if not len(rows):
+            return rows
+        below, tried = self._below[rows] - faded, self._tried[rows]
+        found = np.zeros(len(rows), dtype=bool)
+        for node, gain in self._gained.items():
+            places = np.flatnonzero(~found & (tried < gain.number)
+                                    & (below <= gain.last + _SLACK_SECONDS))  # fmt: skip
+            if len(places):
+                reach = self.nodes.reach(node, below[places] + _SLACK_SECONDS)
+                room = self._pool.rooms[node]
+                found[places] = self._pieces.within(room, reach, rows[places])
+        rows = rows[found]
+        outranks = below[found] + _SLACK_SECONDS > self.nodes.lowest()
+        return rows[outranks | self._rows.may_fit()[rows]]
+
+    def _who(self, row: int) -> tuple[int, Wish]:
+        return self._waiting[row][0][1], self._rows.wish(row)
+
+    def _let_try(self, row: int) -> None:
+        self._vain[row] = False
+        self._new.add(row)
+        rank, job = self._waiting[row][0]
+        heapq.heappush(self._in_turn, (rank, job, row))
+
+    def _grow(self, numbers: int) -> None:
+        more = max(64, len(self._vain))
+        self._pieces.grow(more)
+        self._vain = np.concatenate([self._vain, np.zeros(more, dtype=bool)])
+        self._below = np.concatenate([self._below, np.zeros(more)])
+        self._tried = np.concatenate([self._tried, np.zeros(more, dtype=np.int64)])
+        ranks = self._ranks if self._ranks.size else np.zeros((numbers, 0))
+        self._ranks = np.hstack([ranks, np.zeros((numbers, more))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Gain:
+    """More of a node has come within reach."""
+
+    number: int
+    last: float
+
+
+def _weakest(wish: Wish) -> NodePiece:
+    """The piece that a node must hold for it to be of any use to a job."""
+    found = wish.single or wish.rest or wish.full
+    return found if found is not None else NodePiece(gpus=0)
