@@ -150,7 +150,7 @@ class ContendedNodes:
         room = self._pool.rooms[node]
         free = np.array([[room.free_gpus()], [room.cpu_milli], [room.memory_bytes]])
         rows = list(self._on_node.get(node, ()))
-        outranked = self._first[self._job[rows]][:, None] < below[None, :] + _ABOUT
+        outranked = self._first[self._job[rows]][:, None] < below[None, :]
         return np.asarray(free + self._amounts[:, rows] @ outranked)
 
     def victims(self, wish: Wish, below: float) -> list[int]:

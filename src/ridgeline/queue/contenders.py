@@ -141,17 +141,18 @@ class Contenders:
         rows = np.flatnonzero(self._vain) if self._gained else np.empty(0, dtype=np.int64)
         if not len(rows):
             return rows
-        below, tried = self._below[rows] - faded, self._tried[rows]
+        slack = _SLACK_SECONDS if faded else 0.0
+        below, tried = self._below[rows] - faded + slack, self._tried[rows]
         found = np.zeros(len(rows), dtype=bool)
         for node, gain in self._gained.items():
             places = np.flatnonzero(~found & (tried < gain.number)
-                                    & (below <= gain.last + _SLACK_SECONDS))  # fmt: skip
+                                    & (below <= gain.last + 2 * slack))  # fmt: skip
             if len(places):
-                reach = self.nodes.reach(node, below[places] + _SLACK_SECONDS)
+                reach = self.nodes.reach(node, below[places])
                 room = self._pool.rooms[node]
                 found[places] = self._pieces.within(room, reach, rows[places])
         rows = rows[found]
-        outranks = below[found] + _SLACK_SECONDS > self.nodes.lowest()
+        outranks = below[found] > self.nodes.lowest()
         return rows[outranks | self._rows.may_fit()[rows]]
 
     def _who(self, row: int) -> tuple[int, Wish]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ridgeline.queue.contenders import Contenders
 from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.machine import NEVER, ClusterState
-from ridgeline.queue.pool import Asked, Held, ImaginedRoom, NodePool
+from ridgeline.queue.pool import Asked, CountedPool, Held, ImaginedRoom, NodePool
 from ridgeline.queue.waiting import Rank, WaitingJobs
 
 
@@ -37,6 +37,7 @@ class Preempting(ABC):
         self._places: dict[int, Held] = {}
         self._gpus = state.pool.gpus
         pool = state.pool
+        self._counted = isinstance(pool, CountedPool)
         self._apart = Contenders(pool, len(state.size)) if isinstance(pool, DetailedPool) else None
         """Waiting and running jobs instead, where nodes are told apart."""
 
@@ -89,23 +90,28 @@ class Preempting(ABC):
         if self._apart:
             self._schedule_apart(self._apart)
             return
-        blocked: set[Asked] = set()
-        while True:
-            heads = [head for head in self.waiting.heads() if head[1] not in blocked]
-            if not heads:
-                return
-            _, size, job = min(heads)
+        heads = self._heads()
+        while heads:
+            _, job, size = heapq.heappop(heads)
             if self.state.pool.fits(size):
-                self._start(size)
+                self._begin(self.waiting.take(size))
+                following = self.waiting.head(size)
+                if following is not None:
+                    heapq.heappush(heads, (*following, size))
             elif self._in_vain.get(size) == job:
-                blocked.add(size)
+                continue
             elif victims := self._room_for(job):
                 self.waiting.take(size)
                 self._instead(job, victims)
-                blocked.clear()
+                heads = self._heads()
             else:
-                blocked.add(size)
                 self._in_vain[size] = job
+
+    def _heads(self) -> list[tuple[Rank, int, Asked]]:
+        """The first waiting job of each size, as a heap."""
+        heads = [(rank, job, size) for rank, size, job in self.waiting.heads()]
+        heapq.heapify(heads)
+        return heads
 
     def _schedule_apart(self, apart: Contenders) -> None:
         """Do the same with the first in rank that may try, until nobody may."""
@@ -138,9 +144,6 @@ class Preempting(ABC):
             return
         entry = (self.last_first(job), job, self.state.started_at[job])
         heapq.heappush(self._running, entry)
-
-    def _start(self, size: Asked) -> None:
-        self._begin(self.waiting.take(size))
 
     def _begin(self, job: int) -> None:
         if self._apart:
@@ -178,14 +181,16 @@ class Preempting(ABC):
 
     def _reached(self, jobs: Sequence[int], held: Held) -> None:
         """Let those try again in whose reach the GPUs of jobs come, and are enough on a node."""
+        last = max(self.last_first(job)[0] for job in jobs)
         if self._apart:
-            last = max(self.last_first(job)[0] for job in jobs)
             self._apart.reached(held, last)
             return
+        lowest = self._lowest()
         self._in_vain = {
             size: waiting
             for size, waiting in self._in_vain.items()
-            if all(self.outranks(waiting, job) for job in jobs)
+            if last < (below := self.below(waiting))
+            or (self._counted and below <= lowest)  # it outranks nobody
             or not self._opens(size, waiting, held)
         }
 
@@ -216,17 +221,19 @@ class Preempting(ABC):
     def _room_for(self, job: int) -> list[int]:
         """Running jobs that it outranks and whose GPUs are enough; empty: there are none."""
         state, size = self.state, self.state.asked[job]
+        below = self.below(job)
+        if below <= self._lowest():
+            return []
         met: list[tuple[Rank, int, float]] = []
         victims: dict[int, None] = {}
         room = state.pool.imagined()
         while self._running and not room.fits(size):
             entry = heapq.heappop(self._running)
-            rank, other, started = entry
-            current = other in state.held and state.started_at[other] == started
-            if not current or other in victims or rank != self.last_first(other):
+            other = entry[1]
+            if other in victims or not self._current(entry):
                 continue
             met.append(entry)
-            if not self.outranks(job, other):
+            if not entry[0][0] < below:
                 break
             victims[other] = None
             room.change(state.held[other], 1)
@@ -235,6 +242,19 @@ class Preempting(ABC):
             if entry[1] not in needed:
                 heapq.heappush(self._running, entry)
         return needed
+
+    def _lowest(self) -> float:
+        """The first number of the running job that is interrupted first; infinite: none runs."""
+        while self._running and not self._current(self._running[0]):
+            heapq.heappop(self._running)
+        return float(self._running[0][0][0]) if self._running else NEVER
+
+    def _current(self, entry: tuple[Rank, int, float]) -> bool:
+        """Whether an entry is that of a job that still runs, at the rank that it has now."""
+        rank, job, started = entry
+        state = self.state
+        runs = job in state.held and state.started_at[job] == started
+        return runs and rank == self.last_first(job)
 
     def _needed(self, size: Asked, room: ImaginedRoom, victims: list[int]) -> list[int]:
         """The victims without those that can be spared, the first in rank tried first."""

@@ -38,6 +38,11 @@ class WaitingJobs:
         for size, heap in self._heaps.items():
             yield heap[0][0], size, heap[0][1]
 
+    def head(self, size: Asked) -> tuple[Rank, int] | None:
+        """The first job of a size, with its rank; None: nobody waits who asks for that."""
+        heap = self._heaps.get(size)
+        return heap[0] if heap else None
+
     def take(self, size: Asked) -> int:
         """Remove the first job of a size."""
         self._count -= 1
