@@ -289,6 +289,10 @@ def documents() -> dict[str, object]:
         "realtime-simulation": {
             "record": "realtime-simulation", "pipeline": "p", "ages_seconds": {"plan": rounds}
         },
+        "queue-simulation": {
+            "record": "queue-simulation", "trace": "t",
+            "policies": [{"policy": "fifo", "completion_seconds": step_samples(60.0)}],
+        },
         "simulation": {
             "record": "simulation", "model": "m", "request_seconds": step_samples(1.0)
         },

@@ -15,10 +15,12 @@ from ridgeline.queue.queue_now import queue_of_pods
 from ridgeline.queue.readers.cluster_state import read_cluster_state
 
 
-def asked(cluster: Cluster, folder: Path, gpus: int) -> ExpectedWait:
+def asked(
+    cluster: Cluster, folder: Path, gpus: int, selector: dict[str, str] | None = None
+) -> ExpectedWait:
     path = folder / "state.json"
     path.write_text(json.dumps({"items": cluster.objects}))
-    return expected_wait(queue_of_pods(read_cluster_state([path])), gpus)
+    return expected_wait(queue_of_pods(read_cluster_state([path]), selector), gpus)
 
 
 def history(cluster: Cluster, node: str, minutes: list[float]) -> None:
@@ -58,6 +60,24 @@ def test_the_interval_is_as_wide_as_what_runs_lasted(tmp_path: Path) -> None:
     cluster.pod(gpus=8, node=name, ran=1)
     found = asked(cluster, tmp_path, 8)
     assert 1000 < found.p10_seconds < found.p50_seconds < found.p90_seconds < 960 * 60
+
+
+def test_a_run_that_selects_a_kind_of_gpu_waits_for_those_alone(tmp_path: Path) -> None:
+    """Both kinds are taken, the A100s for another forty minutes and the H100s for twenty."""
+    cluster = Cluster(0)
+    h100, a100 = cluster.node(), cluster.node(model="NVIDIA-A100-SXM4-80GB")
+    history(cluster, h100, [60] * 6)
+    cluster.pod(gpus=8, node=h100, ran=40)
+    cluster.pod(gpus=8, node=a100, ran=20)
+    for model, minutes in (("NVIDIA-H100-80GB-HBM3", 20), ("NVIDIA-A100-SXM4-80GB", 40)):
+        found = asked(cluster, tmp_path, 8, {"nvidia.com/gpu.product": model})
+        assert found.p50_seconds == pytest.approx(60 * minutes, abs=60)
+        assert found.running == 1
+    cluster.pod(gpus=8, waited=10, model="NVIDIA-A100-SXM4-80GB")
+    found = asked(cluster, tmp_path, 8, {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
+    assert found.ahead == 0
+    with pytest.raises(InputError, match=r"gpu\.product=B200, which no node with GPUs has"):
+        asked(cluster, tmp_path, 8, {"nvidia.com/gpu.product": "B200"})
 
 
 def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:

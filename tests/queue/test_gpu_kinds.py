@@ -49,8 +49,8 @@ def selected(kind: str) -> dict[str, Any]:
     return {"nodeSelector": {LABEL: kind}}
 
 
-def required(*kinds: str) -> dict[str, Any]:
-    expression = {"key": LABEL, "operator": "In", "values": list(kinds)}
+def required(*kinds: str, operator: str = "In") -> dict[str, Any]:
+    expression = {"key": LABEL, "operator": operator, "values": list(kinds)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
@@ -69,6 +69,9 @@ def cluster(tmp_path: Path) -> Path:
         (required(H100), 599 / 2),
         (selected(A100), 0.0),
         (required(H100, A100), 0.0),
+        (required(A100, "NVIDIA-B200", operator="NotIn"), 599 / 2),
+        (required(H100, operator="NotIn"), 0.0),
+        (required("NVIDIA-B200", operator="NotIn"), 0.0),
         ({}, 0.0),
     ],
 )
@@ -90,7 +93,8 @@ def test_a_pod_waits_for_the_kind_that_it_insists_on(
         ("Constraints|AllocTRES", "h100|gres/gpu=4", "[h100*1]&ib|gres/gpu=4", 299.5),
         ("ReqGRES", "gpu:h100:4", "gpu:h100:4", 299.5),
         ("AllocTRES", "gres/gpu:h100=2,gres/gpu:a100=2", "gres/gpu=4", 0.0),
-        ("AllocTRES", "gres/gpu:1g.10gb=4", "gres/gpu=4", 0.0),
+        ("AllocTRES", "gres/gpu:nvidia_a100_1g.10gb=1,gres/gpu=1", "gres/gpu:a100=4", 299.5),
+        ("AllocTRES", "gres/gpu:1g.10gb=1", "gres/gpu:a100=4", 0.0),
     ],
 )
 def test_a_job_of_slurm_waits_for_the_kind_that_it_asked_for_or_was_given(
@@ -191,3 +195,14 @@ def test_nodes_of_openb_are_a_cluster(capsys: pytest.CaptureFixture[str], tmp_pa
     found = waits(capsys, jobs, nodes)
     # All cores of a node are taken by each; y waits for x.
     assert found.policies[0].mean_wait_seconds == 20.0
+
+
+def test_a_pod_whose_excluded_kinds_are_all_there_are_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, cluster: Path
+) -> None:
+    pods = tmp_path / "pods.json"
+    pods.write_text(json.dumps({"items": [pod(0, required(H100, A100, operator="NotIn"))]}))
+    assert main.run(["queue", "simulate", str(pods), "--cluster", str(cluster)]) == 2
+    said = capsys.readouterr().err
+    assert "of another type than NVIDIA-A100-SXM4-80GB or NVIDIA-H100-80GB-HBM3" in said
+    assert said.count("\n") == 1

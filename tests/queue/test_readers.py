@@ -120,3 +120,61 @@ def test_a_kind_of_gpu_that_no_node_has_is_one_line_and_left_out_when_told(
     assert main.run([*line, "--skip-unfit", "--json"]) == 0
     found = msgspec.json.decode(capsys.readouterr().out, type=QueueSimulation)
     assert (found.jobs, found.left_out) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "first", "cores", "gibibytes"),
+    [
+        ("AllocTRES", "billing=2,cpu=2,gres/gpu=1,mem=6G,node=1", 2.0, 6.0),
+        ("AllocTRES", "cpu=32,mem=256000M,gres/gpu:a100=4,gres/gpu=4", 32.0, 250.0),
+        ("AllocTRES", "cpu=8,mem=187.50G,node=1,gres/gpu=1", 8.0, 187.5),
+        ("AllocGRES|AllocCPUS|ReqMem|NNodes", "gpu:2|16|4Gn|2", 16.0, 8.0),
+        ("AllocGRES|NCPUS|ReqMem", "gpu:2|16|2048Mc", 16.0, 32.0),
+        ("AllocGRES|NCPUS", "gpu:2|3", 3.0, 0.0),
+    ],
+)  # fmt: skip
+def test_cores_and_memory_of_a_job_of_slurm_are_read(
+    fields: str, first: str, cores: float, gibibytes: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(f"JobID|Submit|ElapsedRaw|{fields}\n7|2026-01-05T10:00:00|600|{first}\n")
+    (wants,) = read_jobs(path).jobs.wants
+    assert (wants.cpus, wants.memory_bytes / 2**30) == (cores, gibibytes)
+
+
+def test_a_mig_instance_of_slurm_is_a_job_of_that_slice(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    lines = [
+        "1|2026-01-05T10:00:00|600|COMPLETED|gpu|cpu=4,gres/gpu:nvidia_a100_1g.5gb=1,gres/gpu=1",
+        "2|2026-01-05T10:00:00|600|COMPLETED|gpu|gres/gpu:a100_3g.20gb=2",
+        "3|2026-01-05T10:00:00|600|COMPLETED|gpu|gres/gpu:1g.10gb+me=1",
+    ]
+    path.write_text("\n".join([SACCT.splitlines()[0], *lines]))
+    found = read_jobs(path)
+    assert [one.gpu_slice for one in found.jobs.wants] == ["1g.5gb", "1g.10gb+me"]
+    assert found.notes == ("1 jobs of several MIG instances were left out.",)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"JobID           JobName  Partition    State\n------------ -----\n1 a gpu COMPLETED\n",
+         "sacct's columns of fixed width"),
+        (b'{"meta": {"plugin": {"type": "openapi/dbv0.0.39"}}, "jobs": [{"job_id": 1}]}',
+         "what sacct --json prints"),
+        (b"NAME    READY   STATUS    RESTARTS   AGE\nllm-0   1/1     Running   0          5m\n",
+         "kubectl's table"),
+        (b"apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Pod\n", "YAML"),
+        ("JobID|Submit|ElapsedRaw|State|AllocTRES\n".encode("utf-16"), "UTF-16"),
+        (b'{"kind": "Pod", "metadata": {}}\n{"kind": "Pod", "metadata": {}}\n', "not JSON"),
+    ],
+)  # fmt: skip
+def test_what_other_commands_print_is_one_line_with_the_command_to_take(
+    content: bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "printed"
+    path.write_bytes(content)
+    assert main.run(["queue", "simulate", str(path), "--gpus", "8"]) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1

@@ -145,7 +145,8 @@ def _wait(job: LaunchJob, on: Place, state: list[Path]) -> ExpectedWait | None:
 
     gpus = job.recipe.layout.num_devices
     if on == "kubernetes":
-        return expected_wait(queue_of_pods(read_cluster_state(state)), gpus)
+        selected = job.cluster.kubernetes.node_selector
+        return expected_wait(queue_of_pods(read_cluster_state(state), selected), gpus)
     asked = job.cluster.slurm
     queue = read_slurm_now(state, partition=asked.partition, gpu_type=asked.gpu_type)
     limit = limit_seconds(asked.time, "slurm.time")

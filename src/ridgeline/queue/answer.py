@@ -12,6 +12,7 @@ from ridgeline.queue.cluster import QueuedCluster, check_queued_cluster
 from ridgeline.queue.elastic import check_elastic
 from ridgeline.queue.figures import (
     at_share,
+    every_nth,
     figures_of,
     group_waits,
     interval,
@@ -152,6 +153,7 @@ def _judged(
         mean_wait_interval=interval([mean_of(one.waits[one.ended]) for one in drawn]),
         p99_wait_interval=interval([at_share(one.waits[one.ended], 0.99) for one in drawn]),
         intervals=intervals_of(drawn),
+        completion_seconds=every_nth(completions),
         by_size=group_waits(size_groups(jobs), jobs, seen.waits, seen.completions),
         by_queue=group_waits(queue_groups(jobs), jobs, seen.waits, seen.completions),
         timeline=timeline_of(played),

@@ -15,6 +15,8 @@ from ridgeline.records.queue_simulation import Bounds, GroupWaits, QueueTimeline
 
 STRETCHES = 240
 """So many of them make a timeline: what a screen can tell apart."""
+SHOWN_JOBS = 10_000
+"""The most jobs of which an answer lists the times."""
 BOUND_SECONDS = 10.0
 """Below it a job's slowdown is not divided by its time (Feitelson's bounded slowdown)."""
 HOUR_SECONDS = 3600.0
@@ -94,6 +96,11 @@ def intervals_of(drawn: Sequence[QueueFigures]) -> dict[str, Bounds]:
 def at_share(values: Values, share: float) -> float:
     """The value at a place of the sorted ones; 0 of none."""
     return float(np.sort(values)[int(share * len(values))]) if len(values) else 0.0
+
+
+def every_nth(values: Values) -> list[float]:
+    """All values, or so few of them at equal distances as an answer lists."""
+    return [float(one) for one in values[:: max(1, -(-len(values) // SHOWN_JOBS))]]
 
 
 def mean_of(values: Values) -> float:

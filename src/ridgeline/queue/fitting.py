@@ -40,13 +40,21 @@ def _asked_for(jobs: Jobs, place: int) -> str:
     gpus = f"{jobs.num_gpus[place]:,} GPUs"
     wants = jobs.wants[place] if jobs.wants else PLAIN
     words = [
-        f"of type {wants.gpu_type}" if wants.gpu_type else "",
+        _of_kind(wants.gpu_type),
         f"with {wants.cpus:g} cores" if wants.cpus else "",
         f"with {wants.memory_bytes / 2**30:g} GiB" if wants.memory_bytes else "",
         f"within one {wants.level}" if wants.required and wants.level != "node" else "",
         "that are not spot" if wants.on_demand else "",
     ]
     return " ".join([gpus, *(word for word in words if word)])
+
+
+def _of_kind(gpu_type: str) -> str:
+    """Which GPUs a job insists on, in words."""
+    kinds = [one.removeprefix("!") for one in kinds_in(gpu_type)]
+    if gpu_type.startswith("!"):
+        return f"of another type than {' or '.join(kinds)}"
+    return f"of type {gpu_type}" if kinds else ""
 
 
 def _kinds_here(jobs: Jobs, place: int, cluster: QueuedCluster) -> str:

@@ -1,6 +1,7 @@
 """Kinds of GPU that jobs ask for, in the words in which a cluster names its own.
 
-A job's `gpu_type` is a name, or several with `|` between them of which any will do. Labels,
+A job's `gpu_type` is a name, or several with `|` between them of which any will do; names with `!`
+before them are those that will not. Labels,
 generic resources and people call one device by many names (`NVIDIA-H100-80GB-HBM3`, `h100`,
 `nvidia-tesla-t4`), so a name is first looked for among the cluster's own, then among the devices
 that we know, and then by its words: those of one name are all in the other.
@@ -86,8 +87,11 @@ def _renamed(jobs: Jobs, kinds: Mapping[str, str]) -> Jobs:
 
 def _in_words_of(text: str, here: set[str]) -> str:
     """Any of the kinds of a cluster that a text means; itself where it means none of them."""
-    found = set().union(*(same_kinds(name, here) for name in kinds_in(text)))
-    if not found:
+    names = kinds_in(text)
+    found = set().union(*(same_kinds(name.removeprefix("!"), here) for name in names))
+    if any(name.startswith("!") for name in names):
+        found = here - found
+    if not found - {""}:
         return text
     return "" if found == here else any_of(found)
 

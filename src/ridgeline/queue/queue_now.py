@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ridgeline.queue.doctor.state import LiveCluster, LivePod
+from ridgeline.errors import InputError
+from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod
+from ridgeline.queue.gpu_kinds import same_kinds
+from ridgeline.queue.readers.kube_kinds import KIND_LABELS
 
 PODS_CURE = "keep finished pods (ttlSecondsAfterFinished), or print the state later"
 
@@ -44,20 +48,50 @@ class QueueNow:
     """What to do where too few runs have ended."""
 
 
-def queue_of_pods(state: LiveCluster) -> QueueNow:
-    """The queue of a Kubernetes cluster: pods, and those that start together as one."""
+def queue_of_pods(state: LiveCluster, selector: Mapping[str, str] | None = None) -> QueueNow:
+    """The queue of a Kubernetes cluster: pods, and those that start together as one.
+
+    Where a job selects nodes by their labels (a kind of GPU, a pool), of those: who runs on them,
+    and who waits and might be put there.
+
+    Raises:
+        InputError: There are no such nodes.
+    """
+    mine = _nodes(state, selector or {})
+    names = {one.name for one in mine}
     return QueueNow(
-        node_gpus=tuple(one.num_gpus for one in state.nodes if one.num_gpus and not one.closed),
+        node_gpus=tuple(one.num_gpus for one in mine),
         running=tuple(
             HeldNow(num_gpus=pod.num_gpus, age_seconds=_age_seconds(state, pod))
             for pod in state.running
-            if pod.num_gpus
+            if pod.num_gpus and pod.node in names
         ),
-        waiting=tuple(AskedNow(num_gpus=gpus) for gpus in _workloads(state)),
+        waiting=tuple(AskedNow(num_gpus=gpus) for gpus in _workloads(state, mine)),
         ended_seconds=tuple(_lasted(state)),
         policy="fifo-skip",
         cure=PODS_CURE,
     )
+
+
+def _nodes(state: LiveCluster, selector: Mapping[str, str]) -> list[LiveNode]:
+    """Nodes with GPUs that take pods, of those that are selected."""
+    having = [one for one in state.nodes if one.num_gpus and not one.closed]
+    mine = [one for one in having if all(_has(one, *label) for label in selector.items())]
+    if having and not mine:
+        asked = ", ".join(f"{name}={value}" for name, value in selector.items())
+        kinds = ", ".join(sorted({one.model for one in having if one.model})) or "no kind of GPU"
+        raise InputError(
+            f"--state: kubernetes.node_selector is {asked}, which no node with GPUs has that takes"
+            f" pods; their labels tell {kinds}"
+        )
+    return mine
+
+
+def _has(node: LiveNode, name: str, value: str) -> bool:
+    """Whether a node has a label; where it tells a GPU alone, as a CSV does, whether it is that."""
+    if node.labels or name not in KIND_LABELS:
+        return node.labels.get(name) == value
+    return bool(same_kinds(value, {node.model}))
 
 
 def _lasted(state: LiveCluster) -> list[float]:
@@ -75,11 +109,12 @@ def _age_seconds(state: LiveCluster, pod: LivePod) -> float:
     return max(0.0, state.now_seconds - pod.started_seconds)
 
 
-def _workloads(state: LiveCluster) -> list[int]:
-    """GPUs of the workloads that wait, the oldest first; ranks of one together."""
+def _workloads(state: LiveCluster, nodes: Sequence[LiveNode]) -> list[int]:
+    """GPUs of the workloads that wait for any of some nodes, the oldest first; ranks together."""
     gpus: dict[str, int] = {}
     for pod in sorted(state.waiting, key=lambda one: (one.created_seconds or 0.0, one.name)):
-        if pod.num_gpus:
+        admitted = any(not pod.constraints.keeps_off(one.labels, one.taints) for one in nodes)
+        if pod.num_gpus and admitted:
             name = pod.workload if pod.ranks else pod.name
             gpus[name] = gpus.get(name, 0) + pod.num_gpus
     return list(gpus.values())

@@ -88,6 +88,8 @@ class SimulatedQueue(Computed, frozen=True, kw_only=True):
     p99_wait_interval: Bounds | None
     intervals: dict[str, Bounds]
     """The same of the other figures, by name."""
+    completion_seconds: list[float]
+    """The completion of each job that ended, in the order of submission; of many, every n-th."""
     by_size: list[GroupWaits]
     by_queue: list[GroupWaits]
     timeline: QueueTimeline
@@ -107,7 +109,9 @@ class SpotMix(Computed, frozen=True, kw_only=True):
     lost_gpu_hours: float
 
 
-class QueueSimulation(Computed, frozen=True, kw_only=True):
+class QueueSimulation(
+    Computed, frozen=True, kw_only=True, tag_field="record", tag="queue-simulation"
+):
     """A trace under several policies, side by side."""
 
     trace: str

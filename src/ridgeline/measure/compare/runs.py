@@ -21,9 +21,9 @@ from ridgeline.frames.outcomes import call_seconds, measured_calls, sink_ages
 from ridgeline.records.input_file import read_json
 from ridgeline.records.realtime_run import RealtimeRun
 
-Unit = Literal["step", "decode step", "forward pass", "request", "frame", "call"]
+Unit = Literal["step", "decode step", "forward pass", "request", "frame", "call", "job"]
 """What is timed again and again."""
-PART_WORDS: dict[str, str] = {"frame": "sink", "call": "format"}
+PART_WORDS: dict[str, str] = {"frame": "sink", "call": "format", "job": "policy"}
 """Unit → what the parts of a run are called that times it."""
 
 
@@ -54,7 +54,7 @@ class Run:
     samples: list[float]
     """Seconds of each repetition."""
     parts: dict[str, list[float]] = field(default_factory=dict)
-    """Sink or format → its own times, where one run has several; else empty."""
+    """Sink, format or policy → its own times, where one run has several; else empty."""
     phases: dict[str, float]
     peak_memory_bytes: int
     origin: Origin
@@ -163,6 +163,17 @@ class _FrameTuning(_Part, frozen=True, kw_only=True):
 class _FrameSimulation(_Part, frozen=True, kw_only=True):
     pipeline: str = ""
     ages_seconds: dict[str, list[float]] = {}
+
+
+class _PlayedPolicy(_Part, frozen=True, kw_only=True):
+    policy: str
+    completion_seconds: list[float] = []
+
+
+class _QueueSimulation(_Part, frozen=True, kw_only=True):
+    policies: list[_PlayedPolicy]
+    trace: str = ""
+    gpus: int = 0
 
 
 class _Compression(_Part, frozen=True, kw_only=True):
@@ -292,6 +303,21 @@ def _frame_simulation(document: _FrameSimulation) -> dict[str, Any]:
     }
 
 
+def _queue_simulation(document: _QueueSimulation) -> dict[str, Any]:
+    """Completion of every job that takes any time, policy by policy."""
+    return {
+        "kind": "simulated jobs",
+        "unit": "job",
+        **_by_part(
+            {
+                one.policy: [seconds for seconds in one.completion_seconds if seconds > 0]
+                for one in document.policies
+            }
+        ),
+        "origin": Origin(command=[document.trace, f"{document.gpus} GPUs"]),
+    }
+
+
 def _export(document: _Export) -> dict[str, Any]:
     """Calls of every format that ran, the eager model's among them."""
     measured = [(row, row.speed) for row in document.rows if row.speed is not None]
@@ -331,6 +357,7 @@ READERS: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "realtime-run": ("realtime run", _reader(RealtimeRun, _realtime_run)),
     "realtime-tuning": ("realtime tune", _reader(_FrameTuning, _frame_tuning)),
     "realtime-simulation": ("realtime simulate", _reader(_FrameSimulation, _frame_simulation)),
+    "queue-simulation": ("queue simulate", _reader(_QueueSimulation, _queue_simulation)),
     "simulation": ("simulate serving", _reader(_LoadTest, _simulated_load)),
 }
 """Kind of record → the command that writes it, and what is taken of it."""

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ridgeline.errors import InputError
 from ridgeline.queue.readers import job_table, kube_jobs, slurm
 from ridgeline.queue.readers.columns import CURE
+from ridgeline.queue.readers.kubectl import KUBECTL_CURE
 from ridgeline.queue.readers.traced_jobs import TracedJobs
 from ridgeline.records.input_file import read_text
+
+_OTHER_FORMS = (
+    (r"JobID(Raw)?[ .]", "sacct's columns of fixed width, which cut names", slurm.CURE),
+    (r'\{\s*"(meta|jobs|last_backfill)"', "what sacct --json prints", slurm.CURE),
+    (r"(NAMESPACE\s+)?NAME\s+(READY|STATUS)", "kubectl's table, without GPUs or times",
+     KUBECTL_CURE),
+    (r"(- )?(apiVersion|kind|items):|---\s", "YAML", KUBECTL_CURE),
+)  # fmt: skip
+"""How a file begins that holds jobs in a form that is not read: what it is, what to print."""
 
 
 def read_jobs(path: Path, *, skip_bad: bool = False) -> TracedJobs:
@@ -22,6 +33,9 @@ def read_jobs(path: Path, *, skip_bad: bool = False) -> TracedJobs:
     start = text.lstrip("\ufeff").lstrip()
     first = start.partition("\n")[0].strip()
     where = str(path)
+    for begins, what, cure in _OTHER_FORMS:
+        if re.match(begins, start):
+            raise InputError(f"{where}: this is {what}; {cure}")
     if start.startswith(("{", "[")):
         found = kube_jobs.read_pods(path, skip_bad=skip_bad)
     elif slurm.is_header(first):

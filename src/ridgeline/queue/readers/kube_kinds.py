@@ -15,15 +15,26 @@ KIND_LABELS = (
 def kinds_of(asked: Constraints) -> list[str]:
     """The kinds of GPU of which any will do for a pod; none: it does not insist on any.
 
-    Of a node selector and required affinities that list values. What they exclude is not heeded:
-    it leaves kinds over that only the nodes tell.
+    Of a node selector and required affinities. Kinds that they only exclude (NotIn) stand with `!`
+    before them: what is left over the nodes tell.
     """
     found = _listed(asked.selector)
     of_terms = [_listed(term) for term in asked.terms]
     if of_terms and all(one is not None for one in of_terms):
         either = {kind for one in of_terms for kind in one or ()}
         found = either if found is None else found & either
-    return sorted(found or ())
+    # Terms of an affinity are alternatives: excluded is what each of them excludes.
+    excluded = [_excluded(term) for term in asked.terms]
+    never = _excluded(asked.selector) | (set.intersection(*excluded) if excluded else set())
+    if found is None:
+        return sorted(f"!{kind}" for kind in never)
+    return sorted(found - never)
+
+
+def _excluded(term: Term) -> set[str]:
+    """The kinds that a term excludes."""
+    lists = (one.values for one in term if one.key in KIND_LABELS and one.operator == "NotIn")
+    return {kind for values in lists for kind in values}
 
 
 def _listed(term: Term) -> set[str] | None:

@@ -5,8 +5,9 @@
 Field names as in sacct's manual page. A job's GPUs are the `gres/gpu` of AllocTRES (or ReqTRES, or
 AllocGRES); its time is what it ran, however it ended, since that is what it held its GPUs for. The
 kind of GPU is the one that it asked for, where ReqTRES, ReqGRES or Constraints are there, else the
-one that it was given. The components of a heterogeneous job (`12+0`, `12+1`) are one job, which
-holds all of their GPUs.
+one that it was given; one typed as a MIG profile is an instance of it. Cores and memory are those
+of AllocTRES (or ReqTRES, or AllocCPUS and ReqMem). The components of a heterogeneous job (`12+0`,
+`12+1`) are one job, which holds all of their GPUs.
 """
 
 from __future__ import annotations
@@ -29,12 +30,19 @@ _TYPED = re.compile(r"gres/gpu:[^=,]+=(\d+)")
 _GRES = re.compile(r"\bgpu(?::(?!\d+(?:[,()]|$))([^:,()=]+))?(?::(\d+))?(?=[,()]|$)")
 """A generic resource with its type and its count, of which each may be lacking."""
 _NAMED = re.compile(r"\bgres/gpu:([^=,]+)=")
-_MIG = re.compile(r"\d+g\.\d+gb")
+_MIG = re.compile(r"\d+g\.\d+gb(?:[.+]me)?")
+_CORES = re.compile(r"(?:^|,)cpu=(\d+)")
+_MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)([nc]?)")
+_MEBIBYTES = {"K": 2.0**-10, "": 1.0, "M": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
+"""How many MiB each unit of memory is; a number alone counts MiB."""
 _STEP = re.compile(r"\.(\d+|batch|extern|interactive)$")
 _GOING_ON = {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING",
              "REQUEUE_HOLD", "REQUEUE_FED", "SIGNALING", "STAGE_OUT", "STOPPED",
              "SPECIAL_EXIT", "PD", "R", "S", "CG", "CF", "RQ", "RS"}  # fmt: skip
 MARKS = "|,;^\t"
+NO_GPUS, SEVERAL_SLICES = "without GPUs", "of several MIG instances"
+GOING_ON, UNSTARTED = "waiting or running", "that never started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +54,7 @@ class _Printed:
     duration_seconds: float
     num_gpus: int
     queue: str
-    gpu_type: str
+    wants: JobWants
 
 
 def is_header(line: str) -> bool:
@@ -72,7 +80,7 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
                                       ("AllocTRES", asked)) if not there]  # fmt: skip
     if missing:
         raise InputError(f"{where}: no field {missing[0]}; {CURE}")
-    left = Counter({"without GPUs": 0, "waiting or running": 0, "that never started": 0})
+    left = Counter(dict.fromkeys((NO_GPUS, SEVERAL_SLICES, GOING_ON, UNSTARTED), 0))
     bad = BadRows(skip=skip_bad)
     jobs: dict[tuple[str, float], _Printed] = {}
     seen: dict[str, int] = {}
@@ -92,11 +100,13 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
             gpus = next((found for one in asked if (found := num_gpus(cells[one], cells))), 0)
             lasted = _elapsed(cells[runs[0]], f"{at}: {runs[0]}")
             if cells.get("State", "").split(" ")[0].rstrip("+").upper() in _GOING_ON:
-                left["waiting or running"] += 1
+                left[GOING_ON] += 1
             elif not gpus:
-                left["without GPUs"] += 1
+                left[NO_GPUS] += 1
             elif not lasted and not cells.get("AllocTRES", "set"):
-                left["that never started"] += 1
+                left[UNSTARTED] += 1
+            elif len(slices := _slices(cells)) > 1 or (slices and gpus > 1):
+                left[SEVERAL_SLICES] += 1
             else:
                 _join(jobs, _Printed(
                     name=cells[name],
@@ -104,7 +114,11 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
                     duration_seconds=lasted,
                     num_gpus=gpus,
                     queue=cells.get("Partition", ""),
-                    gpu_type=_kind(cells),
+                    wants=JobWants(
+                        gpu_type=_kind(cells), cpus=_cores(cells),
+                        memory_bytes=_memory_bytes(cells, f"{at}: ReqMem"),
+                        gpu_slice="".join(slices),
+                    ),
                 ))  # fmt: skip
     return _traced(list(jobs.values()), left, bad)
 
@@ -166,6 +180,11 @@ def _join(jobs: dict[tuple[str, float], _Printed], one: _Printed) -> None:
         before,
         num_gpus=before.num_gpus + one.num_gpus,
         duration_seconds=max(before.duration_seconds, one.duration_seconds),
+        wants=replace(
+            before.wants,
+            cpus=before.wants.cpus + one.wants.cpus,
+            memory_bytes=before.wants.memory_bytes + one.wants.memory_bytes,
+        ),
     )
 
 
@@ -177,7 +196,7 @@ def _traced(printed: list[_Printed], left: Counter[str], bad: BadRows) -> Traced
         duration_seconds=[one.duration_seconds for one in printed],
         num_gpus=[one.num_gpus for one in printed],
         queues=[one.queue for one in printed],
-        wants=[JobWants(gpu_type=one.gpu_type) for one in printed],
+        wants=[one.wants for one in printed],
     )
     notes = tuple(f"{count} jobs {why} were left out." for why, count in left.items() if count)
     return TracedJobs(jobs=jobs, notes=notes + bad.notes(), kinds_if_told=True)
@@ -189,9 +208,49 @@ def _kind(cells: dict[str, str]) -> str:
     named = [gpu_types(cells[one]) for one in asked if one != "Constraints"]
     for one in named or ([] if asked else [gpu_types(cells.get("AllocTRES", ""))]):
         if one:
-            kind = next(iter(one)) if len(one) == 1 else ""
-            return "" if _MIG.search(kind) else kind
+            return _without_profile(next(iter(one))) if len(one) == 1 else ""
     return constrained_kinds(cells.get("Constraints", ""))
+
+
+def _without_profile(kind: str) -> str:
+    """The GPU that a type names which may be a MIG profile, as `a100_1g.5gb`; empty: none."""
+    profile = _MIG.search(kind)
+    if profile is None:
+        return kind
+    split = kind[: profile.start()].strip("_-.")
+    return split if is_kind(split.removeprefix("nvidia_")) else ""
+
+
+def _slices(cells: dict[str, str]) -> list[str]:
+    """The MIG profiles of a job; of a job that has other GPUs as well, these count as one."""
+    for one in ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"):
+        if kinds := gpu_types(cells.get(one, "")):
+            profiles = [_MIG.search(kind) for kind in kinds]
+            return [found[0] if found else "" for found in profiles] if any(profiles) else []
+    return []
+
+
+def _cores(cells: dict[str, str]) -> float:
+    """Cores of a job; 0 where nothing tells them."""
+    for one in ("AllocTRES", "ReqTRES"):
+        if found := _CORES.search(cells.get(one, "")):
+            return float(found[1])
+    counts = [cells.get(one, "") for one in ("AllocCPUS", "NCPUS", "ReqCPUS")]
+    return next((float(one) for one in counts if one.isdigit() and int(one)), 0.0)
+
+
+def _memory_bytes(cells: dict[str, str], what: str) -> float:
+    """Memory of a job; 0 where nothing tells it. ReqMem may be of a node (n) or of a core (c)."""
+    listed = [_MEMORY.search(cells.get(one, "")) for one in ("AllocTRES", "ReqTRES")]
+    text = next((found[1] for found in listed if found), cells.get("ReqMem", ""))
+    if not text or text.strip("?0") == "":
+        return 0.0
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise InputError(f"{what} is {text!r}, no memory; {CURE}")
+    nodes = cells.get("NNodes") or cells.get("AllocNodes") or "1"
+    times = {"n": float(nodes if nodes.isdigit() else 1), "c": _cores(cells), "": 1.0}[found[3]]
+    return float(found[1]) * _MEBIBYTES[found[2]] * 2**20 * times
 
 
 def constrained_kinds(constraints: str) -> str:
