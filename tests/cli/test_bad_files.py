@@ -80,6 +80,23 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("predict stack", "ledger"): ("predict stack PATH", TABLE),
     ("predict inference", "model"): ("predict inference --model PATH --device h100", TABLE),
     ("plan inference", "model"): ("plan inference --model PATH --device h100 --rate 9", TABLE),
+    ("predict inference", "inputs"): (
+        "predict inference --model net.py:Net --device h100 --inputs PATH",
+        TABLE,
+    ),
+    ("plan inference", "inputs"): (
+        "plan inference --model net.py:Net --device h100 --rate 9 --inputs PATH",
+        TABLE,
+    ),
+    ("predict training", "inputs"): (
+        f"predict training --model net.py:Net {TRAINING} --inputs PATH",
+        TABLE,
+    ),
+    ("plan training", "inputs"): (
+        f"plan training --model net.py:Net {TRAINING} --inputs PATH",
+        TABLE,
+    ),
+    ("roofline", "inputs"): ("roofline net.py:Net --device h100 --inputs PATH", TABLE),
     ("validate vision", "table"): ("validate vision PATH", TABLE),
     ("validate serving", "table"): ("validate serving PATH", TABLE),
     ("validate serving", "calibration"): ("validate serving served.csv --calibration PATH", TABLE),

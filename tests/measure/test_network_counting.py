@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -340,3 +342,63 @@ def test_an_image_is_one_side_or_two() -> None:
     assert read_image_size("480x640") == (480, 640)
     with pytest.raises(InputError, match="give a side"):
         read_image_size("1x2x3")
+
+
+RIG = """
+import torch
+from torch import nn
+
+class Rig(nn.Module):
+    # Features of six cameras, put where their poses say.
+    def __init__(self):
+        super().__init__()
+        self.camera = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+    def forward(self, images, intrinsics, scale=1.0):
+        batch, cameras, *rest = images.shape
+        features = self.camera(images.reshape(batch * cameras, *rest)).flatten(2)
+        rays = torch.inverse(intrinsics).reshape(batch * cameras, 3, 3)
+        return rays[:, :, :1] * features.mean(1, keepdim=True)
+"""
+
+
+def test_a_rig_of_cameras_is_forecast_from_a_sample_of_each_argument(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, sample = tmp_path / "rig.py", tmp_path / "sample.npz"
+    script.write_text(RIG)
+    images = np.zeros((2, 6, 3, 32, 48), np.float32)
+    np.savez(sample, images=images, intrinsics=np.tile(np.eye(3, dtype=np.float32), (2, 6, 1, 1)))
+    asked = ["predict", "inference", "--model", f"{script}:Rig", "--device", "orin", "--json"]
+    assert run([*asked, "--inputs", str(sample)]) == 0
+    assert json.loads(capsys.readouterr().out)["image_size"] == [32, 48]
+    network = read_network(f"{script}:Rig", inputs=sample)
+    assert named(network, "conv")[0].macs == 6 * 8 * 27 * 16 * 24, "one sample is six images"
+    assert run(asked) == 2
+    assert "forward(images, intrinsics, scale) also needs intrinsics; give a" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "arrays", "message"),
+    [
+        ("{script}:Rig", {"images": 2, "poses": 2}, "has no argument poses; give a sample"),
+        ("{script}:Rig", {"images": 2, "intrinsics": 3}, "tensors of [2, 3] rows"),
+        ("resnet50", {"images": 2}, "only a model of a script takes it"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_one_line(
+    model: str,
+    arrays: dict[str, int],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script, sample = tmp_path / "rig.py", tmp_path / "sample.npz"
+    script.write_text(RIG)
+    np.savez(sample, **{name: np.zeros((rows, 3)) for name, rows in arrays.items()})
+    words = ["roofline", model.format(script=script), "--device", "h100", "--inputs", str(sample)]
+    assert run(words) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1, said
+    assert message in said

@@ -337,3 +337,21 @@ def test_loops_of_aotinductor_are_cut_for_the_threads_of_whoever_calls(tmp_path:
         code = b"".join(package.read(name) for name in package.namelist() if ".cpp" in name)
     assert b"#pragma omp parallel" in code
     assert b"num_threads(2)" not in code
+
+
+class InvertsPoses(torch.nn.Module):
+    """What a bird's-eye view does with its cameras."""
+
+    def forward(self, poses: torch.Tensor, intrinsics: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(poses)[..., :3, :3] @ torch.inverse(intrinsics)
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_inverses_of_poses_and_intrinsics_are_written_out(name: str, tmp_path: Path) -> None:
+    turn = torch.linalg.matrix_exp(torch.randn(2, 4, 4) / 4)
+    intrinsics = torch.eye(3) * torch.tensor([800.0, 790.0, 1.0])
+    intrinsics[:2, 2] = torch.tensor([320.0, 240.0])
+    calls = (turn, intrinsics.expand(2, 3, 3).contiguous())
+    model = InvertsPoses().eval()
+    made = convert(runtime(name), model, calls, {}, tmp_path / "made")
+    torch.testing.assert_close(runtime(name).load(made, threads=1)(*calls), model(*calls))

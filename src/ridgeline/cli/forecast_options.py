@@ -48,6 +48,14 @@ ImageSize = Annotated[
         rich_help_panel=IMAGES_PANEL,
     ),
 ]
+Inputs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="For script.py:NAME: a sample of each argument of forward (.npz, .safetensors, .pt).",
+        rich_help_panel=IMAGES_PANEL,
+    ),
+]
 MemoryFormat = Annotated[
     str | None,
     typer.Option(
@@ -154,7 +162,9 @@ def amount_of(option: str, text: str) -> float:
     return value
 
 
-def network_seen(model: str, image: str | None) -> str | VisionNetwork | None:
+def network_seen(
+    model: str, image: str | None, inputs: Path | None = None
+) -> str | VisionNetwork | None:
     """The network for images that `--model` means; None for a model of tokens.
 
     Presets are meant by their name; a script's, a library's or an exported program is built and
@@ -164,7 +174,9 @@ def network_seen(model: str, image: str | None) -> str | VisionNetwork | None:
     from ridgeline.plan.vision.question import vision_name
 
     if is_module(model):
-        return read_network(model, image_size_of(image))
+        return read_network(model, image_size_of(image), inputs)
+    if inputs is not None:
+        raise InputError(f"--inputs {inputs}: only a model of a script takes it, as script.py:NAME")
     return model if vision_name(model) is not None else None
 
 

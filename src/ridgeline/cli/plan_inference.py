@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.durations import duration_option
-from ridgeline.cli.forecast_options import ImageSize, Model, amount_of, image_size_of
+from ridgeline.cli.forecast_options import ImageSize, Inputs, Model, amount_of, image_size_of
 from ridgeline.cli.output_options import Html, Json
 from ridgeline.cli.predict_inference import checked_network
 
@@ -21,6 +21,7 @@ def plan_inference(
         float | None, duration_option("Within which an image is answered, as 33ms:")
     ] = None,
     image: ImageSize = None,
+    inputs: Inputs = None,
     device: Annotated[
         list[str] | None,
         typer.Option(help="A device to allow; may be given several times. Default: all."),
@@ -45,7 +46,7 @@ def plan_inference(
     from ridgeline.plan.vision.search_inference import plan_vision_inference
     from ridgeline.report.views.vision_plan import vision_inference_plan_document
 
-    network = checked_network(model, image, "ridgeline plan serving")
+    network = checked_network(model, image, inputs, "ridgeline plan serving")
     found = plan_vision_inference(
         network,
         rate=None if rate is None else amount_of("--rate", rate),

@@ -17,6 +17,7 @@ from ridgeline.cli.forecast_options import (
     GlobalBatch,
     Images,
     ImageSize,
+    Inputs,
     Model,
     Network,
     OptimizerName,
@@ -104,6 +105,7 @@ def plan_training(
     images: Images = None,
     epochs: Epochs = None,
     image: ImageSize = None,
+    inputs: Inputs = None,
     most_global_batch: Annotated[
         int | None,
         typer.Option(
@@ -126,7 +128,7 @@ def plan_training(
         cluster_of(text, domain_size, domain_bandwidth, network, oversubscription)
         for text in cluster.split(",")
     ]
-    seen = network_seen(model, image)
+    seen = network_seen(model, image, inputs)
     if seen is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")
         found = _of_images(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from ridgeline.cli.durations import duration_option
 from ridgeline.cli.forecast_options import (
     ImageSize,
+    Inputs,
     MemoryFormat,
     Model,
     RuntimeName,
@@ -36,6 +38,7 @@ def predict_inference(
         ),
     ] = None,
     image: ImageSize = None,
+    inputs: Inputs = None,
     precision: Annotated[
         str | None,
         typer.Option(
@@ -57,7 +60,7 @@ def predict_inference(
     from ridgeline.plan.vision.inference import predict_vision_inference
     from ridgeline.report.views.vision import vision_inference_document
 
-    network = checked_network(model, image, "ridgeline predict serving")
+    network = checked_network(model, image, inputs, "ridgeline predict serving")
     if batches is not None:
         from ridgeline.plan.vision.batches import batch_curves
         from ridgeline.report.views.batch_curve import batch_curves_document
@@ -97,7 +100,9 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def checked_network(model: str, image: str | None, instead: str) -> str | VisionNetwork:
+def checked_network(
+    model: str, image: str | None, inputs: Path | None, instead: str
+) -> str | VisionNetwork:
     """The network for images that is meant; a model of tokens is sent to the command for it.
 
     Raises:
@@ -105,7 +110,7 @@ def checked_network(model: str, image: str | None, instead: str) -> str | Vision
     """
     from ridgeline.plan.vision.question import check_known
 
-    network = network_seen(model, image)
+    network = network_seen(model, image, inputs)
     if network is None:
         name = check_known(model).name
         raise InputError(f"{name} is no network for images; language models: {instead}")

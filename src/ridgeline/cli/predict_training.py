@@ -17,6 +17,7 @@ from ridgeline.cli.forecast_options import (
     GlobalBatch,
     Images,
     ImageSize,
+    Inputs,
     MemoryFormat,
     Model,
     Network,
@@ -168,6 +169,7 @@ def predict_training(
         ),
     ] = None,
     image: ImageSize = None,
+    inputs: Inputs = None,
     memory_format: MemoryFormat = None,
     optimizer: OptimizerName = None,
     images: Images = None,
@@ -185,7 +187,7 @@ def predict_training(
 
     name = _cluster_name(cluster, device)
     place = cluster_of(name, domain_size, domain_bandwidth, network, oversubscription)
-    seen = network_seen(model, image)
+    seen = network_seen(model, image, inputs)
     if seen is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")
         found = _of_images(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from ridgeline.cli.forecast_options import Inputs
 from ridgeline.cli.output_options import Html, Json
 
 
@@ -35,6 +36,7 @@ def roofline(
         str | None,
         typer.Option(metavar="SIZE", help="Side of the images, or height and width as 480x640."),
     ] = None,
+    inputs: Inputs = None,
     measured: Annotated[
         Path | None,
         typer.Option(
@@ -53,9 +55,10 @@ def roofline(
     from ridgeline.report.views.roofline import roofline_document
 
     size = read_image_size(image)
-    seen = read_network(model, size) if is_vision(model) else None
-    if size is not None and seen is None:
-        raise InputError(f"--image: {model} is no vision network; leave it out")
+    seen = read_network(model, size, inputs) if is_vision(model) else None
+    for option, given in (("--image", size), ("--inputs", inputs)):
+        if given is not None and seen is None:
+            raise InputError(f"{option}: {model} is no vision network; leave it out")
     roof = model_roofline(
         seen or model, device, batch=batch, seq=seq, phase=phase, measured=measured
     )

@@ -33,6 +33,9 @@ def tune(
     patch: Annotated[
         bool, typer.Option("--patch", help="Also write the stack as a diff, proved like it.")
     ] = False,
+    period: Annotated[
+        float | None, duration_option("Also call the result at this period, as frames come: 33ms,")
+    ] = None,
     usd_per_hour: Annotated[
         float | None,
         typer.Option(help="Price of all that runs the script; else the device's on record."),
@@ -71,6 +74,7 @@ def tune(
         terms=RunTerms(
             usd_per_hour=usd_per_hour, steps_to_train=steps_to_train, run_hours=run_hours
         ),
+        period_seconds=period,
     )
     resolve(command)
     with watching(begun, budget) as (say, show):

@@ -21,6 +21,7 @@ from typing import Literal
 
 import msgspec
 
+from ridgeline.measure.calls.loop import CallSample
 from ridgeline.records import (
     GraphBreak,
     HotLine,
@@ -146,6 +147,10 @@ class Order(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Read models, optimizers, loaders and switches into the report."""
     within_seconds: float | None = None
     """Report at the first boundary after so long, whatever is left to do."""
+    calls: bool = False
+    """Note what the process goes through in each step, for `Report.calls`."""
+    period_seconds: float | None = None
+    """With `calls`: from the begin of one step to that of the next; None: a closed loop."""
 
 
 class StepTimes(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -210,6 +215,8 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     steps: list[StepTimes]
     losses: list[float]
     updates: Updates = Updates()
+    calls: list[CallSample] = []
+    """Each step with what happened beside it, where the order asked for it."""
     instrument: Instrument = "none"
     """The one that was at work: an order may ask for one that this script does not allow."""
     gradient_norms: list[float] = []

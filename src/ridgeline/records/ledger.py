@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ridgeline.records.calls import CallTimes
 from ridgeline.records.finding import Finding
 from ridgeline.records.measurement import Environment
 from ridgeline.records.profile import StepProfile
@@ -85,6 +86,16 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return list(self.together) or [self.technique]
 
 
+class PacedCalls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calls of one variant of a script at the period of frames, beside a closed loop."""
+
+    name: str
+    """`as it stood` or `tuned`."""
+    closed: CallTimes
+    """Each call begins when the one before has ended."""
+    paced: CallTimes
+
+
 class RunBill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the whole training run takes and costs: as the script stood, and with the stack."""
 
@@ -144,6 +155,8 @@ class Ledger(
     """Technique → why it was not tried."""
     samples: dict[str, list[float]] = {}
     """Step seconds of the last side-by-side run: `baseline` and `tuned`, for `compare`."""
+    paced: list[PacedCalls] = []
+    """Calls at the period that `--period` asks for; empty without it."""
     bill: RunBill | None = None
     """What the whole run costs; null where its length was not given."""
 

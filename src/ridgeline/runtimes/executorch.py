@@ -43,8 +43,10 @@ def write(captured: Captured, folder: Path, calls: Sequence[list[Tensor]]) -> li
     from executorch.backends.xnnpack.partition import xnnpack_partitioner as xnnpack  # type: ignore[import-not-found,import-untyped,unused-ignore]
     from executorch.exir import to_edge_transform_and_lower  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
+    from ridgeline.runtimes.capture.inverses import without_small_inverses
+
     lowered = to_edge_transform_and_lower(
-        captured.program, partitioner=[xnnpack.XnnpackPartitioner()]
+        without_small_inverses(captured.program), partitioner=[xnnpack.XnnpackPartitioner()]
     )
     (folder / CARD.file).write_bytes(lowered.to_executorch().buffer)
     return []

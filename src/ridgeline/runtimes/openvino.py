@@ -60,9 +60,10 @@ def _converted(captured: Captured, folder: Path) -> Any:
     from openvino.frontend import OpConversionFailure  # type: ignore[import-untyped]
 
     from ridgeline.runtimes.capture.blame import blame_operator, keep_log, operator_name
+    from ridgeline.runtimes.capture.inverses import without_small_inverses
 
     try:
-        return openvino.convert_model(captured.program)
+        return openvino.convert_model(without_small_inverses(captured.program))
     except OpConversionFailure as error:
         said = str(error)
         graph = captured.program.run_decompositions().graph

@@ -19,6 +19,7 @@ from pathlib import Path
 from time import monotonic
 
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.calls.loop import CallSample
 from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
@@ -148,6 +149,22 @@ class Live:
             self._starting_seconds += monotonic() - asked
             self._starting_steps += len(reports[0].steps)
         return reports
+
+    def calls(
+        self, count: int, *, within_seconds: float, period_seconds: float | None = None
+    ) -> list[CallSample]:
+        """Run steps one by one, at a period or in a closed loop, and tell of each."""
+        left = self._patience() + 2 * within_seconds
+        self.conductor.wait_for(left if math.isfinite(left) else None)
+        try:
+            reports = self.conductor.steps(
+                count, within_seconds=within_seconds, calls=True, period_seconds=period_seconds
+            )
+        except BaseException:
+            self.failed = True
+            raise
+        self._remember(reports, timed=False)
+        return reports[0].calls
 
     @property
     def startup_seconds(self) -> float | None:

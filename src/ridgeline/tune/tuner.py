@@ -51,6 +51,7 @@ from ridgeline.tune.candidates import (
     one_per_slot_of,
 )
 from ridgeline.tune.memory import JobMemory, fingerprint
+from ridgeline.tune.paced import call_at_pace, paced_seconds, refuse_training
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant
 from ridgeline.tune.questions import LEAST_WORTH_OF_A_ROW, OnProgress
 from ridgeline.tune.row import did_harm, gained_nothing
@@ -90,8 +91,12 @@ class TuneJob:
     """Also write the stack as a diff of the script, proved like a technique."""
     terms: RunTerms = UNPRICED
     """Length and price of the whole run, for the ledger's bill."""
+    period_seconds: float | None = None
+    """From one frame to the next: the end result is also called at that pace."""
 
     def __post_init__(self) -> None:
+        if self.period_seconds is not None and not self.period_seconds > 0:
+            raise InputError(f"--period must be above 0 seconds, is {self.period_seconds:g}")
         if not self.budget_seconds > 0:
             raise InputError(f"--budget must be above 0 seconds, is {self.budget_seconds:g}")
         if not 0 <= self.threshold < 1:
@@ -107,7 +112,13 @@ class TuneJob:
         ending = min(_ENDING_SHARE * self.budget_seconds, _MOST_ENDING_SECONDS)
         # The page alone takes a second or two to write; a tiny budget is not all for that.
         ending = max(ending, min(_LEAST_ENDING_SECONDS, 0.25 * self.budget_seconds))
-        return 2 * ending if self.patch else ending
+        ending = 2 * ending if self.patch else ending
+        return ending + self.paced_seconds
+
+    @property
+    def paced_seconds(self) -> float:
+        """What calls at the period may take."""
+        return 0.0 if self.period_seconds is None else paced_seconds(self.budget_seconds)
 
 
 def _unseen(ledger: Ledger) -> None:
@@ -143,7 +154,7 @@ def tune(
         _decide_what_is_open(search)
         search.leave_out_what_came_early()
         search.deadline = pool.deadline = begun + job.budget_seconds
-        ledger = billed(_finish(search, job), job.terms)
+        ledger = billed(_at_pace(search, job, _finish(search, job)), job.terms)
     finally:
         pool.close()
     write_record(job.out / "ledger.json", ledger)
@@ -172,6 +183,7 @@ def _begin(
         baseline = _profile(job.command, [], ceilings, plan, pool, on_progress)
         memory.answers.baseline = baseline
         memory.save()
+    refuse_training(baseline.kind, job.period_seconds)
     pool.assume_inference = baseline.kind == "inference"
     pool.deadline = begun + job.budget_seconds - job.ending_seconds
     pool.least_patience_seconds = LEAST_PATIENCE_SECONDS
@@ -399,6 +411,21 @@ def _finish(search: StackSearch, job: TuneJob) -> Ledger:
 
         ledger = prove_patch(search, ledger, _context(search), job.out)
     return ledger
+
+
+def _at_pace(search: StackSearch, job: TuneJob, ledger: Ledger) -> Ledger:
+    """The ledger with the calls at the period that the job asks for."""
+    if job.period_seconds is None:
+        return ledger
+    found, notes = call_at_pace(
+        search.pool,
+        search.command,
+        search.stack,
+        period_seconds=job.period_seconds,
+        seconds=job.paced_seconds,
+        on_progress=search.on_progress,
+    )
+    return replace(ledger, paced=found, notes=[*ledger.notes, *notes])
 
 
 def _whole(search: StackSearch) -> LedgerRow | None:

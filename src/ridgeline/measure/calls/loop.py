@@ -11,8 +11,9 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 _FREQUENCY = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
 
@@ -33,6 +34,64 @@ class CallSample:
     """Clock of the core just after the call; None: the system does not tell."""
 
 
+class CallMeter:
+    """Reads what one process goes through from `begin` to `end`; enter it around many calls."""
+
+    def __init__(self) -> None:
+        self._collecting = [0.0]
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._collecting = self._stack.enter_context(_collections())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def begin(self) -> None:
+        """A call begins now."""
+        self._before, self._collected = _usage(), self._collecting[0]
+        self._started = time.perf_counter()
+
+    def end(self, late_at: float | None = None) -> CallSample:
+        """The call has ended; `late_at` is when the next one was due, on `perf_counter`'s clock."""
+        ended = time.perf_counter()
+        after, before = _usage(), self._before
+        return CallSample(
+            seconds=ended - self._started,
+            missed=late_at is not None and ended > late_at,
+            page_faults=int(after[0] - before[0]),
+            kernel_seconds=after[1] - before[1],
+            preemptions=int(after[2] - before[2]),
+            gc_seconds=self._collecting[0] - self._collected,
+            hertz=_hertz(),
+        )
+
+
+class Timetable:
+    """When calls at a period are due.
+
+    The starts that a late call slept through are left out, as a camera drops frames.
+    """
+
+    def __init__(self, period_seconds: float) -> None:
+        self._period_seconds = period_seconds
+        self._due = time.perf_counter()
+
+    @property
+    def late_at(self) -> float:
+        """When the call after the one at hand is due."""
+        return self._due + self._period_seconds
+
+    def wait(self) -> None:
+        """Sleep until the next call is due, as a process that waits for a frame does."""
+        behind = max(0.0, time.perf_counter() - self._due)
+        self._due += self._period_seconds * max(1, -int(-behind // self._period_seconds))
+        left = self._due - time.perf_counter()
+        if left > 0:
+            time.sleep(left)
+
+
 def time_calls(
     call: Callable[[], object],
     *,
@@ -48,54 +107,21 @@ def time_calls(
         seconds: How long to go on.
         least: Calls that are made however long they take.
         most: Calls after which it ends.
-        period_seconds: From one start to the next; a call that is late begins at once, and the
-            starts that it slept through are left out, as a camera drops frames. None: a closed
-            loop.
+        period_seconds: From one start to the next; None: a closed loop.
     """
     samples: list[CallSample] = []
-    with _collections() as collecting:
-        begun = due = time.perf_counter()
+    timetable = None if period_seconds is None else Timetable(period_seconds)
+    with CallMeter() as meter:
+        begun = time.perf_counter()
         while len(samples) < most and (
             len(samples) < least or time.perf_counter() - begun < seconds
         ):
-            if period_seconds is not None:
-                _wait_until(due)
-            sample = _one(call, collecting, None if period_seconds is None else due, period_seconds)
-            samples.append(sample)
-            if period_seconds is not None:
-                behind = max(0.0, time.perf_counter() - due)
-                due += period_seconds * max(1, -int(-behind // period_seconds))
+            if timetable is not None and samples:
+                timetable.wait()
+            meter.begin()
+            call()
+            samples.append(meter.end(None if timetable is None else timetable.late_at))
     return samples
-
-
-def _one(
-    call: Callable[[], object],
-    collecting: list[float],
-    due: float | None,
-    period_seconds: float | None,
-) -> CallSample:
-    before, collected = _usage(), collecting[0]
-    started = time.perf_counter()
-    call()
-    ended = time.perf_counter()
-    after = _usage()
-    missed = due is not None and period_seconds is not None and ended > due + period_seconds
-    return CallSample(
-        seconds=ended - started,
-        missed=missed,
-        page_faults=int(after[0] - before[0]),
-        kernel_seconds=after[1] - before[1],
-        preemptions=int(after[2] - before[2]),
-        gc_seconds=collecting[0] - collected,
-        hertz=_hertz(),
-    )
-
-
-def _wait_until(due: float) -> None:
-    """Sleep, as a process that waits for a frame does."""
-    left = due - time.perf_counter()
-    if left > 0:
-        time.sleep(left)
 
 
 def _usage() -> tuple[float, float, float]:

@@ -29,6 +29,7 @@ from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.guard import attempt, guarded, mishaps, start_anew
 from ridgeline.measure.child.inputs import sum_of
 from ridgeline.measure.child.instruments import Instrument, start_instrument
+from ridgeline.measure.child.paced import PacedSteps
 from ridgeline.measure.child.standing import Standing
 from ridgeline.measure.child.usage import graph_breaks, resident_bytes, usage_now
 from ridgeline.measure.wire import (
@@ -60,6 +61,7 @@ class Conversation:
         self._left = 1
         self._until = math.inf
         self._instrument: Instrument = Instrument()
+        self._paced: PacedSteps | None = None
         self._reported_losses = 0
         self._has_reported = False
         self._pid = os.getpid()
@@ -78,8 +80,12 @@ class Conversation:
             self._connect()
         attempt(self._instrument.boundary, otherwise=None)
         self._left -= 1
+        if self._paced is not None:
+            attempt(self._paced.ended, otherwise=None)
         if self._left <= 0 or monotonic() > self._until:
             self._exchange()
+        elif self._paced is not None:
+            attempt(self._paced.next, otherwise=None)
 
     def _forked(self) -> bool:
         """In a forked child: may it be the process that trains? Not once its parent does."""
@@ -133,6 +139,11 @@ class Conversation:
         self._agent.clock.cuda = self._uses_cuda()
         self._usage = usage_now()
         self._agent.clock.restart()
+        if order.calls:
+            on_gpu = self._agent.clock.cuda
+            self._paced = attempt(
+                functools.partial(PacedSteps, order.period_seconds, on_gpu=on_gpu), otherwise=None
+            )
 
     def _uses_cuda(self) -> bool:
         return torch.cuda.is_available() and facts.device_name(self._agent).startswith("cuda")
@@ -155,7 +166,11 @@ class Conversation:
             StepTimes(seconds=sum(phases.values()), phases=phases, samples=samples, tokens=tokens)
             for phases, (samples, tokens) in zip(times, inputs, strict=False)
         ]
+        paced, self._paced = self._paced, None
+        if paced is not None:
+            attempt(paced.close, otherwise=None)
         seen: dict[str, Any] = {
+            "calls": [] if paced is None else paced.samples,
             "losses": attempt(self._losses, otherwise=[]),
             "updates": attempt(agent.updates.report, otherwise=Updates()),
             "sync_points": attempt(self._prints, steps, otherwise=[]),

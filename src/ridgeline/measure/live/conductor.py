@@ -176,11 +176,14 @@ class Conductor:
         *,
         facts: bool = False,
         within_seconds: float | None = None,
+        calls: bool = False,
+        period_seconds: float | None = None,
     ) -> list[Report]:
         """Run `count` steps on every rank; one report per rank, rank 0 first.
 
         A script of one rank stops earlier, at the first boundary after `within_seconds`; ranks
-        that talk to each other could not agree on where.
+        that talk to each other could not agree on where. With `calls` each step is noted for
+        itself, one every `period_seconds` where that is given.
 
         The script's very first step is not among them (much happens in it only once), but its
         loss is. A script that ends before gives reports with `ended=True` and fewer steps.
@@ -197,7 +200,13 @@ class Conductor:
             return first or [Report(steps=[], losses=[], ended=True) for _ in self._connections]
         alone = within_seconds if len(self._connections) == 1 else None
         order = Order(
-            action="run", steps=count, instrument=instrument, facts=facts, within_seconds=alone
+            action="run",
+            steps=count,
+            instrument=instrument,
+            facts=facts,
+            within_seconds=alone,
+            calls=calls,
+            period_seconds=period_seconds,
         )
         self._script.thaw()
         for connection in self._connections:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ridgeline.errors import InputError, in_words
+from ridgeline.measure.network.example import ExampleInputs, fitted, image_example
 from ridgeline.measure.network.recorder import FusedFunctions, Recorder, following_layers
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator
 
@@ -28,13 +29,14 @@ def count_module(
     *,
     name: str = "",
     channels: int = 3,
+    inputs: ExampleInputs | None = None,
 ) -> VisionNetwork:
     """The operators of a module's forward pass of one image of `image_size` (height, width).
 
     Runs where the module's parameters are; on the meta device nothing is computed, elsewhere an
-    image of zeros is. The module is
-    put into evaluation mode and left so. Where shapes depend on data once every layer has run (the
-    non-maximum suppression of a detector), counting ends there.
+    image of zeros is. The module is put into evaluation mode and left so. Where shapes depend on
+    data once every layer has run (the non-maximum suppression of a detector), counting ends there.
+    With `inputs` the module is called with those, and `image_size` is only written down.
 
     >>> layer = torch.nn.Conv2d(3, 64, 7, stride=2, padding=3, device="meta")
     >>> count_module(layer, (224, 224)).macs == 7 * 7 * 3 * 64 * 112 * 112
@@ -44,22 +46,27 @@ def count_module(
         name=name or type(module).__name__,
         image_size=image_size,
         operators=tuple(
-            merge_equal(record_operators(module, image_size, name=name, channels=channels))
+            merge_equal(
+                record_operators(module, image_size, name=name, channels=channels, inputs=inputs)
+            )
         ),
         parameters=sum(one.numel() for one in module.parameters()),
     )
 
 
 def record_operators(
-    module: torch.nn.Module, image_size: tuple[int, int], *, name: str = "", channels: int = 3
+    module: torch.nn.Module,
+    image_size: tuple[int, int],
+    *,
+    name: str = "",
+    channels: int = 3,
+    inputs: ExampleInputs | None = None,
 ) -> list[VisionOperator]:
     """Every operator of one forward pass in its order, equal ones apart."""
     module.eval()
-    first = next((one for one in module.parameters() if one.is_floating_point()), None)
-    device = "meta" if first is None else first.device
-    dtype = torch.float32 if first is None else first.dtype
-    image = torch.zeros(1, channels, *image_size, device=device, dtype=dtype)
-    recorder = Recorder(image, lambda: not _unvisited(module, recorder.visited))
+    name = name or type(module).__name__
+    example = fitted(inputs or image_example(image_size, channels), module, name).beside(module)
+    recorder = Recorder(example.tensors, lambda: not _unvisited(module, recorder.visited))
     with (
         torch.no_grad(),
         without_fast_path(),
@@ -68,14 +75,14 @@ def record_operators(
         recorder,
     ):
         try:
-            module(image)
+            module(*example.positional, **example.named)
         except Exception as error:  # whatever a user's module raises
             if recorder.stopped_at and not _unvisited(module, recorder.visited):
                 return recorder.operators
             height, width = image_size
+            shown = f"an image of {height}x{width}" if inputs is None else inputs.said()
             raise InputError(
-                f"{name or type(module).__name__} failed on an image of {height}x{width}"
-                f" after {recorder.last_path()}: {in_words(error)}"
+                f"{name} failed on {shown} after {recorder.last_path()}: {in_words(error)}"
             ) from error
     return recorder.operators
 

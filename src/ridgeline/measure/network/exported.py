@@ -26,7 +26,7 @@ def count_exported(path: Path, image_size: tuple[int, int] | None = None) -> Vis
     size = image_size or (shape[2], shape[3])
     image = torch.zeros(shape[0], shape[1], *size)
     module = program.module()
-    recorder = Recorder(image)
+    recorder = Recorder([image])
     try:
         with torch.no_grad(), FusedFunctions(recorder), recorder:
             _Layers(module, recorder).run(image)

@@ -50,12 +50,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the 
     """The operators of what runs inside it, in their order."""
 
     def __init__(
-        self, image: torch.Tensor, is_complete: Callable[[], bool] = lambda: False
+        self, given: list[torch.Tensor], is_complete: Callable[[], bool] = lambda: False
     ) -> None:
-        """Record what follows from an image.
+        """Record what follows from an image, or from all that a module is given.
 
         Args:
-            image: What the module is given.
+            given: What the module is called with.
             is_complete: Whether all that is to be counted has run, so that an operator whose
                 result has a size of its own for each image ends the count.
         """
@@ -65,9 +65,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the 
         self.paths: list[str] = [""]
         """Paths of the layers that are running, the innermost last."""
         self.visited: set[str] = set()
-        self._functions: dict[int, str] = {_storage(image): ""}
+        self._functions: dict[int, str] = {_storage(one): "" for one in given}
         """Storage of each tensor that depends on the image → the function that wrote it."""
-        self._alive: list[torch.Tensor] = [image]
+        self._alive: list[torch.Tensor] = list(given)
         """Keeps storages from being used again under another tensor; on meta they are empty."""
         self._hidden = 0
         self.stopped_at = ""

@@ -10,6 +10,7 @@ import importlib.util
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.measure.network import LIBRARIES
@@ -20,14 +21,21 @@ from ridgeline.models.vision.presets import find_name, load_network
 PREFIXES = (*(f"{one}:" for one in LIBRARIES), "hf:")
 
 
-def read_network(source: str, image_size: tuple[int, int] | None = None) -> VisionNetwork:
+def read_network(
+    source: str, image_size: tuple[int, int] | None = None, inputs: Path | None = None
+) -> VisionNetwork:
     """The vision network that `source` names, for images of `image_size` (default: its own).
+
+    `inputs` is a file with a sample of each argument of its forward, in place of an image.
 
     A plain name is a preset first; `timm:NAME` is built by timm, or a preset where it is missing.
 
     >>> read_network("resnet50").parameters
     25557032
     """
+    of_script = ".py:" in source or source.endswith(".py")
+    if inputs is not None and not of_script:
+        raise InputError(f"--inputs {inputs}: only a model of a script takes it, as script.py:NAME")
     library = source.partition(":")[0]
     is_absent = library in LIBRARIES and importlib.util.find_spec(library) is None
     may_be_preset = is_absent or not is_module(source)
@@ -41,18 +49,20 @@ def read_network(source: str, image_size: tuple[int, int] | None = None) -> Visi
         return count_exported(Path(source), image_size)
     from ridgeline.measure.network.build import build_module
     from ridgeline.measure.network.count import count_module
-    from ridgeline.measure.network.scripted import split_script
+    from ridgeline.measure.network.example import read_example
 
+    example = None if inputs is None else read_example(inputs)
     built = build_module(source, image_size)
-    size = image_size or built.image_size
+    size = image_size or (built.image_size if example is None else example.image_size)
+    given: dict[str, Any] = {"name": built.name, "channels": built.channels, "inputs": example}
     try:
-        return count_module(built.module, size, name=built.name, channels=built.channels)
+        return count_module(built.module, size, **given)
     except InputError:
-        if split_script(source) is None:
+        if not of_script:
             raise
         # Grids in lists, constants made on the CPU, numbers read out of buffers: it needs to run.
         real = build_module(source, image_size, device="cpu")
-        return count_module(real.module, size, name=real.name, channels=real.channels)
+        return count_module(real.module, size, **given)
 
 
 def is_vision(source: str) -> bool:

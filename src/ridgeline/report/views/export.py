@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ridgeline import quantity
-from ridgeline.records.calls import CallTimes, Quantile
 from ridgeline.records.runtime_export import ExportRow, ExportSpeed, Likeness, RuntimeExport
 from ridgeline.report import document as doc
+from ridgeline.report.views.calls import bounds, outlier_blocks, paced_blocks
 from ridgeline.report.views.doctor import environment_section
 
 COLUMNS = (
@@ -24,6 +24,7 @@ _TONES: dict[str, doc.Tone] = {"ok": "good", "failed": "bad", "differs": "bad", 
 
 def export_document(found: RuntimeExport) -> doc.ReportDocument:
     """The table of formats first, as people know it; then what stands behind each row."""
+    timed = [(row.format, speed.closed, speed.paced) for row, speed in _timed(found)]
     table = doc.DataTable(COLUMNS, [_row(row) for row in found.rows])
     shown: list[doc.Block] = [
         doc.Chapter(
@@ -32,8 +33,8 @@ def export_document(found: RuntimeExport) -> doc.ReportDocument:
         doc.Lines([_why(row) for row in found.rows if row.reason], "bad"),
         *_cases(found),
         *_start(found),
-        *_paced(found),
-        *_outliers(found),
+        *paced_blocks("format", timed),
+        *outlier_blocks("format", timed),
         *_fusion(found),
         doc.Lines([*found.notes, *_notes(found)], "dim"),
     ]
@@ -59,7 +60,7 @@ def _row(row: ExportRow) -> tuple[doc.Cell, ...]:
         None if main is None or main.sqnr_db is None else f"{main.sqnr_db:.0f} dB",
         None if speed is None else speed.closed.p50.seconds,
         None if speed is None else speed.closed.p99.seconds,
-        None if speed is None else _bounds(speed.closed.p99),
+        None if speed is None else bounds(speed.closed.p99),
         None if best is None else quantity.digits(best),
         None if row.speedup is None else quantity.ratio(row.speedup.ratio),
         None if row.speedup is None else quantity.interval(row.speedup.ci_low, row.speedup.ci_high),
@@ -71,14 +72,6 @@ def _main(row: ExportRow) -> Likeness | None:
     return max(
         (one for one in row.likeness if not one.fixed), key=lambda one: one.inputs, default=None
     )
-
-
-def _bounds(one: Quantile) -> str:
-    low, high = (
-        "–" if bound is None else quantity.seconds(bound)
-        for bound in (one.low_seconds, one.high_seconds)
-    )
-    return f"{low} … {high}"
 
 
 def _why(row: ExportRow) -> str:
@@ -165,56 +158,6 @@ def _rate(speed: ExportSpeed, batch: int) -> str | None:
     return next(
         (quantity.digits(one.per_second) for one in speed.throughput if one.batch == batch), None
     )
-
-
-def _paced(found: RuntimeExport) -> list[doc.Block]:
-    columns = (
-        doc.words("format"),
-        doc.Column("calls"),
-        doc.Column("p50_seconds", "P50"),
-        doc.Column("p99_seconds", "P99"),
-        *doc.figures("P99, 95 %"),
-        doc.Column("max_seconds", "longest"),
-        doc.Column("missed"),
-        *doc.figures("P50 paced over closed"),
-    )
-    rows, period = [], 0.0
-    for row, speed in _timed(found):
-        if speed.paced is not None:
-            period = speed.paced.period_seconds or 0.0
-            rows.append((row.format, *_paced_cells(speed.paced, speed.closed)))
-    title = f"Paced, one call every {quantity.seconds(period)}"
-    return [doc.Chapter(title, [doc.DataTable(columns, rows)])] if rows else []
-
-
-def _paced_cells(one: CallTimes, closed: CallTimes) -> tuple[doc.Cell, ...]:
-    return (
-        one.calls,
-        one.p50.seconds,
-        one.p99.seconds,
-        _bounds(one.p99),
-        one.max_seconds,
-        one.missed,
-        quantity.ratio(one.p50.seconds / closed.p50.seconds),
-    )
-
-
-def _outliers(found: RuntimeExport) -> list[doc.Block]:
-    rows = [
-        (f"{row.format}{name}", f"{one.calls} of {times.calls}", one.cause, one.excess_seconds)
-        for row, speed in _timed(found)
-        for name, times in (("", speed.closed), (", paced", speed.paced))
-        if times is not None
-        for one in times.outliers
-    ]
-    columns = (
-        doc.words("format"),
-        *doc.figures("calls"),
-        doc.words("cause"),
-        doc.Column("excess_seconds", "beyond the median"),
-    )
-    note = "Calls that took half as long again as the median, by what happened during them."
-    return [doc.Chapter("Outliers", [doc.DataTable(columns, rows)], note)] if rows else []
 
 
 def _fusion(found: RuntimeExport) -> list[doc.Block]:

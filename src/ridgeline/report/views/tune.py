@@ -13,6 +13,7 @@ from ridgeline.records import Ledger, LedgerRow, RunBill
 from ridgeline.records.ledger import NOT_BEGUN
 from ridgeline.report import document as doc
 from ridgeline.report import figures
+from ridgeline.report.views.calls import outlier_blocks, paced_blocks
 from ridgeline.report.views.doctor import (
     environment_section,
     files_statement,
@@ -60,6 +61,8 @@ def ledger_document(ledger: Ledger) -> doc.ReportDocument:
         shown.append(doc.Only("terminal", [ledger_table(ledger)]))
         shown.append(doc.Only("page", [doc.Chapter("Ledger", [ledger_table(ledger)], note)]))
     shown.append(doc.Only("terminal", _result(ledger)))
+    called = [(one.name, one.closed, one.paced) for one in ledger.paced]
+    shown += [*paced_blocks("script", called), *outlier_blocks("script", called)]
     if ledger.bill is not None:
         shown.append(doc.Chapter("What the whole run costs", bill_blocks(ledger, ledger.bill)))
     comparison = [*phase_sections(runs, ledger.samples), *roofline_section(runs)]

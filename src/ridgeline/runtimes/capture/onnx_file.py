@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from ridgeline.runtimes.capture.inverses import without_small_inverses
 from ridgeline.runtimes.capture.program import Captured
 
 _LARGEST_BYTES = 1_900_000_000
@@ -15,7 +16,7 @@ _LARGEST_BYTES = 1_900_000_000
 def write_onnx(captured: Captured, path: Path) -> None:
     """Write it by `torch.onnx.export(dynamo=True)`; large weights come in a file beside it."""
     program = torch.onnx.export(
-        captured.program,
+        without_small_inverses(captured.program),
         dynamo=True,
         verbose=False,
         input_names=[input_name(i) for i in range(len(captured.tensors))],

@@ -1,0 +1,109 @@
+"""What a module is called with while it is counted: an image, or a sample of each argument.
+
+A rig of cameras comes with its poses, stereo with two images, a radar network with points: no one
+image says what such a forward does, and a file of its inputs does.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ridgeline.errors import InputError
+from ridgeline.image_files.tensors import open_inputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleInputs:
+    """One sample of everything that forward takes, with a batch of one."""
+
+    positional: tuple[Tensor, ...] = ()
+    named: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of them."""
+        return [*self.positional, *self.named.values()]
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the largest."""
+        shape = max(self.tensors, key=torch.numel).shape
+        return (int(shape[-2]), int(shape[-1])) if len(shape) > 2 else (1, int(shape[-1]))
+
+    def said(self) -> str:
+        """What it is, for messages."""
+        shapes = (" × ".join(map(str, one.shape)) for one in self.tensors)
+        return f"inputs of {', '.join(shapes)}"
+
+    def beside(self, module: nn.Module) -> ExampleInputs:
+        """The same where the module's parameters are, in their dtype."""
+        first = next((one for one in module.parameters() if one.is_floating_point()), None)
+
+        def moved(one: Tensor) -> Tensor:
+            if first is None:
+                return one.to("meta")
+            wide = one.is_floating_point()
+            return one.to(device=first.device, dtype=first.dtype if wide else one.dtype)
+
+        return ExampleInputs(
+            positional=tuple(map(moved, self.positional)),
+            named={name: moved(one) for name, one in self.named.items()},
+        )
+
+
+def image_example(image_size: tuple[int, int], channels: int = 3) -> ExampleInputs:
+    """An image of zeros."""
+    return ExampleInputs(positional=(torch.zeros(1, channels, *image_size),))
+
+
+def read_example(path: Path) -> ExampleInputs:
+    """The first sample of a file, as `compress` and `export` read it.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    if not path.is_file():
+        raise InputError(f"--inputs {path}: no such file; check the path")
+    stored = open_inputs(f"--inputs {path}", path)
+    sample = stored.read(0)
+    columns = sample if isinstance(sample, tuple) else (sample,)
+    tensors = tuple(torch.from_numpy(one)[None] for one in columns)
+    if stored.arguments:
+        return ExampleInputs(named=dict(zip(stored.arguments, tensors, strict=True)))
+    return ExampleInputs(positional=tensors)
+
+
+def fitted(example: ExampleInputs, module: nn.Module, name: str) -> ExampleInputs:
+    """The example by the names that forward has.
+
+    Raises:
+        InputError: Forward takes more than it holds, or others.
+    """
+    parameters = inspect.signature(module.forward).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return example
+    given = dict(example.named)
+    if len(given) == 1 and not given.keys() & parameters.keys():
+        example, given = ExampleInputs(positional=tuple(given.values())), {}
+    unknown = sorted(given.keys() - parameters.keys())
+    needed = [
+        one.name
+        for one in parameters.values()
+        if one.default is inspect.Parameter.empty
+        and one.kind is not inspect.Parameter.VAR_POSITIONAL
+    ]
+    lacking = [one for one in needed[len(example.positional) :] if one not in given]
+    if unknown or lacking:
+        wrong = f"has no argument {', '.join(unknown)}" if unknown else ""
+        wrong = wrong or f"also needs {', '.join(lacking)}"
+        raise InputError(
+            f"{name}: forward({', '.join(parameters)}) {wrong}; give a sample of each with"
+            " --inputs FILE, an .npz with an array for each argument, by name"
+        )
+    return example
