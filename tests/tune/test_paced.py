@@ -52,7 +52,7 @@ def test_a_script_that_answers_is_called_at_the_period(
     assert [one["name"] for one in json.loads(capsys.readouterr().out)["paced"]] == [
         one.name for one in ledger.paced
     ]
-    assert "Paced, one call every 5 ms" in (tmp_path / "out" / "report.html").read_text()
+    assert "Paced, one call every 5.00 ms" in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.mark.slow

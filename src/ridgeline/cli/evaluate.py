@@ -51,6 +51,13 @@ def evaluate(
         Path | None,
         typer.Option(metavar="MODEL", help="Images: the model whose answers it shall give."),
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="Images: a function of the model, your own measure such as mAP; more is better.",
+        ),
+    ] = None,
     reference: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The model that it was made from: KL, speed beside it."),
@@ -70,13 +77,14 @@ def evaluate(
 ) -> None:
     """Perplexity, accuracy, KL to a reference, size, zeros, outliers, decode speed of a model.
 
-    With --images: top-1 accuracy of a vision model, and its agreement with --against.
+    With --images: top-1 accuracy of a vision model and its agreement with --against, or, of a
+    detector, a segmentation and the like, each output beside that of --against, and --metric.
     """
     if (text is None) == (images is None):
         raise InputError("say what to judge on: --text FILE, or --images PATH for a vision model")
     if images is not None:
         pixels = pixels_of(resize, crop, mean, std, interpolation)
-        _on_images(model, images, against, device, labels, checkpoint, pixels, json=json)
+        _on_images(model, images, against, device, labels, checkpoint, pixels, metric, json=json)
         return
     assert text is not None
     from ridgeline.cli.show import progress, show_answer
@@ -107,6 +115,7 @@ def _on_images(
     labels: Path | None,
     checkpoint: Path | None,
     pixels: Pixels,
+    metric: str | None,
     *,
     json: bool,
 ) -> None:
@@ -123,11 +132,16 @@ def _on_images(
         model,
         held=images,
         device=device,
-        checkpoint=checkpoint,
+        checkpoint=None if model.is_dir() else checkpoint,
         labels=labels,
         pixels=pixels,
+        metric=metric,
     )
-    other = None if against is None else replace(material, model=against, checkpoint=None)
+    other = (
+        None
+        if against is None
+        else replace(material, model=against, checkpoint=checkpoint if model.is_dir() else None)
+    )
     with quiet_libraries(), progress() as say:
         found = evaluate_images(material, other, on_progress=say)
     show_answer(found, image_evaluation_document(found), json=json)

@@ -150,7 +150,7 @@ class Order(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     calls: bool = False
     """Note what the process goes through in each step, for `Report.calls`."""
     period_seconds: float | None = None
-    """With `calls`: from the begin of one step to that of the next; None: a closed loop."""
+    """From the begin of one noted step to that of the next; None: a closed loop."""
 
 
 class StepTimes(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):

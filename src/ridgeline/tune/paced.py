@@ -22,7 +22,7 @@ SHARE, LEAST_SECONDS, MOST_SECONDS = 0.2, 2.0, 60.0
 LEAST_CALLS, MOST_CALLS = 20, 5000
 _ROUNDS = 4
 _CLOSED_SHARE = 0.25
-"""Of that time for the closed loop: its calls follow at once, and are many."""
+"""The part of that time for the closed loop, whose calls follow at once and are many."""
 _NO_FASTER = 1.02
 
 

@@ -165,10 +165,31 @@ def test_each_output_has_a_row_and_the_worst_one_decides(
     for one in last["outputs"]:
         assert one["relative_error"] == pytest.approx(10 ** (-one["sqnr_db"] / 20), rel=1e-6)
     capsys.readouterr()
+    evaluate = ["evaluate", str(out), "--images", str(folder / "images.npy"), *metric, "--json"]
+    against = ["--against", f"{folder / 'nets.py'}:Detector", *weights]
+    assert run([*evaluate, *against]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["row"]["outputs"] == last["outputs"]
+    assert (again["row"]["metric"], again["against_row"]["metric"]) == (5.5, 5.5)
     bound = f"sqnr-{worst['sqnr_db'] + 1:.2f}dB"
     assert compress(folder, "Detector", tmp_path / "no", *weights, "--max-loss", bound) == 3
     assert f"SQNR of {worst['name']} {worst['sqnr_db']:.1f} dB: more" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
+
+
+def test_what_gives_no_logits_is_evaluated_beside_another_or_by_a_measure(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = f"{folder / 'nets.py'}:Segments"
+    words = ["evaluate", model, "--images", str(folder / "images.npy"), "--json"]
+    weights = ["--checkpoint", str(folder / "Segments.pt")]
+    assert run([*words, *weights, "--against", model, "--metric", f"{model[:-9]}:seen"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (output,) = found["row"]["outputs"]
+    assert output["sqnr_db"] < 20, "other weights answer otherwise"
+    assert found["row"]["metric"] != found["against_row"]["metric"]
+    assert run(words) == 2
+    assert "give --against MODEL to compare them with, or --metric" in capsys.readouterr().err
 
 
 def test_channels_of_a_segmentation_go_and_its_own_measure_says_what_that_costs(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import shutil
 import time
@@ -22,7 +21,7 @@ from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.apply import LEDGER
 from ridgeline.compress.evaluate.judge import AS_GIVEN, OnProgress
 from ridgeline.compress.evaluate.loaded import device_of
-from ridgeline.compress.images.answers import answers, share
+from ridgeline.compress.images.answers import answers
 from ridgeline.compress.images.latency import prune_for_latency
 from ridgeline.compress.images.limits import ImageLimit
 from ridgeline.compress.images.material import (
@@ -35,9 +34,8 @@ from ridgeline.compress.images.material import (
     preprocessing,
 )
 from ridgeline.compress.images.measure import compare_over, divergence, logits_over, quality
-from ridgeline.compress.images.models import VisionModel, open_model
+from ridgeline.compress.images.models import VisionModel, name_arguments, open_model
 from ridgeline.compress.images.outputs import (
-    FlatOutputs,
     OutputMetric,
     answered,
     as_called,
@@ -46,6 +44,7 @@ from ridgeline.compress.images.outputs import (
     largest_batch,
     output_names,
     read_metric,
+    share_of_choices,
     tensors_of,
 )
 from ridgeline.compress.images.quantised import save_quantised
@@ -108,7 +107,7 @@ def compress_images(
     model = open_model("MODEL", material.model, material.checkpoint, str(device))
     metric = None if material.metric is None else read_metric(material.metric)
     calibrating, judged, said = divided(material, sources, model)
-    _name_arguments(model, judged)
+    name_arguments(model, judged)
     most = largest_batch(model.module, judged)
     judged = judged.for_batches_of(most)
     calibrating = None if calibrating is None else calibrating.for_batches_of(most)
@@ -381,29 +380,11 @@ class _Run:
         """Output by output beside the model as given, which answers again."""
         found = compare_over(self.model.module, model.module, self.judged)
         outputs = found.found(self.outputs)
-        chosen = [one.agreement for one in outputs if one.agreement is not None]
-        count, of = sum(one.count for one in chosen), sum(one.of for one in chosen)
+        agreement = share_of_choices(outputs)
         return replace(
             row,
             outputs=outputs,
-            answers=ImageAnswers(agreement=share(count, of) if of else None, sqnr_db=found.sqnr_db),
-        )
-
-
-def _name_arguments(model: VisionModel, images: Images) -> None:
-    """Inputs with names go to the arguments of these names."""
-    names = getattr(images.source, "arguments", ())
-    if not names or not isinstance(model.module, FlatOutputs):
-        return
-    known = inspect.signature(model.module.model.forward).parameters
-    gathers = any(one.kind is one.VAR_KEYWORD for one in known.values())
-    unknown = [one for one in names if one not in known and not gathers]
-    if not unknown:
-        model.module.arguments = tuple(names)
-    elif len(names) > 1:
-        raise InputError(
-            f"{images.name}: forward has no argument {', '.join(unknown)}; it takes"
-            f" {', '.join(known)}"
+            answers=ImageAnswers(agreement=agreement, sqnr_db=found.sqnr_db),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from ridgeline.compress.evaluate.loaded import device_of
@@ -16,12 +17,29 @@ from ridgeline.compress.images.material import (
     open_sources,
 )
 from ridgeline.compress.images.measure import divergence, logits_over, quality
-from ridgeline.compress.images.models import VisionModel, open_model
+from ridgeline.compress.images.models import VisionModel, name_arguments, open_model
+from ridgeline.compress.images.outputs import (
+    OutputComparison,
+    answered,
+    as_called,
+    is_classifier,
+    largest_batch,
+    output_names,
+    read_metric,
+    share_of_choices,
+    tensors_of,
+)
 from ridgeline.compress.vision.batches import inputs_of
 from ridgeline.errors import InputError
 from ridgeline.hardware.environment import environment
 from ridgeline.measure.device_name import device_name
-from ridgeline.records.image_compression import ImageEvaluation, ImageProtocol, ImageRow
+from ridgeline.records.image_compression import (
+    ImageAnswers,
+    ImageEvaluation,
+    ImageProtocol,
+    ImageRow,
+)
+from ridgeline.runtimes.capture.structure import Structure
 
 
 def evaluate_images(
@@ -30,28 +48,37 @@ def evaluate_images(
     *,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> ImageEvaluation:
-    """Top-1 accuracy of a model, and its agreement with another on the same images.
+    """A model on images, alone or beside another: top-1 and agreement, or each of its outputs.
 
     Args:
-        material: The model, the images as `held`, and how they are preprocessed.
+        material: The model, the images as `held`, how they are preprocessed, the user's measure.
         against: The model to compare with, on images of its own preprocessing; None: none.
         on_progress: Told what is under way.
 
     Raises:
-        InputError: A model or the images cannot be used, or their classes are not as many.
+        InputError: A model or the images cannot be used, their classes are not as many, or there
+            is nothing to judge outputs by that are no logits.
     """
-    model, images, said, logits = _answered(material, on_progress)
-    device = device_of(material.device)
-    row, above = _row(model, images, logits), None
-    if against is not None:
-        other, _, _, given = _answered(against, on_progress)
-        if given.shape != logits.shape:
-            raise InputError(
-                f"--against {other.name}: {given.shape[1]} classes, {model.name} has"
-                f" {logits.shape[1]}"
-            )
-        above = _row(other, images, given)
-        row = _row(model, images, logits, given)
+    metric = None if material.metric is None else read_metric(material.metric)
+    own = _opened(material, on_progress)
+    other = None if against is None else _opened(against, on_progress)
+    model, images, said = own
+    first = answered(model.module, images.head(1))
+    if is_classifier(first):
+        above, row = _classified(own, other)
+    elif other is None and metric is None:
+        raise InputError(
+            f"{model.name}: gives {len(tensors_of(first))} output(s) that are no logits [images,"
+            " classes]; give --against MODEL to compare them with, or --metric FILE.py:NAME"
+        )
+    else:
+        above, row = _compared(own, other)
+    if metric is not None:
+        structure = _structure(model, other and other[0])
+        row = replace(row, metric=metric(as_called(model.module, structure)))
+        if above is not None and other is not None:
+            measured = metric(as_called(other[0].module, structure))
+            above = replace(above, metric=measured)
     return ImageEvaluation(
         model=model.name,
         against=None if against is None else str(against.model),
@@ -65,33 +92,77 @@ def evaluate_images(
         ),
         row=row,
         against_row=above,
-        environment=environment(device=device_name(device)),
+        environment=environment(device=device_name(device_of(material.device))),
     )
 
 
-def _answered(
-    material: ImageMaterial, on_progress: Callable[[str], None]
-) -> tuple[VisionModel, Images, str, Tensor]:
+_Opened = tuple[VisionModel, Images, str]
+"""A model, the images as it takes them, and how they were preprocessed."""
+
+
+def _opened(material: ImageMaterial, on_progress: Callable[[str], None]) -> _Opened:
     sources = open_sources(material)
     on_progress(f"judging {material.model}")
     device = str(device_of(material.device))
     model = open_model("MODEL", material.model, material.checkpoint, device)
     _, images, said = divided(material, sources, model)
+    name_arguments(model, images)
+    return model, images.for_batches_of(largest_batch(model.module, images)), said
+
+
+def _classified(own: _Opened, other: _Opened | None) -> tuple[ImageRow | None, ImageRow]:
+    """The rows of the other classifier and of the one that is judged."""
+    model, images, _ = own
     logits = logits_over(model.module, images)
     check_labels(images, logits.shape[1])
-    return model, images, said, logits
+    if other is None:
+        return None, _row(model, images, logits)
+    given = logits_over(other[0].module, other[1])
+    if given.shape != logits.shape:
+        raise InputError(
+            f"--against {other[0].name}: {given.shape[1]} classes, {model.name} has"
+            f" {logits.shape[1]}"
+        )
+    return _row(other[0], other[1], given), _row(model, images, logits, given)
 
 
-def _row(
-    model: VisionModel, images: Images, logits: Tensor, given: Tensor | None = None
-) -> ImageRow:
+def _compared(own: _Opened, other: _Opened | None) -> tuple[ImageRow | None, ImageRow]:
+    """The same two rows, output by output; each model reads images in its own way."""
+    model, images, _ = own
+    row = _plain(model)
+    if other is None:
+        return None, row
+    found = OutputComparison()
+    for given, taken in zip(other[1].batches(), images.batches(), strict=True):
+        found.add(answered(other[0].module, given), answered(model.module, taken))
+    outputs = found.found(output_names(_structure(model, other[0]), len(found.sums)))
+    agreement = share_of_choices(outputs)
+    answers_of = ImageAnswers(agreement=agreement, sqnr_db=found.sqnr_db)
+    return _plain(other[0]), replace(row, outputs=outputs, answers=answers_of)
+
+
+def _structure(model: VisionModel, other: VisionModel | None) -> Structure | None:
+    """What lies around the tensors of the model's answers; a file keeps it no more."""
+    both = [one.module for one in (model, other) if one is not None]
+    return next((one.structure for one in both if getattr(one, "structure", None)), None)
+
+
+def _plain(model: VisionModel) -> ImageRow:
     return ImageRow(
         scheme=model.name,
         disk_bytes=model.disk_bytes,
         parameters=sum(one.numel() for one in model.module.parameters()),
         flops=0,
+        computed_with=model.computed_with,
+    )
+
+
+def _row(
+    model: VisionModel, images: Images, logits: Tensor, given: Tensor | None = None
+) -> ImageRow:
+    return replace(
+        _plain(model),
         quality=None if images.labels is None else quality(logits, images.labels),
         divergence=None if given is None else divergence(given, logits),
         answers=None if given is None else answers(given, logits, images.labels),
-        computed_with=model.computed_with,
     )

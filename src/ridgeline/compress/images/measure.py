@@ -54,7 +54,7 @@ def _logits(model: nn.Module, batches: Iterable[Batch]) -> Tensor:
             what = f"{list(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
             raise InputError(
                 f"the model gives {what} for images {list(part.shape)}, not logits [images,"
-                " classes]: such models are judged by `ridgeline compress` alone"
+                " classes]"
             )
         parts.append(logits.float().cpu())
     return torch.cat(parts)

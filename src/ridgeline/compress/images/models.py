@@ -11,10 +11,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -33,6 +34,9 @@ from ridgeline.measure.network.scripted import model_of, run_script, split_scrip
 from ridgeline.measure.network.weights import load_weights
 from ridgeline.records.input_file import read_json
 from ridgeline.records.overwriting import note_input
+
+if TYPE_CHECKING:
+    from ridgeline.compress.images.material import Images
 
 TASKS = (
     "ForImageClassification", "ForObjectDetection", "ForSemanticSegmentation",
@@ -62,6 +66,29 @@ class VisionModel:
     disk_bytes: int = 0
     computed_with: str = ""
     """The program and number format of its answers."""
+
+
+def name_arguments(model: VisionModel, images: Images) -> None:
+    """Let inputs with names go to the arguments of these names.
+
+    Raises:
+        InputError: Forward has other arguments.
+    """
+    names = getattr(images.source, "arguments", ())
+    if isinstance(model.module, OnnxModule) and set(names) == set(model.module.inputs):
+        model.module.inputs = list(names)
+    if not names or not isinstance(model.module, FlatOutputs):
+        return
+    known = inspect.signature(model.module.model.forward).parameters
+    gathers = any(one.kind is one.VAR_KEYWORD for one in known.values())
+    unknown = [one for one in names if one not in known and not gathers]
+    if not unknown:
+        model.module.arguments = tuple(names)
+    elif len(names) > 1:
+        raise InputError(
+            f"{images.name}: forward has no argument {', '.join(unknown)}; it takes"
+            f" {', '.join(known)}"
+        )
 
 
 def is_image_model(model: Path, checkpoint: Path | None = None) -> bool:

@@ -21,7 +21,7 @@ from ridgeline.compress.images.answers import share
 from ridgeline.compress.vision.batches import Batch, inputs_of, moved, rows_of
 from ridgeline.errors import InputError, in_words
 from ridgeline.measure.network.scripted import run_script, split_script
-from ridgeline.records.image_compression import OutputLikeness
+from ridgeline.records.image_compression import OutputLikeness, Share
 from ridgeline.runtimes.capture.constants import ConstantReads
 from ridgeline.runtimes.capture.structure import Structure, UnknownStructure, flatten, unflatten
 
@@ -216,6 +216,13 @@ class OutputComparison:
         """The ratio of all outputs together; None where nothing differs."""
         sums = self.sums
         return _decibels(sum(one.signal for one in sums), sum(one.noise for one in sums))
+
+
+def share_of_choices(outputs: Sequence[OutputLikeness]) -> Share | None:
+    """Pixels and whole numbers that are equal, over all outputs; None where nothing is chosen."""
+    chosen = [one.agreement for one in outputs if one.agreement is not None]
+    count, of = sum(one.count for one in chosen), sum(one.of for one in chosen)
+    return share(count, of) if of else None
 
 
 def _decibels(signal: float, noise: float) -> float | None:

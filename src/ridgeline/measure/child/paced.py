@@ -36,5 +36,5 @@ class PacedSteps:
         self._meter.begin()
 
     def close(self) -> None:
-        """Note no more."""
+        """Stop noting what steps do."""
         self._meter.__exit__()

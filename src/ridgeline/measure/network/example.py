@@ -27,7 +27,7 @@ class ExampleInputs:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All of them."""
+        """All tensors of the sample."""
         return [*self.positional, *self.named.values()]
 
     @property
