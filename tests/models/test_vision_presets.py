@@ -43,18 +43,44 @@ PUBLISHED = {
     "AlexNet": (61_100_840, 0.71, 224),
     "SqueezeNet1_0": (1_248_424, 0.82, 224),
 }
-COUNTER_IS_BLIND = {
-    "convmixer": "convolutions with padding='same'",
-    "sequencer2d": "recurrent layers",
-    "vit_dlittle": "the second product of differential attention, which runs fused",
-    "vit_dpwee": "as above",
-    "vit_dwee": "as above",
-    "rope_mixed": "timm computed angles as matmuls then, as products now",
-    "reg8_gap_256": "attention, which ran fused",
-    "reg4_256": "attention, which ran fused",
-    "ecaresnext50t": "timm built another network under that name then",
-}
-"""Where the table's figures leave out what runs (fvcore counts traced operators that it knows)."""
+ANOTHER_NETWORK = "ecaresnext50t_32x4d"
+"""timm built another network under that name then."""
+
+
+def as_counted_then(network: VisionNetwork) -> tuple[float, float]:
+    """GMACs and millions of activations with what timm's counter then saw, and no more.
+
+    fvcore counts traced operators that it knows: no convolution with padding="same", no fused
+    attention where timm left it fused, one product of differential attention where two run. Angles
+    of mixed rotary embeddings were outer products by matmul, whose outputs it counts.
+    """
+    macs, wrote = network.published_macs, network.published_activations
+    unseen: list[tuple[int, int]] = []
+    if "convmixer" in network.name:
+        unseen = [
+            (one.macs * one.count, one.output_elements * one.count)
+            for one in network.operators
+            if one.kind == "conv" and one.groups > 1
+        ]
+    products = [
+        (one.macs * one.count, one.output_elements * one.count)
+        for one in network.operators
+        if one.kind == "product"
+    ]
+    if "reg8_gap_256" in network.name or "reg4_256" in network.name:
+        unseen = products
+    elif "vit_d" in network.name and "reg1_gap" in network.name:
+        twice = max(products)
+        unseen = [(twice[0] // 2, twice[1] // 2)]
+    elif "rope_mixed" in network.name:
+        unseen = [
+            (0, -one.weight_elements * one.count)
+            for one in network.operators
+            if one.function == "mul" and not one.input_elements and one.weight_elements > 1
+        ][:1]
+    macs -= sum(one for one, _ in unseen)
+    wrote -= sum(one for _, one in unseen)
+    return macs / 1e9, wrote / 1e6
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -87,20 +113,23 @@ def is_near(ours: float, published: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not TABLE.exists(), reason="no table of published vision models")
 def test_macs_and_activations_are_those_of_the_published_table() -> None:
-    unlike, alike_macs, pairs = [], 0, 0
+    unlike, unexplained, pairs = [], [], 0
     for (name, height, width), figures in published_figures().items():
         if find_name(name) is None:
             continue
         network = load_network(name, (height, width))
-        ours = network.published_macs / 1e9, network.activations / 1e6
         pairs += 1
-        alike_macs += any(is_near(ours[0], macs) for macs, _ in figures)
-        if not any(is_near(ours[0], macs) and is_near(ours[1], wrote) for macs, wrote in figures):
-            unlike.append(name)
+        for counted, kept in (
+            ((network.published_macs / 1e9, network.published_activations / 1e6), unlike),
+            (as_counted_then(network), unexplained),
+        ):
+            if not any(
+                is_near(counted[0], macs) and is_near(counted[1], wrote) for macs, wrote in figures
+            ):
+                kept.append(name)
     assert pairs > 1050
-    assert alike_macs >= 0.985 * pairs
-    assert [one for one in unlike if not any(part in one for part in COUNTER_IS_BLIND)] == []
-    assert len(unlike) <= 0.018 * pairs
+    assert len(unlike) <= 0.014 * pairs
+    assert unexplained == [ANOTHER_NETWORK]
 
 
 OTHER_SIZES = {
