@@ -361,6 +361,26 @@ class Rig(nn.Module):
 """
 
 
+FOCUS = """
+import torch
+from torch import nn
+
+class Focus(nn.Module):
+    # Pixels in blocks of four, as YOLOX begins: the first convolution sees twelve channels.
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(12, 8, 3, padding=1)
+    def forward(self, x):
+        return self.stem(nn.functional.pixel_unshuffle(x, 2))
+"""
+
+
+def test_colours_are_what_a_network_that_rearranges_pixels_takes(tmp_path: Path) -> None:
+    (tmp_path / "focus.py").write_text(FOCUS)
+    network = read_network(f"{tmp_path}/focus.py:Focus", (32, 32))
+    assert network.macs == 8 * 12 * 9 * 16 * 16
+
+
 def test_a_rig_of_cameras_is_forecast_from_a_sample_of_each_argument(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

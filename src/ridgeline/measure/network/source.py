@@ -6,11 +6,12 @@ and `exported.py` for `.pt2` files.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.measure.network import LIBRARIES
@@ -18,6 +19,10 @@ from ridgeline.models.presets import known_presets
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.models.vision.presets import find_name, load_network
 
+if TYPE_CHECKING:
+    from ridgeline.measure.network.example import ExampleInputs
+
+COLOURS = 3
 PREFIXES = (*(f"{one}:" for one in LIBRARIES), "hf:")
 
 
@@ -47,22 +52,40 @@ def read_network(
         from ridgeline.measure.network.exported import count_exported
 
         return count_exported(Path(source), image_size)
-    from ridgeline.measure.network.build import build_module
-    from ridgeline.measure.network.count import count_module
     from ridgeline.measure.network.example import read_example
 
     example = None if inputs is None else read_example(inputs)
-    built = build_module(source, image_size)
-    size = image_size or (built.image_size if example is None else example.image_size)
-    given: dict[str, Any] = {"name": built.name, "channels": built.channels, "inputs": example}
     try:
-        return count_module(built.module, size, **given)
+        return _counted(source, image_size, example, "meta")
     except InputError:
         if not of_script:
             raise
         # Grids in lists, constants made on the CPU, numbers read out of buffers: it needs to run.
-        real = build_module(source, image_size, device="cpu")
-        return count_module(real.module, size, **given)
+        return _counted(source, image_size, example, "cpu")
+
+
+def _counted(
+    source: str, image_size: tuple[int, int] | None, example: ExampleInputs | None, device: str
+) -> VisionNetwork:
+    """The network as it is counted where its parameters shall lie."""
+    from ridgeline.measure.network.build import build_module
+    from ridgeline.measure.network.count import count_module
+
+    built = build_module(source, image_size, device=device)
+    size = image_size or (built.image_size if example is None else example.image_size)
+
+    def count(channels: int) -> VisionNetwork:
+        return count_module(built.module, size, name=built.name, channels=channels, inputs=example)
+
+    try:
+        return count(built.channels)
+    except InputError:
+        # The first convolution may stand behind a rearrangement of pixels, and take more than
+        # colours.
+        if built.channels != COLOURS:
+            with contextlib.suppress(InputError):
+                return count(COLOURS)
+        raise
 
 
 def is_vision(source: str) -> bool:
