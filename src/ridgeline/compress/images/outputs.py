@@ -69,6 +69,8 @@ def output_names(structure: Structure | None, count: int) -> tuple[str, ...]:
 
     >>> output_names({"dict": [["boxes", {"tensor": 0}], ["aux", {"list": [{"tensor": 1}]}]]}, 2)
     ('boxes', 'aux.0')
+    >>> output_names({"dict": [[["disp", 0], {"tensor": 0}]]}, 1)
+    ('disp.0',)
     """
     found: dict[int, str] = {}
     if structure is not None:
@@ -85,7 +87,8 @@ def _name(structure: Structure, path: str, found: dict[int, str]) -> None:
             _name(one, f"{path}.{place}".lstrip("."), found)
     elif kind in ("dict", "object"):
         for key, one in content if kind == "dict" else rest[0][1]:
-            _name(one, f"{path}.{key}".lstrip("."), found)
+            step = ".".join(map(str, key)) if isinstance(key, list) else key
+            _name(one, f"{path}.{step}".lstrip("."), found)
 
 
 def input_names(module: nn.Module, batch: Batch) -> tuple[str, ...]:

@@ -34,6 +34,9 @@ class UnknownStructure(Exception):
 def flatten(value: Any) -> tuple[list[torch.Tensor], Structure]:
     """The tensors in a value, in order, and the structure around them.
 
+    >>> flatten({("disp", 0): torch.ones(1)})[1]
+    {'dict': [[['disp', 0], {'tensor': 0}]]}
+
     Raises:
         UnknownStructure: Something in it is no tensor and cannot be written down.
     """
@@ -53,16 +56,28 @@ def _flatten(value: Any, tensors: list[torch.Tensor], path: str) -> Structure:
     fields = _fields(value)
     if fields is None:
         raise UnknownStructure(value, path)
-    named = [[key, _flatten(one, tensors, f"{path}[{key!r}]")] for key, one in fields.items()]
+    named = [
+        [_written(key), _flatten(one, tensors, f"{path}[{key!r}]")] for key, one in fields.items()
+    ]
     if type(value) is dict:
         return {"dict": named}
     return {"object": f"{type(value).__module__}:{type(value).__qualname__}", "fields": named}
 
 
-def _fields(value: Any) -> Mapping[str, Any] | None:
+def _written(key: Any) -> Any:
+    """A key as JSON has it: a tuple is a list there."""
+    return list(key) if isinstance(key, tuple) else key
+
+
+def _may_be_key(key: Any) -> bool:
+    parts = key if isinstance(key, tuple) else (key,)
+    return all(isinstance(one, str | int) for one in parts)
+
+
+def _fields(value: Any) -> Mapping[Any, Any] | None:
     """What a mapping, a named tuple or a dataclass holds, by name; None: it is none of them."""
     if isinstance(value, Mapping):
-        return value if all(isinstance(key, str) for key in value) else None
+        return value if all(map(_may_be_key, value)) else None
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return value._asdict()  # type: ignore[attr-defined,no-any-return]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -72,6 +87,9 @@ def _fields(value: Any) -> Mapping[str, Any] | None:
 
 def unflatten(structure: Structure, tensors: list[torch.Tensor]) -> Any:
     """The value of this structure around these tensors.
+
+    >>> list(unflatten({"dict": [[["disp", 0], {"constant": 2}]]}, []))
+    [('disp', 0)]
 
     An object of a class that cannot be found here (it is the script's own, and this is another
     process) comes back as a dict of its fields.
@@ -86,7 +104,10 @@ def unflatten(structure: Structure, tensors: list[torch.Tensor]) -> Any:
     if kind == "tuple":
         return tuple(unflatten(part, tensors) for part in content)
     fields = content if kind == "dict" else rest[0][1]
-    values = {key: unflatten(part, tensors) for key, part in fields}
+    values = {
+        tuple(key) if isinstance(key, list) else key: unflatten(part, tensors)
+        for key, part in fields
+    }
     if kind == "dict":
         return values
     made = _class_of(content)
