@@ -104,7 +104,7 @@ def unflatten(structure: Structure, tensors: list[torch.Tensor]) -> Any:
     if kind == "tuple":
         return tuple(unflatten(part, tensors) for part in content)
     fields = content if kind == "dict" else rest[0][1]
-    values = {
+    values: dict[Any, Any] = {
         tuple(key) if isinstance(key, list) else key: unflatten(part, tensors)
         for key, part in fields
     }
