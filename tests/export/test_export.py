@@ -83,6 +83,7 @@ def exported(
 
 
 @pytest.mark.usefixtures("warm")
+@pytest.mark.filterwarnings("default:The given buffer is not writable")  # torch 2.11 itself
 def test_formats_are_compared_measured_and_kept(
     check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 from tests.runtimes.planted import modules
 
 from ridgeline.errors import ExportError
@@ -80,6 +81,8 @@ def planted_line(name: str) -> int | None:
 @pytest.mark.sweep(*QUICK)
 @pytest.mark.parametrize(("name", "where"), CASES, ids=[f"{name}-{one}" for name, one in CASES])
 def test_it_ends_in_the_users_line_and_the_cure(name: str, where: str, tmp_path: Path) -> None:
+    if name == "Suppresses" and Version(torch.__version__).release < (2, 13):
+        pytest.xfail("torch 2.11 stops before the loop: it wants the value of the index `best`")
     torch.manual_seed(0)
     modules.register_kernels()
     kind, words, _ = FAILURES[name]

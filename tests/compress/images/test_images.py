@@ -58,6 +58,7 @@ def test_rows_say_what_was_saved_and_what_it_cost(pruned: Path) -> None:
     assert not pruned.with_name("pruned.partial").exists()
 
 
+@pytest.mark.filterwarnings("default:The given buffer is not writable")  # torch 2.11 itself
 def test_transformers_and_torch_load_it_without_ridgeline(
     given: Path, pruned: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -192,6 +192,7 @@ def test_what_gives_no_logits_is_evaluated_beside_another_or_by_a_measure(
     assert "give --against MODEL to compare them with, or --metric" in capsys.readouterr().err
 
 
+@pytest.mark.filterwarnings("default:The given buffer is not writable")  # torch 2.11 itself
 def test_channels_of_a_segmentation_go_and_its_own_measure_says_what_that_costs(
     folder: Path, tmp_path: Path
 ) -> None:
