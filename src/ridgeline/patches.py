@@ -295,6 +295,8 @@ PRIVATE: Final[dict[str, str]] = {
     "torch.nn.modules.conv:_ConvNd": "every convolution",
     "torch._dynamo.eval_frame:OptimizedModule._orig_mod": "the model inside of a compiled one",
     "torch._dynamo.config:recompile_limit": "one compiled shape for each number of sequences",
+    "torch._functorch.config:donated_buffer": "a compiled backward can be timed again and again",
+    "torch.distributed.tensor:DTensor._local_tensor": "what of a gradient lies on this rank",
     "torch._inductor.config:fallback_random": "the same random numbers as without compiling",
     # -- tensors and operators as they are dispatched
     "torch.utils._python_dispatch:TorchDispatchMode": "sees every operator",

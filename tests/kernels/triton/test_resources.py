@@ -17,6 +17,10 @@ QUICK = {
     ("flash-attention-64", "sm_90"),
 }  # fmt: skip
 
+OF_TRITON_3_6 = {"flash-attention-64": 8, "flash-attention-64-all": 16,
+                 "flash-attention-128": 112, "flash-attention-128-window": 112}  # fmt: skip
+"""Bytes of stack of the key kernel under Triton 3.6, with which it was timed on an H200."""
+
 
 @pytest.mark.parametrize(
     ("case", "target"),
@@ -29,7 +33,9 @@ QUICK = {
 def test_machine_code_needs_no_more_than_the_table_says(case: str, target: str) -> None:
     known = table()
     for kernel, needs in measure(case, target).items():
-        assert needs.stack_bytes == needs.spilled == 0, kernel
+        allowed = OF_TRITON_3_6.get(case, 0) if triton.__version__ == "3.6.0" else 0
+        assert needs.stack_bytes <= allowed, kernel
+        assert needs.spilled == 0, kernel
         assert needs.shared_bytes <= SHARED_BYTES[target], kernel
         wanted = known.get((triton.__version__, case, kernel, target))
         if wanted is not None:
@@ -42,5 +48,9 @@ def test_the_table_has_every_kernel_and_no_spill() -> None:
     assert {(case, target) for _, case, _, target in known} == {
         (case, target) for case in CASES for target in TARGETS
     }
-    assert all(needs.stack_bytes == needs.spilled == 0 for needs in known.values())
+    assert not any(needs.spilled for needs in known.values())
+    stacks = {key[:3]: needs.stack_bytes for key, needs in known.items() if needs.stack_bytes}
+    assert stacks == {
+        ("3.6.0", case, "key_kernel"): bytes_ for case, bytes_ in OF_TRITON_3_6.items()
+    }
     assert all(needs.shared_bytes <= SHARED_BYTES[key[3]] for key, needs in known.items())
