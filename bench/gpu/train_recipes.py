@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records.recipe import Recipe
@@ -76,11 +77,14 @@ def on_host(recipe: Recipe, folder: Path) -> TrainingRun:
 
 
 def same_losses(recipe: Recipe, folder: Path) -> float:
-    """Largest relative difference between the host's loss and the GPU's."""
+    """How far the GPU's last loss is from the host's, both from the same weights."""
+    place = folder / "narrow"
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(place)).save_pretrained(place)
     narrow = changed(
         recipe,
-        [f"model.config={folder / 'narrow'}", "layout.precision=fp32", "data.seq=128",
-         "run.steps=10"],
+        [f"model.config={place}", f"model.checkpoint={place}", "layout.precision=fp32",
+         "data.seq=128", "run.steps=10"],
     )  # fmt: skip
     host = on_host(narrow, folder / "host").final_loss
     gpu = train_recipe(narrow, folder / "gpu").final_loss
