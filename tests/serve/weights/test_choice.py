@@ -28,6 +28,7 @@ def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """As on a machine that has not measured yet, and whose measurements take no time."""
     monkeypatch.setattr(choice, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(choice, "SIDE", 128)
+    monkeypatch.setattr(choice, "_share_of_a_core", lambda *_began: 1.0)
     choice._kernel_for.cache_clear()
     yield
     choice._kernel_for.cache_clear()
@@ -72,6 +73,22 @@ def test_a_choice_is_kept_for_the_next_process(monkeypatch: pytest.MonkeyPatch) 
         assert kernel_for(INT8).kernel == "ridgeline"
     finally:
         torch.set_num_threads(threads)
+
+
+def test_a_choice_on_a_busy_machine_holds_for_this_process_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, 1.0, 0.5)
+    monkeypatch.setattr(choice, "_share_of_a_core", lambda *_began: 0.5)
+    found = kernel_for(INT8)
+    assert (found.kernel, found.torch_over_ridgeline) == ("torch", (0.5,) * len(ROWS))
+    assert "other programs had the cores" in found.why
+    assert not list(tmp_path.rglob("linear-*.json"))
+    assert kernel_for(INT8) == found
+    choice._kernel_for.cache_clear()
+    monkeypatch.setattr(choice, "_share_of_a_core", lambda *_began: 0.9)
+    assert kernel_for(INT8).why == "measured"
+    assert len(list(tmp_path.rglob("linear-*.json"))) == 1
 
 
 def test_a_spoilt_file_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

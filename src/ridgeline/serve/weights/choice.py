@@ -4,8 +4,8 @@ Which is faster depends on the instructions of the CPU, on its caches and on wha
 with, so nothing is assumed: the first time that a format of weights is loaded, both multiply the
 same matrix by 1, 8 and 64 rows in turns (a decode, a small batch, a prompt). Ridgeline's is taken
 unless torch's is clearly faster over the three. What was found is kept in the user's cache folder,
-so that replicas and restarts of one machine compute alike. Without a compiler torch's is all there
-is.
+so that replicas and restarts of one machine compute alike; what was found while other programs had
+the cores holds for this process only. Without a compiler torch's is all there is.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ridgeline.errors import RidgelineError
@@ -42,6 +43,9 @@ ROUNDS, MOST_SECONDS = 5, 0.1
 """Rounds of each number of rows, and the seconds after which no more begin."""
 CLEARLY = 1.1
 """torch's is taken where it is so many times faster, in the geometric mean over `ROWS`."""
+
+LEAST_SHARE = 0.8
+"""Share of its time that a measurement must have had a core for, to be kept."""
 
 Kind = Literal["dense", "int8", "int4", "w8a8"]
 Pair = tuple[nn.Module, nn.Module]
@@ -92,12 +96,19 @@ def _kernel_for(form: Format, threads: int) -> LinearKernel:
     try:
         return read_record(path, LinearKernel)
     except RidgelineError:  # not there yet, or of another release: measured again
-        found = _measured(form)
+        found, share = _measured(form)
+    if share < LEAST_SHARE:
+        return replace(found, why="measured while other programs had the cores, so not kept")
     try:
         write_record(path, found)
     except OSError:  # a cache folder that cannot be written to costs the next start a measurement
         pass
     return found
+
+
+def _share_of_a_core(wall_began: float, own_began: float) -> float:
+    """How much of the time since then this thread ran."""
+    return (time.thread_time() - own_began) / (time.perf_counter() - wall_began)
 
 
 def _path(form: Format, threads: int) -> Path:
@@ -108,17 +119,20 @@ def _path(form: Format, threads: int) -> Path:
     return cache_folder() / "kernels" / f"linear-{digest}.json"
 
 
-def _measured(form: Format) -> LinearKernel:
+def _measured(form: Format) -> tuple[LinearKernel, float]:
+    """What was found, and the share of its time that it had a core for."""
     pair = pair_of(form)
+    began = time.perf_counter(), time.thread_time()
     ratios = tuple(round(_torch_over_ours(pair, form.dtype, rows), 3) for rows in ROWS)
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-    return LinearKernel(
+    found = LinearKernel(
         weights=form.name,
         kernel="torch" if mean < 1 / CLEARLY else "ridgeline",
         why="measured",
         rows=ROWS,
         torch_over_ridgeline=ratios,
     )
+    return found, _share_of_a_core(*began)
 
 
 def pair_of(form: Format) -> Pair:
