@@ -58,7 +58,7 @@ class Size:
     rounds: int
 
 
-FULL = Size(height=256, width=704, channels=64, blocks=4, grid=128, frames=300, rounds=2)
+FULL = Size(height=256, width=704, channels=64, blocks=4, grid=128, frames=150, rounds=2)
 REHEARSAL = Size(height=32, width=64, channels=8, blocks=1, grid=16, frames=6, rounds=1)
 
 

@@ -37,19 +37,19 @@ part() {
     echo
 }
 
-# 470 seconds in all. Correctness comes first: without it no speed is of use.
+# 475 seconds in all. Correctness comes first: without it no speed is of use.
 tests=$(grep -rl --include 'test_*.py' 'mark\.gpu' tests)
 beside=$("$python" -c 'import importlib.util as u; print("-n 8" if u.find_spec("xdist") else "")')
 # shellcheck disable=SC2086  (each word of these is an argument)
-part "Correctness" 90 "$python" -m pytest -q -p no:benchmark -p no:cacheprovider $beside -m gpu \
+part "Correctness" 110 "$python" -m pytest -q -p no:benchmark -p no:cacheprovider $beside -m gpu \
     $tests tests/kernels/triton
 if [ "$failed" = 1 ]; then
     exit 1
 fi
-part "Kernels" 110 "$python" bench/gpu/training_kernels.py
-part "Training recipes" 50 "$python" bench/gpu/train_recipes.py
+part "Kernels" 100 "$python" bench/gpu/training_kernels.py
+part "Training recipes" 70 "$python" bench/gpu/train_recipes.py
 part "Serving" 70 "$python" bench/gpu/serve.py
-part "Vision inference" 50 "$python" bench/gpu/vision.py
-part "A camera pipeline at its frame rate" 30 "$python" bench/gpu/realtime.py
-part "Tuning the examples" 70 "$python" bench/gpu/tune_examples.py 15
+part "Vision inference" 45 "$python" bench/gpu/vision.py
+part "A camera pipeline at its frame rate" 35 "$python" bench/gpu/realtime.py
+part "Tuning the examples" 45 "$python" bench/gpu/tune_examples.py 15
 exit "$failed"

@@ -58,7 +58,10 @@ def test_a_hostile_script_gets_its_verdict_and_what_was_not_read_is_said(
     profile = document["profile"]
     assert document["verdict"]
     assert profile["steps"] >= 8
-    said = [line for line in profile["warnings"] if "waited for a free core" not in line]
+    of_the_machine = ("waited for a free core", "ran beside other work")
+    said = [
+        line for line in profile["warnings"] if not any(words in line for words in of_the_machine)
+    ]
     expected = UNREAD.get(name, [])
     assert len(said) == len(expected), said
     assert all(any(words in line for line in said) for words in expected)
