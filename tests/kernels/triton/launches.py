@@ -209,6 +209,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "rotary": lambda: turned(interleaved=False, backwards=False),
     "flash-attention-64": lambda: attention(64),
     "flash-attention-64-all": lambda: attention(64, rich=True, window=1024),
+    "flash-attention-64-blocks": lambda: attention(64, blocks=True),
     "flash-attention-128": lambda: attention(128),
     "flash-attention-128-window": lambda: attention(128, window=1024),
     "flash-attention-128-blocks": lambda: attention(128, blocks=True),

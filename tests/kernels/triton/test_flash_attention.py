@@ -45,7 +45,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest)
             kernel.TileChoice(name, 256, size, 0, None, rich, tile)
             for name in ("forward", "queries", "keys")
             for size in (2, 4)
-            for rich in (0, 1)
+            for rich in (0, 2)
         )
         monkeypatch.setattr(kernel, "tile_choices", lambda: choices)
 

@@ -50,7 +50,7 @@ class TileChoice(NamedTuple):
     major: int | None
     """The compute capability, its first number, on which it was timed; None: any."""
     rich: int
-    """Whether (1) it also fits with dropout, a soft cap, documents or blocks."""
+    """What it also fits: 0 nothing but bands, 1 blocks, 2 dropout, soft caps and documents."""
     tile: Tile
 
 
@@ -215,11 +215,11 @@ def _tile(kernel: str, problem: FlashProblem, queries: Tensor) -> Tile:
     dim, room = _padded(queries.shape[3]), shared_bytes(queries.device)
     if dim > LONGEST_HEAD:
         raise InputError(f"heads of {queries.shape[3]}: the kernel takes at most {LONGEST_HEAD}")
-    plain = problem.bounds is None and problem.blocks is None
-    plain = plain and not (problem.dropout or problem.softcap)
+    rich = problem.bounds is not None or bool(problem.dropout or problem.softcap)
+    needed = 2 if rich else int(problem.blocks is not None)
     for choice in tile_choices():
         suits = choice.kernel == kernel and choice.element_bytes == queries.itemsize
-        suits = suits and (plain or bool(choice.rich))
+        suits = suits and choice.rich >= needed
         suits = suits and choice.major in (None, major_capability(queries.device))
         if suits and choice.head_dim >= dim and choice.shared_bytes <= room:
             side = problem.block_size if problem.blocks is not None else 2**30
