@@ -44,6 +44,14 @@ def queue_simulate(
             help="A policy, or all; repeatable. Default: fifo, easy, fifo-skip, sjf.",
         ),
     ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="Which node is taken: pack, spread, or a rule of queue place. Default: the file's,"
+            " else pack.",
+        ),
+    ] = None,
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="Play the jobs of this queue alone.")
     ] = None,
@@ -87,7 +95,9 @@ def queue_simulate(
         bool,
         typer.Option("--spot-mix", help="Try more and more of the nodes as the file's spot offer."),
     ] = False,
-    seed: Annotated[int, typer.Option(help="Draws redrawn traces and failures of nodes.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Draws redrawn traces, failures, chance in placement.")
+    ] = 0,
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -102,11 +112,15 @@ def queue_simulate(
 
     if wait_objective is not None and autoscale is None:
         raise InputError("--wait-objective belongs to --autoscale; give both")
-    if autoscale is not None and (cluster, gpus, submit, add) != (None, None, None, None):
+    beside = (cluster, gpus, submit, add, placement)
+    if autoscale is not None and any(one is not None for one in beside):
         raise InputError(
-            "--autoscale brings its own nodes; leave out --cluster, --gpus, --add and --submit"
+            "--autoscale brings its own nodes; leave out --cluster, --gpus, --add, --submit and"
+            " --placement"
         )
-    where = None if autoscale is not None else _cluster(cluster, gpus, restart, checkpoint)
+    where = (
+        None if autoscale is not None else _cluster(cluster, gpus, restart, checkpoint, placement)
+    )
     traced = read_jobs(jobs, skip_bad=skip_bad)
     chosen, notes = traced.jobs, traced.notes
     if traced.kinds_if_told:
@@ -149,7 +163,11 @@ def queue_simulate(
 
 
 def _cluster(
-    path: Path | None, gpus: int | None, restart: float | None, checkpoint: float | None
+    path: Path | None,
+    gpus: int | None,
+    restart: float | None,
+    checkpoint: float | None,
+    placement: str | None,
 ) -> QueuedCluster:
     import msgspec
 
@@ -162,7 +180,9 @@ def _cluster(
     if (path is None) == (gpus is None):
         raise InputError("give the cluster as --gpus N or as --cluster FILE, one of them")
     found = read_cluster(path) if path else QueuedCluster(gpus=gpus or 0)
-    given = {"restart_seconds": restart, "checkpoint_seconds": checkpoint}
+    given = {
+        "restart_seconds": restart, "checkpoint_seconds": checkpoint, "placement": placement
+    }  # fmt: skip
     changes = {name: value for name, value in given.items() if value is not None}
     changed = msgspec.structs.replace(found, **changes)
     check_queued_cluster(changed, f"--cluster {path}" if path else "--gpus")

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device
+from ridgeline.queue.placement.rules import rule_names
 from ridgeline.queue.pool import PlacementName
 from ridgeline.queue.shares import CohortShare, QueueShare, check_shares
 from ridgeline.records.input_file import read_toml
@@ -85,7 +86,8 @@ class QueuedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     cpus: float | None = None
     """Cores beside `gpus`; none: they are not counted."""
     memory_gibibytes: float | None = msgspec.field(default=None, name="memory_gib")
-    placement: PlacementName = "pack"
+    placement: str = "pack"
+    """`pack` or `spread`, or a rule of `queue place` by its name."""
     network: Network | None = None
     """What communication costs; None: nobody is slower for lying apart."""
     sharing: SharingName = "fraction"
@@ -181,7 +183,26 @@ def check_queued_cluster(cluster: QueuedCluster, where: str) -> None:
             raise InputError(f"{where}: network.rack_oversubscription is 1 or more")
         if not 0.0 < cluster.network.all_reduced_gigabytes < float("inf"):
             raise InputError(f"{where}: network.all_reduced_gb is above 0")
+    _check_placement(cluster, where)
     check_shares(cluster.queues, cluster.cohorts, where)
+
+
+def _check_placement(cluster: QueuedCluster, where: str) -> None:
+    by_count, name = get_args(PlacementName), cluster.placement
+    if name in by_count:
+        return
+    if name not in rule_names():
+        known = ", ".join((*by_count, *rule_names()))
+        raise InputError(f"{where}: placement {name}: known are {known}")
+    if not cluster.nodes:
+        raise InputError(f"{where}: placement {name} chooses among nodes; give some by --cluster")
+    for key, said in (("cpus", [one.cpus for one in cluster.nodes]),
+                      ("memory_gib", [one.memory_gibibytes for one in cluster.nodes])):  # fmt: skip
+        if None in said and any(one is not None for one in said):
+            raise InputError(
+                f"{where}: placement {name} compares nodes by {key}, which some of them do not"
+                " say; give it for all nodes, or for none"
+            )
 
 
 def _check_group(group: NodeGroup, where: str) -> None:

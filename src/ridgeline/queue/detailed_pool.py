@@ -29,6 +29,8 @@ class Placed:
     slots: int
     gpus: float
     """How many GPUs it is; a MIG instance is its part of the memory slices."""
+    on: tuple[int, ...] = ()
+    """The numbers of all its GPUs on the node, where a rule of placement tells them apart."""
 
 
 DetailedHeld = list[tuple[int, Placed]]
@@ -160,13 +162,13 @@ class DetailedPool:
         order = np.where(holds, self._order, np.inf)
         return int(order.argmin())
 
-    def _put(self, node: int, piece: NodePiece) -> tuple[int, Placed]:
+    def _put(self, node: int, piece: NodePiece, on: tuple[int, ...] = ()) -> tuple[int, Placed]:
         grid = self.rooms[node].grid
-        gpu, slots = self.rooms[node].put(piece)
+        gpu, slots = self.rooms[node].put(piece, on[0] if on else None)
         gpus = piece.gpus + piece.milli / 1000
         if grid is not None and slots:
             gpus = slots.bit_count() / grid.memory_slices
-        placed = Placed(piece, gpu, slots, gpus)
+        placed = Placed(piece, gpu, slots, gpus, on)
         self.free -= placed.gpus
         self._changed(node)
         return node, placed

@@ -19,10 +19,10 @@ NEVER = math.inf
 class ClusterState:
     """Jobs on GPUs at one moment. Jobs are numbers: their place in `Jobs`."""
 
-    def __init__(self, jobs: Jobs, cluster: QueuedCluster) -> None:
+    def __init__(self, jobs: Jobs, cluster: QueuedCluster, seed: int = 0) -> None:
         count = len(jobs)
         self.cluster = cluster
-        self.pool = pool_for(cluster, jobs)
+        self.pool = pool_for(cluster, jobs, seed)
         self.now = 0.0
         self.speeds = JobSpeeds(jobs, cluster)
         self.size: list[Any] = start_sizes(jobs)

@@ -12,6 +12,8 @@ from ridgeline.queue.mig_slots import MigGrid
 from ridgeline.queue.wants import NodePiece, kinds_in
 
 WHOLE = 1000
+UNCOUNTED = 2**60
+"""Cores or memory of a node that does not say how much it has."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,14 +95,19 @@ class NodeRoom:
             return self.whole + sum(enough) / WHOLE
         return float(self.whole) if piece.gpus else 0.0
 
-    def put(self, piece: NodePiece) -> tuple[int, int]:
-        """Take a piece that it holds; which shared GPU, and which of its slots."""
+    def put(self, piece: NodePiece, gpu: int | None = None) -> tuple[int, int]:
+        """Take a piece that it holds; which shared GPU, and which of its slots.
+
+        Args:
+            piece: What is asked for.
+            gpu: The number of the GPU for a part of one, shared already or not; None: the fullest.
+        """
         self.cpu_milli -= piece.cpu_milli
         self.memory_bytes -= piece.memory_bytes
         self.whole -= piece.gpus
         if piece.gpu_slice:
             return self._split(piece.gpu_slice)
-        return (self._share(piece.milli), 0) if piece.milli else (-1, 0)
+        return (self._share(piece.milli, gpu), 0) if piece.milli else (-1, 0)
 
     def give(self, piece: NodePiece, at: tuple[int, int]) -> None:
         """Take back what a piece held."""
@@ -124,11 +131,13 @@ class NodeRoom:
         enough = [(free, number) for number, free in self.parts.items() if free >= milli]
         return min(enough)[1] if enough else None
 
-    def _share(self, milli: int) -> int:
-        number = self._part_for(milli)
+    def _share(self, milli: int, number: int | None) -> int:
         if number is None:
-            self.whole -= 1
+            number = self._part_for(milli)
+        if number is None:
             number, self.numbered = self.numbered, self.numbered + 1
+        if number not in self.parts:
+            self.whole -= 1
             self.parts[number] = WHOLE
         self.parts[number] -= milli
         return number

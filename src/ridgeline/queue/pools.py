@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 from ridgeline.errors import InputError
 from ridgeline.queue.cluster import QueuedCluster
@@ -12,16 +12,20 @@ from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.gpu_kinds import matched_kinds
 from ridgeline.queue.jobs import Jobs
 from ridgeline.queue.mig_slots import mig_grid
-from ridgeline.queue.node_room import NodeRoom
-from ridgeline.queue.pool import Asked, CountedPool, GpuPool, NodePool
+from ridgeline.queue.node_room import UNCOUNTED, NodeRoom
+from ridgeline.queue.pool import Asked, CountedPool, GpuPool, NodePool, PlacementName
+from ridgeline.queue.ruled_pool import RuledPool
 from ridgeline.queue.wants import PLAIN, Level, Wish, wish_of
 
-UNCOUNTED = 2**60
-"""Cores or memory of a node that does not say how much it has."""
 
+def pool_for(cluster: QueuedCluster, jobs: Jobs, seed: int = 0) -> GpuPool:
+    """All GPUs of a cluster, free, told apart as far as its jobs or a rule of placement ask for it.
 
-def pool_for(cluster: QueuedCluster, jobs: Jobs) -> GpuPool:
-    """All GPUs of a cluster, free, told apart as far as its jobs ask for it."""
+    Raises:
+        InputError: A job asks for a MIG instance where a rule places.
+    """
+    if cluster.placement not in get_args(PlacementName):
+        return _ruled(cluster, jobs, seed)
     if any(one.detailed for one in set(jobs.wants)) or jobs.num_gpus.dtype.kind == "f":
         return _detailed(cluster)
     if cluster.network is not None and any(one.comm_share for one in set(jobs.wants)):
@@ -29,7 +33,7 @@ def pool_for(cluster: QueuedCluster, jobs: Jobs) -> GpuPool:
     if not cluster.nodes:
         return CountedPool(cluster.gpus)
     sizes = [one.gpus for one in cluster.nodes for _ in range(one.count)]
-    return NodePool(sizes, cluster.placement)
+    return NodePool(sizes, _by_count(cluster))
 
 
 def start_sizes(jobs: Jobs) -> list[Any]:
@@ -42,16 +46,20 @@ def start_sizes(jobs: Jobs) -> list[Any]:
 
 def wishes_of(jobs: Jobs, pool: GpuPool) -> list[Asked]:
     """What each job asks of the pool; jobs that ask alike ask for one thing."""
-    sizes = start_sizes(jobs)
     if not isinstance(pool, DetailedPool):
-        return sizes
+        return start_sizes(jobs)
+    return _wishes(jobs, pool.largest)
+
+
+def _wishes(jobs: Jobs, largest: int) -> list[Wish]:
+    sizes = start_sizes(jobs)
     made: dict[Any, Wish] = {}
     wants = jobs.wants or (PLAIN,) * len(jobs)
     found = []
     for size, one in zip(sizes, wants, strict=True):
         key = (size, one)
         if key not in made:
-            made[key] = wish_of(size, one, pool.largest)
+            made[key] = wish_of(size, one, largest)
         found.append(made[key])
     return found
 
@@ -99,7 +107,28 @@ def counted_jobs(jobs: Jobs, cluster: QueuedCluster) -> Jobs:
     return replace(jobs, num_gpus=sizes)
 
 
+def _by_count(cluster: QueuedCluster) -> PlacementName:
+    """How nodes are taken by their free GPUs."""
+    return "spread" if cluster.placement == "spread" else "pack"
+
+
 def _detailed(cluster: QueuedCluster) -> DetailedPool:
+    return DetailedPool(*_rooms(cluster), _by_count(cluster))
+
+
+def _ruled(cluster: QueuedCluster, jobs: Jobs, seed: int) -> RuledPool:
+    for name, one in zip(jobs.names, jobs.wants, strict=False):
+        if one.gpu_slice:
+            raise InputError(
+                f"placement {cluster.placement}: job {name} asks for a MIG instance"
+                f" {one.gpu_slice}, which no rule scores; place by pack or spread"
+            )
+    rooms, domains = _rooms(cluster)
+    wishes = _wishes(jobs, max(1, *(room.whole for room in rooms)))
+    return RuledPool(rooms, domains, rule=cluster.placement, wishes=wishes, seed=seed)
+
+
+def _rooms(cluster: QueuedCluster) -> tuple[list[NodeRoom], dict[Level, list[int]]]:
     rooms: list[NodeRoom] = []
     domains: dict[Level, list[int]] = {"node": [], "nvlink": [], "rack": []}
     if not cluster.nodes:
@@ -121,7 +150,7 @@ def _detailed(cluster: QueuedCluster) -> DetailedPool:
                     domains[level].append(latest)
                 else:
                     domains[level].append(domains[level][-1])
-    return DetailedPool(rooms, domains, cluster.placement)
+    return rooms, domains
 
 
 def _room(gpus: int, cpus: float | None, memory_gibibytes: float | None) -> NodeRoom:

@@ -62,9 +62,10 @@ def play_queue(
 ) -> PlayedQueue:
     """Play all jobs to their end.
 
-    Every job fits the empty cluster (`unfit_jobs` says which do not). `seed` draws when nodes go.
+    Every job fits the empty cluster (`unfit_jobs` says which do not). `seed` draws when nodes go,
+    and what a rule of placement leaves to chance.
     """
-    state = ClusterState(jobs, cluster)
+    state = ClusterState(jobs, cluster, seed)
     rule = find_policy(policy)[1](state)
     outages = outages_of(state, seed)
     elastic = elastic_jobs(state)

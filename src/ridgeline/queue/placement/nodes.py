@@ -26,7 +26,7 @@ class NodeState:
     """All nodes in the order given, and what is left of each.
 
     Arrays have one entry per node [N]; `gpu_left` is [N, most GPUs of a node], in thousandths, 0
-    where there is no GPU. `version` counts what was put on a node.
+    where there is no GPU. `version` counts what was put on a node or taken from it.
     """
 
     def __init__(self, nodes: Sequence[PlacedNode]) -> None:
@@ -68,18 +68,33 @@ class NodeState:
             self._allowed[models] = np.isin(self.models, models)
         return self._allowed[models]
 
-    def put(self, kind: TaskKind, node: int, gpu: int) -> None:
-        """Put a task on a node; one that shares goes on its GPU `gpu`, others on free ones."""
-        self.cpu_left[node] -= kind.cpu_milli
-        self.memory_left[node] -= kind.memory_bytes
-        left = self.gpu_left[node]
-        if kind.shares:
-            left[gpu] -= kind.gpu_milli
-        elif kind.num_gpus:
-            left[np.flatnonzero(left == WHOLE)[: kind.num_gpus]] = 0
-        if kind.num_gpus:
+    def put(self, kind: TaskKind, node: int, gpu: int) -> tuple[int, ...]:
+        """Put a task on a node; one that shares goes on its GPU `gpu`, others on free ones.
+
+        Returns:
+            The GPUs that it has something of.
+        """
+        gpus = (gpu,) if kind.shares else self._first_free(node, kind.num_gpus)
+        self._change(kind, node, gpus, -1)
+        return gpus
+
+    def give(self, kind: TaskKind, node: int, gpus: tuple[int, ...]) -> None:
+        """Take a task off a node, and its part of the GPUs that it was put on."""
+        self._change(kind, node, gpus, 1)
+
+    def _first_free(self, node: int, count: int) -> tuple[int, ...]:
+        return tuple(np.flatnonzero(self.gpu_left[node] == WHOLE)[:count].tolist())
+
+    def _change(self, kind: TaskKind, node: int, gpus: tuple[int, ...], sign: int) -> None:
+        self.cpu_left[node] += sign * kind.cpu_milli
+        self.memory_left[node] += sign * kind.memory_bytes
+        if gpus:
+            left = self.gpu_left[node]
+            left[list(gpus)] += sign * (kind.gpu_milli if kind.shares else WHOLE)
             group = "share" if kind.shares else str(kind.num_gpus)
-            self.groups[node][group] = self.groups[node].get(group, 0) + 1
+            tasks = self.groups[node].pop(group, 0) - sign
+            if tasks:
+                self.groups[node][group] = tasks
             self.free_gpus[node] = int((left == WHOLE).sum())
             self.largest_left[node] = left.max()
             self.total_left[node] = left.sum()

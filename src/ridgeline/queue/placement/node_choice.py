@@ -1,0 +1,70 @@
+"""Which of the nodes that hold a task a rule takes, and which GPU of it for one that shares."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ridgeline.queue.placement.kube_search import NodeSearch, root_of_heap
+from ridgeline.queue.placement.nodes import NodeState
+from ridgeline.queue.placement.rules import PlacementRule, RuleCard
+from ridgeline.queue.placement.tasks import TaskKind
+
+MOST_KEPT = 4_000_000
+"""Scores that are kept at most, of all kinds of task and nodes."""
+
+
+def node_order(card: RuleCard, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """The order in which a rule meets nodes, by their places."""
+    drawn: NDArray[np.int64] = random.permutation(count)
+    return np.arange(count) if card.node == "kube" else drawn
+
+
+class NodeChoice:
+    """Scores are kept per kind of task, and made anew for nodes that changed."""
+
+    def __init__(
+        self, state: NodeState, card: RuleCard, rule: PlacementRule, random: np.random.Generator
+    ) -> None:
+        self._state, self._card, self._rule, self._random = state, card, rule, random
+        self._kept: dict[TaskKind, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+        """Scores of all nodes, and the versions that they are of."""
+        self._kube = NodeSearch(len(state))
+
+    def node(self, kind: TaskKind, holding: NDArray[np.int64]) -> int:
+        """The node for a task, of those that hold it: at least one."""
+        if self._card.node == "any":
+            return int(holding[self._random.integers(len(holding))])
+        if self._card.node == "first":
+            return int(holding[int(self._scored(kind, holding).argmax())])
+        holds = np.zeros(len(self._state), dtype=bool)
+        holds[holding] = True
+        looked_at = self._kube.found(holds)
+        scores = self._scored(kind, looked_at)
+        return int(looked_at[root_of_heap(np.flatnonzero(scores == scores.max()))])
+
+    def gpu(self, kind: TaskKind, node: int) -> int:
+        """The GPU of that node for a task that shares; 0 for others, which take free ones."""
+        if not kind.shares:
+            return 0
+        if self._card.gpu == "own":
+            return self._rule.gpu_for(self._state, node, kind)
+        left = self._state.gpu_left[node]
+        fitting = np.flatnonzero(left >= kind.gpu_milli)
+        if self._card.gpu == "random":
+            return int(fitting[self._random.integers(len(fitting))])
+        return int(fitting[int(left[fitting].argmin())])
+
+    def _scored(self, kind: TaskKind, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        if kind not in self._kept:
+            count = len(self._state)
+            if (len(self._kept) + 1) * count > MOST_KEPT:
+                self._kept.clear()
+            self._kept[kind] = np.zeros(count, dtype=np.int64), np.full(count, -1)
+        kept, seen = self._kept[kind]
+        changed = places[seen[places] != self._state.version[places]]
+        if len(changed):
+            kept[changed] = self._rule.scores(self._state, changed, kind)
+            seen[changed] = self._state.version[changed]
+        found: NDArray[np.int64] = kept[places]
+        return found
