@@ -17,6 +17,8 @@ REPRESENTATIVE = (
     "gpt-uncached", "prefill-start-up", "dlrm-pageable", "fsdp-slow-link", "ddp-late-gpu",
     "gpt-stall", "gpt-odd-gemm", "dlrm-ranks-loader-on-all-and-one-late",
     "dlrm-ranks-late-behind-pageable-copies", "diffusion-side-copy-every-step",
+    "gpt-side-copy-behind-frees", "dlrm-loader-in-each-step-and-before",
+    "gpt-late-module-dearer-than-stalls",
 )  # fmt: skip
 WITHIN, FLOOR = 0.25, 0.02
 """How far a worth may be off: of the truth, or of the run where that is more."""

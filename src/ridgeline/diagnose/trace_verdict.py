@@ -8,8 +8,9 @@ cannot try weigh their share. The heaviest comes first; idle time that nothing e
 what is explained. Of ranks that wait for each other a cure is worth what the rank gains that gains
 least: what the late one alone waits for is `rank-skew`, what all of them wait for is the cause.
 Where none leads, the run is bound by its kernels if they fill half of the window. When the second
-weighs almost as much as the first, the first is less sure; so is another cause than the kernels
-where they fill most of the window: its cure is worth having, and what bounds the run is arguable.
+weighs almost as much as the first, the first is less sure (where the second could not lead, when it
+weighs more); so is another cause than the kernels where they fill most of the window: its cure is
+worth having, and what bounds the run is arguable.
 
     trace_verdict([trace])                    one trace or all ranks of a job
     verdict_of(facts)                         the same from facts gathered rank by rank in workers
@@ -65,7 +66,7 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
     rest = max((one.worth_us for _, one in leading if one.cause not in _OF_THE_GPU), default=0.0)
     leading.sort(key=lambda one: (_is_skew(one[1], skew), *_importance(one, rest)))
     others.sort(key=lambda one: (one[1].cause in _NO_RIVALS, -one[0]))
-    return _with_doubt(leading + others)
+    return _with_doubt(leading, others)
 
 
 def _weight(finding: TraceFinding, reading: TraceReading, by: str) -> float:
@@ -95,15 +96,25 @@ def _importance(one: tuple[float, TraceFinding], rest_us: float) -> tuple[bool, 
     )
 
 
-def _with_doubt(weighed: list[tuple[float, TraceFinding]]) -> list[TraceFinding]:
+def _with_doubt(
+    leading: list[tuple[float, TraceFinding]], others: list[tuple[float, TraceFinding]]
+) -> list[TraceFinding]:
+    weighed = leading + others
     found = [finding for _, finding in weighed]
     if len(found) < 2 or found[0].cause in _INSTEAD:
         return found
-    rivals = [weight for weight, one in weighed[1:] if one.cause not in _NO_RIVALS]
-    heaviest, first = max(rivals, default=0.0), found[0]
-    # Kernels that fill the window are no reason not to cure what else takes a tenth of it.
-    close = _OF_NOTE if first.cause in _OF_THE_GPU else weighed[0][0] / _CLOSE
-    if heaviest > close or _beside_kernels(weighed):
+    first, weight = found[0], weighed[0][0]
+    rivals = [one for one in weighed[1:] if one[1].cause not in _NO_RIVALS]
+    if first.cause in _OF_THE_GPU or not leading:
+        # Kernels that fill the window are no reason not to cure what else takes a tenth of it.
+        close = _OF_NOTE if leading else weight / _CLOSE
+        doubtful = any(other > close for other, _ in rivals)
+    else:  # what could not bound the run by itself has to weigh more than what does
+        doubtful = any(
+            other > (weight / _CLOSE if (other, one) in leading else weight)
+            for other, one in rivals
+        )
+    if doubtful or _beside_kernels(weighed):
         first = msgspec.structs.replace(first, confidence=min(first.confidence, _UNSURE))
     return [first, *found[1:]]
 

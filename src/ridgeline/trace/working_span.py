@@ -20,6 +20,8 @@ from ridgeline.trace.sorting import distinct
 _PARTS = 10
 _FILLING = 3.0
 """A GPU that is empty for this many times what it is idle in a step was being reached, or left."""
+_AHEAD = 0.05
+"""A host whose GPU waits for longer than this share of the work is not ahead of it."""
 _PUTS_AWAY = re.compile(
     r"^(cuda|hip)Device(Synchronize|Reset)$|^(cuda|hip|cu)\w*(Free|Destroy|Unload|Unregister)"
 )
@@ -88,8 +90,10 @@ def _is_filling(empty_us: float, idle_us: float, work_us: float, steps: int) -> 
     """Is this the time before the first event, or after the last, of a host that runs ahead?
 
     It has to get ahead first: that takes no longer than the GPU needs for a step, and the GPU does
-    not wait like that between the steps.
+    not wait like that between the steps, nor for much of the time in all.
     """
+    if idle_us > _AHEAD * work_us:
+        return False
     return empty_us <= work_us / steps and empty_us > _FILLING * idle_us / (steps - 1)
 
 

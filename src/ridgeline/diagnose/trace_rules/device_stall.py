@@ -13,7 +13,7 @@ from ridgeline.records.finding import TraceFinding
 
 CAUSES = ("device-stall",)
 LEADS_FROM = 0.12
-LEADS_BY = "share"
+LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
 
 

@@ -5,8 +5,8 @@ the waits between them. A cure takes time out of edges, or takes edges away, and
 when its last moment does then. So a loader that works while the GPU is busy saves nothing, and of
 two waits that hide each other neither saves anything alone.
 
-    loader, start_up,     the host's time in them, on threads that launch
-    allocator, python
+    loader, start_up,     the host's time in them, on threads that launch; without an allocator
+    allocator, python     that asks the driver nobody waits for the GPU to free memory either
     host                  all of the host's time but what other cures stand for
     synchronise           the host no longer waits for the GPU: neither blocked nor asking
     communication, copy   their time on the GPU, and what the host does to start them
@@ -25,6 +25,7 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
 from ridgeline.trace.critical_path.dependencies import (
+    FREE_EDGE,
     HOST_EDGE,
     LAUNCH_EDGE,
     RUN_EDGE,
@@ -225,6 +226,10 @@ class Counterfactual:
             shorter[self.host_nodes, 0] += self.host_us[part]
         if cure == "synchronise":
             self._take_waits_away(shorter, gone, copies=False)
+        elif cure == "allocator":
+            freed = self.edge == FREE_EDGE
+            shorter[freed] += self.weight_us[freed]
+            gone[:, 1:] |= freed[:, 1:]
         elif cure == "copy":
             self._take_waits_away(shorter, gone, copies=True)
             self._shorten_events(shorter, over_a_link(self.trace))

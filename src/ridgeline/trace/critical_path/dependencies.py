@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Narrow, Trace
-from ridgeline.trace.host_calls import launch_rows, launch_start_us
+from ridgeline.trace.host_calls import allocates_throughout, launch_rows, launch_start_us
 from ridgeline.trace.sorting import distinct, quantile
 from ridgeline.trace.waits import (
     NONE,
@@ -40,15 +40,19 @@ from ridgeline.trace.waits import (
     waits_for,
 )
 
-ORIGIN_EDGE, HOST_EDGE, LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE, RUN_EDGE, SYNC_EDGE = range(7)
+ORIGIN_EDGE, HOST_EDGE, LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE, RUN_EDGE, SYNC_EDGE, FREE_EDGE = range(
+    8
+)
 EDGE_NAMES = {
     ORIGIN_EDGE: "start of the trace", HOST_EDGE: "host", LAUNCH_EDGE: "launch latency",
     STREAM_EDGE: "gap between kernels", WAIT_EDGE: "wait for another stream", RUN_EDGE: "gpu",
-    SYNC_EDGE: "return from a wait",
+    SYNC_EDGE: "return from a wait", FREE_EDGE: "return from freeing memory",
 }  # fmt: skip
 SLOTS = 3
 _LONG_LAUNCH_US = 100.0
 _WAITING = ("Synchronize", "synchronize")
+_FREEING = ("cudaFree", "hipFree", "cuMemFree", "cuMemFree_v2")
+"""They return when the GPU has done all that was launched, where memory is freed throughout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,11 +159,18 @@ class _Building:
         """Host rows of calls that return only when GPU work is done."""
         host, names = self.host, self.trace.names
         waiting = np.array([name.endswith(_WAITING) for name in names], bool)
-        by_name = np.flatnonzero(host.is_call & waiting[host.name])
+        by_name = np.flatnonzero(host.is_call & (waiting | self._freeing())[host.name])
         known = np.flatnonzero((self.launch != ABSENT) & (self.gpu.kind != Kind.KERNEL))
         ends = self.gpu.end_us[known] - grain_us(self.trace)
         blocked = host.end_us[self.launch[known]] >= ends
         return distinct(np.concatenate((by_name, self.launch[known[blocked]]))).astype(np.int64)
+
+    def _freeing(self) -> Mask:
+        """Names of calls that free memory of the GPU, of a trace that does so throughout."""
+        names = self.trace.names
+        if not allocates_throughout(self.trace):
+            return np.zeros(len(names), bool)
+        return np.array([name in _FREEING for name in names], bool)
 
     def _place_nodes(self) -> None:
         host, count = self.host, len(self.gpu)
@@ -230,14 +241,19 @@ class _Building:
         own = self.time[nodes] - self.time[begins]
         ready = np.where(has, self.ends[covered], -np.inf)
         bound = has & (ready > self.time[begins])
-        # A call that finds nothing to wait for takes no longer than another needs to return.
-        returning = float((self.time[nodes] - ready)[bound].min(initial=np.inf))
-        least = max(0.0, min(float(own.min()), returning))
-        self.weight[nodes, 0] = np.where(bound, np.minimum(own, least), own)
-        self.edge[nodes, 0] = SYNC_EDGE
-        picked = np.flatnonzero(bound)
-        late = self.time[nodes[picked]] - ready[picked]
-        self._set(nodes[picked], 1, len(self.gpu) + covered[picked], late, SYNC_EDGE)
+        late = self.time[nodes] - ready
+        frees = self._freeing()[self.host.name[self.waits]]
+        for edge, these in ((SYNC_EDGE, ~frees), (FREE_EDGE, frees)):
+            if not these.any():
+                continue
+            # A call that finds nothing to wait for takes no longer than another needs to return.
+            returning = float(late[bound & these].min(initial=np.inf))
+            least = max(0.0, min(float(own[these].min()), returning))
+            self.weight[nodes[these], 0] = np.where(bound, np.minimum(own, least), own)[these]
+            self.edge[nodes[these], 0] = edge
+            picked = np.flatnonzero(bound & these)
+            ends = len(self.gpu) + covered[picked]
+            self._set(nodes[picked], 1, ends, late[picked], edge)
 
     def _covered(self) -> Ints:
         """For each waiting call the GPU event that it waited for."""

@@ -25,6 +25,7 @@ from ridgeline.trace.columns import Codes, Floats, Ints, Mask, Narrow, Trace, em
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.critical_path.dependencies import (
     EDGE_NAMES,
+    FREE_EDGE,
     HOST_EDGE,
     LAUNCH_EDGE,
     RUN_EDGE,
@@ -45,6 +46,7 @@ from ridgeline.trace.windows import span_us
 HOST_CLASSES = {
     HOST_EDGE: "host", LAUNCH_EDGE: "launch", STREAM_EDGE: "gap", WAIT_EDGE: "wait",
     SYNC_EDGE: "synchronise",
+    FREE_EDGE: "synchronise",
 }  # fmt: skip
 """Sort of an edge → the name that what-if knows it by; GPU pieces have their kernel's class."""
 STARTING = "before the first event"
@@ -202,7 +204,7 @@ def _labels(
     label = texts + edge.astype(np.int64)
     run = (edge == RUN_EDGE) & ~begins
     label[run] = trace.gpu.name[moments.gpu_event[nodes[run]]]
-    own = (edge == HOST_EDGE) | ((edge == SYNC_EDGE) & (binding[nodes] == 0))
+    own = (edge == HOST_EDGE) | (np.isin(edge, (SYNC_EDGE, FREE_EDGE)) & (binding[nodes] == 0))
     own = (own | begins) & (moments.gpu_event[nodes] == NONE)
     asked = nodes[own]
     since = np.where(begins[own], moments.time_us[:1], moments.time_us[source[own]])

@@ -5,7 +5,8 @@ that of memory (STREAM), so that much counts as attainable: a softmax at 20 % of
 a quarter of its time. Kernels of a few microseconds are left out: they never come near a roof, and
 what cures them is fusion, not a better kernel. A matmul of fp32 numbers without tensor cores has a
 lower roof than it needs: under autocast it would have that of 16-bit numbers, and half of its
-traffic.
+traffic. A kernel whose shapes are known for a quarter of its time attains as much in the rest:
+autograd's own calls and replayed graphs have no shapes.
 
 Where shapes and device say which roof a kernel is below, that counts. Else its class does: what is
 not a matmul, a convolution or attention moves memory. A matmul without shapes computes, but in a
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 ATTAINABLE = {"compute": 0.7, "memory": 0.8}
 """The part of a roof that good kernels attain: of arithmetic less, since clocks fall under it."""
 _LEAST_MEAN_US = 10.0
+_SPEAKS_FOR_ALL = 0.25
+"""Calls with this part of a kernel's time say what it attains in those without shapes."""
 _MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
 _DECODES = re.compile(r"paged_?att|decode|splitkv|split_kv|gemv|pa_fwd|kvcache", re.IGNORECASE)
 """Names of kernels that serve one new token per sequence."""
@@ -118,6 +121,7 @@ def headroom(view: View, *, top: int = 5) -> Headroom:
     slow = []
     for name, roof in roofs.items():
         known = min(1.0, roof.taken / total[name])
+        known = 1.0 if known >= _SPEAKS_FOR_ALL else known
         precision[name] = known * max(0.0, 1.0 - roof.in_16_bit / roof.taken)
         if total[name] < _LEAST_MEAN_US * count[name]:
             continue
