@@ -190,6 +190,19 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def test_what_torchrun_refuses_before_a_rank_begins_is_told_in_its_words(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PET_MONITOR_INTERVAL", "soon")  # as its --monitor-interval
+    started = train(folder, "--out", "refused")
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 1
+    (line,) = [one for one in errors.splitlines() if one.startswith("ridgeline: torchrun")]
+    assert "torchrun ended with 2 before a rank began" in line
+    assert "invalid float value: 'soon'" in line
+    assert line.endswith("see refused/start-here.log")
+
+
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
 def test_the_last_line_of_a_traceback_is_told_with_and_without_torchs_prefix(
     tmp_path: Path, prefix: str

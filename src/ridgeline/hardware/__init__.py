@@ -2,7 +2,8 @@
 
 Facts are TOML (`devices/`, `links.toml`, `nodes.toml`, `prices.toml`), each number with its source
 and date; `catalogue.py` looks them up, `cluster.py` makes clusters of them. `machine.py` reads
-what this machine is, `accelerators.py` its GPUs. `ceilings.py` holds the limits that a probe has
+what this machine is, `accelerators.py` its GPUs, `environment.py` writes down what a measurement
+was made with. `ceilings.py` holds the limits that a probe has
 measured; the probe itself needs torch and lives in `measure/`. Neither torch nor any timing may
 enter here. Start reading at `facts.py`.
 """
