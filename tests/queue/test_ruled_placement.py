@@ -267,6 +267,7 @@ def test_what_a_rule_cannot_hold_for_is_said_in_one_line(
     assert main.run(["queue", "simulate", *files, *words.split()]) == 2
     said = capsys.readouterr().err
     assert says in said
+    assert said.startswith("ridgeline: --placement: ") or "MIG" in said
     assert said.count("\n") == 1
 
 

@@ -180,13 +180,15 @@ def _cluster(
     if (path is None) == (gpus is None):
         raise InputError("give the cluster as --gpus N or as --cluster FILE, one of them")
     found = read_cluster(path) if path else QueuedCluster(gpus=gpus or 0)
-    given = {
-        "restart_seconds": restart, "checkpoint_seconds": checkpoint, "placement": placement
-    }  # fmt: skip
+    given = {"restart_seconds": restart, "checkpoint_seconds": checkpoint}
     changes = {name: value for name, value in given.items() if value is not None}
     changed = msgspec.structs.replace(found, **changes)
     check_queued_cluster(changed, f"--cluster {path}" if path else "--gpus")
-    return changed
+    if placement is None:
+        return changed
+    placed = msgspec.structs.replace(changed, placement=placement)
+    check_queued_cluster(placed, "--placement")
+    return placed
 
 
 def _added(text: str | None) -> JobAsked | None:
