@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from tests.kernels.attention_cases import (
@@ -40,14 +42,7 @@ QUICK = {
 def small_tiles(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Tiles of 16 under the interpreter, so that few tokens fill several; on a GPU the table's."""
     if INTERPRETED:
-        tile = kernel.Tile(16, 16, 4, 1)
-        choices = tuple(
-            kernel.TileChoice(name, 256, size, 0, None, rich, tile)
-            for name in ("forward", "queries", "keys")
-            for size in (2, 4)
-            for rich in (0, 2)
-        )
-        monkeypatch.setattr(kernel, "tile_choices", lambda: choices)
+        monkeypatch.setattr(kernel, "TABLE", Path(__file__).with_name("small_flash_tiles.csv"))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ timed. Tests compile each for every architecture that would take it, and none sp
 
 from __future__ import annotations
 
-import csv
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,9 +18,10 @@ from torch import Tensor
 from ridgeline.errors import InputError
 from ridgeline.kernels.attention_mask import Band, visible
 from ridgeline.kernels.flash_problem import FlashProblem
-from ridgeline.kernels.triton import major_capability, shared_bytes
+from ridgeline.kernels.triton import shared_bytes
 from ridgeline.kernels.triton.flash_backward import along_kernel, key_kernel, query_kernel
 from ridgeline.kernels.triton.flash_forward import forward_kernel
+from ridgeline.kernels.triton.tile_table import first_tile_that_fits
 
 TABLE = Path(__file__).with_name("flash_tiles.csv")
 LONGEST_HEAD = 256
@@ -36,22 +35,6 @@ class Tile(NamedTuple):
     keys: int
     warps: int
     stages: int
-
-
-class TileChoice(NamedTuple):
-    """A row of the table."""
-
-    kernel: str
-    head_dim: int
-    """The longest head that it is for."""
-    element_bytes: int
-    shared_bytes: int
-    """What a device must have for one block."""
-    major: int | None
-    """The compute capability, its first number, on which it was timed; None: any."""
-    rich: int
-    """What it also fits: 0 nothing but bands, 1 blocks, 2 dropout, soft caps and documents."""
-    tile: Tile
 
 
 def forward(problem: FlashProblem, inputs: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -192,42 +175,32 @@ def _constants(
     }
 
 
-@lru_cache
-def tile_choices() -> tuple[TileChoice, ...]:
-    """The rows of the table in its order."""
-    with TABLE.open() as file:
-        return tuple(
-            TileChoice(
-                row["kernel"],
-                int(row["head_dim"]),
-                int(row["element_bytes"]),
-                int(row["shared_bytes"]),
-                int(row["major"]) if row["major"] else None,
-                int(row["rich"]),
-                Tile(*(int(row[name]) for name in Tile._fields)),
-            )
-            for row in csv.DictReader(file)
-        )
-
-
 def _tile(kernel: str, problem: FlashProblem, queries: Tensor) -> Tile:
-    """The first tile of the table that the device has room for, no larger than a mask's block."""
-    dim, room = _padded(queries.shape[3]), shared_bytes(queries.device)
+    """The first tile of the table that the device has room for, no larger than a mask's block.
+
+    Beside the tile a row says the longest head that it is for, and how rich a problem (0 nothing
+    but bands, 1 blocks, 2 dropout, soft caps and documents).
+    """
+    dim = _padded(queries.shape[3])
     if dim > LONGEST_HEAD:
         raise InputError(f"heads of {queries.shape[3]}: the kernel takes at most {LONGEST_HEAD}")
     rich = problem.bounds is not None or bool(problem.dropout or problem.softcap)
     needed = 2 if rich else int(problem.blocks is not None)
-    for choice in tile_choices():
-        suits = choice.kernel == kernel and choice.element_bytes == queries.itemsize
-        suits = suits and choice.rich >= needed
-        suits = suits and choice.major in (None, major_capability(queries.device))
-        if suits and choice.head_dim >= dim and choice.shared_bytes <= room:
-            side = problem.block_size if problem.blocks is not None else 2**30
-            tile = choice.tile
-            return tile._replace(queries=min(tile.queries, side), keys=min(tile.keys, side))
-    raise InputError(
-        f"no tile of {kernel} for heads of {queries.shape[3]} fits {room} bytes of shared memory"
+    numbers = first_tile_that_fits(
+        TABLE,
+        kernel,
+        queries.itemsize,
+        queries.device,
+        lambda row: row["rich"] >= needed and row["head_dim"] >= dim,
     )
+    if numbers is None:
+        raise InputError(
+            f"no tile of {kernel} for heads of {queries.shape[3]} fits"
+            f" {shared_bytes(queries.device)} bytes of shared memory"
+        )
+    tile = Tile(*(numbers[name] for name in Tile._fields))
+    side = problem.block_size if problem.blocks is not None else 2**30
+    return tile._replace(queries=min(tile.queries, side), keys=min(tile.keys, side))
 
 
 def _lists(

@@ -10,8 +10,6 @@ capability 9 is the fastest of 42 timed on an H200 (`docs/results/gpu.md`).
 
 from __future__ import annotations
 
-import csv
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +19,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ridgeline.errors import InputError
-from ridgeline.kernels.triton import major_capability, shared_bytes
+from ridgeline.kernels.triton import shared_bytes
+from ridgeline.kernels.triton.tile_table import first_tile_that_fits
 from ridgeline.kernels.triton.tiles import matmul
 
 TABLE = Path(__file__).with_name("grouped_tiles.csv")
@@ -183,19 +182,10 @@ def gradient_of_weight(x: Tensor, dy: Tensor, ends: Tensor) -> Tensor:
     return dweight
 
 
-@lru_cache
-def _choices() -> list[dict[str, str]]:
-    """The rows of the table in its order."""
-    with TABLE.open() as file:
-        return list(csv.DictReader(file))
-
-
 def _tile(kernel: str, element_bytes: int, device: torch.device) -> ProductTile:
     """The first of the table that the device has room for."""
-    room, major = shared_bytes(device), major_capability(device)
-    for row in _choices():
-        suits = row["kernel"] == kernel and int(row["element_bytes"]) == element_bytes
-        suits = suits and row["major"] in ("", str(major))
-        if suits and int(row["shared_bytes"]) <= room:
-            return ProductTile(*(int(row[name]) for name in ProductTile._fields))
-    raise InputError(f"no tile of {kernel} for {element_bytes}-byte numbers fits {room} bytes")
+    numbers = first_tile_that_fits(TABLE, kernel, element_bytes, device)
+    if numbers is None:
+        room = shared_bytes(device)
+        raise InputError(f"no tile of {kernel} for {element_bytes}-byte numbers fits {room} bytes")
+    return ProductTile(**numbers)
