@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 
-from ridgeline.measure.live.assemble import host_cpu
+from ridgeline.hardware.environment import environment
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
     Recipe,
@@ -81,8 +81,8 @@ def measure(folder: Path, rounds: int) -> None:
     saver.load_newest()
     print(
         f"{parameters / 1e6:.0f} M parameters, {parameters * 4 / 1e6:.0f} MB of weights,"
-        f" {parameters * 12 / 1e6:.0f} MB with moments; torch {torch.__version__}, {host_cpu()},"
-        f" {os.cpu_count()} cores"
+        f" {parameters * 12 / 1e6:.0f} MB with moments; torch {torch.__version__},"
+        f" {environment().host_cpu}, {os.cpu_count()} cores"
     )
     print("round  synchronous  stall  share  written after  step alone  step during the write")
     steps, shares = 0, []

@@ -36,12 +36,13 @@ from torch import Tensor, nn
 from ridgeline.compress.images.answers import mcnemar, share, sqnr_db
 from ridgeline.compress.images.measure import logits_of
 from ridgeline.compress.images.quantised import OnnxModule
-from ridgeline.compress.images.saved import Logits, export_to
+from ridgeline.compress.images.saved import export_to
 from ridgeline.compress.vision.mixed import mixed
 from ridgeline.compress.vision.quantise import quantise
 from ridgeline.image_files.preprocess import Preprocess
 from ridgeline.image_files.read_ahead import read_ahead
 from ridgeline.image_files.source import open_images
+from ridgeline.measure.network.directory import Logits
 
 SCHEMES = (
     "w8a8-int8",

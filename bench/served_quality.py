@@ -22,7 +22,7 @@ from ridgeline.compress.material import calibration_tokens
 from ridgeline.records.scheme_names import parse
 from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.start import one_prompt
+from ridgeline.serve.engine.runner import one_prompt
 from ridgeline.serve.model.loaded import load
 
 LIBRARY = Path(__file__).parents[1] / "examples/models/library"

@@ -35,6 +35,7 @@ def test_boxes_are_the_same_within_rounding_and_not_beyond(bench: ModuleType) ->
     assert "part by nan" in bench.same_boxes({0: boxes}, {0: boxes * float("nan")})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so_in_one_line() -> None:
     done = subprocess.run(
@@ -44,15 +45,3 @@ def test_without_a_gpu_it_says_so_in_one_line() -> None:
     assert done.stderr.splitlines()[-1] == (
         "bench/gpu/realtime.py: PyTorch sees no GPU here; --rehearse runs small images"
     )
-
-
-@pytest.mark.slow
-def test_the_rehearsal_compares_both_arms_and_times_them() -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCH / "realtime.py"), "--rehearse"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "| as written |" in done.stdout
-    assert "| steady |" in done.stdout
-    assert "- granted: warm-up" in done.stdout
