@@ -20,7 +20,8 @@ import torch
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.probe import ceilings
 from ridgeline.records import Ledger
-from ridgeline.tune.tuner import TuneJob, tune
+from ridgeline.tune.job import TuneJob
+from ridgeline.tune.tuner import tune
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = ("train_gpt.py", "train_cnn.py", "train_input_bound.py", "infer.py")

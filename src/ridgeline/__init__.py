@@ -64,8 +64,9 @@ if TYPE_CHECKING:
     from ridgeline.train.asynchronous.rules import AsynchronousSettings
     from ridgeline.train.asynchronous.workers import AsynchronousRun, train_asynchronously
     from ridgeline.train.start import train_recipe
+    from ridgeline.tune.job import TuneJob
     from ridgeline.tune.stack import run_with_stack
-    from ridgeline.tune.tuner import TuneJob, tune
+    from ridgeline.tune.tuner import tune
 
 _HOMES = {
     "Comparison": "ridgeline.measure.compare.comparison",
@@ -86,7 +87,7 @@ _HOMES = {
     "SensorReading": "ridgeline.realtime.pipeline",
     "StepProfile": "ridgeline.records",
     "Trace": "ridgeline.trace.columns",
-    "TuneJob": "ridgeline.tune.tuner",
+    "TuneJob": "ridgeline.tune.job",
     "all_techniques": "ridgeline.techniques",
     "checklist": "ridgeline.diagnose.checklist",
     "compare_runs": "ridgeline.measure.compare.comparison",

@@ -61,7 +61,7 @@ def tune(
     from ridgeline.errors import Interrupted
     from ridgeline.measure.live.command import resolve
     from ridgeline.tune.billing import RunTerms
-    from ridgeline.tune.tuner import TuneJob
+    from ridgeline.tune.job import TuneJob
     from ridgeline.tune.tuner import tune as run_job
 
     job = TuneJob(
@@ -77,17 +77,19 @@ def tune(
         period_seconds=period,
     )
     resolve(command)
-    with watching(begun, budget) as (say, show):
-        say(f"{' '.join(command)}: at most {duration_text(budget)}; everything goes into {out}")
+    with watching(begun, budget) as (on_progress, show):
+        on_progress(
+            f"{' '.join(command)}: at most {duration_text(budget)}; everything goes into {out}"
+        )
         from ridgeline.measure.probe import ceilings
 
         peaks = ceilings(
             quick=True,
             within_seconds=PROBE_SHARE * budget,
-            on_progress=lambda what, _: say(f"probing this machine: {what}"),
+            on_progress=lambda what, _: on_progress(f"probing this machine: {what}"),
         )
         try:
-            ledger = run_job(job, ceilings=peaks, on_progress=say, show=show, begun=begun)
+            ledger = run_job(job, ceilings=peaks, on_progress=on_progress, show=show, begun=begun)
         except KeyboardInterrupt:
             raise Interrupted(
                 f"interrupted; what was measured is in {out}, and the same command goes on from it"

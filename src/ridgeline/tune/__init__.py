@@ -1,5 +1,6 @@
 """Stack techniques, measure each against the stack without it, verify, and keep the ledger.
 
+    job.py       what to tune and within which limits
     tuner.py     the whole job: profile, the stack as a whole, its members, the final proof
     candidates.py  which techniques to ask about next, and how many in one question
     forecast.py  what a row is foretold to gain, and how far such ranges were off
@@ -33,8 +34,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ridgeline.hardware.ceilings import Ceilings
     from ridgeline.records import Ledger
+    from ridgeline.tune.job import TuneJob
     from ridgeline.tune.questions import OnProgress
-    from ridgeline.tune.tuner import Show, TuneJob
+    from ridgeline.tune.tuner import Show
 
 
 def tune(

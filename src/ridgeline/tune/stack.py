@@ -108,6 +108,11 @@ def write_stack(path: Path, stack: TechniqueStack) -> None:
     write_atomically(path, msgspec.toml.encode(stack))
 
 
+def start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a script on the standard streams that are there."""
+    return subprocess.Popen(words, env=environment)
+
+
 def run_with_stack(command: list[str], path: Path) -> int:
     """Run a script from start to end with a stack applied; returns its exit code.
 
@@ -115,7 +120,7 @@ def run_with_stack(command: list[str], path: Path) -> int:
     cut short.
     """
     with stack_environment(path) as environment:
-        process = subprocess.Popen(resolve(command), env=environment)
+        process = start(resolve(command), environment)
         while True:
             try:
                 code = process.wait()

@@ -22,14 +22,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
 
 from msgspec.structs import replace
 
 from ridgeline.diagnose import diagnose
-from ridgeline.errors import InputError, RidgelineError
+from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.hardware.environment import installed
 from ridgeline.measure.live.profile import LiveRun, MeasurementPlan, measure
@@ -40,7 +38,7 @@ from ridgeline.records.ledger import NOT_BEGUN
 from ridgeline.records.store import write_record
 from ridgeline.techniques import Context, technique
 from ridgeline.tune.ab_run import silent
-from ridgeline.tune.billing import UNPRICED, RunTerms, billed
+from ridgeline.tune.billing import billed
 from ridgeline.tune.candidates import (
     TechniqueCandidate,
     candidates,
@@ -50,8 +48,9 @@ from ridgeline.tune.candidates import (
     next_question,
     one_per_slot_of,
 )
+from ridgeline.tune.job import TuneJob
 from ridgeline.tune.memory import JobMemory, fingerprint
-from ridgeline.tune.paced import call_at_pace, paced_seconds, refuse_training
+from ridgeline.tune.paced import call_at_pace, refuse_training
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant
 from ridgeline.tune.questions import LEAST_WORTH_OF_A_ROW, OnProgress
 from ridgeline.tune.row import did_harm, gained_nothing
@@ -70,55 +69,6 @@ _PROFILE_SHARE = 0.25
 """What a profile between two questions may take of the time that is left for them."""
 _QUESTION_SHARE, _LEAST_QUESTION, _MOST_QUESTION = 0.1, 5.0, 60.0
 """Share of the budget for the rounds of one question, and its bounds in seconds."""
-_ENDING_SHARE, _LEAST_ENDING_SECONDS, _MOST_ENDING_SECONDS = 0.12, 4.0, 20.0
-"""What the last proof and the writing may take of the budget; as much again for a patch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneJob:
-    """What to tune and within which limits."""
-
-    command: list[str]
-    out: Path = Path("ridgeline-tune")
-    """Folder for ledger.json, stack.toml, report.html, tuned.patch; made when missing."""
-    budget_seconds: float = 900.0
-    """Wall time for everything, from the first profile to the last proof."""
-    threshold: float = 0.01
-    """A technique is kept when it is faster by more than this beyond doubt (0.01: 1 %)."""
-    only: tuple[str, ...] = ()
-    """Try only these techniques; empty: all that apply."""
-    patch: bool = False
-    """Also write the stack as a diff of the script, proved like a technique."""
-    terms: RunTerms = UNPRICED
-    """Length and price of the whole run, for the ledger's bill."""
-    period_seconds: float | None = None
-    """From one frame to the next: the end result is also called at that pace."""
-
-    def __post_init__(self) -> None:
-        if self.period_seconds is not None and not self.period_seconds > 0:
-            raise InputError(f"--period must be above 0 seconds, is {self.period_seconds:g}")
-        if not self.budget_seconds > 0:
-            raise InputError(f"--budget must be above 0 seconds, is {self.budget_seconds:g}")
-        if not 0 <= self.threshold < 1:
-            raise InputError(f"--threshold must be in [0, 1), is {self.threshold:g}")
-        if self.out.exists() and not self.out.is_dir():
-            raise InputError(f"--out {self.out}: is a file; give a folder")
-        for name in self.only:
-            technique(name)
-
-    @property
-    def ending_seconds(self) -> float:
-        """What is kept back of the budget for what comes after the last question."""
-        ending = min(_ENDING_SHARE * self.budget_seconds, _MOST_ENDING_SECONDS)
-        # The page alone takes a second or two to write; a tiny budget is not all for that.
-        ending = max(ending, min(_LEAST_ENDING_SECONDS, 0.25 * self.budget_seconds))
-        ending = 2 * ending if self.patch else ending
-        return ending + self.paced_seconds
-
-    @property
-    def paced_seconds(self) -> float:
-        """What calls at the period may take."""
-        return 0.0 if self.period_seconds is None else paced_seconds(self.budget_seconds)
 
 
 def _unseen(ledger: Ledger) -> None:

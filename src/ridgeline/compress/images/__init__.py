@@ -7,7 +7,8 @@
     answers.py      agreement with an interval, SQNR, the paired test
     limits.py       what --max-loss allows
     timed.py        rows with P50 and P99; calls.py: candidates in processes of their own
-    latency.py      channels taken out for latency, or refused
+    latency.py      channels pruned for latency, or refused
+    plans.py        the plan of a quantised model as a record, and in words
     saved.py        directories that transformers loads; quantised.py: ONNX and int8 levels
     evaluate.py     `ridgeline evaluate MODEL --images`
 

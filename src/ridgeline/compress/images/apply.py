@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 import warnings
@@ -23,7 +22,7 @@ from ridgeline.compress.evaluate.judge import AS_GIVEN, OnProgress
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.images.answers import answers
 from ridgeline.compress.images.latency import prune_for_latency
-from ridgeline.compress.images.limits import ImageLimit
+from ridgeline.compress.images.limits import ImageLimit, refusal
 from ridgeline.compress.images.material import (
     CALIBRATED,
     ImageMaterial,
@@ -47,14 +46,15 @@ from ridgeline.compress.images.outputs import (
     share_of_choices,
     tensors_of,
 )
+from ridgeline.compress.images.plans import finite_or_none, mixture, planned
 from ridgeline.compress.images.quantised import save_quantised
 from ridgeline.compress.images.saved import save, save_program
 from ridgeline.compress.images.timed import timed
 from ridgeline.compress.pruning.channels.choose import flops
 from ridgeline.compress.pruning.channels.prune import Smaller, prune_channels
 from ridgeline.compress.vision.batches import inputs_of, moved, part_of
-from ridgeline.compress.vision.mixed import MixedVision, mixed
-from ridgeline.compress.vision.quantise import QuantisedVision, quantise
+from ridgeline.compress.vision.mixed import mixed
+from ridgeline.compress.vision.quantise import quantise
 from ridgeline.errors import InputError
 from ridgeline.hardware.environment import environment
 from ridgeline.measure.device_name import device_name
@@ -148,7 +148,7 @@ def _check(material: ImageMaterial, schemes: Sequence[Scheme]) -> None:
     if material.faster is not None and not material.latency:
         raise InputError("--faster says how much --for latency shall gain; give both")
     if material.latency and not any(one.pruning for one in schemes):
-        raise InputError("--for latency takes out channels: give --scheme 50%-channels")
+        raise InputError("--for latency prunes channels: give --scheme 50%-channels")
 
 
 class _Run:
@@ -166,7 +166,7 @@ class _Run:
         self.metric = metric
         self.material, self.judged, self.said = material, judged, said
         self.chosen = None if calibrating is None else calibrating.evenly(CALIBRATED)
-        self.say = on_progress
+        self.on_progress = on_progress
         self.used = 0
         """Images that any scheme looked at."""
         self.refused = ""
@@ -175,7 +175,7 @@ class _Run:
         self, model: VisionModel, schemes: Sequence[Scheme], max_loss: ImageLimit | None
     ) -> ImageLedger:
         self.example = self.judged.head(EXAMPLES)
-        self.say("judging the model as given")
+        self.on_progress("judging the model as given")
         self.model = model
         self.given = None
         first = answered(model.module, self.example)
@@ -196,8 +196,8 @@ class _Run:
         rows = [step.row for step in steps]
         if self.material.speed:
             models = [(step.model, step.folder) for step in steps]
-            rows = timed(rows, models, self.judged, self.material.work / "timing", self.say)
-        refused = self.refused or _refusal(rows, max_loss)
+            rows = timed(rows, models, self.judged, self.material.work / "timing", self.on_progress)
+        refused = self.refused or refusal(rows, max_loss)
         ledger = ImageLedger(
             model=str(self.material.model),
             protocol=ImageProtocol(
@@ -231,7 +231,7 @@ class _Run:
             model, left = self._saved_smaller(above.model, smaller, folder), smaller.left_whole
             layers, notes = (), []
         seconds = time.monotonic() - started
-        self.say(f"judging {scheme.name}")
+        self.on_progress(f"judging {scheme.name}")
         row = self._row(scheme.name, model, compared=True)
         if scheme.images:
             counted = above.row
@@ -245,25 +245,25 @@ class _Run:
         self, model: VisionModel, scheme: Scheme, folder: Path
     ) -> tuple[VisionModel, tuple[PlannedLayer, ...], list[str]]:
         assert self.chosen is not None
-        self.say(f"{scheme.name}: reading {len(self.chosen)} images")
+        self.on_progress(f"{scheme.name}: reading {len(self.chosen)} images")
         batches = list(self.chosen.batches())
         self.used = max(self.used, len(self.chosen))
         alone: dict[str, float | None] = {}
         notes: list[str] = []
 
-        def say(said: str) -> None:
-            self.say(f"{scheme.name}: {said}")
+        def on_progress(said: str) -> None:
+            self.on_progress(f"{scheme.name}: {said}")
 
         if self.material.mixed:
             with _without_torchs_advice():
-                ranked = mixed(model.module, batches, scheme, on_progress=say)
+                ranked = mixed(model.module, batches, scheme, on_progress=on_progress)
             found = ranked.quantised
             alone = {one.layer: finite_or_none(one.sqnr_db) for one in ranked.ranking}
-            notes = [_mixture(ranked)]
+            notes = [mixture(ranked)]
         else:
             with _without_torchs_advice():
-                found = quantise(model.module, batches, scheme, on_progress=say)
-        self.say(f"{scheme.name}: writing")
+                found = quantise(model.module, batches, scheme, on_progress=on_progress)
+        self.on_progress(f"{scheme.name}: writing")
         with _without_torchs_advice():
             names = (input_names(model.module, self.example), self.outputs)
             missing = save_quantised(found, self.example, folder, names)
@@ -290,7 +290,7 @@ class _Run:
 
     def _pruned(self, model: VisionModel, scheme: Scheme) -> Smaller:
         assert scheme.pruning is not None
-        self.say(f"{scheme.name}: choosing channels")
+        self.on_progress(f"{scheme.name}: choosing channels")
         whole = model.classifier if model.classifier is not None else model.module
         batches = self._gradients(model) if scheme.needs_calibration else []
         if self.material.latency:
@@ -301,7 +301,7 @@ class _Run:
                 faster=self.material.faster,
                 batches=batches,
                 loss_of=_loss,
-                on_progress=self.say,
+                on_progress=self.on_progress,
             )
             return smaller
         return prune_channels(
@@ -388,22 +388,6 @@ class _Run:
         )
 
 
-def planned(found: QuantisedVision, alone: dict[str, float | None]) -> tuple[PlannedLayer, ...]:
-    """The plan of a quantised model as a record."""
-    return tuple(
-        PlannedLayer(
-            layer=one.layer,
-            kind=one.kind,
-            macs=one.macs,
-            weight_bits=one.weight_bits,
-            activation_bits=one.activation_bits,
-            why=one.why,
-            sqnr_db=alone.get(one.layer),
-        )
-        for one in found.plan
-    )
-
-
 @contextmanager
 def _without_torchs_advice() -> Iterator[None]:
     """Copies of torch's own graphs warn of a class that torch itself has put there."""
@@ -412,32 +396,7 @@ def _without_torchs_advice() -> Iterator[None]:
         yield
 
 
-def finite_or_none(value: float) -> float | None:
-    """A number that JSON has; None for infinity."""
-    return value if math.isfinite(value) else None
-
-
-def _mixture(found: MixedVision) -> str:
-    """What went back to float, and what it won."""
-    names = ", ".join(found.in_float) or "no layer"
-    equalised = "; equalised" if found.equalised else ""
-    return (
-        f"in float: {names} ({found.float_share:.1%} of the MACs), SQNR on calibration"
-        f" {found.before_db:.1f} → {found.after_db:.1f} dB{equalised}"
-    )
-
-
 def _loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
     pixels, labels = batch
     output = model(pixels)
     return functional.cross_entropy(getattr(output, "logits", output), labels)
-
-
-def _refusal(rows: Sequence[ImageRow], max_loss: ImageLimit | None) -> str:
-    """Why the last row may not be saved; empty where it may."""
-    last = rows[-1]
-    spent = [] if last.divergence is None else [last.divergence.kl_mean]
-    broken = any(one.relative_error is None for one in last.outputs)
-    if broken or not all(map(math.isfinite, spent)):
-        return "outputs are infinite or NaN: the model is ruined"
-    return "" if max_loss is None else max_loss.refusal(rows[0], last)

@@ -1,7 +1,7 @@
-"""Channels taken out until a share of the FLOPs is gone, in the way that is fastest where it runs.
+"""Channels pruned until a share of the FLOPs is gone, in the way that is fastest where it runs.
 
 FLOPs are not time: widths that vector units and tensor cores do not divide, and layers that wait
-for memory, keep theirs. So the same share of FLOPs is taken out in several ways (from each layer or
+for memory, keep theirs. So the same share of FLOPs is pruned in several ways (from each layer or
 from all together, widths rounded to several multiples), all are timed in turns at batch 1 on this
 machine, and the fastest stays; where even that gains less than was asked for, it is refused.
 """
@@ -87,7 +87,7 @@ def prune_for_latency(
             )
     if not found:
         raise InputError(
-            f"no way of taking out channels leaves {wanted:.0%} of the FLOPs; give another share"
+            f"no way of pruning channels leaves {wanted:.0%} of the FLOPs; give another share"
         )
     models = [model, *(one.model for one in found)]
     times = time_in_turns(

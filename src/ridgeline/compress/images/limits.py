@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ridgeline.errors import InputError
@@ -113,3 +114,13 @@ def image_limit(option: str, text: str) -> ImageLimit:
         return ImageLimit(text, "metric", float(found[1]))
     why = "a classifier has no perplexity; " if plain.startswith("ppl") else ""
     raise InputError(f"{option} {text}: {why}{FORMS}")
+
+
+def refusal(rows: Sequence[ImageRow], max_loss: ImageLimit | None) -> str:
+    """Why the last row may not be saved; empty where it may."""
+    last = rows[-1]
+    spent = [] if last.divergence is None else [last.divergence.kl_mean]
+    broken = any(one.relative_error is None for one in last.outputs)
+    if broken or not all(map(math.isfinite, spent)):
+        return "outputs are infinite or NaN: the model is ruined"
+    return "" if max_loss is None else max_loss.refusal(rows[0], last)

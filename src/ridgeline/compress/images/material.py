@@ -64,7 +64,7 @@ class ImageMaterial:
     faster: float | None = None
     """The least speed-up at batch 1, with `latency`."""
     latency: bool = False
-    """Whether channels are taken out for latency measured here."""
+    """Whether channels are pruned for latency measured here."""
 
     @property
     def work(self) -> Path:
