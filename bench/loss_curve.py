@@ -6,14 +6,14 @@ python bench/loss_curve.py RUN_FOLDER curve.svg
 import sys
 from pathlib import Path
 
-from ridgeline.records.journal import read_journal
 from ridgeline.records.store import write_atomically
+from ridgeline.records.training_log import read_log
 
 WIDTH, HEIGHT, EDGE = 640, 300, 44
 
 
 def main() -> None:
-    lines = read_journal(Path(sys.argv[1]))
+    lines = read_log(Path(sys.argv[1]))
     held = [line for line in lines if line.validation_loss is not None]
     high = max(line.loss for line in lines)
     low = min(line.loss for line in lines) * 0.9

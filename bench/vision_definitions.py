@@ -69,7 +69,7 @@ def vit_medium_patch16_reg4_256():
 class Ssd300(nn.Module):
     """SSD (1512.02325) on ResNet-50 as NVIDIA and Lambda train it, up to boxes and scores.
 
-    The backbone ends with the third stage, whose stride is taken out (a plane of 38 by 38); five
+    The backbone ends with the third stage, whose stride is removed (a plane of 38 by 38); five
     pairs of convolutions lead to planes of 19, 10, 5, 3 and 1; 81 classes
     (DeepLearningExamples, PyTorch/Detection/SSD/ssd/model.py).
     """

@@ -73,7 +73,7 @@ PATCHED: Final[dict[str, str]] = {
     "torch.nn:Module.zero_grad": "the same, of a module",
     "torch.amp:GradScaler.scale": "how far the losses that are seen are scaled",
     "torch.utils.checkpoint:checkpoint":
-        "what is computed a second time; taken out by no-checkpointing",
+        "what is computed a second time; removed by no-checkpointing",
     **dict.fromkeys(
         ("torch.jit:load", "torch.jit:trace", "torch.jit:script"),
         "the line that makes a TorchScript program, which is deprecated",

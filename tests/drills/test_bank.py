@@ -30,6 +30,7 @@ EIGHT = {"nan-loss", "out-of-memory", "straggler", "data-starvation", "exploding
          "slow-after-scaling", "memory-leak", "accuracy-after-quantisation"}  # fmt: skip
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize(("topic", "row"), ROWS, ids=[row.name for _, row in ROWS])
 def test_a_row_makes_questions_with_answers_of_reasonable_size(topic: str, row: object) -> None:
     for seed in range(25):
@@ -42,6 +43,7 @@ def test_a_row_makes_questions_with_answers_of_reasonable_size(topic: str, row: 
             assert math.isfinite(right.value)
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_solution_answers_its_own_question_and_others_do_not(name: str) -> None:
     asked = question_of(f"{name}:11")
@@ -62,6 +64,7 @@ def test_the_solution_answers_its_own_question_and_others_do_not(name: str) -> N
         assert grade(asked, off).score < 1.0
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize(("topic", "row"), ROWS, ids=[row.name for _, row in ROWS])
 def test_the_command_of_a_solution_prints_its_result(
     topic: str, row: object, capsys: pytest.CaptureFixture[str]

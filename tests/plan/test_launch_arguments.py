@@ -116,6 +116,7 @@ def keys(content: dict[str, Any]) -> set[str]:
     return set(content).union(*below)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("framework", [titan, megatron, deepspeed], ids=lambda one: one.NAME)
 def test_every_name_that_is_written_is_one_that_the_framework_has(framework: Any) -> None:
     names = known(framework.NAME)

@@ -173,10 +173,15 @@ def losses(seed: int, count: int = 120) -> list[float]:
 
 
 def a_profile(median_seconds: float = 0.2134, **changes: object) -> StepProfile:
+    return msgspec.structs.replace(_made_profile(median_seconds), **changes)
+
+
+@functools.cache
+def _made_profile(median_seconds: float) -> StepProfile:
     samples = step_samples(median_seconds)
     flops = sum(operator.flops for operator in operators())
     limit = sum(operator.limit_seconds for operator in operators())
-    profile = neutral(
+    return neutral(
         StepProfile,
         kind="training",
         steps=len(samples),
@@ -220,7 +225,6 @@ def a_profile(median_seconds: float = 0.2134, **changes: object) -> StepProfile:
         environment=an_environment(),
         warmup_steps=12,
     )
-    return msgspec.structs.replace(profile, **changes)
 
 
 def a_site(line: int, file: str = "examples/train_gpt.py") -> Site:

@@ -33,6 +33,7 @@ ROOFS = {
 }
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("name", sorted(ROOFS))
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_every_operator_has_a_line_and_nothing_is_wider_than_the_terminal(

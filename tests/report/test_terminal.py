@@ -146,7 +146,7 @@ def test_a_row_that_was_removed_again_is_not_ticked() -> None:
         line for line in lines if "fused-optimizer" in line
     ]
     assert any("torch-compile, re-tried" in line and "no gain left" in line for line in lines)
-    assert any("taken out again" in line for line in lines)
+    assert any("dropped again" in line for line in lines)
 
 
 def test_a_ledger_of_an_interrupted_run_says_so() -> None:

@@ -77,6 +77,7 @@ def test_a_trace_without_gpu_work_has_a_page_too(tmp_path: Path) -> None:
     assert "Timeline" in page
 
 
+@pytest.mark.slow
 def test_a_page_of_many_ranks_has_quartiles_outliers_and_every_rank_to_look_up(
     tmp_path: Path,
 ) -> None:
@@ -115,6 +116,7 @@ def test_many_steps_are_quartiles_with_the_slow_one_named(tmp_path: Path) -> Non
     assert folded.count("<tr>") == 258
 
 
+@pytest.mark.slow
 def test_the_ranks_that_are_drawn_of_many_are_those_that_say_most(tmp_path: Path) -> None:
     folder = tmp_path / "ranks"
     folder.mkdir()

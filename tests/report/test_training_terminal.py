@@ -1,4 +1,4 @@
-"""A run is shown while it goes, from its journal, and whole when it is done."""
+"""A run is shown while it goes, from its log, and whole when it is done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.report.drawn import drawn
 
 from ridgeline.cli.recipe_runs import LiveView
-from ridgeline.records.journal import FILE
 from ridgeline.records.layout import Layout
 from ridgeline.records.measurement import Environment
 from ridgeline.records.recipe import (
@@ -23,6 +22,7 @@ from ridgeline.records.recipe import (
 )
 from ridgeline.records.recipe_file import write_recipe
 from ridgeline.records.store import read_record, write_record
+from ridgeline.records.training_log import FILE
 from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun
 from ridgeline.report.views.train import curve, phase_bar, run_document
 

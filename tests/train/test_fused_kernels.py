@@ -17,6 +17,7 @@ from ridgeline.train.fused import use_fused_kernels
 FUSED = '[run]\nsteps = 2\nkernels = "fused"\n'
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_is_refused_in_one_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

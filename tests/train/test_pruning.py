@@ -123,6 +123,7 @@ def test_every_layout_chooses_the_same_weights(
         assert int((one == 0).sum()) == one.numel() // 2, n
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_shards_have_whole_groups_of_four(together: list[dict[str, Outcome]]) -> None:
     for weight in _pruned(together[0]["2:4, zero 1"]).values():

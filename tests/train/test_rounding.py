@@ -168,6 +168,7 @@ def test_a_group_of_zeros_has_a_gradient_too() -> None:
     assert bool((weight.grad == 1).all())
 
 
+@pytest.mark.slow
 def test_what_is_trained_rounded_loses_less_by_rounding(tmp_path: Path) -> None:
     recipe = small_run(tmp_path, quantisation={"scheme": "w2a16-rtn-channel"})
     generator = torch.Generator().manual_seed(3)

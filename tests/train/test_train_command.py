@@ -20,8 +20,8 @@ from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.measure.compare.comparison import compare_runs
 from ridgeline.measure.compare.runs import read_run
-from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe_file import read_recipe
+from ridgeline.records.training_log import read_log
 from ridgeline.train.folder import RESULT
 from ridgeline.train.start import _what_failed
 
@@ -70,10 +70,10 @@ def test_a_run_says_where_it_ended_and_transformers_loads_its_model(folder: Path
     import transformers
 
     said = trained(folder, "--out", "alone")
-    journal = read_journal(folder / "alone")
+    log = read_log(folder / "alone")
     assert (said["processes"], said["steps"]) == (1, 12)
-    assert [line.step for line in journal][-3:] == [4, 8, 12]
-    assert said["final_loss"] < journal[0].loss
+    assert [line.step for line in log][-3:] == [4, 8, 12]
+    assert said["final_loss"] < log[0].loss
     model = transformers.AutoModelForCausalLM.from_pretrained(folder / "alone" / "model")
     assert read_recipe(folder / "alone" / "recipe.toml").run.steps == 12
     assert sum(one.numel() for one in model.parameters()) > 0
@@ -89,10 +89,10 @@ def test_two_processes_end_where_one_does_and_transformers_loads_the_model(
     for ranks, said in ((1, of_one_process), (2, of_two)):
         assert said["processes"] == ranks
         assert said["steps"] == 12
-        assert [line.step for line in read_journal(folder / f"out{ranks}")][-3:] == [4, 8, 12]
+        assert [line.step for line in read_log(folder / f"out{ranks}")][-3:] == [4, 8, 12]
     for figure in ("final_loss", "validation_loss"):
         assert of_one_process[figure] == pytest.approx(of_two[figure], rel=1e-4)
-    assert of_one_process["final_loss"] < read_journal(folder / "out1")[0].loss
+    assert of_one_process["final_loss"] < read_log(folder / "out1")[0].loss
     results = [str(folder / f"out{ranks}" / RESULT) for ranks in (1, 2)]
     comparison = compare_runs(*map(read_run, map(Path, results)))
     assert (comparison.reference.record, comparison.new.steps) == ("training-run", 12)
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_every_rank_and_says_where_the_run_lies(folder: Path) -> Non
     options = ("--out", "stopped", "--set", "layout.dp=2", "--set", "run.steps=100000")
     started = train(folder, *options, preexec_fn=_heed_interrupts)
     deadline = time.monotonic() + 60
-    while not read_journal(folder / "stopped"):
+    while not read_log(folder / "stopped"):
         assert time.monotonic() < deadline, "no step was written down"
         time.sleep(0.05)
     started.send_signal(signal.SIGINT)
@@ -190,6 +190,7 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.mark.slow
 def test_what_torchrun_refuses_before_a_rank_begins_is_told_in_its_words(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

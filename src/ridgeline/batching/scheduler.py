@@ -223,7 +223,7 @@ class Scheduler:
                 self.counters.finished[FinishReason.LENGTH.value] -= 1
                 self._end(sequence, reason, now)
             return
-        self._take_out(sequence)
+        self._remove(sequence)
         if reason is FinishReason.HANDOVER:
             self.handed_over.append(sequence)
         else:
@@ -237,13 +237,13 @@ class Scheduler:
         """
         if sequence.status is Status.FINISHED:
             return
-        self._take_out(sequence)
+        self._remove(sequence)
         self.cache.discard(sequence, sequence.num_computed)
         self._end(sequence, FinishReason.ABORT, now)
 
     def postpone(self, sequence: Sequence, now: float) -> None:
         """Let a running sequence wait and compute again: it shared what was never computed."""
-        self._take_out(sequence)
+        self._remove(sequence)
         sequence.cached_tokens = sequence.lost_tokens = 0
         self.cache.discard(sequence, sequence.num_computed)
         self._wait_again(sequence, now)
@@ -304,7 +304,7 @@ class Scheduler:
         self._enqueue(sequence, now)
         self.counters.preemptions += 1
 
-    def _take_out(self, sequence: Sequence) -> None:
+    def _remove(self, sequence: Sequence) -> None:
         """Strike a sequence out of those who run or wait."""
         members = self.running if sequence.status is Status.RUNNING else self.waiting
         # By identity: `remove` compares, which takes five times as long.

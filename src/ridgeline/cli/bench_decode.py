@@ -49,8 +49,13 @@ def bench_decode(
     from ridgeline.report.views.served import decode_bench_document
     from ridgeline.serve.engine.decode_bench import bench_decode as run
 
-    with progress() as say:
+    with progress() as on_progress:
         found = run(
-            config, batch=batch, context=context, rounds=rounds, steps=steps, on_progress=say
+            config,
+            batch=batch,
+            context=context,
+            rounds=rounds,
+            steps=steps,
+            on_progress=on_progress,
         )
     show_answer(found, decode_bench_document(found), json=json)

@@ -54,8 +54,8 @@ def bisect(
         most_rounds=rounds,
         linked=tuple(link or ()),
     )
-    with progress() as say:
-        found = search(question, on_progress=say)
+    with progress() as on_progress:
+        found = search(question, on_progress=on_progress)
     show_answer(found, bisection_document(found), json=json)
     why = unproven(found)
     if why is not None:

@@ -211,14 +211,14 @@ def compress(
     )
     bench = bench_on(device) if material.judged and not no_speed else None
     refused: list[RidgelineError] = []
-    with quiet_libraries(), progress() as say, _told(material):
+    with quiet_libraries(), progress() as on_progress, _told(material):
         if changes:
             losses = (target, aim, max_loss)
-            ledger = _run(material, wanted, losses, merge_adapter, bench, say)
+            ledger = _run(material, wanted, losses, merge_adapter, bench, on_progress)
             if ledger.saved is not None:
-                ledger, refused = _beside(ledger, out, out, export or [], say)
+                ledger, refused = _beside(ledger, out, out, export or [], on_progress)
         else:
-            ledger = _exported(material, export or [], say)
+            ledger = _exported(material, export or [], on_progress)
     show_answer(ledger, compression_document(ledger), json=json)
     if ledger.refused:
         worst = ", ".join(one.layer for one in ledger.sensitive)
@@ -234,7 +234,7 @@ def _run(
     losses: tuple[str | None, str, str | None],
     adapter: Path | None,
     bench: Bench | None,
-    say: OnProgress,
+    on_progress: OnProgress,
 ) -> CompressionLedger:
     from ridgeline.compress.apply import compress as run
     from ridgeline.compress.evaluate.allowance import allowance
@@ -245,13 +245,22 @@ def _run(
         if adapter is not None:
             raise InputError("--merge-adapter: merge first, then search in a second command")
         return search(
-            material, allowance("--target", target), aim, schemes, bench=bench, on_progress=say
+            material,
+            allowance("--target", target),
+            aim,
+            schemes,
+            bench=bench,
+            on_progress=on_progress,
         )
     bound = None if max_loss is None else allowance("--max-loss", max_loss)
-    return run(material, schemes, adapter=adapter, max_loss=bound, bench=bench, on_progress=say)
+    return run(
+        material, schemes, adapter=adapter, max_loss=bound, bench=bench, on_progress=on_progress
+    )
 
 
-def _exported(material: Material, formats: Sequence[str], say: OnProgress) -> CompressionLedger:
+def _exported(
+    material: Material, formats: Sequence[str], on_progress: OnProgress
+) -> CompressionLedger:
     """Exports of a model as it is; their folder is whole or not there."""
     from ridgeline.compress.apply import as_given
 
@@ -260,7 +269,7 @@ def _exported(material: Material, formats: Sequence[str], say: OnProgress) -> Co
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
-        ledger, refused = _beside(ledger, material.model, aside, formats, say)
+        ledger, refused = _beside(ledger, material.model, aside, formats, on_progress)
         for error in refused:
             raise error
         aside.rename(material.out)
@@ -270,7 +279,11 @@ def _exported(material: Material, formats: Sequence[str], say: OnProgress) -> Co
 
 
 def _beside(
-    ledger: CompressionLedger, source: Path, folder: Path, formats: Sequence[str], say: OnProgress
+    ledger: CompressionLedger,
+    source: Path,
+    folder: Path,
+    formats: Sequence[str],
+    on_progress: OnProgress,
 ) -> tuple[CompressionLedger, list[RidgelineError]]:
     """Report, exports of the model in `source`, and the ledger that names them, in a folder.
 
@@ -292,7 +305,7 @@ def _beside(
     write_record(folder / LEDGER, ledger)
     exports, refused = {}, []
     for name in formats:
-        say(f"exporting {name}")
+        on_progress(f"exporting {name}")
         try:
             exports[name] = str(out / export(name, source, folder).name)
         except RidgelineError as error:

@@ -50,9 +50,9 @@ def run_on_images(
     if not schemes:
         raise InputError("say what to do: --scheme NAME, such as w8a8-int8 or 50%-channels")
     bound = None if max_loss is None else image_limit("--max-loss", max_loss)
-    with quiet_libraries(), progress() as say:
+    with quiet_libraries(), progress() as on_progress:
         try:
-            ledger = compress_images(material, schemes, max_loss=bound, on_progress=say)
+            ledger = compress_images(material, schemes, max_loss=bound, on_progress=on_progress)
             ledger = _completed(ledger, material, exports)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing was saved") from None

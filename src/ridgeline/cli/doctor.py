@@ -81,8 +81,8 @@ def doctor(
     if steps is not None:
         plan = MeasurementPlan(steps=steps, warmup=warmup, budget_seconds=budget)
     resolve(command)
-    with progress() as say:
-        examination = examine(command, plan, on_progress=say)
+    with progress() as on_progress:
+        examination = examine(command, plan, on_progress=on_progress)
     document = profile_document(examination.profile, examination.findings, examination.verdict)
     if out is not None:
         with told("--out", out):

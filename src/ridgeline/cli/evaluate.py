@@ -22,7 +22,7 @@ from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ridgeline.cli.tune_progress import Say
+    from ridgeline.cli.tune_progress import OnProgress
     from ridgeline.compress.evaluate.judge import Bench
     from ridgeline.compress.images.material import Pixels
     from ridgeline.records.compression import Decoding, Evaluation
@@ -92,7 +92,7 @@ def evaluate(
     from ridgeline.models.quiet import quiet_libraries
     from ridgeline.report.views.evaluate import evaluation_document
 
-    with quiet_libraries(), progress() as say:
+    with quiet_libraries(), progress() as on_progress:
         found = run(
             model,
             text,
@@ -100,10 +100,10 @@ def evaluate(
             context=context,
             stride=stride,
             device=device,
-            on_progress=say,
+            on_progress=on_progress,
         )
         if not no_speed:
-            found = _with_decoding(found, device, say)
+            found = _with_decoding(found, device, on_progress)
     show_answer(found, evaluation_document(found), json=json)
 
 
@@ -142,18 +142,20 @@ def _on_images(
         if against is None
         else replace(material, model=against, checkpoint=checkpoint if model.is_dir() else None)
     )
-    with quiet_libraries(), progress() as say:
-        found = evaluate_images(material, other, on_progress=say)
+    with quiet_libraries(), progress() as on_progress:
+        found = evaluate_images(material, other, on_progress=on_progress)
     show_answer(found, image_evaluation_document(found), json=json)
 
 
-def _with_decoding(found: Evaluation, device: str, say: Callable[[str], None]) -> Evaluation:
+def _with_decoding(
+    found: Evaluation, device: str, on_progress: Callable[[str], None]
+) -> Evaluation:
     from msgspec.structs import replace
 
     from ridgeline.compress.evaluate.judge import speedup
 
     places = [Path(one) for one in (found.reference, found.model) if one is not None]
-    *before, own = bench_on(device)(places, say)
+    *before, own = bench_on(device)(places, on_progress)
     if isinstance(own, str):
         return replace(found, no_decoding=own)
     found = replace(found, decoding=own)
@@ -169,7 +171,7 @@ KV_BYTES = 256 * 2**20
 def bench_on(device: str) -> Bench:
     """A function that decodes with `ridgeline serve`'s engine on that device."""
 
-    def bench(directories: Sequence[Path], say: Say) -> list[Decoding | str]:
+    def bench(directories: Sequence[Path], on_progress: OnProgress) -> list[Decoding | str]:
         from ridgeline.cli.engine_options import engine_config
         from ridgeline.serve.engine.decode_bench import decode_in_turns
 
@@ -177,6 +179,6 @@ def bench_on(device: str) -> Bench:
             engine_config(str(directory), device=device, kv_bytes=str(KV_BYTES))
             for directory in directories
         ]
-        return decode_in_turns(configs, on_progress=say)
+        return decode_in_turns(configs, on_progress=on_progress)
 
     return bench

@@ -85,10 +85,10 @@ def export(
         period_seconds=period,
     )
     _note_inputs(model, check, weights)
-    with progress() as say:
+    with progress() as on_progress:
         try:
             with ErrorsAsInterrupts():
-                found = run_job(job, say)
+                found = run_job(job, on_progress)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing was left behind") from None
     show_answer(found, export_document(found), json=json, html=html)

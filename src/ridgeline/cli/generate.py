@@ -107,6 +107,8 @@ def generate(
         ignore_eos=ignore_eos,
         beams=beams,
     )
-    with progress() as say:
-        found = run(config, prompt, sampling, n=n, adapter=use_adapter, chat=chat, on_progress=say)
+    with progress() as on_progress:
+        found = run(
+            config, prompt, sampling, n=n, adapter=use_adapter, chat=chat, on_progress=on_progress
+        )
     show_answer(found, generation_document(found), json=json)

@@ -182,8 +182,8 @@ def _say_price(job: LaunchJob, wait: str = "") -> None:
     from ridgeline.report.views.launch import price_line
 
     price = price_of(job.recipe, job.cluster.nodes.device)
-    with progress() as say:
-        say(
+    with progress() as on_progress:
+        on_progress(
             price_line(
                 job.recipe.layout.num_devices,
                 seconds=price.seconds,
@@ -193,7 +193,7 @@ def _say_price(job: LaunchJob, wait: str = "") -> None:
             )
         )
         if wait:
-            say(wait)
+            on_progress(wait)
 
 
 def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) -> None:
@@ -202,9 +202,9 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
     from ridgeline.launch.merge import LogLine
     from ridgeline.launch.places import refuse_twins, run_here, written
     from ridgeline.launch.remembered import Remembered
-    from ridgeline.records.journal import read_journal
     from ridgeline.records.state_folder import state_folder
     from ridgeline.records.store import read_record
+    from ridgeline.records.training_log import read_log
     from ridgeline.records.training_run import TrainingRun
     from ridgeline.report.views.train import run_document
     from ridgeline.train.check import check
@@ -215,13 +215,13 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
     refuse_twins(job, remembered)
     _say_price(job)
     folder = Path(job.folder)
-    with progress() as say:
+    with progress() as on_progress:
 
         def show(line: LogLine) -> None:
             if line.text.strip():
-                say(line.prefixed)
+                on_progress(line.prefixed)
 
-        watch = LiveView(folder, say).refresh if folder.is_dir() or on == "local" else None
+        watch = LiveView(folder, on_progress).refresh if folder.is_dir() or on == "local" else None
         run_here(job, on, remembered, show, *([watch] if watch else []))
     result = folder / "run.json"
     if not result.exists():  # the folder is on other machines' disks alone
@@ -229,7 +229,7 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
     elif json:
         print_json(read_record(result, TrainingRun))
     else:
-        losses = [line.loss for line in read_journal(folder)]
+        losses = [line.loss for line in read_log(folder)]
         print_document(run_document(read_record(result, TrainingRun), losses, folder))
 
 

@@ -50,8 +50,8 @@ def lesson(
             missed = sum(not one.passed for one in marks.marks)
             raise Regression(f"{check}: {missed} of {len(marks.marks)} marks are missed")
     else:
-        with progress() as say:
-            say(f"running the lesson {conduct.lesson(name).name}")
+        with progress() as on_progress:
+            on_progress(f"running the lesson {conduct.lesson(name).name}")
             found = conduct.teach(name)
         show_answer(found, views.lesson_document(found), json=json)
 

@@ -97,8 +97,8 @@ def loadtest(
     _require_client()
     from ridgeline.serve.loadtest.run import load_test
 
-    with progress() as say:
-        found = load_test(settings, say)
+    with progress() as on_progress:
+        found = load_test(settings, on_progress)
     document = load_test_document(found)
     show_answer(found, document, json=json, html=html)
     if found.interrupted:

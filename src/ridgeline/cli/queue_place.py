@@ -46,7 +46,7 @@ def queue_place(
     from ridgeline.report.views.queue_placement import queue_placement_document
 
     names = rule_names() if policy == ["all"] else policy or list(USUAL_RULES)
-    with progress() as say:
+    with progress() as on_progress:
         found = place_tasks(
             read_tasks(tasks),
             read_nodes(cluster),
@@ -54,6 +54,6 @@ def queue_place(
             names=(tasks.name, cluster.name),
             arrivals=arrivals,
             seeds=seeds,
-            on_progress=say,
+            on_progress=on_progress,
         )
     show_answer(found, queue_placement_document(found), json=json, html=html)

@@ -35,9 +35,9 @@ def show_autoscaling(
     from ridgeline.report.views.queue_questions import autoscaling_document
 
     asked = _scaling(given, objective)
-    with progress() as say:
+    with progress() as on_progress:
         found = search_scaling(
-            jobs, asked, trace=trace, skip_unfit=skip_unfit, notes=notes, on_progress=say
+            jobs, asked, trace=trace, skip_unfit=skip_unfit, notes=notes, on_progress=on_progress
         )
     show_answer(found, autoscaling_document(found), json=json, html=html)
 
@@ -107,7 +107,7 @@ def show_submission(
     price = price_of(recipe, "")
     if price.seconds is None:
         raise InputError(f"--submit {path}: how long it runs is not known: {price.unknown[0]}")
-    with progress() as say:
+    with progress() as on_progress:
         found = submitted(
             jobs,
             cluster,
@@ -117,6 +117,6 @@ def show_submission(
             trace=trace,
             skip_unfit=skip_unfit,
             seed=seed,
-            on_progress=say,
+            on_progress=on_progress,
         )
     show_answer(found, submission_document(found, path.name), json=json, html=html)

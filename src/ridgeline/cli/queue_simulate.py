@@ -145,7 +145,7 @@ def queue_simulate(
             skip_unfit=skip_unfit, seed=seed, html=html, json=json,
         )  # fmt: skip
         return
-    with progress() as say:
+    with progress() as on_progress:
         found = simulate_queue(
             chosen,
             where,
@@ -157,7 +157,7 @@ def queue_simulate(
             added=_added(add),
             seed=seed,
             notes=notes,
-            on_progress=say,
+            on_progress=on_progress,
         )
     show_answer(found, queue_simulation_document(found), json=json, html=html)
 

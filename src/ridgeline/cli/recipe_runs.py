@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from ridgeline.errors import InputError
-from ridgeline.records.journal import LogTail
 from ridgeline.records.recipe_file import read_recipe
+from ridgeline.records.training_log import LogTail
 from ridgeline.records.training_run import LoggedStep
 
 Changes = Annotated[

@@ -169,7 +169,7 @@ def simulate_serving(
         slo=load.slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
         seed=seed,
     )
-    with progress() as say:
+    with progress() as on_progress:
         found = simulate(
             asked,
             deployment,
@@ -178,7 +178,7 @@ def simulate_serving(
             scaling=scaling,
             what_if=what_if or (),
             interval=interval,
-            on_progress=say,
+            on_progress=on_progress,
         )
     document = simulation_document(found)
     show_answer(found, document, json=json, html=html)

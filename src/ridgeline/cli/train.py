@@ -41,9 +41,9 @@ def train(
     """Train what the recipe says, on as many processes as its layout has."""
     from ridgeline.cli.show import print_document, print_json, progress, say
     from ridgeline.errors import InputError
-    from ridgeline.records.journal import read_journal
     from ridgeline.records.recipe_file import anchored, changed, read_recipe
     from ridgeline.records.store import read_record
+    from ridgeline.records.training_log import read_log
     from ridgeline.records.training_run import TrainingRun
     from ridgeline.report.views.train import run_document
     from ridgeline.train.folder import RESULT
@@ -76,7 +76,7 @@ def train(
     if json:
         print_json(run)
     else:
-        losses = [line.loss for line in read_journal(folder)]
+        losses = [line.loss for line in read_log(folder)]
         print_document(run_document(run, losses, folder))
     if single is not None:
         say(scaling_line(run, single), err=json)

@@ -17,12 +17,12 @@ from rich.text import Text
 from ridgeline.cli.durations import duration_text
 from ridgeline.records import Ledger
 
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 Show = Callable[[Ledger], None]
 
 
 @contextmanager
-def watching(begun: float, budget_seconds: float) -> Iterator[tuple[Say, Show]]:
+def watching(begun: float, budget_seconds: float) -> Iterator[tuple[OnProgress, Show]]:
     """Gives whom to tell what is under way, and whom to show the ledger as it grows.
 
     `begun` is when the budget began to run, on `monotonic`'s clock.
@@ -31,14 +31,14 @@ def watching(begun: float, budget_seconds: float) -> Iterator[tuple[Say, Show]]:
     if console.is_terminal:
         picture = _Picture(begun, budget_seconds)
         with Live(picture, console=console, refresh_per_second=2, transient=True):
-            yield picture.say, picture.show
+            yield picture.on_progress, picture.show
         return
 
-    def say(text: str) -> None:
+    def on_progress(text: str) -> None:
         since = f"{monotonic() - begun:4.0f} s  "
         console.print(since + text, highlight=False, markup=False, soft_wrap=True)
 
-    yield say, _not_drawn
+    yield on_progress, _not_drawn
 
 
 def _not_drawn(ledger: Ledger) -> None:
@@ -54,7 +54,7 @@ class _Picture:
         self._text = "starting"
         self._ledger: Ledger | None = None
 
-    def say(self, text: str) -> None:
+    def on_progress(self, text: str) -> None:
         """What is under way."""
         self._text = text
 

@@ -1,7 +1,7 @@
 """Lines of evidence, read from the records of real runs that stand beside the scenarios.
 
 A record is what a command wrote (`doctor --json`, `doctor --trace --json`, `compress --json`, a
-run's journal) or rows of a published table, with its source. A key leads into it: parts by name or
+run's log) or rows of a published table, with its source. A key leads into it: parts by name or
 by number, `*` for every item of a list.
 """
 

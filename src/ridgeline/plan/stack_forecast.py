@@ -1,4 +1,4 @@
-"""A ledger of `ridgeline tune` with rows of its stack taken out, in time, memory and money.
+"""A ledger of `ridgeline tune` with rows of its stack left out, in time, memory and money.
 
 With every row in, the answer is the one that was measured side by side. With one left out it is an
 estimate: the product of what the others gained, each on top of the rows above it, and the sum of

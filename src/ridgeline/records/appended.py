@@ -101,13 +101,13 @@ class AppendedFile:
 
 
 class Tail(Generic[T]):
-    """Reads what has been appended to a journal since the last call."""
+    """Reads what has been appended to a log since the last call."""
 
     def __init__(self, path: Path, decode: Callable[[bytes], T]) -> None:
         """Read the file at `path`, which need not be there yet.
 
         Args:
-            path: Of the journal.
+            path: Of the log.
             decode: Of one line; raises `msgspec.MsgspecError` for what is none.
         """
         self._path, self._decode = path, decode
@@ -117,7 +117,7 @@ class Tail(Generic[T]):
         """Every whole new line, in the order of writing; half a line at the end is left out.
 
         Raises:
-            InputError: A line is not what this journal has; names the line.
+            InputError: A line is not what this log has; names the line.
         """
         try:
             with self._path.open("rb") as file:
@@ -169,6 +169,6 @@ class Tail(Generic[T]):
             return []
 
 
-def read_journal(path: Path, decode: Callable[[bytes], T]) -> list[T]:
-    """Every whole line of a journal; none where there is no file. See `Tail`."""
+def read_lines(path: Path, decode: Callable[[bytes], T]) -> list[T]:
+    """Every whole line of a log; none where there is no file. See `Tail`."""
     return Tail(path, decode).read()

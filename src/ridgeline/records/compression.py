@@ -59,7 +59,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Zeros(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of a model is zero. What was taken out is no zero: it is missing."""
+    """How much of a model is zero. What was pruned away is no zero: it is missing."""
 
     parameters: int
     """All that are stored, embeddings and norms too; tied ones once."""

@@ -11,7 +11,7 @@ from ridgeline.records.compression import Protocol, Speedup
 from ridgeline.records.finite import Computed
 
 PointKind = Literal["bits", "zeros", "smaller"]
-"""Weights in fewer bits; weights set to zero; whole layers, heads or neurons taken out."""
+"""Weights in fewer bits; weights set to zero; whole layers, heads or neurons pruned."""
 
 
 class SchemePoint(Computed, frozen=True, kw_only=True):

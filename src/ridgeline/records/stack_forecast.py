@@ -1,4 +1,4 @@
-"""A proved stack with some of its rows taken out: what the run would take and cost.
+"""A proved stack with some of its rows left out: what the run would take and cost.
 
 The field names are the JSON contract of `ridgeline predict stack`.
 """
@@ -24,7 +24,7 @@ class StackPoint(Computed, frozen=True, kw_only=True):
 
 
 class ForecastRow(Computed, frozen=True, kw_only=True):
-    """One proved row of a ledger, left in or taken out."""
+    """One proved row of a ledger, kept or left out."""
 
     technique: str
     applied: bool

@@ -18,7 +18,7 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class LoggedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the journal: means over the steps since the line before."""
+    """One line of the log: means over the steps since the line before."""
 
     step: int
     """Optimizer steps done, this one included."""

@@ -150,7 +150,7 @@ class KvPool:
         for tensor in self.tensors:
             tensor[targets] = tensor[origins]
 
-    def take_out(self, blocks: Sequence[int], tokens: Sequence[int]) -> SequenceKv:
+    def read(self, blocks: Sequence[int], tokens: Sequence[int]) -> SequenceKv:
         """Copy of the keys and values of all `tokens` but the last, which lie in `blocks`."""
         length = len(tokens) - 1
         table = torch.tensor(blocks, device=self.layers[0].keys.device)
@@ -171,8 +171,8 @@ class KvPool:
             value_scales=scales("value_scales"),
         )
 
-    def put_in(self, blocks: Sequence[int], kv: SequenceKv) -> None:
-        """Write what `take_out` of another pool gave into these blocks; raises as `check`."""
+    def write(self, blocks: Sequence[int], kv: SequenceKv) -> None:
+        """Write what `read` of another pool gave into these blocks; raises as `check`."""
         self.check(kv)
         length = len(kv.tokens) - 1
         at = torch.arange(length, device=self.layers[0].keys.device)

@@ -69,7 +69,7 @@ def profile_view(found: StepProfile) -> ReportDocument:
 
 
 def run_view(found: TrainingRun) -> ReportDocument:
-    """A run, without the journal of its folder."""
+    """A run, without the log of its folder."""
     return run_document(found, [], Path())
 
 

@@ -7,7 +7,7 @@ accumulation stay right. A step whose gradients overflowed is left out and the f
 after 2000 good steps it is doubled, as `torch.amp.GradScaler` does. The first step runs in
 float32.
 
-The factor enters as the gradient of the loss, not as a multiple of it; it is taken out by a hook
+The factor enters as the gradient of the loss, not as a multiple of it; it is divided out by a hook
 on every parameter that an optimizer owns. A leaf that no optimizer owns would keep it, so the
 first backward looks for one, and then nothing is scaled and float16 is not used.
 """

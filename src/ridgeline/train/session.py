@@ -15,9 +15,9 @@ import torch
 from ridgeline.errors import InputError
 from ridgeline.hardware.environment import environment
 from ridgeline.measure.device_name import device_name
-from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.store import write_record
+from ridgeline.records.training_log import read_log
 from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun
 from ridgeline.train.adapters import save_adapter
 from ridgeline.train.build import build
@@ -120,7 +120,7 @@ def _go_on(trainer: Trainer, keeper: Vigil, folder: Path) -> None:
     found = saver.load_newest()
     if found is not None:
         course.step, course.tokens = found.step, found.tokens
-        lines = [line for line in read_journal(folder) if line.step <= found.step]
+        lines = [line for line in read_log(folder) if line.step <= found.step]
         if lines:
             course.last_line = lines[-1]
             course.validation_loss = lines[-1].validation_loss

@@ -24,10 +24,10 @@ from time import monotonic, sleep
 from ridgeline.errors import ChildDied, InputError, Interrupted, Preempted, RidgelineError
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records.input_file import read_toml
-from ridgeline.records.journal import FILE as JOURNAL
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import anchored, write_recipe
 from ridgeline.records.store import read_record
+from ridgeline.records.training_log import FILE as LOG
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.checkpoint.same_run import check_same_run
 from ridgeline.train.checkpoint.store import Store
@@ -127,7 +127,7 @@ def _make_ready(recipe: Recipe, folder: Path, *, fresh: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if not _holds(folder / RECIPE, recipe):
         write_recipe(folder / RECIPE, recipe)
-    stale = [RESULT, STOP] + ([] if found else [JOURNAL, EVENTS, SKIPPED])
+    stale = [RESULT, STOP] + ([] if found else [LOG, EVENTS, SKIPPED])
     for name in stale:
         (folder / name).unlink(missing_ok=True)
     for name in [ERRORS, LOGS] + ([] if found else [BOARD]):

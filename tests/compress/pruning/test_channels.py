@@ -1,4 +1,4 @@
-"""Channels taken out of convolutional networks: what is left is the original without them."""
+"""Channels pruned from convolutional networks: what is left is the original without them."""
 
 from __future__ import annotations
 
@@ -161,6 +161,7 @@ def test_what_is_left_computes_what_the_original_does_without_the_channels(
         torch.testing.assert_close(smaller.double()(EXAMPLE[0].double()), wanted)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", sorted(BLOCKS))
 def test_half_of_the_channels_of_every_kind_of_block_go(name: str) -> None:
     model = built([name], 16)
@@ -226,6 +227,7 @@ class Strange(nn.Module):
         return self.three(self.two(x).relu())
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("between", ["softmax", "norm", "mean", "sorted"])
 def test_what_mixes_channels_is_left_whole_and_named(between: str) -> None:
     found = prune_channels(Strange(between).eval(), EXAMPLE, half(), multiple=1)

@@ -139,7 +139,7 @@ def test_layers_that_go_are_those_that_change_least(
     assert sum(p.numel() for p in small.parameters()) < sum(p.numel() for p in model.parameters())
 
 
-def test_taken_out_twice_is_the_same_bit_for_bit_and_kept_tensors_are_as_they_were(
+def test_pruned_twice_is_the_same_bit_for_bit_and_kept_tensors_are_as_they_were(
     models: Path, tmp_path: Path
 ) -> None:
     for out in ("a", "b"):
@@ -168,7 +168,7 @@ def test_taken_out_twice_is_the_same_bit_for_bit_and_kept_tensors_are_as_they_we
         ),
     ],
 )
-def test_what_cannot_be_taken_out_is_refused(
+def test_what_cannot_be_pruned_is_refused(
     models: Path, tmp_path: Path, name: str, wanted: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):

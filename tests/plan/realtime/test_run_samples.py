@@ -71,7 +71,7 @@ def test_a_run_under_one_policy_foretells_the_others(
         assert found.miss_share == pytest.approx(real.miss_share, abs=allowed)
 
 
-def test_contention_is_taken_out_so_more_cores_help() -> None:
+def test_contention_is_subtracted_so_more_cores_help() -> None:
     times = {name: drifting(k, FRAMES, 0.03, 0.3) for k, name in enumerate("abc")}
     truth = chain(times, rate=12.5, cores=1, core_share=0.8, policy="drop-oldest")
     timing = timing_of_run(run_of(truth, FRAMES), "run.json")

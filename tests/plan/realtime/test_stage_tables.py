@@ -58,6 +58,7 @@ def test_a_published_total_is_met_within_two_percent(table: str, column: str) ->
     assert unloaded == pytest.approx(published, rel=0.02)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("column", ["a4000-fp16", "agx-orin-fp16", "agx-orin-fp32"])
 def test_overlapped_stages_are_bound_by_the_slowest(column: str) -> None:
     timing = replace(in_column("bevdet-r50", column), executor="threads")

@@ -97,6 +97,7 @@ def test_harder_questions_cost_more() -> None:
         assert cost > easy
 
 
+@pytest.mark.slow
 def test_users_and_rate_say_the_same_thing_twice() -> None:
     with pytest.raises(InputError, match="either users"):
         plan_serving(replace(TASK, users=10.0))
@@ -114,6 +115,7 @@ TAIL = replace(
 )
 
 
+@pytest.mark.slow
 def test_replicas_are_added_until_the_simulated_99th_percentiles_are_within() -> None:
     options, _, _ = _options(TAIL, read_calibration())
     best = options[0]
@@ -144,6 +146,7 @@ def test_a_99th_percentile_that_nothing_reaches_says_what_was_seen() -> None:
         plan_serving(replace(TAIL, ttft_p99_seconds=0.01))
 
 
+@pytest.mark.slow
 def test_where_no_first_token_comes_it_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ridgeline.plan.serving.tail.simulate_serving", _unanswered)
     with pytest.raises(InputError, match="no first token came") as caught:

@@ -98,6 +98,7 @@ def test_the_engine_gives_the_tokens_of_transformers(
     assert in_one == (name == "weights-kv8"), "who computes the layers"
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     "way",
     [
@@ -122,6 +123,7 @@ def test_a_cache_of_8_bits_gives_the_same_tokens_whatever_the_blocks(
     assert bool(engine.stats().preemptions) == ("kv_bytes" in way)
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize(
     ("name", "stored"), [("weights-kv8", "int8"), ("w8a8-static-kvfp8", "float8_e4m3fn")]
 )
@@ -146,13 +148,13 @@ def test_keys_go_to_another_engine_only_where_their_scales_mean_the_same(
     for _ in range(3):
         mine.step()
     (sequence,) = mine.scheduler.running
-    shelf = KvTransfers()
-    kv = mine.pool.take_out(sequence.blocks, sequence.tokens)
-    sent = unpack(*fetch(shelf.offer("a", pack(kv), "memory")))
-    shelf.close()
+    transfers = KvTransfers()
+    kv = mine.pool.read(sequence.blocks, sequence.tokens)
+    sent = unpack(*fetch(transfers.offer("a", pack(kv), "memory")))
+    transfers.close()
     blocks = list(range(len(sequence.blocks), 2 * len(sequence.blocks)))
-    other.pool.put_in(blocks, sent)
-    again = other.pool.take_out(blocks, sequence.tokens)
+    other.pool.write(blocks, sent)
+    again = other.pool.read(blocks, sequence.tokens)
     for ours, theirs in zip((*kv.keys, *kv.values), (*again.keys, *again.values), strict=True):
         assert torch.equal(ours, theirs)
     for stranger in (
@@ -161,9 +163,9 @@ def test_keys_go_to_another_engine_only_where_their_scales_mean_the_same(
         tiny_engine(made("w8a8-static-kvfp8")),
     ):
         with pytest.raises(InputError, match="do not fit this one's cache"):
-            stranger.pool.put_in(blocks, sent)
+            stranger.pool.write(blocks, sent)
         with pytest.raises(InputError, match="do not fit this one's cache"):
-            other.pool.put_in(blocks, stranger.pool.take_out(sequence.blocks, sequence.tokens))
+            other.pool.write(blocks, stranger.pool.read(sequence.blocks, sequence.tokens))
     assert answers(finished(mine))["a", 0] == expected("weights-kv8")[2]
 
 
@@ -193,6 +195,7 @@ def test_scales_of_each_head_are_used(made: Callable[[str], Path], tmp_path: Pat
     assert layer.key_scales.tolist() == [0.5, 0.25]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("scheme", "tensors", "message"),
     [

@@ -16,9 +16,9 @@ from tests.train.checkpoint.recipes import small_run
 from tests.train.checkpoint.resume_worker import Outcome
 from tests.train.processes import RankFailed, run_ranks
 
-from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import write_recipe
+from ridgeline.records.training_log import read_log
 from ridgeline.train.checkpoint.store import Store
 
 pytestmark = pytest.mark.multiprocess
@@ -126,7 +126,7 @@ def test_a_run_on_a_disk_that_is_really_full_ends_well(tmp_path: Path) -> None:
     notes = [one["note"] for one in _events(tmp_path) if "No space left" in one.get("note", "")]
     assert notes, done.stderr
     assert (tmp_path / "kept/names").read_text().split()
-    assert [line.step for line in read_journal(tmp_path / "kept")] == list(range(1, 13))
+    assert [line.step for line in read_log(tmp_path / "kept")] == list(range(1, 13))
 
 
 @pytest.mark.slow

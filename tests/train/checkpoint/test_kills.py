@@ -15,9 +15,9 @@ import pytest
 from tests.cradle import Child, cradle
 from tests.train.checkpoint.recipes import small_run
 
-from ridgeline.records.journal import FILE as STEPS
-from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe_file import write_recipe
+from ridgeline.records.training_log import FILE as STEPS
+from ridgeline.records.training_log import read_log
 from ridgeline.train.checkpoint.store import Store, verify
 from ridgeline.train.folder import EVENTS
 from ridgeline.train.survive.events import read_events
@@ -101,7 +101,7 @@ def _leave_half_a_line(folder: Path) -> None:
 
 def _compare(folder: Path) -> None:
     """Each loss of the run that was killed with that of one that was not."""
-    killed = {line.step: line.loss for line in read_journal(folder / "killed")}
+    killed = {line.step: line.loss for line in read_log(folder / "killed")}
     last = max(killed)
     assert sorted(killed) == list(range(1, last + 1))
     process = _start(folder / "whole")
@@ -109,7 +109,7 @@ def _compare(folder: Path) -> None:
         time.sleep(0.1)
     process.kill()
     process.wait()
-    whole = {line.step: line.loss for line in read_journal(folder / "whole")}
+    whole = {line.step: line.loss for line in read_log(folder / "whole")}
     assert {step: whole[step] for step in killed} == killed
 
 
@@ -152,5 +152,5 @@ def _starts(folder: Path) -> list[int]:
 
 
 def _last_step(folder: Path) -> int:
-    lines = read_journal(folder)
+    lines = read_log(folder)
     return lines[-1].step if lines else 0

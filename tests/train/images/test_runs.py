@@ -25,8 +25,8 @@ from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.image_files.preprocess import read_preprocess
 from ridgeline.image_files.source import open_images
-from ridgeline.records.journal import read_journal
 from ridgeline.records.layout import Layout
+from ridgeline.records.training_log import read_log
 from ridgeline.train.build import build
 from ridgeline.train.check import check
 from ridgeline.train.images.statistics import persistent_buffers, synchronise
@@ -170,7 +170,7 @@ def test_a_run_that_is_killed_goes_on_with_the_same_images_and_ends_the_same(
         command, cwd=broken, env=_environment(), start_new_session=True, stderr=subprocess.DEVNULL
     )
     deadline = time.monotonic() + 90
-    while len(read_journal(broken / "out")) < 12:
+    while len(read_log(broken / "out")) < 12:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     workers = subprocess.run(
@@ -181,7 +181,7 @@ def test_a_run_that_is_killed_goes_on_with_the_same_images_and_ends_the_same(
         os.kill(one, signal.SIGKILL)
     process.wait()
     trained(broken)
-    losses = [{line.step: line.loss for line in read_journal(one / "out")} for one in
+    losses = [{line.step: line.loss for line in read_log(one / "out")} for one in
               (straight, broken)]  # fmt: skip
     assert losses[0] == losses[1]
 

@@ -91,6 +91,7 @@ def test_who_equals_the_teacher_has_the_labels_loss_alone(
     torch.testing.assert_close(loss, 0.3 * hard, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_narrower_student_learns_projections_that_are_not_saved(
     tmp_path: Path, arrays: Path, ranks: Ranks, teacher: Path
 ) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records.journal import read_journal
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import anchored, changed, read_recipe
+from ridgeline.records.training_log import read_log
 from ridgeline.train.data.loader import Loader
 from ridgeline.train.data.preparation import prepare
 from ridgeline.train.parallel.plain import PlainPasses
@@ -43,9 +43,9 @@ def check(folder: Path) -> None:
     train_as_rank(recipe, out)
     assert not bad & set(met)
     assert json.loads((out / "run.json").read_text())["steps"] == 24
-    (noted,) = [line for line in read_journal(out) if line.note]
+    (noted,) = [line for line in read_log(out) if line.note]
     assert (noted.step, noted.note) == (14, "left out the batch of step 14: the loss is nan")
-    assert all(math.isfinite(line.loss) for line in read_journal(out))
+    assert all(math.isfinite(line.loss) for line in read_log(out))
     few = changed(recipe, ["survive.max_rollbacks=1", "run.steps=30"])
     bad.add(_first_tokens(recipe, out, 27))
     try:

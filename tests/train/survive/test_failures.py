@@ -17,7 +17,7 @@ from tests.train.processes import run_ranks
 from tests.train.small_run import write_small_run
 
 from ridgeline.measure.child_tree import descendants
-from ridgeline.records.journal import read_journal
+from ridgeline.records.training_log import read_log
 from ridgeline.train.folder import STOP
 from ridgeline.train.survive.events import Event, read_events
 
@@ -61,7 +61,7 @@ def _heed_interrupts() -> None:
 def until_step(folder: Path, step: int, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and process.poll() is None:
-        lines = read_journal(folder)
+        lines = read_log(folder)
         if lines and lines[-1].step >= step:
             return
         time.sleep(0.02)

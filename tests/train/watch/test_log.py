@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ridgeline.errors import InputError
-from ridgeline.records.journal import FILE, LogTail, read_journal
+from ridgeline.records.training_log import FILE, LogTail, read_log
 from ridgeline.records.training_run import LoggedStep
 from ridgeline.train.watch.log import TrainingLog
 
@@ -23,58 +23,58 @@ def logged(step: int, loss: float = 3.0) -> LoggedStep:
 
 
 def test_every_line_is_on_disk_as_soon_as_it_is_written(tmp_path: Path) -> None:
-    journal = TrainingLog(tmp_path)
+    log = TrainingLog(tmp_path)
     tail = LogTail(tmp_path)
     for step in (10, 20):
-        journal.write(logged(step))
+        log.write(logged(step))
         assert [line.step for line in tail.read()] == [step]
     assert tail.read() == []
-    journal.close()
-    assert read_journal(tmp_path) == [logged(10), logged(20)]
+    log.close()
+    assert read_log(tmp_path) == [logged(10), logged(20)]
 
 
 def test_a_restarted_run_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
-    journal = TrainingLog(tmp_path)
-    journal.write(logged(10))
-    journal.write(logged(20))
-    journal.close()
+    log = TrainingLog(tmp_path)
+    log.write(logged(10))
+    log.write(logged(20))
+    log.close()
     path = tmp_path / FILE
     path.write_bytes(path.read_bytes()[:-7])
-    assert read_journal(tmp_path) == [logged(10)]
+    assert read_log(tmp_path) == [logged(10)]
     again = TrainingLog(tmp_path)
     again.write(logged(20, loss=2.5))
     again.close()
-    assert read_journal(tmp_path) == [logged(10), logged(20, loss=2.5)]
+    assert read_log(tmp_path) == [logged(10), logged(20, loss=2.5)]
 
 
 def test_steps_that_were_done_over_count_once(tmp_path: Path) -> None:
-    journal = TrainingLog(tmp_path)
+    log = TrainingLog(tmp_path)
     for step, loss in ((10, 4.0), (20, 3.0), (30, 2.0), (20, 3.5), (40, 1.0)):
-        journal.write(logged(step, loss))
-    journal.close()
-    assert [(line.step, line.loss) for line in read_journal(tmp_path)] == [
+        log.write(logged(step, loss))
+    log.close()
+    assert [(line.step, line.loss) for line in read_log(tmp_path)] == [
         (10, 4.0), (20, 3.5), (40, 1.0),
     ]  # fmt: skip
 
 
 def test_a_loss_that_is_not_finite_can_be_read(tmp_path: Path) -> None:
-    journal = TrainingLog(tmp_path)
-    journal.write(logged(10, float("inf")))
-    journal.close()
-    assert math.isnan(read_journal(tmp_path)[0].loss)
+    log = TrainingLog(tmp_path)
+    log.write(logged(10, float("inf")))
+    log.close()
+    assert math.isnan(read_log(tmp_path)[0].loss)
 
 
 def test_a_line_that_is_no_step_is_named(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"step": "ten"}\n')
-    with pytest.raises(InputError, match=r"journal.jsonl, line 1: Expected `int`"):
-        read_journal(tmp_path)
-    assert read_journal(tmp_path / "nowhere") == []
+    with pytest.raises(InputError, match=r"log.jsonl, line 1: Expected `int`"):
+        read_log(tmp_path)
+    assert read_log(tmp_path / "nowhere") == []
 
 
 def test_tensorboard_has_the_same_figures(tmp_path: Path) -> None:
-    journal = TrainingLog(tmp_path)
-    journal.write(logged(10, loss=2.25))
-    journal.close()
+    log = TrainingLog(tmp_path)
+    log.write(logged(10, loss=2.25))
+    log.close()
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert [(e.step, e.value) for e in board.Scalars("loss")] == [(10, 2.25)]
     assert board.Scalars("seconds/forward")[0].value == pytest.approx(0.2)

@@ -31,7 +31,7 @@ from ridgeline.compress.run import CompressionJob
 from ridgeline.compress.search.budget import Combination, Option, Walk, path
 from ridgeline.compress.search.units import Costs, Unit, sizes, times, units_of
 from ridgeline.errors import InputError
-from ridgeline.records.appended import AppendedFile, read_journal
+from ridgeline.records.appended import AppendedFile, read_lines
 from ridgeline.records.compression import (
     Chosen,
     CompressionLedger,
@@ -58,7 +58,7 @@ class SearchLog:
     def __init__(self, folder: Path) -> None:
         path = folder / FILE
         self.losses: dict[tuple[str, str], LayerLoss] = {}
-        for loss in read_journal(path, msgspec.json.Decoder(LayerLoss).decode):
+        for loss in read_lines(path, msgspec.json.Decoder(LayerLoss).decode):
             self._keep(loss)
         self._file = AppendedFile(path)
 

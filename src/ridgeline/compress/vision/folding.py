@@ -24,7 +24,7 @@ _IDENTITIES = {"dropout", "alias", "detach", "clone", "contiguous", "lift_fresh_
 
 
 def remove_identities(graph: fx.GraphModule) -> None:
-    """Take out what inference does not do: dropout, copies, checks of the input.
+    """Remove what inference does not do: dropout, copies, checks of the input.
 
     Without a copy its reader may meet another layout, in which it cannot view but must reshape.
     """

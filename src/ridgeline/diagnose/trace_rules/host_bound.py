@@ -17,7 +17,7 @@ CAUSES = ("host-bound", "launch-bound")
 LEADS_FROM = 0.25
 _BESIDE_DISPATCH = ("python", "untraced")
 _LEADS_BESIDE_DISPATCH = 0.10
-"""Some dispatch there always is; Python, and what takes longer, can be taken out of a step."""
+"""Some dispatch there always is; Python, and what takes longer, can be removed from a step."""
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
 _MOSTLY = 0.5

@@ -18,7 +18,7 @@ _LEAST_SHARE = 0.02
 _LEAST_COUNT = 3
 _EXPLAINS = 0.75
 _AS_MUCH = 0.95
-"""Python can be taken out of a step, so that waits must be worth as much; dispatch cannot."""
+"""Python can be removed from a step, so that waits must be worth as much; dispatch cannot."""
 
 
 def _gap_us(fact: RankFacts) -> float:

@@ -106,7 +106,7 @@ class Keeper:
             self._note(entry, full, "file", aside=aside)
 
     def _keep_download(self, full: str) -> None:
-        """What a script takes out of a cache, for all that it may put there."""
+        """What a script removes from a cache, for all that it may put there."""
         if not self._view.may_not_lose(full) or self._view.holds(full) or not os.path.isfile(full):
             return
         self._known.add(full)
@@ -200,15 +200,15 @@ def _keep_file(path: str, size: int, entry: Path, change: Change) -> str:
         return ""
     if change == "moved":
         return _link(path, content, entry)
-    shelf = _shelf(path, entry)
+    aside = _aside(path, entry)
     if change == "anew":
         if os.access(path, os.W_OK):  # else it will not be written
-            os.rename(path, shelf)
-        return shelf
-    for kept in (str(content), shelf):
+            os.rename(path, aside)
+        return aside
+    for kept in (str(content), aside):
         if _has_room(Path(kept).parent, size):
             shutil.copy2(path, kept)
-            return "" if kept == str(content) else shelf
+            return "" if kept == str(content) else aside
     raise OSError(f"no room for a copy of its {size / 1e9:.1f} GB")
 
 
@@ -216,13 +216,13 @@ def _link(path: str, content: Path, entry: Path) -> str:
     try:
         os.link(path, content)
     except OSError:  # it lies on another filesystem
-        shelf = _shelf(path, entry)
-        os.link(path, shelf)
-        return shelf
+        aside = _aside(path, entry)
+        os.link(path, aside)
+        return aside
     return ""
 
 
-def _shelf(path: str, entry: Path) -> str:
+def _aside(path: str, entry: Path) -> str:
     """A name on the filesystem that the file lies on, outside of what may be removed with it."""
     folder = os.path.dirname(path)
     device = os.stat(folder).st_dev

@@ -1,7 +1,7 @@
 """Garbage collections between frames only: frozen at the start, then made on purpose in slack.
 
 A collection stops every thread of the process and takes the longer the more objects live. What
-lives before the first frame, and after the warm-up, is taken out of the collector's sight
+lives before the first frame, and after the warm-up, is hidden from the collector
 (`gc.freeze`); automatic collections wait for a backstop; and when nothing is due for three times
 as long as such collections recently took (their 99th percentile), one is made. So garbage never
 grows without bound: with no slack at all, the backstop collects in mid-frame, and is counted.

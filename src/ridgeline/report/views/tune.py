@@ -149,7 +149,7 @@ def _remark(row: LedgerRow, *, in_stack: bool) -> str:
     if in_stack:
         return row.verification
     if row.kept and row.stage == "add":
-        return "taken out again when it was re-tried"
+        return "dropped again when it was re-tried"
     return row.reason
 
 

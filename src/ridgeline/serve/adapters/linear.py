@@ -2,7 +2,7 @@
 
 Tokens T, inputs K, outputs N, adapters in memory S, largest rank R. Two ways to the same sum:
 
-- *grouped*: the rows of each adapter are taken out, multiplied by its A and B at its own rank, and
+- *grouped*: the rows of each adapter are gathered, multiplied by its A and B at its own rank, and
   added back. Other rows are not touched. Best where groups are long: prefill.
 - *masked*: x times the A of all adapters at once, zeros where an adapter is not the token's, times
   all B: [T, K] · [K, S R], mask, [T, S R] · [S R, N]. Four operators whatever the mix, and shapes

@@ -44,7 +44,7 @@ WAIT_SECONDS = 0.01
 
 
 class KvEngine(HostedEngine, Protocol):
-    """A hosted engine whose requests' KV can be taken out and put in; `ServingEngine` is one."""
+    """A hosted engine whose requests' KV can be sent and received; `ServingEngine` is one."""
 
     def export_kv(self, request_id: str) -> SequenceKv:
         """A copy of the KV of a request that ended with `handover`; its blocks are free again."""

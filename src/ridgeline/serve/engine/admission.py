@@ -161,7 +161,7 @@ class Admission:
             try:
                 if not self._scheduler.adopt(completion.sequence, len(kv.tokens) - 1, now):
                     return
-                self._pool.put_in(completion.sequence.blocks, kv)
+                self._pool.write(completion.sequence.blocks, kv)
             except Exception as error:  # it is this request's alone
                 self._outcomes.fail(completion.submit.id, error)
             del self._arriving[0]

@@ -130,7 +130,7 @@ class ServingEngine:
         sequence = self._requests.handed_over.pop(request_id, None)
         if sequence is None:
             raise InputError(f"no prefilled request {request_id} waits to be handed over")
-        kv = self.pool.take_out(sequence.blocks, sequence.tokens)
+        kv = self.pool.read(sequence.blocks, sequence.tokens)
         self.scheduler.release(sequence)
         return kv
 

@@ -80,7 +80,7 @@ EXPLORER = Explorer(
             options={
                 "bits": "fewer bits",
                 "zeros": "set to zero",
-                "smaller": "layers taken out: a smaller student, not taught",
+                "smaller": "layers pruned: a smaller student, not taught",
             },
         ),
         Slider(name="bits", label="Predict so many bits", default=5, stops=(2, 3, 4, 5, 6, 7, 8)),

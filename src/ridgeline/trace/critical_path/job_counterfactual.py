@@ -105,7 +105,7 @@ def _waits_alone(ranks: Sequence[RankGraphs], aligned: AlignedRanks) -> list[Flo
 
 
 def _shorter(graph: ShortenedGraph, by_us: Floats) -> ShortenedGraph:
-    """The graph with time taken out of its collectives."""
+    """The graph with time removed from its collectives."""
     if not by_us.any():
         return graph
     margin = graph.margin_us.copy()

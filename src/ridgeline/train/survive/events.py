@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from ridgeline.records.appended import AppendedFile, Tail, read_journal
+from ridgeline.records.appended import AppendedFile, Tail, read_lines
 from ridgeline.train.folder import EVENTS, SKIPPED
 
 Kind = Literal[
@@ -135,7 +135,7 @@ class SkippedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 def skipped_batches(folder: Path) -> list[SkippedBatch]:
     """The skipped batches, in the order in which the run met them."""
-    return read_journal(folder / SKIPPED, msgspec.json.Decoder(SkippedBatch).decode)
+    return read_lines(folder / SKIPPED, msgspec.json.Decoder(SkippedBatch).decode)
 
 
 def skip(folder: Path, batch: SkippedBatch) -> None:

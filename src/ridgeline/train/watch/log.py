@@ -13,7 +13,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ridgeline.errors import NO_ROOM
 from ridgeline.records.appended import AppendedFile
-from ridgeline.records.journal import FILE
+from ridgeline.records.training_log import FILE
 from ridgeline.records.training_run import LoggedStep
 
 _SCALARS = (

@@ -125,7 +125,7 @@ def _first(found: list[Place], block: nn.Module, what: str, places: tuple[Place,
         return found[0]
     known = ", ".join(place.families for place in places)
     raise InputError(
-        f"{type(block).__name__} has no {what} we know how to take out; known are {known}. Weights"
+        f"{type(block).__name__} has no {what} we know how to prune; known are {known}. Weights"
         " and layers can be pruned in any model"
     )
 

@@ -88,7 +88,7 @@ def prune_units(
         case "neurons" | "heads":
             choice = _choose_within(skeleton, pruning, tokens, multiple)
         case "weights":
-            raise InputError("single weights are set to zero, not taken out")
+            raise InputError("single weights are set to zero, not removed")
         case "channels":
             raise InputError("channels are those of image classifiers; choose neurons or heads")
     _write(checkpoint, skeleton, choice, out)

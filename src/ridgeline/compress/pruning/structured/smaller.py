@@ -57,7 +57,7 @@ def without_layers(config: Mapping[str, Any], kept: Sequence[int]) -> dict[str, 
     if not counts:
         raise InputError(
             f"config.json counts its layers under none of {', '.join(_LAYER_COUNTS)}; layers"
-            " cannot be taken out of this model"
+            " cannot be pruned from this model"
         )
     lists = {key: config[key] for key in _PER_LAYER if isinstance(config.get(key), list)}
     return {

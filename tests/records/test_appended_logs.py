@@ -1,6 +1,6 @@
-"""Every journal that is appended to, cut short at every byte as a kill leaves it: whole lines stay.
+"""Every log that is appended to, cut short at every byte as a kill leaves it: whole lines stay.
 
-A journal that is written anywhere in the source and is not in `JOURNALS` fails here.
+A log that is written anywhere in the source and is not in `LOGS` fails here.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.train.watch.test_log import logged
 import ridgeline
 from ridgeline.compress.search.search import SearchLog
 from ridgeline.errors import InputError
-from ridgeline.records.appended import AppendedFile, read_journal
+from ridgeline.records.appended import AppendedFile, read_lines
 from ridgeline.records.compression import LayerLoss
-from ridgeline.records.journal import FILE as STEPS
-from ridgeline.records.journal import read_journal as read_steps
 from ridgeline.records.step_log import COLUMNS, StepRow, StepWork, line, read_step_log
+from ridgeline.records.training_log import FILE as STEPS
+from ridgeline.records.training_log import read_log as read_steps
 from ridgeline.train.survive.events import (
     EventLog,
     SkippedBatch,
@@ -33,7 +33,7 @@ from ridgeline.train.survive.events import (
 
 
 def _step(folder: Path, number: int) -> None:
-    file = AppendedFile(folder / STEPS)  # as `Journal` does, without TensorBoard's files
+    file = AppendedFile(folder / STEPS)  # as `TrainingLog` does, without TensorBoard's files
     file.append(msgspec.json.encode(logged(number)))
     file.close()
 
@@ -49,19 +49,19 @@ def _skipped(folder: Path, number: int) -> None:
 
 
 def _loss(folder: Path, number: int) -> None:
-    journal = SearchLog(folder)
-    journal.add(LayerLoss(layer=f"model.{number}", scheme="w4a16", kl=0.25))
-    journal.close()
+    log = SearchLog(folder)
+    log.add(LayerLoss(layer=f"model.{number}", scheme="w4a16", kl=0.25))
+    log.close()
 
 
 def _losses(folder: Path) -> list[int]:
-    journal = SearchLog(folder)
-    journal.close()
-    return [int(layer.partition(".")[2]) for layer, _ in journal.losses]
+    log = SearchLog(folder)
+    log.close()
+    return [int(layer.partition(".")[2]) for layer, _ in log.losses]
 
 
-JOURNALS: dict[str, tuple[Callable[[Path, int], None], Callable[[Path], list[Any]]]] = {
-    "journal.jsonl": (_step, lambda folder: [one.step for one in read_steps(folder)]),
+LOGS: dict[str, tuple[Callable[[Path, int], None], Callable[[Path], list[Any]]]] = {
+    "log.jsonl": (_step, lambda folder: [one.step for one in read_steps(folder)]),
     "events.jsonl": (_event, lambda folder: [one.step for one in read_events(folder)]),
     "skipped.jsonl": (_skipped, lambda folder: [one.step for one in skipped_batches(folder)]),
     "sensitivities.jsonl": (_loss, _losses),
@@ -69,14 +69,14 @@ JOURNALS: dict[str, tuple[Callable[[Path, int], None], Callable[[Path], list[Any
 """File → how one entry is appended as whoever starts anew does, and what all entries are."""
 
 
-def test_no_journal_is_missing_here() -> None:
+def test_no_log_is_missing_here() -> None:
     root = Path(ridgeline.__file__).parent
     named = {
         name
         for path in root.rglob("*.py")
         for name in re.findall(r'^[A-Z]+ = "(\w+\.jsonl)"', path.read_text(), re.MULTILINE)
     }
-    assert named == set(JOURNALS)
+    assert named == set(LOGS)
     appending = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")
@@ -97,11 +97,9 @@ def test_no_journal_is_missing_here() -> None:
     }
 
 
-@pytest.mark.parametrize("name", JOURNALS)
-def test_a_journal_that_was_cut_at_any_byte_is_read_and_gone_on_with(
-    name: str, tmp_path: Path
-) -> None:
-    write, read = JOURNALS[name]
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_that_was_cut_at_any_byte_is_read_and_gone_on_with(name: str, tmp_path: Path) -> None:
+    write, read = LOGS[name]
     for number in (1, 2):
         write(tmp_path, number)
     whole = (tmp_path / name).read_bytes()
@@ -141,11 +139,11 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"1\n2\nthree\n4\n")
     with pytest.raises(InputError, match=r"lines, line 3: .*repair or remove the line"):
-        read_journal(path, msgspec.json.Decoder(int).decode)
+        read_lines(path, msgspec.json.Decoder(int).decode)
     deep = b"[" * 100_000
     path.write_bytes(b"1\n" + deep + b"\n")
     with pytest.raises(InputError, match="lines, line 2: ") as caught:
-        read_journal(path, msgspec.json.Decoder(int).decode)
+        read_lines(path, msgspec.json.Decoder(int).decode)
     assert len(str(caught.value)) < 300
 
 
@@ -168,6 +166,6 @@ def test_several_processes_that_append_at_once_lose_no_line(tmp_path: Path) -> N
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
-    found = read_journal(path, msgspec.json.decode)
+    found = read_lines(path, msgspec.json.decode)
     for writer in range(3):
         assert [one["number"] for one in found if one["writer"] == writer] == list(range(200))

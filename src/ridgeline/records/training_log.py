@@ -1,4 +1,4 @@
-"""A run's journal as it lies on disk: one `LoggedStep` per line, read while it is being written."""
+"""A run's log as it lies on disk: one `LoggedStep` per line, read while it is being written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import msgspec
 from ridgeline.records import appended
 from ridgeline.records.training_run import LoggedStep
 
-FILE = "journal.jsonl"
+FILE = "log.jsonl"
 
 
-def read_journal(folder: Path) -> list[LoggedStep]:
+def read_log(folder: Path) -> list[LoggedStep]:
     """Every whole line; one that a crash cut short is left out, as are steps done over.
 
     A run that was restarted from a checkpoint writes some steps again: the later line counts.
