@@ -19,19 +19,14 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,serve,compress,export,kubernetes,studio,lessons,examples,frameworks,trace,dev]'
 	touch $@
 
-# First what may run side by side, three at a time on two cores (they wait for programs as often as
-# they compute); then what measures time and wants the machine to itself, of the files that have it:
-# to collect all others takes as long as to run it.
-ALONE = $(shell grep -rl --include 'test_*.py' 'mark\.alone' tests)
-
+# Three forks on two cores, since they wait for programs as often as they compute; what measures
+# time runs at the end, with nothing beside it (tests/side_by_side.py).
 test: install
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not alone"
-	$(BIN)/python -m pytest -m "not slow and alone" $(ALONE)
+	$(BIN)/python -m pytest --forks 3
 
 # Every sweep, planted fault and browser as well, and properties with all their examples.
 test-all: install
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not alone" --timeout 3600 --hypothesis-profile whole
-	$(BIN)/python -m pytest -m alone --timeout 3600 --hypothesis-profile whole $(ALONE)
+	$(BIN)/python -m pytest --forks 2 -m "" --timeout 3600 --hypothesis-profile whole
 
 check: install docs
 	$(BIN)/ruff check src tests bench examples

@@ -7,7 +7,6 @@ import fcntl
 import gc
 import json
 import os
-import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from hypothesis import is_hypothesis_test, settings
 
 from ridgeline.hardware.ceilings import Ceilings
 
-if "PYTEST_XDIST_WORKER" in os.environ:
+if "PYTEST_XDIST_WORKER" in os.environ or any(word.startswith("--forks") for word in sys.argv):
     # Workers share the cores: threads of two teams that wait for each other burn the machine.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A name that is no folder is not looked up: that takes half a minute where there is no network.
@@ -76,18 +75,19 @@ def _try_fewer_examples(function: Any) -> None:
     function._hypothesis_internal_use_settings = settings(given, max_examples=fewer)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
-    """Let workers of the whole suite start warm; for a few files that would cost more."""
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        run = config.pluginmanager.get_plugin("dsession").nodemanager.testrunuid
-        words = [sys.executable, "-I", "-S", str(Path(__file__).with_name("warm_workers.py")), run]
-        for spec in specs:
-            spec.python = shlex.join(words)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--forks", type=int, default=0, help="run files in so many forks, side by side"
+    )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Look for no garbage while tests are collected: what is imported stays, and walks cost."""
+    if config.option.forks:
+        from tests.side_by_side import SideBySide
+
+        os.environ["PYTEST_XDIST_TESTRUNUID"] = str(os.getpid())  # all forks share one cradle
+        config.pluginmanager.register(SideBySide(config))
     gc.disable()
     # Libraries complain of what is left at the end, so then Python cleans up as it would.
     atexit.register(gc.unfreeze)
@@ -108,12 +108,14 @@ def _imports_are_no_garbage() -> None:
 @pytest.fixture(scope="module")
 def warm() -> Iterator[None]:
     """Scripts start as forks of a process that has imported torch."""
-    from tests.warm_scripts import start_warm
+    from tests.warm_scripts import start_warm, start_with_stack_warm
 
     from ridgeline.measure.live import conductor
+    from ridgeline.tune import stack
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conductor, "start", start_warm)
+        patch.setattr(stack, "start", start_with_stack_warm)
         yield
 
 

@@ -27,15 +27,17 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PRELOADED = (
+    "ridgeline.serve.http.server",
     "torch._dynamo",
     "torch.distributed.checkpoint.state_dict_saver",
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
     "torch.distributed.tensor.parallel",
+    "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",
     "tests.train.processes",
 )
@@ -45,13 +47,13 @@ _LOOK_SECONDS = 0.02
 class Cradle:
     """This process's end of it."""
 
-    def __init__(self, further: tuple[str, ...] = ()) -> None:
+    def __init__(self) -> None:
         run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
         folder = Path(tempfile.gettempdir()) / f"cradle-{run}"
         folder.mkdir(exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self._connection = _reach(folder) or _start(folder, further)
+            self._connection = _reach(folder) or _start(folder)
         self._answers = self._connection.makefile("r")
 
     def bear(
@@ -114,7 +116,7 @@ def _reach(folder: Path) -> socket.socket | None:
     return found
 
 
-def _start(folder: Path, further: tuple[str, ...]) -> socket.socket:
+def _start(folder: Path) -> socket.socket:
     (folder / "door").unlink(missing_ok=True)
     path = os.pathsep.join([str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     with socket.socket(socket.AF_UNIX) as door:
@@ -126,7 +128,7 @@ def _start(folder: Path, further: tuple[str, ...]) -> socket.socket:
         # Ctrl-C is for pytest.
         os.posix_spawn(
             sys.executable,
-            [*command, str(door.fileno()), str(folder), *_PRELOADED, *further],
+            [*command, str(door.fileno()), str(folder), *_PRELOADED],
             os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -140,16 +142,17 @@ def _start(folder: Path, further: tuple[str, ...]) -> socket.socket:
 
 
 @functools.cache
-def cradle(*further: str) -> Cradle:
-    """The one of this process; whoever starts it says what it imports further."""
-    return Cradle(further)
+def cradle() -> Cradle:
+    """The one of this process."""
+    return Cradle()
 
 
 class Child:
     """A process from the cradle, asked as one from `subprocess` is."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, stdout: BinaryIO | None = None) -> None:
         self.pid = pid
+        self.stdout = stdout
 
     def poll(self) -> int | None:
         return cradle().code(self.pid)
@@ -162,9 +165,15 @@ class Child:
             time.sleep(_LOOK_SECONDS)
         return code
 
-    def kill(self) -> None:
+    def send_signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def _main(door: socket.socket, folder: Path, preloaded: list[str]) -> None:

@@ -46,6 +46,7 @@ SHOWN = [(page.relative_to(ROOT).as_posix(), words) for page in PAGES
          for words in shown_commands(page)]  # fmt: skip
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(("page", "words"), SHOWN, ids=[f"{p}: {' '.join(w)}" for p, w in SHOWN])
 def test_a_command_in_the_documents_parses(page: str, words: list[str]) -> None:
     name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]

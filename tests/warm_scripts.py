@@ -22,8 +22,10 @@ from tests.cradle import Child, cradle
 
 from ridgeline.measure.guard.guardian import Task
 from ridgeline.measure.live import conductor
+from ridgeline.tune import stack
 
 start_cold = conductor.start
+start_with_stack_cold = stack.start
 
 
 def start_warm(
@@ -37,6 +39,21 @@ def start_warm(
         log=Path(log.name),
         environment=environment,
         folder=Path(task.cwd),
+    )
+    return Child(pid)
+
+
+def start_with_stack_warm(
+    words: list[str], environment: dict[str, str]
+) -> subprocess.Popen[bytes] | Child:
+    if words[0] != sys.executable or not words[1].endswith(".py"):
+        return start_with_stack_cold(words, environment)
+    pid = cradle().bear_on(
+        (0, 1, 2),
+        "tests.warm_scripts:run_watched_script",
+        [words[1:]],
+        environment=environment,
+        folder=Path.cwd(),
     )
     return Child(pid)
 

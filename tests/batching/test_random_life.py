@@ -51,6 +51,7 @@ def test_every_answer_is_the_one_given_alone(workload: Workload, events: int) ->
     workload.check()
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_small_cache_under_load_preempts_and_stays_right(layout: str, order: str) -> None:

@@ -194,6 +194,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, instead: Callable[[Pa
         examine(folder)
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("path", ["/tmp/\0x", "/nowhere", "", "\n", "/" + "x" * 5000])
 def test_a_path_to_nothing_is_one_line(path: str) -> None:
     with pytest.raises(InputError) as caught:

@@ -319,6 +319,7 @@ READERS = {
 }
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("keep", [4, 60, -1], ids=["a stump", "half a header", "a byte short"])
 def test_a_truncated_file_is_one_clear_line(reader: str, keep: int, damaged: Path) -> None:
@@ -329,6 +330,7 @@ def test_a_truncated_file_is_one_clear_line(reader: str, keep: int, damaged: Pat
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(
     ("key", "size"), [("intermediate_size", 128), ("vocab_size", 95), ("num_hidden_layers", 1)]

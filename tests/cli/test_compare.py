@@ -313,6 +313,7 @@ def an_export(seconds: dict[str, float]) -> RuntimeExport:
     )
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("kind", READERS)
 def test_every_measured_record_is_compared_with_itself(kind: str, folder: Path) -> None:
     (folder / "run.json").write_bytes(msgspec.json.encode(documents()[kind]))
@@ -460,6 +461,7 @@ def test_the_tail_itself_is_a_metric(tails: Path) -> None:
     assert re.search(r"p99 / p50 +2\.\d+× +[23]\.\d+× +1\.\d+× \[", output)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("files", "metric", "said"),
     [

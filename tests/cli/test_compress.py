@@ -99,6 +99,7 @@ def test_a_search_keeps_its_target_with_more_than_one_scheme(
     assert {one["scheme"] for one in found["chosen"]} >= {"w4a16-g32", "w8a16-channel"}
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -52,6 +52,7 @@ def test_decoding_is_measured_in_turns_with_the_reference(
     assert found["divergence"]["kl_mean"] == 0.0
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
+import pytest
 from tests.sources import trees
 
 from ridgeline.cli.commands import COMMANDS
@@ -60,6 +61,7 @@ def raised_words() -> Iterator[tuple[str, str]]:
                 yield module, " ".join(texts)
 
 
+@pytest.mark.slow
 def test_every_flag_in_an_error_is_an_option_of_a_command_that_can_raise_it() -> None:
     reachable = flags_by_module()
     seen, unknown = 0, []

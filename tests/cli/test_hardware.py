@@ -61,6 +61,7 @@ def test_the_document_has_exactly_the_promised_keys() -> None:
     assert whole["ceilings"] is None
 
 
+@pytest.mark.slow
 def test_cached_ceilings_are_in_the_document(measured: Ceilings) -> None:
     save_ceilings(measured)
     ceilings = document()["ceilings"]

@@ -38,6 +38,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("way", ["-m", "-c"])
 def test_ctrl_c_is_one_line_and_one_exit_code(way: str, moment: str, tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert message in captured.err
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*name.split(), "--help"]) == 0

@@ -47,6 +47,7 @@ def test_in_a_pipe_no_word_is_cut(
     assert "…" not in text
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_what_help_says_of_an_option_can_be_read_alone(name: str) -> None:
     for parameter in load_command(name).params:

@@ -191,6 +191,7 @@ def test_every_option_that_writes_a_file_is_here() -> None:
 LINES = [one for ones in WRITES.values() for one in ones]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("link", ["itself", "symlink", "hardlink"])
 @pytest.mark.parametrize(("line", "given"), LINES)
 def test_no_command_writes_to_a_file_that_it_reads(
@@ -228,6 +229,7 @@ def test_no_command_fills_a_folder_over_what_it_reads(
     assert contents(place) == before
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(("line", "given"), [ones[0] for ones in WRITES.values()])
 def test_no_command_makes_a_folder_for_a_file(
     line: str, given: str, place: Path, capsys: pytest.CaptureFixture[str]

@@ -100,6 +100,7 @@ def test_overrides_of_the_cluster_change_the_answer(capsys: pytest.CaptureFixtur
     assert slow["best"]["estimate"][step] > fast["best"]["estimate"][step]
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -449,6 +449,7 @@ def test_two_runs_are_compared_at_every_sink(
     assert "no frame of lanes was timed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_two_runs_are_compared_by_their_tail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -43,6 +43,7 @@ def test_the_servers_flags_have_the_settings_defaults() -> None:
     assert flags["request_timeout"].default == settings.request_timeout_seconds
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

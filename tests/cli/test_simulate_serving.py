@@ -144,6 +144,7 @@ def test_ctrl_c_ends_it_with_what_was_seen() -> None:
     assert found.interval is None
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -148,6 +148,7 @@ def test_arrows_of_the_path_end_on_tracks_that_were_recorded(
     assert {(e["pid"], e["tid"]) for e in ends} <= tracks
 
 
+@pytest.mark.slow
 def test_ranks_in_one_file_are_apart_and_are_found_again(
     ranks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

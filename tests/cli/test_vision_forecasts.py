@@ -116,6 +116,7 @@ def test_the_names_of_papers_lead_to_the_same_network(capsys: pytest.CaptureFixt
     assert paper == asked(capsys, *words, "--model", "vit_base_patch16_224")
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -10,6 +10,7 @@ from ridgeline.compress.flow import Flow
 from ridgeline.errors import InputError
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("kind", ["llama", "tied", "gpt2", "opt", "mixtral", "qwen2moe", "gemma3"])
 def test_block_by_block_the_activations_are_those_of_the_whole_model(
     tiny_model, tokens, kind, monkeypatch

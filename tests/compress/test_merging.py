@@ -44,6 +44,7 @@ def written(folder: Path, config: Any = LLAMA, **lora: Any) -> tuple[Path, Path,
         return folder / "model", folder / "adapter", adapted(TOKENS).logits
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     "lora",
     [
@@ -64,6 +65,7 @@ def test_the_merged_model_is_the_adapted_one(tmp_path: Path, lora: dict[str, Any
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", ["w4a16-g32", "w4a16-g32-asym", "w8a8", "fp8a16", "mxfp4a16"])
 def test_merged_into_few_bits_is_rounded_again_by_the_same_scheme(
     tmp_path: Path, name: str

@@ -51,6 +51,7 @@ def test_an_outlier_does_not_widen_the_percentile_range() -> None:
     assert percentile(grouped, form_of("w4a16"))[1].item() < 5
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     "name", ["w2a16", "w3a16", "w4a16", "w4a16-asym", "w4a16-tensor", "fp8", "mxfp4", "nvfp4"]
 )

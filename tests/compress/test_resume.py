@@ -68,6 +68,7 @@ def test_after_a_kill_the_result_is_the_same_to_the_byte(tiny_model, tokens, tmp
     assert filecmp.cmpfiles(tmp_path / "out", whole / "out", names, shallow=False)[0] == names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_interrupted_before_or_while_any_block_is_written_it_goes_on_the_same(
     tiny_model, tokens, tmp_path, kind, monkeypatch

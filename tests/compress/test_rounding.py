@@ -66,6 +66,7 @@ def test_every_weight_is_near_and_every_rounding_final(
     assert torch.equal(again.levels.view(torch.int8), found.levels.view(torch.int8))
 
 
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("observer", ["minmax", "mse", "percentile"])
 def test_empty_and_constant_rows_come_back(name: str, observer: str) -> None:

@@ -59,6 +59,7 @@ def test_scaled_integers_and_nvfp4_have_the_kernels_numbers(place: int, largest:
     assert of("nvfp4", value, largest).rounded == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_window_holds_every_number_once_and_the_value_lies_between_neighbours(
     name: str,

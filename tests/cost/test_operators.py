@@ -37,6 +37,7 @@ def small(**changes: object) -> ModelSpec:
     return ModelSpec(**{**usual, **changes})  # type: ignore[arg-type]
 
 
+@pytest.mark.sweep(every=10)
 @pytest.mark.parametrize("name", DECODERS)
 def test_products_do_two_flops_per_weight_and_token(name: str) -> None:
     """Weights as `models/counts.py` counts them, which is how transformers does."""

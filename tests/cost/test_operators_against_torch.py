@@ -85,6 +85,7 @@ def ours(spec: ModelSpec, phase: Phase) -> float:
     return total
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 @pytest.mark.parametrize("phase", ["prefill", "train"])
 def test_flops_are_those_that_pytorch_counts(name: str, phase: Phase) -> None:

@@ -152,6 +152,7 @@ PLANTS: list[tuple[str, dict[str, Any], str]] = [
 """Box, what is planted into a clean training script on a GPU, and how the box has to stand."""
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize(("name", "planted", "standing"), PLANTS)
 def test_a_planted_profile_answers_as_it_was_planted(
     name: str,

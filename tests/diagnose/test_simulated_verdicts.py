@@ -38,6 +38,7 @@ def test_the_first_finding_on_a_simulated_run_is_the_fault_that_costs_most(name:
     assert found[0].cause in truth.causes, f"{found[0].summary} True worths: {shares}"
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("name", REPRESENTATIVE)
 def test_the_worth_of_a_finding_is_what_its_cure_saves(name: str) -> None:
     assert worth_is_right(name) in (True, None)

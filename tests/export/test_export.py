@@ -82,6 +82,7 @@ def exported(
     return code, json.loads(printed.out) if printed.out else {}, printed.err.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 @pytest.mark.filterwarnings("default:The given buffer is not writable")  # torch 2.11 itself
 def test_formats_are_compared_measured_and_kept(

@@ -31,6 +31,7 @@ def geometry(name: str) -> MigGeometry:
     return found
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize("name", INSTANCES)
 def test_as_many_instances_of_a_profile_fit_as_the_guide_says(name: str) -> None:
     cut = geometry(name)

@@ -260,6 +260,7 @@ def test_processes_that_start_together_build_once(source: Path, tmp_path: Path) 
     assert sum("compiling" in log.read_text() for log in logs) == 1
 
 
+@pytest.mark.slow
 def test_kernels_and_torch_share_one_pool_of_threads() -> None:
     code = (
         "import torch\nfrom ridgeline.kernels.cpu import build\nbuild.load(build.CORE)\n"

@@ -64,6 +64,7 @@ WIDE = ["fp32", "fp16"]
 NARROW = ["bf16", "int8", "int8-groups-zeros", "fp8", "int4", "int4-zeros"]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("portable", [False, True], ids=["fast", "portable"])
 @pytest.mark.parametrize(
     ("kind", "dtype"),

@@ -70,6 +70,7 @@ def run_pytest_for_avx2(*words: str) -> None:
 AVX2 = {"RIDGELINE_CPU_TARGET": "avx2", "ATEN_CPU_CAPABILITY": "avx2"}
 
 
+@pytest.mark.slow
 def test_kernels_for_avx2_pass_the_checks_that_need_one_library(tmp_path: Path) -> None:
     have_avx2()
     checked([*FILES[:5], "-k", QUICK], tmp_path / "log", "run_pytest_for_avx2", **AVX2)

@@ -95,6 +95,7 @@ def test_a_wrong_setting_is_not_passed_over(tmp_path: Path) -> None:
         assert said.splitlines()[-1].startswith(f"ridgeline: {name}={value}: ")
 
 
+@pytest.mark.slow
 @pytest.mark.sweep("int4")
 @pytest.mark.parametrize("weights", ["model", "int8", "int4"])
 def test_a_model_generates_on_pytorch_alone(tmp_path: Path, weights: str) -> None:

@@ -126,6 +126,7 @@ def pods_of(document: Any) -> list[dict[str, Any]]:
     return [pod for item in document.values() for pod in pods_of(item)]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(recipes, clusters, names, engines)
 def test_manifests_of_random_recipes_pass_the_check(

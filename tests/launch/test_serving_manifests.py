@@ -236,6 +236,7 @@ def test_serve_prints_what_the_check_accepts(
     assert "--replicas" not in command
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

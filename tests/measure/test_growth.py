@@ -27,6 +27,7 @@ def test_only_what_nobody_can_collect_is_a_leak(
     assert document["profile"]["habits"].get("gc_collect") is None
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("kind", "leaks"), [("list", False), ("object", False), ("kept", True)])
 def test_keys_that_the_model_is_given_again_are_no_leak(
     kind: str, leaks: bool, capsys: pytest.CaptureFixture[str]

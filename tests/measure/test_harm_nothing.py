@@ -110,7 +110,8 @@ def test_doctor_keeps_uploads_at_home_and_says_so(examined: Run) -> None:
     assert noted["unprotected"] == []
 
 
-@pytest.mark.parametrize("way", ["view", pytest.param("copies", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_tune_leaves_every_file_as_it_was(
     way: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

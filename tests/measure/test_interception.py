@@ -147,6 +147,7 @@ def test_a_script_that_only_makes_an_optimizer_is_measured_as_inference() -> Non
     assert profile.steps == 10
 
 
+@pytest.mark.slow
 def test_a_script_shorter_than_the_plan_is_measured_with_a_plan_that_fits() -> None:
     profile = measure(command("plain_loop.py", "14"), MeasurementPlan(steps=40))[0]
     assert 3 <= profile.steps < 14
@@ -311,6 +312,7 @@ def test_every_rank_is_measured(way: str) -> None:
     assert communication["exposed"] > 0
 
 
+@pytest.mark.slow
 def test_shifted_seeds_change_the_losses_and_equal_seeds_do_not() -> None:
     def losses(offset: int) -> list[float]:
         with Conductor(command("plain_loop.py"), Session(seed_offset=offset, fix_seed=True)) as run:

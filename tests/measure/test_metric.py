@@ -19,6 +19,7 @@ def times(generator: np.random.Generator, count: int, scale: float = 1.0) -> lis
     return [float(x) for x in scale * np.exp(0.1 * generator.normal(size=count))]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("name", "count", "truth"),
     [("p99", 1000, 1.3), ("p95", 150, 1.3), ("p50", 60, 1.3), ("p99/p50", 1000, 1.0)],

@@ -215,6 +215,7 @@ def test_old_ceilings_are_measured_anew(
     assert calls == [True]
 
 
+@pytest.mark.slow
 def test_a_probe_without_time_measures_float32_alone_and_is_not_kept(
     measured: Ceilings, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def write(folder: Path, config: Any) -> Path:
     return file
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
 def test_what_transformers_saves_is_the_preset(name: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")

@@ -151,6 +151,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("config", VARIANTS, ids=lambda config: config["model_type"])
 def test_every_key_that_changes_the_count_is_read(config: dict[str, Any]) -> None:
     spec = spec_from_config(config, place="here", name="variant")
@@ -273,6 +274,7 @@ def test_every_parameter_of_a_dense_model_is_active(name: str) -> None:
     assert active_parameter_count(spec) == parameter_count(spec)
 
 
+@pytest.mark.sweep(every=10)
 @pytest.mark.parametrize("name", preset_names())
 def test_layers_and_ends_add_up_to_the_model(name: str) -> None:
     spec = preset(name)

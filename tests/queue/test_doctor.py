@@ -57,6 +57,7 @@ def test_of_twenty_four_planted_clusters_every_cause_is_named_first(
         assert not missed
 
 
+@pytest.mark.slow
 def test_of_fourteen_clusters_of_other_kinds_every_cause_is_named_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +74,7 @@ def test_of_fourteen_clusters_of_other_kinds_every_cause_is_named_first(
         assert diagnosed(write(made(plant, 1), tmp_path), capsys).findings == []
 
 
+@pytest.mark.slow
 def test_of_twelve_healthy_clusters_none_is_called_ill(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +88,7 @@ def test_of_twelve_healthy_clusters_none_is_called_ill(
         assert not alarms
 
 
+@pytest.mark.slow
 def test_every_rule_is_planted_and_every_cure_is_yaml(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

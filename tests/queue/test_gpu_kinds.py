@@ -62,6 +62,7 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("second", "mean"),
     [

@@ -128,6 +128,7 @@ SLOWLY: dict[str, dict[str, object]] = {
 """What does the same by asking for each job, by policy."""
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("policy", list(SLOWLY))
 @settings(max_examples=25, deadline=None)
 @given(

@@ -134,6 +134,7 @@ CLUSTER = [
 ]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("rule", rule_names())
 @settings(max_examples=30, deadline=None)
 @given(kinds=st.lists(KINDS, min_size=1, max_size=60), seed=st.integers(0, 3))

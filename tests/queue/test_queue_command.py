@@ -101,6 +101,7 @@ def test_intervals_hold_the_means_of_redrawn_traces(
     assert 0 <= low < high
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("content", "words", "says"),
     [

@@ -77,6 +77,7 @@ def test_ranks_are_one_job_and_other_pods_are_their_own(tmp_path: Path) -> None:
     assert found.notes == ("1 workloads that had not ended, or do not say when were left out.",)
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("content", "says"),
     [

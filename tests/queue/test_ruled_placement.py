@@ -85,6 +85,7 @@ class Ledger:
             ]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("rule", rule_names())
 @settings(max_examples=25, deadline=None)
 @given(
@@ -165,6 +166,7 @@ KINDS = [
 """What tasks of openb ask for: a few kinds, most of them parts of a GPU."""
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("seed", [0, 7])
 @pytest.mark.parametrize("rule", rule_names())
 def test_jobs_that_never_end_lie_where_queue_place_puts_them(rule: str, seed: int) -> None:

@@ -204,6 +204,7 @@ def test_csv_and_toml_say_the_same(
     )
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("ways", "resource"),
     [
@@ -289,6 +290,7 @@ def test_a_predicted_load_meets_its_targets_on_slices_or_needs_more_of_a_gpu(
     assert "no run on a part of one" in small.notes[0]
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("content", "words", "says"),
     [
@@ -350,6 +352,7 @@ def test_a_row_that_cannot_be_is_named_by_its_line(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_many_workloads_are_shared_out_in_seconds_and_near_the_bound() -> None:
     workloads = [
         ServedWorkload(name=f"w{place}", gpu_share=0.03 + 0.07 * (place % 9),

@@ -89,6 +89,7 @@ CLUSTERS = st.builds(
 ) | st.builds(QueuedCluster, gpus=st.integers(20, 40))
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("policy", GANGS)
 @settings(max_examples=60, deadline=None)
 @given(jobs=traces(), cluster=CLUSTERS)
@@ -119,6 +120,7 @@ def watched_move(pool: NodePool, node: int, change: int, move: object = NodePool
     move(pool, node, change)  # type: ignore[operator]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("policy", ["fifo-skip", "sjf", "srtf", "las", "priority", "fair", "quota"])
 @settings(max_examples=40, deadline=None)
 @given(jobs=traces(), cluster=CLUSTERS)

@@ -17,7 +17,7 @@ pytestmark = [
 FRAMES = 27
 
 
-@pytest.mark.sweep("sleep-in-a-stage's-process", "garbage", "lock")
+@pytest.mark.sweep("garbage")
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.name.replace(" ", "-") for fault in FAULTS])
 def test_a_planted_fault_is_named_by_stage_and_kind(fault: PlantedFault) -> None:
     verdict = judge(fault, run_of(fault, FRAMES))

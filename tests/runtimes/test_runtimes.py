@@ -346,6 +346,7 @@ class InvertsPoses(torch.nn.Module):
         return torch.linalg.inv(poses)[..., :3, :3] @ torch.inverse(intrinsics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["onnx", "openvino"])
 def test_inverses_of_poses_and_intrinsics_are_written_out(name: str, tmp_path: Path) -> None:
     turn = torch.linalg.matrix_exp(torch.randn(2, 4, 4) / 4)

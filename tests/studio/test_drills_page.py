@@ -41,6 +41,7 @@ def sent(studio: TestClient, **fields: str) -> str:
     return answer.text
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("topic", list(topics()))
 def test_every_topic_asks_and_grades(studio: TestClient, topic: str) -> None:
     page = studio.get("/drills/ask", params={"topic": topic}).text

@@ -106,6 +106,7 @@ def holds_to_its_command(
     json.dumps(shown, allow_nan=False)
 
 
+@pytest.mark.sweep(every=4)
 @EVERY
 def test_it_shows_what_its_command_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     explorer = explorers()[name]
@@ -185,6 +186,7 @@ def number_of(files: Files, number: str) -> int:
     return [str(one.number) for one in files.files].index(number)
 
 
+@pytest.mark.sweep(every=4)
 @EVERY
 def test_each_input_changes_the_picture(name: str) -> None:
     """An input that moved nothing would only look like one."""

@@ -43,6 +43,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("query", HOSTILE)
 def test_a_state_that_cannot_be_gets_one_message_and_the_page_stands(
     client: TestClient, query: str

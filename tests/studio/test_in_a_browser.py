@@ -123,6 +123,7 @@ def test_a_link_restores_what_its_sender_saw(page: Any, studio: str, name: str) 
     assert page.inner_text("#sentence") == sentence
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(browser: Any, studio: str, name: str, scheme: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from msgspec.structs import replace
@@ -99,6 +100,7 @@ def loss_over_words(name: str, share: float) -> Any:
     return operator(name, share, shapes="[700,50000]", dtype="float32")
 
 
+@functools.cache
 def faulty() -> dict[str, Context]:
     """For every technique a profile on which it applies."""
     float32 = {"operators": {"aten::mm": 0.6}, "dtype": "float32"}

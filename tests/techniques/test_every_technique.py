@@ -123,6 +123,7 @@ def test_a_technique_for_gpus_says_so_on_a_cpu(name):
     assert "cpu" in fits.reason or "CUDA" in fits.reason
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", sorted(set(NAMES) - ON_THIS_MACHINE_ONLY))
 def test_edits_are_made_with_and_without_known_places(name):
     module = technique(name)
@@ -399,6 +400,7 @@ def state_of_torch() -> dict[str, object]:
     }
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", NAMES)
 def test_taking_back_leaves_torch_and_the_points_as_they_were(name):
     import torch
@@ -581,12 +583,9 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
 }
 LONG = {"compile under DDP", "compile of blocks", "AOTInductor"}
 """Compiled for many seconds; "compile with dropout" stands for them."""
-QUICK = {
-    "anomaly mode off", "attention by hand", "bfloat16", "bfloat16 but attention",
-    "full checkpointing", "fused optimizer", "inference mode", "no sync", "workers",
-}  # fmt: skip
-"""One for each way in which techniques act, and with two ranks; the others are rehearsed by
-`make test-all`."""
+QUICK = {"bfloat16", "bfloat16 but attention", "fused optimizer", "no sync"}
+"""A precision, what is left alone, a constructor's argument, and two ranks; the others are
+rehearsed by `make test-all`."""
 NO_EFFECT = {
     "pinned-memory": Case((), {"pinned-memory": {}}),
     "device-prefetch": Case((), {"device-prefetch": {}}),

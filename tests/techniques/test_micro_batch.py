@@ -78,6 +78,7 @@ MEANT_OTHERWISE = BY_ARGUMENTS.replace("/ ACCUMULATION", "/ 8").replace(
 
 
 @pytest.mark.usefixtures("warm")
+@pytest.mark.sweep("arguments")
 @pytest.mark.parametrize(
     ("script", "steps", "batch"),
     [

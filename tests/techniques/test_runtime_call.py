@@ -86,6 +86,7 @@ def test_int8_takes_the_scripts_first_inputs_and_answers_after_it_was_compared()
     assert "int8 ranges from 32 samples" in words
 
 
+@pytest.mark.slow
 def test_an_int8_program_that_is_too_far_off_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     agreement = importlib.import_module("ridgeline.measure.child.agreement")
     monkeypatch.setattr(agreement, "LEAST_SQNR", {"int8": 90.0})

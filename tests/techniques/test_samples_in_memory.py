@@ -79,6 +79,7 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=20, deadline=None)
 @given(

@@ -75,6 +75,7 @@ def test_a_stack_binds_each_thread_of_the_pool_and_leaves_workers_all_cores(
     assert sorted(os.sched_getaffinity(0)) == mine
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: nothing to bind to")
 @pytest.mark.usefixtures("unbound")
 def test_a_patched_script_binds_its_threads_itself_before_its_first_import(

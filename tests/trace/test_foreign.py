@@ -53,6 +53,7 @@ ASYNCHRONOUS = [
 UNKNOWN = [*spans(EVENTS, cat="render"), *spans(100, cat="network")]
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize(
     ("content", "said"),
     [

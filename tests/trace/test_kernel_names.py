@@ -24,6 +24,7 @@ with (Path(__file__).parent / "kernel_names.csv").open(newline="") as file:
 SAID = {"yes": True, "no": False, "unknown": None}
 
 
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize(("name", "kind", "tensor_cores", "repository"), KNOWN)
 def test_a_kernel_of_a_public_library_is_known_by_its_name(
     name: str, kind: str, tensor_cores: str, repository: str

@@ -89,6 +89,7 @@ def test_a_truncated_file(tmp_path: Path, end: int, packed: bool) -> None:
     answers_or_one_line(tmp_path / "x", text[: end % (len(text) + 1)])
 
 
+@pytest.mark.slow
 @FEW
 @given(
     edits=st.lists(
@@ -145,6 +146,7 @@ def peak_while_reading(path: Path) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("byte", [b" ", b"\n", b"\0"])
 @pytest.mark.parametrize("packed", [False, True])
@@ -158,6 +160,7 @@ def test_a_stretch_of_blanks_costs_neither_events_nor_memory(
     assert peak_while_reading(tmp_path / "x") < STRETCH_BYTES / 2
 
 
+@pytest.mark.slow
 @pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     "damage",

@@ -59,6 +59,7 @@ def test_convolutions_count_as_torch_counts_them(tmp_path: Path, case: str) -> N
     assert ours == theirs > 0
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 @pytest.mark.parametrize("wanted", ["both", "weight"])
 def test_gradients_of_convolutions_count_as_torch_counts_them(

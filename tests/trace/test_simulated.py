@@ -45,6 +45,7 @@ def times(one: Work) -> tuple[float, float]:
     return one.start_us, one.end_us
 
 
+@pytest.mark.sweep(every=4)
 def test_work_of_one_stream_never_overlaps_and_keeps_its_order(run: Run) -> None:
     for line in by_stream(run).values():
         for before, after in pairwise(line):
@@ -85,6 +86,7 @@ def test_one_copy_at_a_time_in_each_direction() -> None:
         assert all(before[1] <= after[0] for before, after in pairwise(own))
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("gpu", ["v100", "a100", "h100", "mi300x"])
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_no_kernel_is_faster_than_its_roof(workload: str, gpu: str) -> None:
@@ -95,6 +97,7 @@ def test_no_kernel_is_faster_than_its_roof(workload: str, gpu: str) -> None:
             assert kernel.time_us(device) > kernel.roof_us(device)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_a_healthy_program_keeps_its_gpu_at_work(workload: str) -> None:
     run = simulate(WORKLOADS[workload]("a100"), 3)

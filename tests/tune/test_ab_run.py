@@ -116,6 +116,7 @@ def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
     assert result.rounds >= 1
 
 
+@pytest.mark.slow
 def test_steps_of_the_same_work_are_compared_from_where_each_stands(pool: Pool) -> None:
     pool.take(AS_IT_IS).steps(60)
     result = run_ab(pool, AS_IT_IS, FED, plan(2.0))
@@ -125,6 +126,7 @@ def test_steps_of_the_same_work_are_compared_from_where_each_stands(pool: Pool) 
     assert result.rounds >= 1
 
 
+@pytest.mark.slow
 def test_a_technique_that_changes_nothing_ends_the_run_at_once(pool: Pool) -> None:
     nothing = Applied(technique="no-checkpointing")
     result = run_ab(pool, AS_IT_IS, Variant(command=SCRIPT, stack=(nothing,)), plan())
@@ -156,6 +158,7 @@ def test_the_side_that_fails_is_named(tmp_path: Path, pool: Pool) -> None:
     assert failure.value.side == "b"
 
 
+@pytest.mark.slow
 def test_a_killed_side_is_named_with_its_signal(
     monkeypatch: pytest.MonkeyPatch, pool: Pool
 ) -> None:

@@ -47,6 +47,7 @@ def test_few_rows_borrow_the_margin_of_all_and_many_have_their_own():
     assert many["sloppy"].above == 2
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("spread", [0.02, 0.3])
 @pytest.mark.parametrize("bias", [-0.2, 0.0, 0.2])
 @pytest.mark.parametrize("count", [9, 40])

@@ -623,6 +623,7 @@ def test_edits_on_the_same_statement_all_arrive_in_order(tmp_path):
     compile(text, "train.py", "exec")
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("tool", ["git", "patch"])
 @pytest.mark.parametrize(
     ("file", "script"),

@@ -297,6 +297,7 @@ def test_right_autocast_passes_whatever_the_seed(kind: str, seed: int) -> None:
     assert check.passed, check.summary
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_bfloat16_is_not_taken_for_rounding_in_float32(kind: str) -> None:
     check = judged(kind, "bfloat16", "rounding")

@@ -116,6 +116,7 @@ def test_the_ledger_the_page_and_the_patch_say_what_the_run_costs(
     assert any(line.startswith("# as it stood") and "$" in line for line in head)
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_the_budget_is_the_wall_time_of_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: None

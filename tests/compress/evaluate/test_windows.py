@@ -17,6 +17,7 @@ def protocols(draw: st.DrawFn) -> tuple[int, int, int]:
     return draw(st.integers(context, 300)), context, stride
 
 
+@pytest.mark.slow
 @given(protocols())
 def test_each_token_is_scored_once_but_for_those_that_begin_a_text_or_a_disjoint_window(
     protocol: tuple[int, int, int],

@@ -88,6 +88,7 @@ def test_it_loses_less_than_rounding_to_nearest(name):
     assert compensated.quantised.scales.shape == plain.quantised.scales.shape
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("seed", range(20))
 def test_calibration_of_less_rank_than_inputs_never_aborts(seed):
     weight, x, _ = _case(seed, 16, 64, 4 + seed)

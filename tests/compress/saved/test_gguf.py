@@ -38,6 +38,7 @@ def test_blocks_are_those_of_the_gguf_package(kind: str) -> None:
     assert np.array_equal(encode(x).numpy(), expected)
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(("kind", "error"), [("q8_0", 1 / 254), ("q4_0", 1 / 8), ("f16", 5e-4)])
 def test_a_trained_model_comes_back(kind: Any, error: float, tmp_path: Path) -> None:
     export(LIBRARY, tmp_path / "model.gguf", kind)

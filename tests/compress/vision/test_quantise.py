@@ -105,6 +105,7 @@ def test_a_convolution_computes_as_integers_do() -> None:
     assert (apart > 0).double().mean() < 2e-3
 
 
+@pytest.mark.slow
 def test_onnx_runtime_answers_as_the_module_in_int8_kernels(
     quantised: QuantisedVision, tmp_path: Path
 ) -> None:

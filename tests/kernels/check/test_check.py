@@ -21,11 +21,6 @@ from ridgeline.kernels.check.judging import CAUSES
 
 OWN_EXAMPLES = sorted(one.stem for one in conduct.EXAMPLES.glob("[a-z]*.py"))
 SOUND = sorted(one.stem for one in (HERE / "sound").glob("[a-z]*.py"))
-QUICK = {
-    "add: mask is off by one": "out-of-bounds",
-    "add: programs overlap": "write-write-race",
-    "matmul: sums in bfloat16": "inexact",
-}
 STRANGERS: dict[str, set[str]] = {
     "softmax_of_zeros": {"inexact"},
     "layer_norm": set(),
@@ -60,12 +55,10 @@ def test_sound_kernels_have_no_finding(name: str, capsys: pytest.CaptureFixture[
     assert 0 < built["occupancy"]["occupancy"] <= 1
 
 
-def test_planted_mistakes_are_found(tmp_path: Path) -> None:
-    mutants = [one for one in SMALL if one["name"] in QUICK]
-    files = [plant_small(one, tmp_path / str(at)) for at, one in enumerate(mutants)]
-    found = judge(files)
-    for mutant, file in zip(mutants, files, strict=True):
-        assert QUICK[mutant["name"]] in found[file], mutant["name"]
+def test_a_planted_mistake_is_found(tmp_path: Path) -> None:
+    (mutant,) = [one for one in SMALL if one["name"] == "add: mask is off by one"]
+    file = plant_small(mutant, tmp_path)
+    assert "out-of-bounds" in judge([file])[file]
 
 
 @pytest.mark.slow
@@ -154,7 +147,11 @@ def test_the_bytes_of_a_sum_are_three_vectors_and_every_sector_is_used(
         (None, "no Python file, and none of our kernels"),
         pytest.param("x = 1\n", "defines no example()", marks=pytest.mark.slow),
         pytest.param("def example():\n    pass\n", "launches no kernel", marks=pytest.mark.slow),
-        ("def example():\n    raise ValueError('five')\n", "line 2: example() fails: ValueError"),
+        pytest.param(
+            "def example():\n    raise ValueError('five')\n",
+            "line 2: example() fails: ValueError",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_file_that_launches_nothing_is_refused_in_one_line(

@@ -80,6 +80,7 @@ def launches(cases: Sequence[str], quick: set[tuple[str, int]]) -> list[Any]:
     ]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(("case", "arch"), launches(list(CASES), QUICK))
 def test_attention_builds(monkeypatch: pytest.MonkeyPatch, case: str, arch: int) -> None:
     dtype, stored, dim, lengths, options = CASES[case]

@@ -17,24 +17,37 @@ FOR_TRAINING = (
     "residual_norm", "gated_product", "rotary", "linear_cross_entropy", "adamw", "fused_modules",
     "grouped_matmul", "muon", "flash_attention",
 )  # fmt: skip
-QUICK = (
-    "interpreter and not cuda and (((test_paged_attention.py or test_linear.py) and ("
-    "odd_heads or padding or (quantised and bfloat16) or (writing and 16)"
-    " or (zero_points and 2) or (int8_per_output and bfloat16)))"
-    " or (not test_paged_attention.py and not test_linear.py and ("
-    "(float64 and not 1025 and ((5 and 7 and float32) or (24 and float32) or all or 1000"
-    " or (70 and float32) or (33 and float32)))"
-    " or bottom)))"
-)
-"""Each kernel in one or two of its cases, those for training forward and backward."""
+QUICK = {
+    "adamw": "test_a_step_is_that_of_float64[interpreter-torch.float32-torch.float32-1000]",
+    "flash_attention": "test_results_and_every_gradient_are_those_of_float64"
+    "[interpreter-bottom right]",
+    "gated_product": "test_results_and_gradients_are_those_of_float64"
+    "[interpreter-(5, 7)-torch.float32-silu]",
+    "grouped_matmul": "test_uneven_and_empty_groups_are_those_of_float64"
+    "[interpreter-[0, 3, 3, 70, 150]-torch.float32]",
+    "linear": "test_int8_per_output[interpreter-torch.bfloat16-1]",
+    "linear_cross_entropy": "test_losses_and_gradients_are_those_of_float64[interpreter-mean-all]",
+    "muon": "test_symmetric_products_are_those_of_float64_and_symmetric"
+    "[interpreter-(2, 70, 33)-torch.float32]",
+    "paged_attention": "test_odd_heads_head_sizes_and_blocks[interpreter-(3, 3)-32-5]",
+    "residual_norm": "test_results_and_gradients_are_those_of_float64"
+    "[interpreter-(5, 7)-torch.float32-rms]",
+    "rotary": "test_results_and_gradients_are_those_of_float64"
+    "[interpreter-2-6-2-5-24-torch.float32-halves]",
+}
+"""Each kernel in one of its cases, those for training forward and backward."""
 
 
 def test_kernels_agree_with_their_references_under_the_interpreter() -> None:
     """All in one process: to start it takes longer than the tests."""
-    names = [name for name in FOR_SERVING + FOR_TRAINING if name != "fused_modules"]  # all long
-    told = check(QUICK, "-rA", *(HERE / f"test_{name}.py" for name in names))
-    for name in names:
-        assert f"PASSED tests/kernels/triton/test_{name}.py::" in told
+    told = check("", "-rA", *(f"{HERE}/test_{name}.py::{case}" for name, case in QUICK.items()))
+    for name, case in QUICK.items():
+        assert f"PASSED tests/kernels/triton/test_{name}.py::{case}" in told
+
+
+def test_every_kernel_has_a_quick_case() -> None:
+    # "linear" stands for the files of serving; all cases of fused_modules are long
+    assert set(QUICK) == {*FOR_SERVING, *FOR_TRAINING} - {"fused_modules"}
 
 
 @pytest.mark.slow

@@ -78,6 +78,7 @@ def test_yaml_that_is_none_is_bad_input_in_one_line(tmp_path, capsys):
     assert f"{path}:3" in line
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

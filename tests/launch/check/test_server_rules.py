@@ -314,6 +314,7 @@ DEFECTS = [
 ]
 
 
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize(("make", "path", "value", "field", "reason"), DEFECTS)
 def test_one_defect_is_rejected_at_its_field(make, path, value, field, reason):
     broken = changed(make(), path, value)

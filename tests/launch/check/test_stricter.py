@@ -113,6 +113,7 @@ PLANTED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize(("rule", "sound", "path", "value", "field"), PLANTED)
 def test_a_planted_defect_is_found_where_it_is_and_not_before(rule, sound, path, value, field):
     assert rule not in {name for _, name in named(sound)}

@@ -1,5 +1,6 @@
 """Every cure on pipelines that it fits: it applies, changes what it says, keeps the results."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,18 +15,24 @@ from ridgeline.errors import InputError
 from ridgeline.realtime.cures import all_cures, cure
 from ridgeline.realtime.declared import declare
 from ridgeline.realtime.pipeline import Pipeline
-from ridgeline.realtime.recording import Replay, record, replay
+from ridgeline.realtime.recording import Recording, Replay, record, replay
 from ridgeline.realtime.results import PipelineResults, plain_result
 from ridgeline.realtime.rewriting.observe import ObservedPipeline, observe
 from ridgeline.realtime.rewriting.preprocessing import understand
 
 FRAMES, PRIME = 24, 12
-RECORDED = record(three_tasks(), FRAMES)
+
 Make = Callable[[], Pipeline]
 
 
+@functools.cache
+def recorded() -> Recording:
+    """What the cameras saw, the same for all."""
+    return record(three_tasks(), FRAMES)
+
+
 def seen_of(pipeline: Pipeline) -> ObservedPipeline:
-    return replace(observe(pipeline, RECORDED, range(4), cores=2), frame_seconds=1e-9)
+    return replace(observe(pipeline, recorded(), range(4), cores=2), frame_seconds=1e-9)
 
 
 def results_of(found: Replay) -> PipelineResults:
@@ -39,8 +46,8 @@ def results_of(found: Replay) -> PipelineResults:
 
 
 def ran(pipeline: Pipeline) -> PipelineResults:
-    replay(pipeline, RECORDED, range(PRIME))
-    return results_of(replay(pipeline, RECORDED, range(PRIME, FRAMES)))
+    replay(pipeline, recorded(), range(PRIME))
+    return results_of(replay(pipeline, recorded(), range(PRIME, FRAMES)))
 
 
 class Head(nn.Module):
@@ -106,21 +113,13 @@ FITS: dict[str, tuple[Make, bool]] = {
 """Cure → a pipeline that it fits, and whether results stay within the card's freedom there: on
 images of noise what is kept from the last frame is wrong, and the check must say so."""
 
-SLOW = {
-    "bfloat16-stages", "compiled-stages", "exported-stages", "int8-stages", "operator-threads"
-}  # fmt: skip
-"""Cures that compile or calibrate for seconds."""
-
 
 def test_every_cure_has_a_pipeline_here() -> None:
     assert set(FITS) == set(all_cures())
 
 
-@pytest.mark.sweep(every=3)
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=pytest.mark.slow if one in SLOW else ()) for one in FITS],
-)
+@pytest.mark.sweep("reuse-in-time")
+@pytest.mark.parametrize("name", FITS)
 def test_a_cure_applies_and_its_results_pass_or_fail_its_own_check(name: str) -> None:
     make, holds = FITS[name]
     known, threads = cure(name), torch.get_num_threads()
@@ -158,7 +157,7 @@ def test_twins_are_found_and_computed_once() -> None:
     changed = cure("shared-backbones").apply(made, fit.options[0])
     for name in ("detect", "lane", "depth"):
         made.code[name].call.encoder[0].register_forward_hook(lambda *_: calls.append(1))
-    replay(changed, RECORDED, range(3))
+    replay(changed, recorded(), range(3))
     assert len(calls) == 3 * 4, "three frames of four cameras, by one encoder of three"
 
 
@@ -177,7 +176,7 @@ def test_a_loop_over_cameras_is_computed_as_one_batch() -> None:
     changed = cure("camera-batching").apply(made, {"modules": "detect:encoder"})
     inner = made.code["detect"].call.encoder[0]
     inner.register_forward_hook(lambda _, args, __: rows.append(len(args[0])))
-    replay(changed, RECORDED, range(3))
+    replay(changed, recorded(), range(3))
     assert "detect:encoder" in str(fit.options[0]["modules"])
     assert rows[-2:] == [4, 4]
 

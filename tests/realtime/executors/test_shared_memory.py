@@ -41,6 +41,7 @@ def test_nested_values_come_back_with_their_arrays_and_tensors() -> None:
     assert torch.equal(back.boxes["a"][1][0], torch.ones(2, 3))
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     "dtype",
     ["bool", "uint8", "int64", "float16", "bfloat16", "float32", "float8_e4m3fn", "complex64"],

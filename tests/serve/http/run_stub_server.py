@@ -24,8 +24,9 @@ def say_ready(address: str, _: object) -> None:
     sys.stdout.flush()
 
 
-def main() -> int:
-    model, settings, config, replicas, scaling, *limits = sys.argv[1:]
+def serve(words: list[str]) -> int:
+    """In the server's process: its exit code."""
+    model, settings, config, replicas, scaling, *limits = words
     for name, value in msgspec.json.decode(limits[0]).items() if limits else ():
         assert hasattr(connection, name)
         setattr(connection, name, value)
@@ -48,5 +49,9 @@ def main() -> int:
     return 0
 
 
+def serve_and_leave(words: list[str]) -> None:
+    sys.exit(serve(words))
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    serve_and_leave(sys.argv[1:])

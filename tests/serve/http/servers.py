@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from tests.cradle import Child, cradle
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = ROOT / "examples/models/library"
@@ -36,6 +37,8 @@ TEMPLATE = (
     "{% if add_generation_prompt %}assistant:{% endif %}{{ extra or '' }}"
 )
 DEADLINE_SECONDS = 120.0
+NUM_WORDS = 5
+"""Of a stub's server whose limits are the product's: those are set before their readers import."""
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Made once: reading the machine's certificates takes 30 ms, for each client anew."""
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -54,7 +57,7 @@ def chat_model(folder: Path) -> Path:
 class Server:
     """A running server."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Child, log: Path) -> None:
         self.process = process
         self._log = log
         self.address = ""
@@ -139,6 +142,34 @@ def running(*words: str, open_files: int | None = None, **variables: str) -> Ite
 
 
 @contextmanager
+def stub_process(*words: str, open_files: int | None = None) -> Iterator[Server]:
+    """The process around the stub engine; in a run of the whole suite a fork that starts warm."""
+    # A few files alone would wait longer for the cradle than for their servers.
+    if "PYTEST_XDIST_WORKER" not in os.environ or open_files is not None or len(words) > NUM_WORDS:
+        with running("tests.serve.http.run_stub_server", *words, open_files=open_files) as server:
+            yield server
+        return
+    with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("rb") as nothing:
+        log = Path(folder) / "log"
+        reading, writing = os.pipe()
+        with log.open("wb") as errors, os.fdopen(reading, "rb") as stdout:
+            pid = cradle().bear_on(
+                (nothing.fileno(), writing, errors.fileno()),
+                "tests.serve.http.run_stub_server:serve_and_leave",
+                [list(words)],
+                environment={**os.environ, "OMP_NUM_THREADS": "1"},
+                folder=ROOT,
+            )
+            os.close(writing)
+            process = Child(pid, stdout)
+            try:
+                yield Server(process, log)
+            finally:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
 def stub_server(
     model: Path,
     *,
@@ -152,8 +183,8 @@ def stub_server(
     """The real server around the stub engine."""
     given = {"model_name": "library", "port": 0, **settings}
     words = [str(model), json.dumps(given), json.dumps(config or {}), str(replicas)]
-    words += [json.dumps(scaling), json.dumps(limits or {})]
-    with running("tests.serve.http.run_stub_server", *words, open_files=open_files) as server:
+    words += [json.dumps(scaling), *([json.dumps(limits)] if limits else [])]
+    with stub_process(*words, open_files=open_files) as server:
         server.wait_until_ready()
         yield server
 

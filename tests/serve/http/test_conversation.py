@@ -18,6 +18,7 @@ from ridgeline.serve.http.protocol.errors import ApiError
 MESSAGES = [{"role": "user", "content": "x"}]
 
 
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize(
     "name",
     [

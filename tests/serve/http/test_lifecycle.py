@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.serve.http.servers import Server, gone, running, sse, stub_server, until
+from tests.serve.http.servers import Server, gone, sse, stub_process, stub_server, until
 
 SLOW = {"model": "library", "prompt": "SLOW FILL", "max_tokens": 240}
 
@@ -122,7 +122,7 @@ def test_an_engine_that_does_not_start_is_one_line(model: Path) -> None:
         "1",
         "null",
     ]
-    with running("tests.serve.http.run_stub_server", *words) as server:
+    with stub_process(*words) as server:
         assert server.process.wait(120) == 2
         last = server.log.strip().splitlines()[-1]
         assert last == "ridgeline: --max-sequences 13 brings bad luck; choose another"
@@ -132,7 +132,7 @@ def test_a_taken_port_is_one_line_at_once(model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = [str(model), json.dumps({"model_name": "x", "port": port}), "{}", "1", "null"]
-        with running("tests.serve.http.run_stub_server", *words) as server:
+        with stub_process(*words) as server:
             assert server.process.wait(60) == 2
             (line,) = server.log.strip().splitlines()
             assert line.startswith(f"ridgeline: 127.0.0.1:{port} cannot be used")
@@ -142,7 +142,7 @@ def test_a_taken_port_is_one_line_at_once(model: Path) -> None:
 @pytest.mark.slow
 def test_a_signal_while_the_engine_starts_ends_it(model: Path) -> None:
     words = [str(model), json.dumps({"model_name": "x", "port": 0}), "{}", "1", "null"]
-    with running("tests.serve.http.run_stub_server", *words) as server:
+    with stub_process(*words) as server:
         until(lambda: _engine_of(server), "the engine's process")
         server.process.terminate()
         assert server.process.wait(60) == 0

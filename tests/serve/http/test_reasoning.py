@@ -53,6 +53,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(("family", "prompt", "text", "thought", "answer"), WAYS)
 @given(data=st.data())
 def test_thoughts_are_the_same_however_the_text_is_cut(

@@ -102,6 +102,7 @@ def test_a_client_that_reads_slowly_gets_everything(hurried: Server) -> None:
     assert b"".join(parts).count(b'"finish_reason":"stop"') == ENDLESS["n"]
 
 
+@pytest.mark.slow
 def test_what_follows_an_answer_that_came_early_is_not_read_for_ever(hurried: Server) -> None:
     with hurried.connect() as one:
         one.sendall(POST + b"Content-Length: 10000000\r\n\r\n")

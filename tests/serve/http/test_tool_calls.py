@@ -66,6 +66,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(("text", "content", "calls"), WAYS)
 @given(data=st.data())
 def test_the_same_is_read_however_the_text_is_cut(

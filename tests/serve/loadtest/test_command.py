@@ -11,6 +11,7 @@ from ridgeline.cli.main import run
 URL = "http://127.0.0.1:9"
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -185,6 +185,7 @@ def test_a_core_used_up_is_refused(start: Start, load: Load) -> None:
         load(start(), rate=100.0, requests=20, output_tokens=4, max_cpu_share=1e-6)
 
 
+@pytest.mark.slow
 def test_an_interruption_reports_what_was_seen(start: Start, tmp_path: Path) -> None:
     log = tmp_path / "requests"
     command = [

@@ -41,11 +41,13 @@ def assert_own_logits(model: PreTrainedModel) -> None:
         torch.testing.assert_close(mine / spread, theirs / spread, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("family", FITTING)
 def test_the_logits_of_a_family_are_its_own_to_four_digits(family: str) -> None:
     assert_own_logits(tiny(family))
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("family", NOT_FITTING)
 def test_a_family_that_would_be_silently_wrong_is_refused(family: str, tmp_path: Path) -> None:
     tiny(family).save_pretrained(tmp_path)

@@ -35,6 +35,7 @@ def model_of(config: Any, dtype: torch.dtype) -> nn.Module:
     return model
 
 
+@pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     ("config", "replaced"),

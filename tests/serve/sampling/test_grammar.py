@@ -80,6 +80,7 @@ def matches(kind: str, text: str) -> bool:
     return text.count("(") == text.count(")") and re.fullmatch(r"\(*x\)*", text) is not None
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("num_drafts", [0, 3])
 @pytest.mark.parametrize("kind", GRAMMARS)
 def test_noise_becomes_what_the_grammar_says(kind: str, num_drafts: int) -> None:

@@ -72,8 +72,11 @@ def answers(
 ASKED: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.0, "repetition_penalty": 1.2, "frequency_penalty": 0.2},
-    {"temperature": 0.0, "grammar": Grammar(kind="json_schema", text=SCHEMA)},
 ]
+GUIDED: dict[str, Any] = {
+    "temperature": 0.0,
+    "grammar": Grammar(kind="json_schema", text=SCHEMA),
+}
 
 
 @pytest.fixture(scope="module")
@@ -82,18 +85,22 @@ def plain() -> list[dict[str, tuple[int, ...]]]:
     return [answers(None, **asked)[0] for asked in ASKED]
 
 
-@pytest.mark.sweep("ngram")
-@pytest.mark.parametrize("kind", ["ngram", "draft", "heads"])
-def test_greedy_answers_are_token_by_token_the_same(
-    kind: Any, plain: list[dict[str, tuple[int, ...]]], request: pytest.FixtureRequest
-) -> None:
+def drafting(kind: Any, request: pytest.FixtureRequest) -> SpeculationConfig:
     # Heads are trained for those who use them.
     path = (
         request.getfixturevalue("heads")
         if kind == "heads"
         else {"ngram": "", "draft": LIBRARY}[kind]
     )
-    speculation = SpeculationConfig(kind=kind, path=path, num_drafts=3, always=True)
+    return SpeculationConfig(kind=kind, path=path, num_drafts=3, always=True)
+
+
+@pytest.mark.sweep("ngram")
+@pytest.mark.parametrize("kind", ["ngram", "draft", "heads"])
+def test_greedy_answers_are_token_by_token_the_same(
+    kind: Any, plain: list[dict[str, tuple[int, ...]]], request: pytest.FixtureRequest
+) -> None:
+    speculation = drafting(kind, request)
     for asked, wanted in zip(ASKED, plain, strict=True):
         drafted, stats = answers(speculation, **asked)
         assert drafted == wanted
@@ -102,6 +109,13 @@ def test_greedy_answers_are_token_by_token_the_same(
             # Its own twin is always right; the heads learnt for a moment only.
             least = {"draft": 0.99, "ngram": 0.2, "heads": 0.005}[kind]
             assert share >= least
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ngram", "draft", "heads"])
+def test_drafts_keep_to_a_grammar(kind: Any, request: pytest.FixtureRequest) -> None:
+    wanted, _ = answers(None, **GUIDED)
+    assert answers(drafting(kind, request), **GUIDED)[0] == wanted
 
 
 def test_seeded_answers_are_the_same_with_n_grams() -> None:

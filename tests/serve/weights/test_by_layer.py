@@ -39,6 +39,7 @@ def same_logits(mine: Any, theirs: Any) -> bool:
         )
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(
     "changes",

@@ -81,6 +81,7 @@ def test_packed_layers_compute_what_the_model_computed(family: Any, tied: bool) 
     assert (logits(model) - expected).abs().max() <= 2e-6 * expected.abs().max()
 
 
+@pytest.mark.sweep(every=4)
 @families
 @tied_or_not
 @pytest.mark.parametrize("weights", ["int8", "int4"])
@@ -101,6 +102,7 @@ def test_quantised_layers_compute_what_their_dequantised_weights_say(
     assert (logits(model) - expected).abs().max() <= 4e-6 * expected.abs().max()
 
 
+@pytest.mark.sweep(every=6)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("weights", ["model", "int8", "int4"])
 def test_narrow_dtypes_stay_narrow(dtype: torch.dtype, weights: str) -> None:
