@@ -142,6 +142,51 @@ def test_a_run_bound_by_its_host_gains_nothing_from_faster_kernels(tmp_path: Pat
     assert path.names[0].name == "aten::mm"
 
 
+def polling(steps: int, kernel_us: float) -> tuple[list[dict[str, Any]], float]:
+    """Each step launches one kernel and asks every 5 µs whether it has ended; and its end."""
+    now, events = 0.0, []
+    for number in range(1, steps + 1):
+        events.append(host(now, 20, "aten::mm"))
+        now += 20
+        events.append(call(now, 2, number))
+        start = now + LATENCY
+        events.append(kernel(start, kernel_us, correlation=number, name="sgemm"))
+        while now < start + kernel_us:
+            now += 5
+            events.append(call(now, 1, 0, "cudaEventQuery"))
+        now += 1
+    return events, start + kernel_us
+
+
+def test_a_host_that_polls_goes_on_when_what_it_asks_for_has_ended(tmp_path: Path) -> None:
+    (events, before), (_, after) = polling(8, 400), polling(8, 200)
+    told = critical_path([read_kineto(write(tmp_path / "t.json", events))], {"gemm": 50}).what_if
+    assert told is not None
+    assert told.saved_us == pytest.approx(before - after, rel=0.01)
+
+
+def with_a_full_queue(kernel_us: float, room: int = 300) -> tuple[list[dict[str, Any]], float]:
+    """Twice as many launches as the queue has room for, and when the last kernel ends."""
+    now, starts, end, events = 0.0, [], 0.0, []
+    for number in range(2 * room):
+        returned = now + 2
+        if number >= room:
+            returned = max(returned, starts[number - room] + 2)
+        starts.append(max(returned + LATENCY, end))
+        end = starts[-1] + kernel_us
+        events += [call(now, returned - now, number + 1),
+                   kernel(starts[-1], kernel_us, correlation=number + 1, name="sgemm")]  # fmt: skip
+        now = returned + 1
+    return events, end
+
+
+def test_launches_into_a_full_queue_come_as_early_as_there_is_room(tmp_path: Path) -> None:
+    (events, before), (_, after) = with_a_full_queue(200), with_a_full_queue(20)
+    told = critical_path([read_kineto(write(tmp_path / "t.json", events))], {"gemm": 90}).what_if
+    assert told is not None
+    assert told.saved_us == pytest.approx(before - after, rel=0.01)
+
+
 def test_a_thread_that_waits_for_another_hands_the_path_over(tmp_path: Path) -> None:
     events = [
         host(0, 100, "aten::mm", tid=1), call(90, 2, 1, tid=1), kernel(95, 10, correlation=1),

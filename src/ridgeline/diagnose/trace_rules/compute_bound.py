@@ -47,7 +47,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
         reading.finding(
             cause,
             of=_compute_us,
-            worth_us=reading.saved("kernels"),
+            worth_us=_worth_us(reading),
             confidence=0.85 if share >= _SURE else 0.65,
             summary=f"Kernels fill {percent(share)} of the window; the largest part of their time "
             f"is {largest} ({percent(classes.get(largest, 0.0))})." + _slow_words(slow),
@@ -67,6 +67,18 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             cure=_cure(cause, slow),
         )
     ]  # fmt: skip
+
+
+def _worth_us(reading: TraceReading) -> float:
+    """What better kernels save: of ranks that meet no more than the one with the best could lose.
+
+    By what kernels take longer on one rank than on the others, that rank is late.
+    """
+    saved = reading.saved("kernels")
+    if reading.together is None:
+        return saved
+    least = min(sum(one.headroom_us for one in fact.slow_kernels) for fact in reading.facts)
+    return min(saved, least)
 
 
 def _classes(fact: RankFacts) -> dict[str, float]:

@@ -39,7 +39,10 @@ def _host_us(fact: RankFacts) -> float:
 def leads_from(finding: TraceFinding) -> float:
     """The weight from which this finding can be what bounds the run."""
     evidence = finding.evidence
-    beside = max(float(evidence.get(f"in_{part}_us", 0.0)) for part in ("long_gaps", "python"))
+    between = float(evidence.get("in_python_us", 0.0))
+    if "in_operator_us" in evidence:  # where operators are recorded, dispatch is inside of them
+        between += float(evidence.get("in_untraced_us", 0.0))
+    beside = max(float(evidence["in_long_gaps_us"]), between)
     mostly = beside >= _MOSTLY * float(evidence["idle_for_the_host_us"])
     return _LEADS_BESIDE_DISPATCH if mostly else LEADS_FROM
 

@@ -3,7 +3,8 @@
 The graph of `dependencies.py` keeps everything else as it was: launches in order, streams in order,
 the waits between them. A cure takes time out of edges, or takes edges away, and the window ends
 when its last moment does then. So a loader that works while the GPU is busy saves nothing, and of
-two waits that hide each other neither saves anything alone.
+two waits that hide each other neither saves anything alone. A batch that worker processes make is
+there when it is, whatever the host or the GPU gain.
 
     loader, start_up,     the host's time in them, on threads that launch; without an allocator
     allocator, python     that asks the driver nobody waits for the GPU to free memory either
@@ -41,6 +42,7 @@ from ridgeline.trace.critical_path.rank_path import ShortenedGraph, shortened_gr
 from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
 from ridgeline.trace.intervals import covered, measure, union
 from ridgeline.trace.kernel_names import is_communication, short_name
+from ridgeline.trace.loaders import worker_waits
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.host_activities import (
     HOST_PARTS,
@@ -126,6 +128,24 @@ class Counterfactual:
         since, until = self.since_us[self.host_nodes, 0], self.time_us[self.host_nodes]
         self.thread[self.first] = [self._busiest(int(node)) for node in self.first]
         self.host_us = _by_part(self.trace, self.thread[self.host_nodes], since, until)
+        self._wait_for_workers()
+
+    def _wait_for_workers(self) -> None:
+        """Hold what follows a wait for a batch where it is: its workers do not get quicker."""
+        host, free = self.trace.host, ~np.isfinite(self.slack_us[self.host_nodes, 1])
+        waits = worker_waits(self.trace)
+        held, since = [], []
+        for thread in distinct(host.thread[waits]).tolist():
+            ends = np.sort(host.end_us[waits[host.thread[waits] == thread]])
+            nodes = self.host_nodes[free & (self.thread[self.host_nodes] == thread)]
+            last = np.searchsorted(ends, self.time_us[nodes], side="right") - 1
+            after = (last >= 0) & (ends[last] > self.since_us[nodes, 0])
+            held.append(nodes[after])
+            since.append(ends[last[after]])
+        self.held = np.concatenate([np.zeros(0, np.int64), *held])
+        self.slack_us[self.held, 1] = 0.0
+        after = np.concatenate([np.zeros(0), *since])
+        self.after_us = _by_part(self.trace, self.thread[self.held], after, self.time_us[self.held])
 
     def _busiest(self, node: int) -> int:
         """The thread that did most before a first point: it is what the point came after."""
@@ -216,7 +236,8 @@ class Counterfactual:
             by = _by_part(
                 self.trace, np.array([thread]), np.array([since]), np.array([since + left])
             )
-            left -= sum(float(by[part][0]) for part in _parts_gone(cure))
+            # A wait that the window cuts off is as long as the GPU makes it.
+            left -= sum(float(by[part][0]) for part in {*_parts_gone(cure), "synchronise"})
             yield node, since + left
 
     # -- cures ----------------------------------------------------------------------------------
@@ -224,6 +245,8 @@ class Counterfactual:
     def _apply(self, cure: str, shorter: Floats, gone: Mask) -> None:
         for part in _parts_gone(cure):
             shorter[self.host_nodes, 0] += self.host_us[part]
+            shorter[self.held, 1] += self.after_us[part]
+        gone[self.held, 1] = cure == "loader"
         if cure == "synchronise":
             self._take_waits_away(shorter, gone, copies=False)
         elif cure == "allocator":

@@ -9,7 +9,8 @@ earlier than its source plus a weight. Three edges at most lead into a node:
                 one that ended last while the stream stood still with work in its queue)
     GPU end     its start
     host point  the point before it on its thread · for a call that waits, the GPU event it waits
-                for · after a pause, the other thread that worked meanwhile (autograd's, say)
+                for; for a launch into a full queue, the start that made room · after a pause, the
+                other thread that worked meanwhile (autograd's, say)
 
 One edge of each node is binding: source plus weight is exactly the node's time, because the weight
 of the edge whose source was ready last is set to what is left. Hence walking back along binding
@@ -28,7 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Narrow, Trace
+from ridgeline.trace.full_queues import LONG_LAUNCH_US, launches_into_full_queues
 from ridgeline.trace.host_calls import allocates_throughout, launch_rows, launch_start_us
+from ridgeline.trace.polling import polls
 from ridgeline.trace.sorting import distinct, quantile
 from ridgeline.trace.waits import (
     NONE,
@@ -40,16 +43,17 @@ from ridgeline.trace.waits import (
     waits_for,
 )
 
-ORIGIN_EDGE, HOST_EDGE, LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE, RUN_EDGE, SYNC_EDGE, FREE_EDGE = range(
-    8
-)
+(
+    ORIGIN_EDGE, HOST_EDGE, LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE, RUN_EDGE, SYNC_EDGE, FREE_EDGE,
+    QUEUE_EDGE,
+) = range(9)  # fmt: skip
 EDGE_NAMES = {
     ORIGIN_EDGE: "start of the trace", HOST_EDGE: "host", LAUNCH_EDGE: "launch latency",
     STREAM_EDGE: "gap between kernels", WAIT_EDGE: "wait for another stream", RUN_EDGE: "gpu",
     SYNC_EDGE: "return from a wait", FREE_EDGE: "return from freeing memory",
+    QUEUE_EDGE: "return from a full queue",
 }  # fmt: skip
 SLOTS = 3
-_LONG_LAUNCH_US = 100.0
 _WAITING = ("Synchronize", "synchronize")
 _FREEING = ("cudaFree", "hipFree", "cuMemFree", "cuMemFree_v2")
 """They return when the GPU has done all that was launched, where memory is freed throughout."""
@@ -112,6 +116,7 @@ class _Building:
         self.other = waits_for(trace, self.before, np.minimum(self.lag, self.behind))
         self._end_before_waiters()
         self.waits = self._waiting_calls()
+        self._wait_times()
         self.pauses = pauses(trace, self._threads())
         self._place_nodes()
 
@@ -165,6 +170,24 @@ class _Building:
         blocked = host.end_us[self.launch[known]] >= ends
         return distinct(np.concatenate((by_name, self.launch[known[blocked]]))).astype(np.int64)
 
+    def _wait_times(self) -> None:
+        """When each wait begins and returns, and since when what it waits for can have ended.
+
+        A row of queries is one wait, under the row of its first one.
+        """
+        host, asked = self.host, polls(self.trace)
+        self.held_up, made_room = launches_into_full_queues(self.trace)
+        calls = np.concatenate((self.waits, self.launch[self.held_up]))
+        rows = np.concatenate((calls, asked.first))
+        begins = np.concatenate((host.start_us[calls], asked.begin_us))
+        ends = np.concatenate((host.end_us[calls], asked.end_us))
+        since = np.concatenate((host.start_us[calls], asked.since_us))
+        room = np.full(len(rows), NONE, np.int64)
+        room[len(self.waits) : len(calls)] = made_room
+        order = np.argsort(rows, kind="stable")
+        self.waits, self.begins, self.returns = rows[order], begins[order], ends[order]
+        self.since, self.room = since[order], room[order]
+
     def _freeing(self) -> Mask:
         """Names of calls that free memory of the GPU, of a trace that does so throughout."""
         names = self.trace.names
@@ -177,7 +200,7 @@ class _Building:
         launches = distinct(self.launch[self.launch != ABSENT])
         plain = launches[~np.isin(launches, self.waits)]
         pauses = self.pauses
-        time = [host.start_us[plain], host.start_us[self.waits], self._returns(plain),
+        time = [host.start_us[plain], self.begins, self._returns(plain),
                 pauses.begin_us, pauses.end_us, pauses.other_us]  # fmt: skip
         thread = [host.thread[plain], host.thread[self.waits], host.thread[self.waits],
                   pauses.thread, pauses.thread, pauses.other]  # fmt: skip
@@ -188,20 +211,22 @@ class _Building:
         # At one moment: the return of a call, then what begins, then the return of an empty call.
         self.turn = np.ones(len(self.time), np.int64)
         returns = self.offsets[2] + np.arange(len(self.waits))
-        self.turn[returns] = np.where(host.duration_us[self.waits] > 0, 0, 2)
+        self.turn[returns] = np.where(self.returns > self.begins, 0, 2)
         self.node_of_call = np.full(len(host), NONE, np.int32)
         self.node_of_call[plain] = self.offsets[0] + np.arange(len(plain))
         self.node_of_call[self.waits] = self.offsets[1] + np.arange(len(self.waits))
+        held = np.flatnonzero(self.room != NONE)  # it has launched when it returns
+        self.node_of_call[self.waits[held]] = self.offsets[2] + held
 
     def _returns(self, plain: Ints) -> Floats:
         """When each waiting call returns: before the next call of its thread begins."""
         host, rounding = self.host, grain_us(self.trace)
-        found = host.end_us[self.waits]
+        found = self.returns.copy()
         for thread in distinct(host.thread[self.waits]).tolist():
             here = host.thread[self.waits] == thread
             others = np.concatenate((plain[host.thread[plain] == thread], self.waits[here]))
             begins = np.sort(host.start_us[others])
-            next_one = np.searchsorted(begins, host.start_us[self.waits[here]], side="right")
+            next_one = np.searchsorted(begins, self.begins[here], side="right")
             after = np.append(begins, np.inf)[next_one]
             found[here] = np.where(
                 (found[here] > after) & (found[here] - after <= rounding), after, found[here]
@@ -236,14 +261,16 @@ class _Building:
             return
         nodes = self.offsets[2] + np.arange(count)
         begins = self.offsets[1] + np.arange(count)
-        covered = self._covered()
-        has = covered != NONE
+        covered, held = self._covered(), self.room != NONE
+        has = (covered != NONE) | held
+        source = np.where(held, self.room, len(self.gpu) + covered)
         own = self.time[nodes] - self.time[begins]
-        ready = np.where(has, self.ends[covered], -np.inf)
+        ready = np.where(has, self.time[source], -np.inf)
         bound = has & (ready > self.time[begins])
         late = self.time[nodes] - ready
         frees = self._freeing()[self.host.name[self.waits]]
-        for edge, these in ((SYNC_EDGE, ~frees), (FREE_EDGE, frees)):
+        sorts = ((SYNC_EDGE, ~frees & ~held), (FREE_EDGE, frees), (QUEUE_EDGE, held))
+        for edge, these in sorts:
             if not these.any():
                 continue
             # A call that finds nothing to wait for takes no longer than another needs to return.
@@ -252,8 +279,7 @@ class _Building:
             self.weight[nodes[these], 0] = np.where(bound, np.minimum(own, least), own)[these]
             self.edge[nodes[these], 0] = edge
             picked = np.flatnonzero(bound & these)
-            ends = len(self.gpu) + covered[picked]
-            self._set(nodes[picked], 1, ends, late[picked], edge)
+            self._set(nodes[picked], 1, source[picked], late[picked], edge)
 
     def _covered(self) -> Ints:
         """For each waiting call the GPU event that it waited for."""
@@ -265,17 +291,19 @@ class _Building:
         # What was launched before the trace began was launched before any call in it.
         started = np.where(self.launch != ABSENT, launch_start_us(self.trace), -np.inf)
         copies = dict(zip(self.launch.tolist(), range(len(gpu)), strict=True))
-        last = np.searchsorted(ends, host.end_us[self.waits], side="right") - 1
+        last = np.searchsorted(ends, self.returns, side="right") - 1
         for index, row in enumerate(self.waits.tolist()):
+            if self.room[index] != NONE:
+                continue
             own = copies.get(row)
             if own is not None and gpu.kind[own] != Kind.KERNEL:
                 found[index] = own
                 continue
             stream = streams.get(int(host.correlation[row]), ABSENT)
-            begin = host.start_us[row]
+            begin, since = self.begins[index], self.since[index]
             for place in range(int(last[index]), max(-1, int(last[index]) - 64), -1):
                 event = int(by_end[place])
-                if ends[place] < begin:
+                if ends[place] < since:
                     break
                 if started[event] <= begin and stream in (ABSENT, gpu.stream[event]):
                     found[index] = event
@@ -290,12 +318,16 @@ class _Building:
         self._set(count + starts, 0, starts, self.ends - self.starts, RUN_EDGE)
         before = self.before
         known = self.launch != ABSENT
-        lag, behind, waits = self.lag, self.behind, self.other
+        lag, behind, waits = self.lag.copy(), self.behind, self.other
+        held = self.held_up
+        lag[held] = self.starts[held] - self.host.end_us[self.launch[held]]
         idle = known & (lag > 0) & (lag < behind)
-        least = np.minimum(lag, quantile(lag[idle], 0.05) if idle.any() else 0.0)
-        # A long launch (a module to load, a full queue) has launched nothing until it returns.
+        usual = quantile(lag[idle], 0.05) if idle.any() else 0.0
+        least = np.minimum(lag, min(usual, LONG_LAUNCH_US))
+        # A long launch (a module to load) has launched nothing until it returns.
         calling = self.host.duration_us[np.maximum(self.launch, 0)] if len(self.host) else lag
-        long = known & (gpu.kind == Kind.KERNEL) & (calling > _LONG_LAUNCH_US)
+        long = known & (gpu.kind == Kind.KERNEL) & (calling > LONG_LAUNCH_US)
+        long[held] = False
         least[long] = np.minimum(lag, calling)[long]
         other = np.where(waits != NONE, self.starts - self.ends[waits], np.inf)
         # Ready times as distances back from the start: the smallest distance binds.

@@ -28,6 +28,7 @@ from ridgeline.trace.critical_path.dependencies import (
     FREE_EDGE,
     HOST_EDGE,
     LAUNCH_EDGE,
+    QUEUE_EDGE,
     RUN_EDGE,
     SLOTS,
     STREAM_EDGE,
@@ -46,7 +47,7 @@ from ridgeline.trace.windows import span_us
 HOST_CLASSES = {
     HOST_EDGE: "host", LAUNCH_EDGE: "launch", STREAM_EDGE: "gap", WAIT_EDGE: "wait",
     SYNC_EDGE: "synchronise",
-    FREE_EDGE: "synchronise",
+    FREE_EDGE: "synchronise", QUEUE_EDGE: "launch",
 }  # fmt: skip
 """Sort of an edge → the name that what-if knows it by; GPU pieces have their kernel's class."""
 STARTING = "before the first event"
@@ -112,7 +113,7 @@ class RankPath:
     shortened: ShortenedGraph | None
 
 
-KINDS = (*KERNEL_CLASSES, *HOST_CLASSES.values())
+KINDS = (*KERNEL_CLASSES, *dict.fromkeys(HOST_CLASSES.values()))
 """What a piece of the path can be."""
 _KIND_OF_EDGE = np.array(
     [KINDS.index(HOST_CLASSES.get(edge, "host")) for edge in range(len(EDGE_NAMES))], np.int8
@@ -204,7 +205,8 @@ def _labels(
     label = texts + edge.astype(np.int64)
     run = (edge == RUN_EDGE) & ~begins
     label[run] = trace.gpu.name[moments.gpu_event[nodes[run]]]
-    own = (edge == HOST_EDGE) | (np.isin(edge, (SYNC_EDGE, FREE_EDGE)) & (binding[nodes] == 0))
+    returns = np.isin(edge, (SYNC_EDGE, FREE_EDGE, QUEUE_EDGE)) & (binding[nodes] == 0)
+    own = (edge == HOST_EDGE) | returns
     own = (own | begins) & (moments.gpu_event[nodes] == NONE)
     asked = nodes[own]
     since = np.where(begins[own], moments.time_us[:1], moments.time_us[source[own]])

@@ -31,6 +31,7 @@ from ridgeline.trace.host_calls import (
     rows_by_start,
 )
 from ridgeline.trace.intervals import NOTHING, Intervals, difference, union
+from ridgeline.trace.polling import polls_of_thread
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.idle import LOADER, SYNCHRONISE
 from ridgeline.trace.waits import FRAMES
@@ -41,9 +42,6 @@ HOST_PARTS = (
 )  # fmt: skip
 _COPIES = re.compile(r"Memcpy")
 _ON_DEVICE = re.compile(r"DtoD|Device -> Device|CopyDeviceToDevice|device-to-device", re.IGNORECASE)
-_QUERIES = re.compile(r"^(cuda|hip|cu)(Event|Stream)Query$")
-_POLLS = 8
-"""So many queries in a row, with no other call or operator between them, are a host that waits."""
 
 
 def launching_threads(trace: Trace) -> Ints:
@@ -80,7 +78,8 @@ def _parts_of_thread(trace: Trace, thread: int) -> dict[str, Intervals]:
     for name, mask in _chosen(trace, rows).items():
         times = union(host.start_us[rows[mask]], host.end_us[rows[mask]])
         if name == "synchronise":
-            times = _joined(times, _polls(trace, rows))
+            asked = polls_of_thread(trace, thread)
+            times = _joined(times, union(asked.begin_us, asked.end_us))
         found[name] = difference(times, taken)
         taken = _joined(taken, times)
     return found
@@ -111,19 +110,6 @@ def _joined(one: Intervals, other: Intervals) -> Intervals:
     if not one.size or not other.size:
         return one if one.size else other
     return union(np.concatenate((one.start, other.start)), np.concatenate((one.end, other.end)))
-
-
-def _polls(trace: Trace, rows: Ints) -> Intervals:
-    """When a thread did nothing but ask whether the GPU had finished."""
-    host = trace.host
-    rows = rows[host.is_call[rows] | (host.category[rows] == Category.OPERATOR)]
-    asks = names_matching(trace, _QUERIES)[host.name[rows]]
-    if int(asks.sum()) < _POLLS:
-        return NOTHING
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], asks, [False])).astype(np.int8)))
-    first, last = edges[0::2], edges[1::2] - 1
-    long = last - first + 1 >= _POLLS
-    return union(host.start_us[rows[first[long]]], host.end_us[rows[last[long]]])
 
 
 def blocking_copies(trace: Trace) -> Ints:
