@@ -55,8 +55,13 @@ class Threads(dict[Any, int]):
 
     def named(self, names: dict[tuple[int | str, int | str], str]) -> dict[int, str]:
         """The names of the threads that did something, by their number."""
-        plain = {(_plain(pair[0]), _plain(pair[1])): name for pair, name in names.items()}
-        return {number: plain[pair] for pair, number in self.members.items() if pair in plain}
+        written = {**self.members, **self}
+        found = {number: names[pair] for pair, number in written.items() if pair in names}
+        for pair in [pair for pair in names if str in (pair[0].__class__, pair[1].__class__)]:
+            number = self.members.get((_plain(pair[0]), _plain(pair[1])))
+            if number is not None:
+                found[number] = names[pair]
+        return found
 
     def __missing__(self, pair: tuple[int | str, int | str]) -> int:
         plain = (_plain(pair[0]), _plain(pair[1]))
@@ -65,7 +70,7 @@ class Threads(dict[Any, int]):
 
 
 def _plain(identifier: int | str) -> int | str:
-    if isinstance(identifier, str) and identifier.isascii() and identifier.isdecimal():
+    if identifier.__class__ is str and identifier.isascii() and identifier.isdecimal():
         return int(identifier)
     return identifier
 

@@ -276,6 +276,42 @@ class _Name(msgspec.Struct, frozen=True, gc=False):
     name: Any = None
 
 
+class _Metadata(msgspec.Struct, frozen=True, gc=False, tag_field="name"):
+    ph: Literal["M"]
+
+
+class ThreadName(_Metadata, frozen=True, gc=False, tag="thread_name"):
+    """What a thread is called."""
+
+    pid: int | str = 0
+    tid: int | str = 0
+    args: _Name | None = None
+
+
+class ProcessName(_Metadata, frozen=True, gc=False, tag="process_name"):
+    """What a process is called."""
+
+    args: _Name | None = None
+
+
+class _ProcessLabels(_Metadata, frozen=True, gc=False, tag="process_labels"):
+    pass
+
+
+class _ProcessOrder(_Metadata, frozen=True, gc=False, tag="process_sort_index"):
+    pass
+
+
+class _ThreadOrder(_Metadata, frozen=True, gc=False, tag="thread_sort_index"):
+    pass
+
+
+read_metadata = msgspec.json.Decoder(
+    list[ThreadName | ProcessName | _ProcessLabels | _ProcessOrder | _ThreadOrder]
+).decode
+"""An array of nothing but metadata."""
+
+
 class Head(msgspec.Struct, frozen=True, gc=False):
     """What tells whether an event needs a struct of its own, and the name that metadata gives."""
 

@@ -21,9 +21,12 @@ from ridgeline.trace.formats.kineto.events import (
     LARGEST_STAMP_US,
     Decoders,
     Head,
+    ProcessName,
     Role,
+    ThreadName,
     decoders,
     read_heads,
+    read_metadata,
     role_of,
     split_raw,
 )
@@ -72,6 +75,11 @@ class Intake:
 
     def _take_mixed(self, array: bytes | memoryview) -> None:
         """Decode a batch in which some events are metadata, or of a kind that we do not know."""
+        try:
+            self._note_names(read_metadata(array))
+            return
+        except msgspec.ValidationError:
+            pass
         try:
             heads = read_heads(array)
         except msgspec.ValidationError:
@@ -152,6 +160,24 @@ class Intake:
             self.spans_of_others[category] += 1
         self.num_events += 1  # counters, flows, instants of other programs are counted, no more
         return True
+
+    def _note_names(self, metadata: Sequence[Any]) -> None:
+        self.num_events += len(metadata)
+        self.thread_names.update(
+            {
+                (one.pid, one.tid): str(one.args.name)
+                for one in metadata
+                if one.__class__ is ThreadName and one.args is not None
+            }
+        )
+        if len(self.process_names) < _MOST_NAMES:
+            self.process_names.update(
+                {
+                    str(one.args.name)[:200]
+                    for one in metadata
+                    if one.__class__ is ProcessName and one.args is not None
+                }
+            )
 
     def _note_name(self, head: Head) -> None:
         if head.args is None:
