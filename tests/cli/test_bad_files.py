@@ -134,6 +134,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
         f"serve {LIBRARY} --ssl-certfile {LIBRARY}/config.json --ssl-keyfile PATH",
         KEYS,
     ),
+    ("serve", "tokenizer"): (f"serve {LIBRARY} --tokenizer model-of-PATH", TABLE),
     ("serve", "manifest"): (f"serve {LIBRARY} --manifest PATH", TABLE),
     ("serve", "speculative"): (f"serve {LIBRARY} --speculative draft:model-of-PATH", TABLE),
     ("generate", "model"): ("generate model-of-PATH --prompt a", TABLE),
@@ -207,8 +208,9 @@ WORDS = {
     "libraries", "metric", "name", "nodes", "objective", "offload", "only", "order", "phase",
     "precision",
     "policy", "prompt", "queue",
-    "recompute", "rendezvous", "replicas", "router", "scale_on", "schedule", "scheme",
-    "served_model_name", "software", "stop", "target", "token_ids", "tokens", "ttft", "ttft_p99",
+    "recompute", "rendezvous", "replicas", "revision", "router", "scale_on", "schedule", "scheme",
+    "served_model_name", "software", "stop", "target", "token_ids", "tokens", "tool_call_parser",
+    "ttft", "ttft_p99",
     "use_adapter", "values", "weights", "what_if", "cache", "without",
 }  # fmt: skip
 """Parameters that are texts and no files, wherever they are."""

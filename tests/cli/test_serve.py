@@ -17,6 +17,7 @@ from ridgeline.serve.config import EngineConfig, SpeculationConfig
 from ridgeline.serve.http.service import ServerSettings
 from ridgeline.serve.messages import MemoryLedger, MemoryRow
 
+LIBRARY = "examples/models/library"
 COMPOSED = {"speculation": {"speculative", "num_drafts", "longest_match", "speculate_always"}}
 
 
@@ -62,6 +63,10 @@ def test_the_servers_flags_have_the_settings_defaults() -> None:
         (["m", "--max-waitin", "2"], "--max-waitin"),
         (["m", "--tp", "0"], "--tp"),
         (["m", "--tp", "2", "--manifest", "c.toml"], "--manifest has no --tp"),
+        ([LIBRARY, "--tool-call-parser", "nobody"], "--tool-call-parser nobody: unknown"),
+        ([LIBRARY, "--revision", "v1"], f"--revision v1: {LIBRARY} is a folder, which has one"),
+        (["m", "--served-model-name", "a", "--served-model-name", "a"], "give each name once"),
+        (["m", "--engine", "vllm", "--tool-call-parser", "mistral"], "has no --tool-call-parser"),
         (["m", "--chat-template", "/nowhere"], "--chat-template /nowhere: no such file"),
         (["m", "--chat-template", "{% for x in messages"], "the text given, line 1"),
         (["m", "--chat-template", "{{ messages }}", "--engine", "vllm"], "has no --chat-template"),

@@ -28,6 +28,7 @@ from ridgeline.serve.messages import (
     Done,
     Embed,
     Embedded,
+    ForgetPrefixes,
     FromEngine,
     LoadAdapter,
     Logprob,
@@ -120,6 +121,8 @@ class StubEngine:
                     self._out.append(Refused(id=message.id, message=str(error)))
                     return
                 self._adapters = (*self._adapters, message.name)
+                self._out.append(Done(id=message.id))
+            case ForgetPrefixes():
                 self._out.append(Done(id=message.id))
             case UnloadAdapter():
                 self._adapters = tuple(a for a in self._adapters if a != message.name)

@@ -112,6 +112,10 @@ class BlockCache:
         sequence.blocks = []
         sequence.num_computed = sequence.num_remembered = sequence.writable = 0
 
+    def forget(self) -> None:
+        """Let no sequence that comes find what is cached now; those that hold blocks keep them."""
+        self._layout.forget()
+
     def check(self, holders: Iterable[Sequence] | None = None) -> None:
         """Raise AssertionError with what is broken; with all `holders`, count theirs too."""
         self._layout.check(holders)

@@ -123,6 +123,9 @@ class Contiguous:
     def disown(self, sequence: Sequence, first: int) -> None:
         """Nothing has a name in this layout."""
 
+    def forget(self) -> None:
+        """Nothing is ever found by its content."""
+
     def check(self, holders: Iterable[Sequence] | None) -> None:
         """Raise AssertionError if the gaps are wrong, or not what `holders` leave."""
         self._runs.check()

@@ -159,6 +159,13 @@ class BlockPool:
             del self.block_of[name]
             self._name_of[block] = None
 
+    def unname_all(self) -> None:
+        """Let nobody find any block by its content any more; kept ones become empty."""
+        self._empty.extend(self._kept)
+        self._kept.clear()
+        self.block_of.clear()
+        self._name_of = [None] * len(self._name_of)
+
     def check(self) -> None:
         """Raise AssertionError if the books do not agree with each other."""
         empty, kept = set(self._empty), set(self._kept)
@@ -285,6 +292,10 @@ class Paged:
         for index, block in enumerate(sequence.blocks):
             if index >= first or references[block] == 1:
                 self._pool.unname(block)
+
+    def forget(self) -> None:
+        """Let no sequence that comes find what is cached now."""
+        self._pool.unname_all()
 
     def check(self, holders: Iterable[Sequence] | None) -> None:
         """Raise AssertionError if the pool's books are wrong, or not those of `holders`."""

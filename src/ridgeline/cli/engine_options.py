@@ -107,6 +107,8 @@ def engine_config(
         raise InputError(_named(error)) from None
     _check_positive(config)
     check_model_folder(Path(model))
+    if config.tokenizer is not None:
+        check_model_folder(Path(config.tokenizer))
     if speculative is None:
         return config
     speculation = _speculation(speculative, num_drafts)

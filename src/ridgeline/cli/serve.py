@@ -9,6 +9,7 @@ import typer
 
 from ridgeline.cli import engine_options as options
 from ridgeline.cli import scaling_options as scale
+from ridgeline.cli import server_options as naming
 from ridgeline.cli.output_options import output_file
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.input_file import read_text
@@ -30,12 +31,9 @@ def serve(
     port: Annotated[
         int, typer.Option(help="The port to listen on; 0 is any free one.", min=0, max=65535)
     ] = PORT,
-    served_model_name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="The model's name in the API. Default: the folder's name."
-        ),
-    ] = None,
+    served_model_name: naming.ServedModelName = None,
+    tokenizer: naming.TokenizerFolder = None,
+    revision: naming.Revision = None,
     api_key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="One key a line; without, anyone may ask.")
     ] = None,
@@ -52,6 +50,7 @@ def serve(
             metavar="FAMILY", help="How the model marks its thoughts; auto: as its template does."
         ),
     ] = "auto",
+    tool_call_parser: naming.ToolCallParser = "auto",
     generation_config: Annotated[
         Literal["auto", "none"],
         typer.Option(help="Whether generation_config.json gives defaults of sampling."),
@@ -157,8 +156,11 @@ def serve(
 
     if request_timeout is not None and request_timeout <= 0:
         raise InputError(f"--request-timeout {request_timeout:g}: give seconds above 0")
+    names = naming.names_of(model, served_model_name)
+    model = naming.folder_of(model, None if manifest or engine == "vllm" else revision)
     config = options.engine_config(
         model,
+        tokenizer=tokenizer,
         kv_bytes=kv_bytes,
         speculative=speculative,
         num_drafts=num_drafts,
@@ -205,7 +207,7 @@ def serve(
             config.speculation, longest_match=longest_match, always=speculate_always
         )
         config = msgspec.structs.replace(config, speculation=speculation)
-    name = served_model_name or _name_of(model)
+    name = names[0]
     if manifest is not None:
         from ridgeline.cli.serve_manifest import print_manifests, refuse_together, server_words
 
@@ -219,22 +221,25 @@ def serve(
             tp=tp > 1,
         )
         words = server_words(
-            served_model_name=served_model_name,
+            revision=revision,
             api_key_file=api_key_file,
             max_body_bytes=max_body_bytes if max_body_bytes != MAX_BODY_BYTES else None,
             request_timeout=request_timeout,
             shutdown_timeout=shutdown_timeout,
             reasoning_parser=None if reasoning_parser == "auto" else reasoning_parser,
+            tool_call_parser=None if tool_call_parser == "auto" else tool_call_parser,
             generation_config=None if generation_config == "auto" else generation_config,
             root_path=root_path or None,
         )
+        for one in served_model_name or ():
+            words += ["--served-model-name", one]
         for origin in allowed_origins or ():
             words += ["--allowed-origins", origin]
         print_manifests(
             config,
             words,
             manifest,
-            name=served_model_name or Path(model).name,
+            name=name if served_model_name else Path(model).name,
             replicas=scale.replica_bounds(replicas)[0],
             scaling=scaling,
             shutdown_seconds=shutdown_timeout,
@@ -254,6 +259,7 @@ def serve(
             "--shutdown-timeout": shutdown_timeout != SHUTDOWN_TIMEOUT_SECONDS,
             "--chat-template": chat_template is not None,
             "--reasoning-parser": reasoning_parser != "auto",
+            "--tool-call-parser": tool_call_parser != "auto",
             "--generation-config": generation_config != "auto",
             "--allowed-origins": bool(allowed_origins),
             "--ssl-certfile": ssl_certfile is not None,
@@ -265,7 +271,7 @@ def serve(
             raise InputError(f"--engine vllm has no {given[0]}; leave it out")
         from ridgeline.serve.cluster import vllm
 
-        vllm.run(config, host=host, port=port, model_name=name, api_keys=keys)
+        vllm.run(config, host=host, port=port, names=names, revision=revision, api_keys=keys)
         return
     server = _server()
     from ridgeline.checkpoints.generation import GenerationDefaults, read_generation_defaults
@@ -273,6 +279,7 @@ def serve(
     from ridgeline.serve.http.chat_template import read_template
     from ridgeline.serve.http.reasoning import check_parser
     from ridgeline.serve.http.tls import check_tls
+    from ridgeline.serve.http.tool_families import check_tool_parser
 
     use_defaults = generation_config == "auto"
     settings = server.ServerSettings(
@@ -281,7 +288,9 @@ def serve(
         tls=check_tls(ssl_certfile, ssl_keyfile),
         root_path=root_path.rstrip("/"),
         model_name=name,
+        other_names=names[1:],
         reasoning_parser=check_parser(reasoning_parser),
+        tool_call_parser=check_tool_parser(tool_call_parser),
         chat_template=None if chat_template is None else read_template(chat_template),
         host=host,
         port=port,
@@ -319,10 +328,6 @@ def _server() -> ModuleType:
     except ModuleNotFoundError as error:
         raise MissingExtra((error.name or "fastapi").partition(".")[0], "serve") from None
     return server
-
-
-def _name_of(model: str) -> str:
-    return Path(model).resolve().name if Path(model).exists() else model
 
 
 def _keys(path: Path) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     model: str
     """Directory of a Hugging Face model, or a hub id."""
+    tokenizer: str | None = None
+    """Directory or hub id of the tokenizer; None: the model's own."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """The dtype of the computation; auto: bf16 where the device multiplies it natively, else

@@ -12,9 +12,10 @@ from ridgeline.checkpoints.adapters import AdapterFile
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     """What the completion must match, token by token (compiled by xgrammar)."""
 
-    kind: Literal["json_schema", "json_object", "regex", "choice", "ebnf"]
+    kind: Literal["json_schema", "json_object", "regex", "choice", "ebnf", "structural_tag"]
     text: str = ""
-    """The schema as JSON, the expression, the choices as a JSON list, or the grammar."""
+    """The schema or structural tag as JSON, the expression, the choices as a JSON list, or the
+    grammar."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +64,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Completions, each sampled by itself (seed + index) or the best `n` beams."""
     priority: int = 0
     adapter: str = ""
+    cache_salt: str = ""
+    """Prefixes are shared only with requests of the same salt."""
     handover: bool = False
     """Prefill only; the KV is fetched by another engine (`cluster/kv_transfer.py`)."""
 
@@ -96,6 +99,12 @@ class UnloadAdapter(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     id: str
     name: str
+
+
+class ForgetPrefixes(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Let no request that comes find what the prefix cache holds; replied to by `Done`."""
+
+    id: str
 
 
 class ExportKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -318,5 +327,15 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     exit_code: int = 1
 
 
-ToEngine = Submit | Abort | Embed | LoadAdapter | UnloadAdapter | ExportKV | ReleaseKV | ImportKV
+ToEngine = (
+    Submit
+    | Abort
+    | Embed
+    | LoadAdapter
+    | UnloadAdapter
+    | ForgetPrefixes
+    | ExportKV
+    | ReleaseKV
+    | ImportKV
+)
 FromEngine = Delta | Embedded | Done | Exported | Refused | Stats | Ready | Failed

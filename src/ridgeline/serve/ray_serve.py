@@ -91,9 +91,7 @@ class RayReplica:
         from ridgeline.serve.http.text import TextTokens, load_tokenizer
 
         config = self._config
-        tokenizer = await asyncio.to_thread(
-            load_tokenizer, config.model, trust_remote_code=config.trust_remote_code
-        )
+        tokenizer = await asyncio.to_thread(load_tokenizer, config)
         ready = await self._supervisor.start()
         link = self._supervisor.client
         settings = self._settings
@@ -102,6 +100,7 @@ class RayReplica:
             ready.vocab,
             chat_template=settings.chat_template,
             reasoning_parser=settings.reasoning_parser,
+            tool_call_parser=settings.tool_call_parser,
         )
         service = Service(link, text, self._settings, Meters(link, self._settings.model_name))
         self.app = create_app(service)

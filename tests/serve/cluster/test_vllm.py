@@ -12,7 +12,7 @@ from ridgeline.errors import InputError
 from ridgeline.serve.cluster import vllm
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
 
-ADDRESS: dict[str, Any] = {"host": "127.0.0.1", "port": 8000, "model_name": "m"}
+ADDRESS: dict[str, Any] = {"host": "127.0.0.1", "port": 8000, "names": ["m"]}
 
 
 def command(**settings: Any) -> list[str]:
@@ -84,8 +84,8 @@ def test_every_field_is_translated_or_refused() -> None:
     translated = {
         "model", "dtype", "weights", "kv_dtype", "block_size", "kv_bytes", "memory_share",
         "max_length", "max_tokens_per_step", "max_sequences", "order", "prefix_cache",
-        "speculation", "tp", "adapters", "max_adapters", "graphs", "seed", "trust_remote_code",
-        "compiled",  # vLLM's own default
+        "speculation", "tp", "tokenizer", "adapters", "max_adapters", "graphs", "seed",
+        "trust_remote_code", "compiled",  # vLLM's own default
     }  # fmt: skip
     assert translated | set(vllm._LACKS) == set(EngineConfig.__struct_fields__)
 

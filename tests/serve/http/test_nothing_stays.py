@@ -76,7 +76,7 @@ async def serving(model: Path) -> AsyncIterator[tuple[FastAPI, Service, Router, 
     running = [asyncio.create_task(one.run()) for one in engines]
     await asyncio.gather(*(one.client.up.wait() for one in engines))
     router = Router([one.client for one in engines])
-    text = TextTokens(load_tokenizer(str(model)), vocab=2048)
+    text = TextTokens(load_tokenizer(EngineConfig(model=str(model))), vocab=2048)
     service = Service(router, text, ServerSettings(model_name="library"), Meters(router, "library"))
     try:
         yield create_app(service), service, router, engines

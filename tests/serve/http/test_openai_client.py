@@ -256,3 +256,86 @@ def test_no_request_is_the_engines_fault_at_length(server: Server, path: str) ->
     pid = server.engine_pid()
     fuzz(server, "POST", path, 300)
     assert server.engine_pid() == pid
+
+
+def test_strict_tools_leave_a_free_answer_free(client: openai.OpenAI) -> None:
+    tool = {**WEATHER, "function": {**WEATHER["function"], "strict": True}}
+    answer = client.chat.completions.create(
+        model="library", messages=MESSAGES, tools=[tool], max_tokens=8, temperature=0
+    )
+    plain = client.chat.completions.create(
+        model="library", messages=MESSAGES, tools=[WEATHER], max_tokens=8, temperature=0
+    )
+    assert answer.choices[0].message.content == plain.choices[0].message.content
+
+
+def test_a_structure_in_free_text_is_kept(client: openai.OpenAI) -> None:
+    tag = {"begin": "<days>", "schema": {"enum": [1, 2, 3]}, "end": "</days>"}
+    form: Any = {
+        "type": "structural_tag",
+        "format": {
+            "type": "tag",
+            "begin": tag["begin"],
+            "content": {"type": "json_schema", "json_schema": tag["schema"]},
+            "end": tag["end"],
+        },
+    }
+    answer = client.chat.completions.create(
+        model="library", messages=MESSAGES, response_format=form, max_tokens=60
+    )
+    assert answer.choices[0].message.content in {f"<days>{one}</days>" for one in (1, 2, 3)}
+    older: Any = {"type": "structural_tag", "structures": [tag], "triggers": ["<days>"]}
+    free = client.chat.completions.create(
+        model="library", messages=MESSAGES, response_format=older, max_tokens=4
+    )
+    assert free.choices[0].message.content
+
+
+def test_what_clients_of_vllm_write_beside_a_message_is_taken(client: openai.OpenAI) -> None:
+    call = {"id": "1", "index": 0, "function": {"name": "weather", "arguments": "{}"}}
+    messages: Any = [
+        {"role": "user", "content": "x", "type": "text"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "sunny"},
+    ]
+    answer = client.chat.completions.create(
+        model="library", messages=messages, max_tokens=2, logprobs=True,
+        extra_body={"add_special_tokens": False, "return_tokens_as_token_ids": True},
+    )  # fmt: skip
+    assert answer.choices[0].logprobs is not None
+    assert answer.choices[0].logprobs.content is not None
+    assert answer.choices[0].logprobs.content[0].token.startswith("token_id:")
+    text = client.completions.create(
+        model="library", prompt="x y", max_tokens=1, logprobs=1, echo=True,
+        extra_body={"return_tokens_as_token_ids": True},
+    )  # fmt: skip
+    assert text.choices[0].logprobs is not None
+    assert text.choices[0].logprobs.tokens is not None
+    assert all(one.startswith("token_id:") for one in text.choices[0].logprobs.tokens)
+
+
+def test_a_salt_keeps_prefixes_apart(client: openai.OpenAI) -> None:
+    def cached(salt: str) -> int:
+        usage = client.completions.create(
+            model="library", prompt="import os " * 20, max_tokens=1,
+            extra_body={"cache_salt": salt},
+        ).usage  # fmt: skip
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        return usage.prompt_tokens_details.cached_tokens or 0
+
+    assert (cached("mine"), cached("mine") > 0, cached("yours")) == (0, True, 0)
+
+
+def test_a_reset_prefix_cache_is_empty(client: openai.OpenAI, server: Server) -> None:
+    def cached() -> int:
+        usage = client.completions.create(
+            model="library", prompt="class Reset: " * 20, max_tokens=1
+        ).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        return usage.prompt_tokens_details.cached_tokens or 0
+
+    assert (cached(), cached() > 0) == (0, True)
+    assert server.post("/reset_prefix_cache", None).status_code == 200
+    assert cached() == 0

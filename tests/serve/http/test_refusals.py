@@ -53,7 +53,11 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str | None]] = [
     ({"tool_choice": "required"}, None),
     ({"max_tokens": 1, "max_completion_tokens": 2}, None),
     ({"tools": [TOOL, TOOL]}, "tools"),
-    ({"tools": [{**TOOL, "function": {"name": "f", "strict": True}}]}, "tools"),
+    ({"chat_template": "{{ messages }}"}, "chat_template"),
+    ({"guided_whitespace_pattern": " ?"}, "guided_whitespace_pattern"),
+    ({"logits_processors": ["x"]}, "logits_processors"),
+    ({"vllm_xargs": {"a": 1}}, "vllm_xargs"),
+    ({"response_format": {"type": "structural_tag", "triggers": ["x"]}}, "response_format"),
     (
         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
         "tool_choice",

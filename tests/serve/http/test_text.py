@@ -9,12 +9,13 @@ import pytest
 from tests.serve.http.servers import LIBRARY
 
 from ridgeline.errors import InputError
+from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.text import SHORT_CHARACTERS, TextTokens, load_tokenizer
 
 
 def tokens() -> TextTokens:
-    tokenizer = load_tokenizer(str(LIBRARY))
+    tokenizer = load_tokenizer(EngineConfig(model=str(LIBRARY)))
     tokenizer.backend_tokenizer.enable_truncation(4)
     return TextTokens(tokenizer, vocab=2048)
 
@@ -41,5 +42,5 @@ def test_an_empty_prompt_and_a_token_beyond_the_vocabulary_are_refused() -> None
 
 def test_a_folder_without_a_tokenizer_is_one_line(tmp_path: object) -> None:
     with pytest.raises(InputError, match="no tokenizer in it") as caught:
-        load_tokenizer(str(tmp_path))
+        load_tokenizer(EngineConfig(model=str(tmp_path)))
     assert "\n" not in str(caught.value)

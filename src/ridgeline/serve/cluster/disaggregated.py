@@ -124,6 +124,11 @@ class Disaggregated:
         await self.decode.unload_adapter(name)
         await self.prefill.unload_adapter(name)
 
+    async def forget_prefixes(self) -> None:
+        """Let both engines forget. Raises RequestRefused."""
+        await self.prefill.forget_prefixes()
+        await self.decode.forget_prefixes()
+
 
 class _InTwo:
     """A request that one engine prefills and the other one goes on with."""

@@ -188,6 +188,11 @@ class Router:
         if refused is not None:
             raise refused
 
+    async def forget_prefixes(self) -> None:
+        """Let every replica that is up forget; others come without. Raises RequestRefused."""
+        for replica in self._up():
+            await replica.link.forget_prefixes()
+
     def note_end(self, index: int) -> None:
         """A drained replica is about to be ended: keep what it has counted."""
         stats = self.replicas[index].link.stats

@@ -45,7 +45,8 @@ def run(
     *,
     host: str,
     port: int,
-    model_name: str,
+    names: Sequence[str],
+    revision: str | None = None,
     api_keys: Sequence[str] = (),
     execute: Callable[[str, list[str], dict[str, str]], object] = os.execve,
 ) -> None:
@@ -54,7 +55,7 @@ def run(
     Raises:
         InputError: vLLM is not installed, or a flag has no counterpart there.
     """
-    words = command(config, host=host, port=port, model_name=model_name)
+    words = command(config, host=host, port=port, names=names, revision=revision)
     environment = dict(os.environ)
     if len(api_keys) > 1:
         raise InputError("--engine vllm takes one API key; --api-key-file has several")
@@ -66,7 +67,14 @@ def run(
     execute(program, words, environment)
 
 
-def command(config: EngineConfig, *, host: str, port: int, model_name: str) -> list[str]:
+def command(
+    config: EngineConfig,
+    *,
+    host: str,
+    port: int,
+    names: Sequence[str],
+    revision: str | None = None,
+) -> list[str]:
     """The command line, beginning with `vllm serve`.
 
     Raises:
@@ -74,7 +82,11 @@ def command(config: EngineConfig, *, host: str, port: int, model_name: str) -> l
     """
     _refuse_what_it_lacks(config)
     words = ["vllm", "serve", config.model, "--host", host, "--port", str(port)]
-    words += ["--served-model-name", model_name, "--dtype", DTYPES[config.dtype]]
+    words += ["--served-model-name", *names, "--dtype", DTYPES[config.dtype]]
+    if config.tokenizer is not None:
+        words += ["--tokenizer", config.tokenizer]
+    if revision is not None:
+        words += ["--revision", revision]
     words += ["--block-size", str(config.block_size), "--seed", str(config.seed)]
     words += ["--max-num-batched-tokens", str(config.max_tokens_per_step)]
     words += ["--max-num-seqs", str(config.max_sequences), "--scheduling-policy", config.order]

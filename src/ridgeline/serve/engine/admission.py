@@ -85,6 +85,7 @@ class Admission:
         tokenizer = self._model.tokenizer
         validate(submit, self._limits, vocab=self._model.vocab, has_text=tokenizer is not None)
         index, salt = self._adapter(submit.adapter)
+        salt = _salted(salt, submit)
         arrived = self._clock()
         request = request_of(submit, 0, arrived, salt)
         sequence = Sequence(request=request, tokens=list(submit.prompt))
@@ -148,7 +149,7 @@ class Admission:
         arrived = self._clock()
         submit = msgspec.structs.replace(submit, handover=False)
         index, salt = self._adapter(submit.adapter)
-        request = request_of(submit, 0, arrived, salt)
+        request = request_of(submit, 0, arrived, _salted(salt, submit))
         sequence = Sequence(request=request, tokens=list(kv.tokens))
         completion = OpenCompletion(submit, sequence, state, arrived)
         self._requests.add(submit.id, sequence, completion, adapter=submit.adapter, index=index)
@@ -235,6 +236,11 @@ class Admission:
             tokenizer=self._model.tokenizer,
             engine_seed=self._seed,
         )
+
+
+def _salted(key: str, submit: Submit) -> str:
+    """What separates the cached prefixes of a request: its adapter's key, and its own salt."""
+    return f"{key}\0{submit.cache_salt}" if submit.cache_salt else key
 
 
 def _with_file(message: LoadAdapter) -> LoadAdapter:

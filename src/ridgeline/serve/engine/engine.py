@@ -35,6 +35,7 @@ from ridgeline.serve.messages import (
     Abort,
     Done,
     Embed,
+    ForgetPrefixes,
     FromEngine,
     LoadAdapter,
     Ready,
@@ -113,6 +114,9 @@ class ServingEngine:
                     self._outcomes.send(Done(id=message.id))
                 case UnloadAdapter():
                     admission.unload_adapter(message)
+                    self._outcomes.send(Done(id=message.id))
+                case ForgetPrefixes():
+                    self._cache.forget()
                     self._outcomes.send(Done(id=message.id))
         except Exception as error:
             self._outcomes.refuse(message.id, error)

@@ -17,6 +17,7 @@ from ridgeline.serve.http.reply import ClientGone, error_response, record_of
 from ridgeline.serve.http.routes import (
     chat,
     completions,
+    embeddings,
     invocations,
     messages,
     models,
@@ -25,7 +26,7 @@ from ridgeline.serve.http.routes import (
 )
 from ridgeline.serve.http.service import Service
 
-ROUTES = (chat, completions, responses, messages, models, invocations, operations)
+ROUTES = (chat, completions, responses, messages, models, embeddings, invocations, operations)
 _ERROR = {
     "description": "OpenAI's error shape",
     "content": {

@@ -16,14 +16,21 @@ from ridgeline.serve.http.protocol.chat import (
     ChatRequest,
     JsonObjectFormat,
     JsonSchemaFormat,
+    StructuralTagFormat,
 )
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.fields import schema_grammar
+from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
 from ridgeline.serve.http.reasoning import ThoughtReader
 from ridgeline.serve.http.reply import new_id
 from ridgeline.serve.http.service import Service
 from ridgeline.serve.http.token_report import TokenReport
-from ridgeline.serve.http.tool_calls import check_tools, forced, reader_of, tools_of
+from ridgeline.serve.http.tool_request import (
+    check_tools,
+    forced,
+    reader_of,
+    strict_calls,
+    tools_of,
+)
 from ridgeline.serve.messages import Grammar, Submit
 
 EFFORT, SWITCH = "reasoning_effort", "enable_thinking"
@@ -55,22 +62,25 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
     record.without_effect = [*record.without_effect, *body.without_effect]
     if _unseen_thoughts(body, service.text.template.text):
         record.without_effect.append("messages.reasoning_content")
-    record.model, record.metadata = body.model, body.metadata
+    record.metadata = body.metadata
     record.user = body.user or body.safety_identifier
     body = service.with_defaults(body, record)
-    check_tools(body)
+    check_tools(body, service.text.tool_family)
     adapter = service.adapter(body.model)
     rendered = await _render(service, body)
     grammar = _grammar(body)
-    submit = await _submit(service, body, rendered, grammar, adapter)
-    report = TokenReport.of(body, [submit])
     marks = service.text.thoughts if grammar is None else None  # it holds from the first token
+    if grammar is None:
+        grammar = strict_calls(body, service.text.tool_family)
+    special = service.text.special_marks if _reads_marks(body) else frozenset[str]()
+    submit = await _submit(service, body, rendered, grammar, adapter, keeps=bool(special))
+    report = TokenReport.of(body, [submit])
     choices = [
         GrowingChat(
             index=index,
             thoughts=None if marks is None else ThoughtReader.behind(rendered, marks),
             shows_thoughts=body.include_reasoning is not False,
-            reader=reader_of(body),
+            reader=reader_of(body, service.text.tool_family, special),
             one_call=body.parallel_tool_calls is False,
             num_top=(body.top_logprobs or 0) if body.logprobs else None,
             timer=service.meters.timer(record),
@@ -83,13 +93,15 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
 
 async def chat_prompt(service: Service, body: ChatRequest) -> tuple[int, ...]:
     """The tokens of a conversation as the engine would get it. Raises ApiError."""
-    check_tools(body)
+    check_tools(body, service.text.tool_family)
     service.adapter(body.model)
-    return await _tokens(service, await _render(service, body))
+    return await _tokens(service, await _render(service, body), body)
 
 
-async def _tokens(service: Service, rendered: str) -> tuple[int, ...]:
-    special = service.text.template.special
+async def _tokens(service: Service, rendered: str, body: ChatRequest) -> tuple[int, ...]:
+    special = body.add_special_tokens
+    if special is None:
+        special = service.text.template.special
     return await service.text.prompt(rendered, special=special, param="messages")
 
 
@@ -136,10 +148,21 @@ def _unseen_thoughts(body: ChatRequest, template: str) -> bool:
     return "reasoning" not in template and any(given)
 
 
+def _reads_marks(body: ChatRequest) -> bool:
+    """Whether calls are looked for between a family's marks."""
+    return bool(tools_of(body)) and body.tool_choice in (None, "auto")
+
+
 async def _submit(
-    service: Service, body: ChatRequest, rendered: str, grammar: Grammar | None, adapter: str
+    service: Service,
+    body: ChatRequest,
+    rendered: str,
+    grammar: Grammar | None,
+    adapter: str,
+    *,
+    keeps: bool,
 ) -> Submit:
-    prompt = await _tokens(service, rendered)
+    prompt = await _tokens(service, rendered, body)
     wanted = body.max_completion_tokens or body.max_tokens
     prompt = service.cut(prompt, body.truncate_prompt_tokens, wanted)
     return Submit(
@@ -151,10 +174,12 @@ async def _submit(
             grammar=grammar,
             vocab=service.text.vocab,
             stops=service.text.template.stops,
+            keeps_special=keeps,
             forbidden=await service.text.forbidden(body.bad_words or []),
         ),
         n=body.n or 1,
         priority=body.priority or 0,
+        cache_salt=body.cache_salt or "",
         adapter=adapter,
     )
 
@@ -179,4 +204,23 @@ def _format(body: ChatRequest) -> Grammar | None:
             return Grammar(kind="json_object")
         case JsonSchemaFormat(json_schema=wanted):
             return schema_grammar(wanted.schema_ or {}, "response_format")
+        case StructuralTagFormat() as tag:
+            text = json_text(_structural_tag(tag), "response_format")
+            return Grammar(kind="structural_tag", text=text)
     return None
+
+
+def _structural_tag(wanted: StructuralTagFormat) -> dict[str, Any]:
+    """A structural tag in xgrammar's words."""
+    if wanted.format is not None:
+        return {"type": "structural_tag", "format": wanted.format}
+    tags = [
+        {
+            "begin": one.begin,
+            "content": {"type": "json_schema", "json_schema": one.schema_},
+            "end": one.end,
+        }
+        for one in wanted.structures or []
+    ]
+    form = {"type": "triggered_tags", "triggers": wanted.triggers, "tags": tags}
+    return {"type": "structural_tag", "format": form}

@@ -194,7 +194,7 @@ def _plain(message: Message) -> dict[str, Any]:
     plain: dict[str, Any] = {"role": role, "content": _text(message.content)}
     if message.name is not None:
         plain["name"] = message.name
-    if isinstance(message, ToolMessage):
+    if isinstance(message, ToolMessage) and message.tool_call_id is not None:
         plain["tool_call_id"] = message.tool_call_id
     if isinstance(message, AssistantMessage) and message.thoughts:
         plain["reasoning_content"] = plain["reasoning"] = message.thoughts

@@ -23,7 +23,8 @@ from ridgeline.serve.http.protocol.chat import (
 from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB
 from ridgeline.serve.http.reasoning import ThoughtReader
 from ridgeline.serve.http.token_report import TokenReport
-from ridgeline.serve.http.tool_calls import Call, CallPiece, Reader
+from ridgeline.serve.http.tool_calls import Call, CallPiece
+from ridgeline.serve.http.tool_request import Reader
 from ridgeline.serve.messages import Delta, Logprob, TokenLogprobs
 
 
@@ -159,7 +160,9 @@ class GrowingChat:
     def _logprobs(
         self, found: tuple[TokenLogprobs, ...] | list[TokenLogprobs]
     ) -> ChoiceLogprobs | None:
-        return None if self.num_top is None else chat_logprobs(found, self.num_top)
+        if self.num_top is None:
+            return None
+        return chat_logprobs(self.report.named(found), self.num_top)
 
     def _delta(self, piece: CallPiece) -> ChunkDelta:
         if piece.reasoning:

@@ -185,9 +185,7 @@ class _Server:
     async def _start(self) -> Service:
         """Engines and tokenizer at once; the first error ends it."""
         config = self._config
-        loading = asyncio.to_thread(
-            load_tokenizer, config.model, trust_remote_code=config.trust_remote_code
-        )
+        loading = asyncio.to_thread(load_tokenizer, config)
         link, fleet = self._link(), None
         if self._scaling is not None:
             assert isinstance(link, Router)
@@ -204,6 +202,7 @@ class _Server:
             vocab,
             chat_template=template,
             reasoning_parser=self._settings.reasoning_parser,
+            tool_call_parser=self._settings.tool_call_parser,
         )
         meters = Meters(link, self._settings.model_name, fleet)
         return Service(link, text, self._settings, meters, fleet)
@@ -225,6 +224,7 @@ class _Server:
     async def _serve(self, service: Service, listener: socket.socket) -> None:
         log.info(service.text.template.in_words)
         log.info("reasoning parser: %s", service.text.reasoning_parser)
+        log.info("tool call parser: %s", service.text.tool_call_parser)
         api = _Api(create_app(service), self._room, self._settings)
         watching = [asyncio.create_task(one.watch()) for one in self._engines]
         serving = asyncio.create_task(api.serve([listener]))

@@ -33,6 +33,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the server; field for field flags of `ridgeline serve`."""
 
     model_name: str
+    other_names: tuple[str, ...] = ()
+    """Further names that requests may call the model by; replies say `model_name`."""
     host: str = "127.0.0.1"
     port: int = 8000
     api_keys: tuple[str, ...] = ()
@@ -45,6 +47,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The template of conversations, instead of the tokenizer's."""
     reasoning_parser: str = "auto"
     """The family of models whose thoughts are told apart."""
+    tool_call_parser: str = "auto"
+    """The family of models whose way of writing tool calls is read."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of pages that browsers let ask; "*": all."""
     tls: tuple[str, str] | None = None
@@ -53,6 +57,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The prefix of paths that a proxy in front takes off."""
     defaults: GenerationDefaults = GenerationDefaults()
     """What requests get that leave a parameter of sampling out."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that requests may call the model by."""
+        return (self.model_name, *self.other_names)
 
 
 @dataclass
@@ -126,15 +135,21 @@ class Service:
         Raises:
             ApiError: 404, no such model here; 503, nobody can say before the engine is up.
         """
-        if model == self.settings.model_name:
+        if self.name_of(model) == self.settings.model_name:
             return ""
         if model in self.adapters:
             return model
         if self.engine.ready is None and model in self.engine.adapters:
             raise _not_up()
-        known = ", ".join([self.settings.model_name, *self.adapters])
+        known = ", ".join([*self.settings.names, *self.adapters])
         text = f"no model {model[:100]!r} here; known: {known}"
         raise ApiError(404, text, param="model", code="model_not_found")
+
+    def name_of(self, model: str) -> str:
+        """What replies call the model that was asked for; without a name, it is the model."""
+        if not model or model in self.settings.other_names:
+            return self.settings.model_name
+        return model
 
     def open_deltas(self, submits: Sequence[Submit]) -> Deltas:
         """Send prompts to the engine; to be ended by `close_deltas`."""
@@ -171,9 +186,10 @@ class Service:
             raise ApiError(504, text) from None
 
     def with_defaults(self, body: Body, record: RequestRecord) -> Body:
-        """The request with what the model's makers say about the fields that it leaves out."""
+        """The request with its model's name, and its makers' word on fields left out."""
+        record.model = self.name_of(body.model)
         record.defaults = body.with_defaults(self.settings.defaults)
-        return body.model_copy(update=record.defaults) if record.defaults else body
+        return body.model_copy(update={**record.defaults, "model": record.model})
 
     def cut(self, prompt: tuple[int, ...], keep: int | None, wanted: int | None) -> tuple[int, ...]:
         """The last tokens of a prompt: `keep` of them, or with -1 as many as leave room."""

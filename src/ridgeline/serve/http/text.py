@@ -16,9 +16,11 @@ from typing import Any, Protocol, TypeVar
 
 from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
+from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.chat_template import choose_template
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reasoning import NONE, choose_marks
+from ridgeline.serve.http.tool_families import AUTO, choose_tool_family, special_marks
 
 SHORT_CHARACTERS = 4000
 T = TypeVar("T")
@@ -29,6 +31,7 @@ class Tokenizer(Protocol):
 
     backend_tokenizer: Any
     chat_template: Any
+    special_tokens_map: dict[str, Any]
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
         """The text of some tokens."""
@@ -37,15 +40,19 @@ class Tokenizer(Protocol):
         """A conversation as the model's prompt."""
 
 
-def load_tokenizer(model: str, *, trust_remote_code: bool = False) -> Tokenizer:
-    """Read the tokenizer of a model's directory or hub id.
+def load_tokenizer(config: EngineConfig) -> Tokenizer:
+    """Read the tokenizer that a configuration names, or its model's.
 
     Raises:
         InputError: there is none, or only a slow one.
     """
-    tokenizer = read_tokenizer(model, trust_remote_code=trust_remote_code, light=True)
+    option = "" if config.tokenizer is None else "--tokenizer"
+    where = config.tokenizer or config.model
+    trusted = config.trust_remote_code
+    tokenizer = read_tokenizer(where, option=option, trust_remote_code=trusted, light=True)
     if not tokenizer.is_fast:
-        raise InputError(f"{model}: has no fast tokenizer; convert it to tokenizer.json")
+        text = f"{option} {where}".strip()
+        raise InputError(f"{text}: has no fast tokenizer; convert it to tokenizer.json")
     found: Tokenizer = tokenizer
     return found
 
@@ -60,6 +67,7 @@ class TextTokens:
         *,
         chat_template: str | None = None,
         reasoning_parser: str = NONE,
+        tool_call_parser: str = AUTO,
     ) -> None:
         self.tokenizer = tokenizer
         self.vocab = vocab
@@ -68,6 +76,12 @@ class TextTokens:
         """How conversations are written."""
         self.reasoning_parser, self.thoughts = choose_marks(reasoning_parser, self.template)
         """The family that thoughts are read of, and how it marks them."""
+        self.tool_call_parser, self.tool_family = choose_tool_family(
+            tool_call_parser, self.template
+        )
+        """The family whose way of writing tool calls is read."""
+        self.special_marks = special_marks(self.tool_family, tokenizer)
+        """Special tokens that text keeps where calls are looked for, as marks are among them."""
         # A copy, for a truncation set in the file would cut prompts silently.
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()

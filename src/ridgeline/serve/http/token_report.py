@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -14,7 +14,7 @@ from ridgeline.serve.http.protocol.fields import (
     SamplingFields,
     TokenUsage,
 )
-from ridgeline.serve.messages import Delta, Submit, TokenLogprobs
+from ridgeline.serve.messages import Delta, Logprob, Submit, TokenLogprobs
 
 
 class PromptLogprob(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +51,10 @@ def prompt_logprobs_of(
     ]
 
 
+def _by_id(one: Logprob) -> Logprob:
+    return Logprob(one.token, f"token_id:{one.token}", one.logprob, one.rank)
+
+
 @dataclass(slots=True)
 class TokenReport:
     """The tokens of one request so far, as far as it asks for them."""
@@ -59,6 +63,8 @@ class TokenReport:
     ids_wanted: bool
     continuous: bool
     """Whether every chunk says the usage so far."""
+    names_by_id: bool = False
+    """Whether log-probabilities name tokens by their ids."""
     num_new: int = 0
 
     @classmethod
@@ -69,6 +75,7 @@ class TokenReport:
             submits=submits,
             ids_wanted=bool(body.return_token_ids),
             continuous=options is not None and options.continuous_usage_stats,
+            names_by_id=bool(body.return_tokens_as_token_ids),
         )
 
     def take(self, delta: Delta) -> None:
@@ -82,6 +89,22 @@ class TokenReport:
     def ids(self, tokens: Sequence[int]) -> tuple[int, ...] | UnsetType:
         """A completion's token ids, where they are asked for."""
         return tuple(tokens) if self.ids_wanted else UNSET
+
+    def named(self, found: Iterable[TokenLogprobs]) -> list[TokenLogprobs]:
+        """Log-probabilities whose tokens are called as the request asks for it."""
+        if not self.names_by_id:
+            return list(found)
+        return [
+            TokenLogprobs(
+                None if one.chosen is None else _by_id(one.chosen),
+                tuple(_by_id(top) for top in one.top),
+            )
+            for one in found
+        ]
+
+    def name(self, token: int, text: str) -> str:
+        """What a token is called as the request asks for it."""
+        return f"token_id:{token}" if self.names_by_id else text
 
     def usage(self) -> TokenUsage | None:
         """The counts so far, where every chunk has them."""

@@ -1,6 +1,4 @@
-"""What a request asks of tool calls, and how they are found as the text streams.
-
-`tools` and `tool_choice` become a grammar that forces a call, or a reader that finds them.
+"""How tool calls in JSON are found as the text streams, whatever the family of the model.
 
 Three ways of writing them, recognised by what the text looks like:
 
@@ -17,13 +15,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 from ridgeline.serve.http.json_object import ObjectScanner
-from ridgeline.serve.http.protocol.chat import ChatRequest, NamedToolChoice, Tool
-from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.fields import schema_grammar
-from ridgeline.serve.messages import Grammar
 
 OPEN, CLOSE, PYTHON_TAG = "<tool_call>", "</tool_call>", "<|python_tag|>"
 _ARGUMENTS = ("arguments", "parameters")
@@ -171,14 +164,7 @@ class ToolCallReader:
 
     def _pass_arguments(self, scanner: ObjectScanner, pieces: list[CallPiece]) -> None:
         call = self.calls[-1]
-        key = next((key for key in _ARGUMENTS if key in scanner.members), None)
-        written = call.arguments
-        if key is not None:
-            span = scanner.members[key]
-            if scanner.text[span.start] == "{":
-                written = scanner.text[span.start : span.end]
-            elif (value := scanner.value(key)) is not None:
-                written = json_text(value) or ("{}" if value == "null" else value)
+        written = written_arguments(scanner, call.arguments)
         call.done = scanner.end is not None
         if call.done and not written:
             written = "{}"
@@ -224,6 +210,20 @@ class NamedCallReader:
         return []
 
 
+def written_arguments(scanner: ObjectScanner, before: str) -> str:
+    """The arguments in a call's object, as far as they are written; `before`: nothing new is."""
+    key = next((key for key in _ARGUMENTS if key in scanner.members), None)
+    if key is None:
+        return before
+    span = scanner.members[key]
+    if scanner.text[span.start] == "{":
+        return scanner.text[span.start : span.end]
+    value = scanner.value(key)
+    if value is None:
+        return before
+    return json_text(value) or ("{}" if value == "null" else value)
+
+
 def json_text(value: str) -> str | None:
     """A JSON string's content; None where it is no string."""
     if not value.startswith('"'):
@@ -243,73 +243,3 @@ def _held_back(text: str) -> int:
         size = 0
     body = text[: len(text) - size]
     return size + len(body) - len(body.rstrip(_SPACE))
-
-
-Reader = ToolCallReader | NamedCallReader
-
-
-def tools_of(request: ChatRequest) -> list[Tool]:
-    """The tools that the model is told of."""
-    return [] if request.tool_choice == "none" else request.tools or []
-
-
-def check_tools(request: ChatRequest) -> None:
-    """Check that tools and choice fit together. Raises ApiError."""
-    names = [tool.function.name for tool in request.tools or []]
-    if len(set(names)) < len(names):
-        raise refused("tools: two functions have the same name", "tools")
-    choice = request.tool_choice
-    if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
-        raise refused(f"tool_choice: no tool is named {choice.function.name}", "tool_choice")
-    strict = any(tool.function.strict for tool in request.tools or [])
-    if strict and choice in (None, "auto"):
-        raise refused(
-            "tools: strict is enforced with tool_choice required or a named function, not auto",
-            "tools",
-        )
-
-
-def forced(request: ChatRequest) -> Grammar | None:
-    """The grammar that makes the completion a call; None where the model is free."""
-    choice = request.tool_choice
-    if isinstance(choice, NamedToolChoice):
-        tool = next(one for one in request.tools or [] if one.function.name == choice.function.name)
-        return schema_grammar(_parameters(tool), "tools")
-    if choice != "required":
-        return None
-    definitions: dict[str, Any] = {}
-    calls = []
-    for tool in request.tools or []:
-        parameters = dict(_parameters(tool))
-        own = parameters.pop("$defs", {})
-        if not isinstance(own, dict):
-            raise refused("tools: $defs is no object", "tools")
-        for name, definition in own.items():
-            if definitions.setdefault(name, definition) != definition:
-                raise refused(f"tools: two functions define $defs/{name} differently", "tools")
-        calls.append(
-            {
-                "type": "object",
-                "properties": {"name": {"const": tool.function.name}, "parameters": parameters},
-                "required": ["name", "parameters"],
-                "additionalProperties": False,
-            }
-        )
-    schema: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
-    if request.parallel_tool_calls is False:
-        schema["maxItems"] = 1
-    if definitions:
-        schema["$defs"] = definitions
-    return schema_grammar(schema, "tools")
-
-
-def reader_of(request: ChatRequest) -> Reader | None:
-    """A reader that finds the calls in one completion; None where none may come."""
-    if isinstance(request.tool_choice, NamedToolChoice):
-        return NamedCallReader(request.tool_choice.function.name)
-    tools = tools_of(request)
-    return ToolCallReader(frozenset(tool.function.name for tool in tools)) if tools else None
-
-
-def _parameters(tool: Tool) -> dict[str, Any]:
-    return tool.function.parameters or {"type": "object"}

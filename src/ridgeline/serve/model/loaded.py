@@ -249,10 +249,12 @@ def _read(
 
 def _tokenizer(config: EngineConfig) -> Any:
     """The tokenizer; None where the model comes without one: token ids then go in and out."""
-    folder = Path(config.model)
-    if folder.is_dir() and not has_tokenizer(folder):
+    option, where = "", config.model
+    if config.tokenizer is not None:
+        option, where = "--tokenizer", config.tokenizer
+    elif Path(where).is_dir() and not has_tokenizer(Path(where)):
         return None
-    return read_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
+    return read_tokenizer(where, option=option, trust_remote_code=config.trust_remote_code)
 
 
 def _eos_ids(model: Any) -> tuple[int, ...]:

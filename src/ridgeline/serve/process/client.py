@@ -23,6 +23,7 @@ from ridgeline.serve.messages import (
     Exported,
     ExportKV,
     Failed,
+    ForgetPrefixes,
     FromEngine,
     ImportKV,
     LoadAdapter,
@@ -37,7 +38,7 @@ from ridgeline.serve.messages import (
 from ridgeline.serve.process.frames import frame, from_engine, next_frame
 
 Reply = Delta | Embedded | Done | Exported | Refused
-Question = Submit | ImportKV | Embed | LoadAdapter | UnloadAdapter | ExportKV
+Question = Submit | ImportKV | Embed | LoadAdapter | UnloadAdapter | ForgetPrefixes | ExportKV
 """A message that is replied to."""
 
 
@@ -95,6 +96,9 @@ class EngineLink(Protocol):
 
     async def unload_adapter(self, name: str) -> None:
         """Unload an adapter by name. Raises RequestRefused."""
+
+    async def forget_prefixes(self) -> None:
+        """Let no request that comes find what is cached now. Raises RequestRefused."""
 
 
 class EngineClient:
@@ -217,6 +221,10 @@ class EngineClient:
             raise
         self.adapters.pop(name, None)
 
+    async def forget_prefixes(self) -> None:
+        """Let no request that comes find what is cached now. Raises RequestRefused."""
+        await self._ask(ForgetPrefixes(id=self._number("forget")))
+
     async def export_kv(self, message: ExportKV) -> Exported:
         """Where another engine finds the KV of a prefilled request. Raises RequestRefused."""
         reply = await self._ask(message)
@@ -227,7 +235,9 @@ class EngineClient:
         """Let go of KV that nobody fetches any more; unknown ids are no error."""
         self._write(ReleaseKV(id=request_id))
 
-    async def _ask(self, message: Embed | LoadAdapter | UnloadAdapter | ExportKV) -> Reply:
+    async def _ask(
+        self, message: Embed | LoadAdapter | UnloadAdapter | ForgetPrefixes | ExportKV
+    ) -> Reply:
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def take(reply: Reply) -> None:

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import msgspec
@@ -179,6 +179,12 @@ def compile_grammar(compiler: Any, grammar: Grammar) -> Any:
             return compiler.compile_grammar(_choices(grammar))
         case "ebnf":
             return compiler.compile_grammar(text)
+        case "structural_tag":
+            for schema in _schemas(_parsed(grammar)):
+                ignored = unenforced(schema)
+                if ignored:
+                    raise RequestError(f"cannot be enforced: {ignored}", "grammar")
+            return compiler.compile_structural_tag(text)
 
 
 def _parsed(grammar: Grammar) -> Any:
@@ -188,6 +194,19 @@ def _parsed(grammar: Grammar) -> Any:
         return json.loads(grammar.text)
     except ValueError as error:
         raise RequestError(f"not JSON: {error}", "grammar") from None
+
+
+def _schemas(tag: Any) -> Iterator[Any]:
+    """The JSON schemas in a structural tag."""
+    if isinstance(tag, list):
+        for one in tag:
+            yield from _schemas(one)
+    elif isinstance(tag, dict):
+        for name, value in tag.items():
+            if name in ("json_schema", "schema"):
+                yield value
+            else:
+                yield from _schemas(value)
 
 
 def _choices(grammar: Grammar) -> str:

@@ -8,6 +8,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from ridgeline.serve.http.protocol.fields import (
+    COMMON_HINTS,
     MOST_LOGPROBS,
     SamplingFields,
     Strict,
@@ -63,8 +64,10 @@ class GivenToolCall(Strict):
     """A call in an earlier completion, given back by the client."""
 
     id: Text
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: CalledFunction
+    index: int | None = Field(None, ge=0)
+    """Its place among the calls, as streams tell it."""
 
 
 class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,28 +96,33 @@ class TextPart(Strict):
 Content = Text | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
 
 
-class InstructionMessage(Strict):
+class ChatTurn(Strict):
+    """What messages of every role may have."""
+
+    name: Text | None = None
+    type: Literal["text", "message"] | None = None
+    """What some clients write beside the role; every message is one."""
+
+
+class InstructionMessage(ChatTurn):
     """What the model is told to be; templates know both roles as "system"."""
 
     role: Literal["system", "developer"]
     content: Content
-    name: Text | None = None
 
 
-class UserMessage(Strict):
+class UserMessage(ChatTurn):
     """What the user says."""
 
     role: Literal["user"]
     content: Content
-    name: Text | None = None
 
 
-class AssistantMessage(Strict):
+class AssistantMessage(ChatTurn):
     """An earlier completion, as it was received."""
 
     role: Literal["assistant"]
     content: Content | None = None
-    name: Text | None = None
     tool_calls: Annotated[list[GivenToolCall], Field(fail_fast=True)] | None = None
     refusal: None = None
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
@@ -139,13 +147,12 @@ class AssistantMessage(Strict):
         return self
 
 
-class ToolMessage(Strict):
+class ToolMessage(ChatTurn):
     """What a called function returned."""
 
     role: Literal["tool"]
     content: Content
-    tool_call_id: Text
-    name: Text | None = None
+    tool_call_id: Text | None = None
 
 
 Message = Annotated[
@@ -181,8 +188,40 @@ class JsonSchemaFormat(Strict):
     json_schema: JsonSchema
 
 
+class TaggedStructure(Strict):
+    """Text that begins so is followed by JSON that matches, and by its end."""
+
+    begin: Annotated[str, Field(min_length=1, max_length=1024)]
+    schema_: dict[str, Any] = Field(alias="schema")
+    end: Annotated[str, Field(max_length=1024)]
+
+
+class StructuralTagFormat(Strict):
+    """Free text with structures in it (vLLM's); either the older fields or `format`."""
+
+    type: Literal["structural_tag"]
+    structures: Annotated[list[TaggedStructure], Field(min_length=1, max_length=128)] | None = None
+    triggers: (
+        Annotated[
+            list[Annotated[str, Field(min_length=1, max_length=1024)]],
+            Field(min_length=1, max_length=128),
+        ]
+        | None
+    ) = None
+    format: dict[str, Any] | None = None
+    """A structural tag in xgrammar's own words."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> StructuralTagFormat:
+        old = (self.structures is not None, self.triggers is not None)
+        if any(old) != all(old) or any(old) == (self.format is not None):
+            raise ValueError("a structural tag has structures and triggers, or a format")
+        return self
+
+
 ResponseFormat = Annotated[
-    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+    TextFormat | JsonObjectFormat | JsonSchemaFormat | StructuralTagFormat,
+    Field(discriminator="type"),
 ]
 
 
@@ -196,7 +235,7 @@ class PredictedOutput(Strict):
 class ChatRequest(SamplingFields):
     """A conversation to be answered."""
 
-    hints: ClassVar[frozenset[str]] = frozenset(
+    hints: ClassVar[frozenset[str]] = COMMON_HINTS | frozenset(
         {
             "store", "service_tier", "prediction", "prompt_cache_key", "prompt_cache_options",
             "prompt_cache_retention", "verbosity",
@@ -222,6 +261,13 @@ class ChatRequest(SamplingFields):
     modalities: list[Literal["text"]] | None = None
     safety_identifier: str | None = Field(None, max_length=512)
     """Stands in the request's log line."""
+    add_special_tokens: bool | None = None
+    """Whether the tokenizer's first token goes before the template's text."""
+    echo: Literal[False] | None = None
+    chat_template: None = None
+    """A template is a program, so it is the operator's to give, with --chat-template."""
+    mm_processor_kwargs: None = None
+    thinking_token_budget: None = None
     add_generation_prompt: bool | None = None
     """Whether the template opens the assistant's turn; yes if absent."""
     continue_final_message: bool | None = None

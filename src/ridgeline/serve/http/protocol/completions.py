@@ -1,25 +1,21 @@
-"""The shapes of `/v1/completions` and `/v1/embeddings`: text or ids in, text or vectors out."""
+"""The shapes of `/v1/completions`: text or ids in, text out."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ridgeline.serve.http.protocol.fields import (
     MOST_LOGPROBS,
-    EmbeddingUsage,
-    Name,
     SamplingFields,
-    Strict,
     Text,
     Tokens,
     TokenUsage,
 )
 
 MOST_PROMPTS = 1024
-Embeddable = Annotated[Text, Field(min_length=1)]
 
 
 class CompletionRequest(SamplingFields):
@@ -39,7 +35,7 @@ class CompletionRequest(SamplingFields):
     """Only as many as `n`."""
     add_special_tokens: bool | None = None
     """Whether texts get the tokenizer's first token; yes if absent."""
-    suffix: None = None
+    suffix: Annotated[None, BeforeValidator(lambda given: given or None)] = None
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,38 +83,3 @@ def several(given: str | list[int] | list[str] | list[list[int]]) -> list[str | 
     if isinstance(given, str) or isinstance(given[0], int):
         return [given]  # type: ignore[list-item]
     return given  # type: ignore[return-value]
-
-
-class EmbeddingRequest(Strict):
-    """Texts or token ids, each to become one vector."""
-
-    model: Name
-    input: (
-        Embeddable
-        | Tokens
-        | Annotated[list[Embeddable], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
-        | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
-    )
-    encoding_format: Literal["float", "base64"] | None = None
-    user: str | None = Field(None, max_length=512)
-    dimensions: int | None = Field(None, ge=1, lt=2**31)
-    """So many first numbers of the vector, normalised again (Matryoshka models)."""
-    truncate_prompt_tokens: int | None = Field(None, ge=-1, lt=2**31)
-    """The last tokens of each input that are taken; -1: as many as the context holds."""
-
-
-class Embedding(msgspec.Struct, frozen=True, kw_only=True):
-    """The vector of one input: numbers, or float32 (little endian) in base64."""
-
-    index: int
-    embedding: list[float] | str
-    object: str = "embedding"
-
-
-class EmbeddingList(msgspec.Struct, frozen=True, kw_only=True):
-    """The vectors in the order of the inputs."""
-
-    data: list[Embedding]
-    model: str
-    usage: EmbeddingUsage
-    object: str = "list"

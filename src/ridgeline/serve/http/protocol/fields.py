@@ -75,11 +75,13 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_details: PromptDetails
 
 
-class EmbeddingUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The token counts of embeddings."""
-
-    prompt_tokens: int
-    total_tokens: int
+AskedModel = Annotated[
+    str, BeforeValidator(lambda given: "" if given is None else given), Field(max_length=512)
+]
+"""The model that a request names; without a name it is the one that is served."""
+COMMON_HINTS = frozenset({"spaces_between_special_tokens", "guided_decoding_backend", "request_id"})
+"""Words of vLLM's clients from which nothing follows here: fast tokenizers put no such spaces, one
+compiler makes all grammars, and a request's id stands in a header."""
 
 
 class StreamOptions(Strict):
@@ -125,10 +127,10 @@ class StructuredOutputs(Strict):
 class SamplingFields(Strict):
     """OpenAI's fields with their limits, then vLLM's extras."""
 
-    hints: ClassVar[frozenset[str]] = frozenset()
+    hints: ClassVar[frozenset[str]] = COMMON_HINTS
     """Fields that are taken though nothing follows from them: they cannot alter a token."""
 
-    model: Name
+    model: AskedModel = ""
     n: int | None = Field(None, ge=1, le=128)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
@@ -136,7 +138,7 @@ class SamplingFields(Strict):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     logit_bias: Annotated[dict[str, Bias], few(MOST_BIASES)] | None = None
     seed: int | None = Field(None, ge=-LARGEST_INT, le=LARGEST_INT)
-    stop: StopString | Annotated[list[StopString], Field(max_length=16)] | None = None
+    stop: StopString | Annotated[list[StopString], Field(max_length=256)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = Field(None, max_length=512)
@@ -157,21 +159,35 @@ class SamplingFields(Strict):
     """Texts whose tokens may not come, at the beginning of a word or within."""
     skip_special_tokens: bool | None = None
     """Whether special tokens are left out of the text; yes if absent."""
-    spaces_between_special_tokens: Literal[True] | None = None
+    spaces_between_special_tokens: bool | None = None
+    detokenize: Literal[True] | None = None
+    return_tokens_as_token_ids: bool | None = None
+    """Whether log-probabilities name tokens by their ids, as `token_id:5`."""
     prompt_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     truncate_prompt_tokens: int | None = Field(None, ge=-1, lt=2**31)
     """The prompt's last tokens that are taken; -1: as many as the context holds."""
+    truncation_side: Literal["left"] | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Prefixes are shared only among requests of the same salt."""
+    request_id: Annotated[str, Field(max_length=512)] | None = None
     return_token_ids: bool | None = None
     """Whether the reply has the ids of prompt and completion beside the text."""
     priority: int | None = Field(None, ge=-(2**31), lt=2**31)
     use_beam_search: bool | None = None
     """The `n` best of `n` beams."""
     length_penalty: float | None = Field(None, ge=-10, le=10)
+    early_stopping: Literal[False] | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: Schema | None = None
     guided_regex: Text | None = None
     guided_choice: Choices | None = None
     guided_grammar: Text | None = None
+    guided_decoding_backend: Literal["auto", "xgrammar"] | None = None
+    guided_whitespace_pattern: None = None
+    logits_processors: Annotated[list[Any], Field(max_length=0)] | None = None
+    kv_transfer_params: None = None
+    vllm_xargs: None = None
+    repetition_detection: None = None
 
     @model_validator(mode="after")
     def _stream_options_need_a_stream(self) -> SamplingFields:
@@ -179,7 +195,7 @@ class SamplingFields(Strict):
             raise ValueError("stream_options needs stream: true")
         if self.prompt_logprobs is not None and self.stream:
             raise ValueError("prompt_logprobs needs a reply that is not streamed")
-        if self.length_penalty is not None and not self.use_beam_search:
+        if self.length_penalty not in (None, 1.0) and not self.use_beam_search:
             raise ValueError("length_penalty needs use_beam_search: true")
         return self
 
@@ -229,6 +245,7 @@ class SamplingFields(Strict):
         vocab: int,
         prompt_logprobs: int | None = None,
         stops: tuple[str, ...] = (),
+        keeps_special: bool = False,
         forbidden: tuple[tuple[int, ...], ...] = (),
     ) -> Sampling:
         """The parameters for the engine; what is absent has OpenAI's default.
@@ -240,6 +257,7 @@ class SamplingFields(Strict):
             vocab: The size of the model's vocabulary.
             prompt_logprobs: The same as `logprobs`, for the prompt's tokens.
             stops: Strings that end this kind of completion, beside those that are asked for.
+            keeps_special: Whether special tokens stand in the text whatever is asked for.
             forbidden: The tokens of `bad_words`.
         """
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
@@ -263,7 +281,7 @@ class SamplingFields(Strict):
             stop_ids=tuple(self.stop_token_ids or ()),
             ignore_eos=bool(self.ignore_eos),
             keep_stop=bool(self.include_stop_str_in_output),
-            keep_special=self.skip_special_tokens is False,
+            keep_special=keeps_special or self.skip_special_tokens is False,
             logprobs=logprobs,
             prompt_logprobs=_most(prompt_logprobs, self.prompt_logprobs),
             beams=(self.n or 1) if self.use_beam_search else 0,

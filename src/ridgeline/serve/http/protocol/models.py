@@ -53,6 +53,7 @@ class TokenizeRequest(Strict):
     add_special_tokens: bool | None = None
     """Yes for a text, no for a conversation, if absent."""
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     chat_template_kwargs: Variables | None = None
     return_token_strs: bool | None = None
 
@@ -60,9 +61,15 @@ class TokenizeRequest(Strict):
     def _one_of_both(self) -> TokenizeRequest:
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("give either prompt or messages")
-        chat_only = (self.tools, self.add_generation_prompt, self.chat_template_kwargs)
+        chat_only = (
+            *(self.tools, self.add_generation_prompt, self.chat_template_kwargs),
+            self.continue_final_message,
+        )
         if self.messages is None and any(value is not None for value in chat_only):
-            text = "tools, add_generation_prompt and chat_template_kwargs go with messages"
+            text = (
+                "tools, add_generation_prompt, continue_final_message and chat_template_kwargs go"
+                " with messages"
+            )
             raise ValueError(text)
         return self
 

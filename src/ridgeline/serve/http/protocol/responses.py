@@ -13,6 +13,7 @@ from ridgeline.serve.http.protocol.chat import (
     Variables,
 )
 from ridgeline.serve.http.protocol.fields import (
+    COMMON_HINTS,
     MOST_LOGPROBS,
     SamplingFields,
     Strict,
@@ -158,7 +159,7 @@ LOGPROBS = "message.output_text.logprobs"
 class ResponsesRequest(SamplingFields):
     """A text or a conversation to be answered; sampling is asked for as with chats."""
 
-    hints: ClassVar[frozenset[str]] = frozenset(
+    hints: ClassVar[frozenset[str]] = COMMON_HINTS | frozenset(
         {"store", "service_tier", "prompt_cache_key", "prompt_cache_options",
          "prompt_cache_retention"}
     )  # fmt: skip
@@ -199,6 +200,7 @@ class ResponsesRequest(SamplingFields):
     max_tool_calls: None = None
     n: Literal[1] | None = None
     return_token_ids: None = None
+    return_tokens_as_token_ids: None = None
     prompt_logprobs: None = None
 
     @model_validator(mode="after")

@@ -46,7 +46,7 @@ async def completions(request: Request, body: CompletionRequest) -> Response:
     """Continue each prompt, whole or as a stream."""
     service, record = service_of(request), record_of(request)
     record.without_effect = body.without_effect
-    record.model, record.user = body.model, body.user
+    record.user = body.user
     _check(body)
     body = service.with_defaults(body, record)
     adapter = service.adapter(body.model)
@@ -126,6 +126,7 @@ def _submit(
         sampling=sampling,
         n=body.n or 1,
         priority=body.priority or 0,
+        cache_salt=body.cache_salt or "",
         adapter=adapter,
     )
 
@@ -183,7 +184,11 @@ class _GrowingText:
         logprobs: CompletionLogprobs | None = None
         if self.body.logprobs is not None:
             logprobs = _completion_logprobs(
-                self.found[start:], self.pieces[start:], offset, self.body.logprobs
+                self.report.named(self.found[start:]),
+                self.pieces[start:],
+                self.report.name(self.prompt.tokens[0], self.pieces[0]) if self.pieces else "",
+                offset,
+                self.body.logprobs,
             )
         first = not self.asked
         ids, self.ids, self.asked = self.ids, [], True
@@ -274,14 +279,17 @@ class _Completions:
 
 
 def _completion_logprobs(
-    found: Iterable[TokenLogprobs], texts: Iterable[str], offset: int, num_top: int
+    found: Iterable[TokenLogprobs], texts: Iterable[str], first: str, offset: int, num_top: int
 ) -> CompletionLogprobs:
-    """Log-probabilities with the `texts` of their tokens, the first `offset` characters in."""
+    """Log-probabilities with the `texts` of their tokens, the first `offset` characters in.
+
+    The prompt's `first` token has no log-probability to be named in.
+    """
     offsets, chosen, tokens, tops = [], [], [], []
     for one, text in zip(found, texts, strict=True):
         offsets.append(offset)
         offset += len(text)
-        tokens.append(text)
+        tokens.append(first if one.chosen is None else one.chosen.text)
         chosen.append(None if one.chosen is None else max(one.chosen.logprob, LOWEST_LOGPROB))
         tops.append(None if one.chosen is None else _by_text(one.chosen, one.top[:num_top]))
     return CompletionLogprobs(

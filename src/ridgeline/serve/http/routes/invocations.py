@@ -10,11 +10,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from ridgeline.serve.http.protocol.chat import ChatRequest
-from ridgeline.serve.http.protocol.completions import CompletionRequest, EmbeddingRequest
+from ridgeline.serve.http.protocol.completions import CompletionRequest
+from ridgeline.serve.http.protocol.embeddings import EmbeddingRequest
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.routes.chat import chat
 from ridgeline.serve.http.routes.completions import completions
-from ridgeline.serve.http.routes.models import embeddings
+from ridgeline.serve.http.routes.embeddings import embeddings
 
 router = APIRouter()
 MEANT: dict[str, tuple[type[BaseModel], Any]] = {

@@ -1,23 +1,12 @@
-"""`/v1/models`, adapters coming and going, `/tokenize`, `/detokenize`, and `/v1/embeddings`."""
+"""`/v1/models`, adapters coming and going, `/tokenize`, `/detokenize`, `/tokenizer_info`."""
 
 from __future__ import annotations
-
-import base64
-import math
-import struct
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ridgeline.serve.http.conversation import prompt_of
-from ridgeline.serve.http.protocol.completions import (
-    Embedding,
-    EmbeddingList,
-    EmbeddingRequest,
-    several,
-)
 from ridgeline.serve.http.protocol.errors import ApiError, refused
-from ridgeline.serve.http.protocol.fields import EmbeddingUsage
 from ridgeline.serve.http.protocol.models import (
     Detokenized,
     DetokenizeRequest,
@@ -52,7 +41,7 @@ async def model(request: Request, name: str) -> Response:
 async def load_adapter(request: Request, body: LoadAdapterRequest) -> Response:
     """Load a LoRA adapter from a directory of the server's machine."""
     service = service_of(request)
-    if body.lora_name == service.settings.model_name:
+    if body.lora_name in service.settings.names:
         raise refused(f"{body.lora_name} is the model itself", "lora_name")
     command = service.engine.load_adapter(body.lora_name, body.lora_path)
     await service.ask(request, command)
@@ -71,9 +60,10 @@ async def unload_adapter(request: Request, body: UnloadAdapterRequest) -> Respon
 
 def _cards(service: Service) -> list[ModelCard]:
     ready, name = service.ready, service.settings.model_name
-    base = ModelCard(
-        id=name, created=service.created, max_model_len=ready.max_length, root=ready.model
-    )
+    own = [
+        ModelCard(id=one, created=service.created, max_model_len=ready.max_length, root=ready.model)
+        for one in service.settings.names
+    ]
     adapters = [
         ModelCard(
             id=adapter,
@@ -84,7 +74,7 @@ def _cards(service: Service) -> list[ModelCard]:
         )
         for adapter in service.adapters
     ]
-    return [base, *adapters]
+    return [*own, *adapters]
 
 
 @router.post("/tokenize")
@@ -102,8 +92,8 @@ async def tokenize(request: Request, body: TokenizeRequest) -> Response:
             service.text,
             body.messages,
             body.tools or [],
-            opens_turn=body.add_generation_prompt is not False,
-            continues=False,
+            opens_turn=_opens_turn(body),
+            continues=bool(body.continue_final_message),
             variables=body.chat_template_kwargs or {},
             special=bool(body.add_special_tokens),
         )
@@ -124,48 +114,24 @@ async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
     return json_response(Detokenized(prompt=await service.text.decode(tokens)))
 
 
-@router.post("/v1/embeddings")
-async def embeddings(request: Request, body: EmbeddingRequest) -> Response:
-    """One vector per input: the mean of its last hidden states, normalised."""
-    service, record = service_of(request), record_of(request)
-    record.model, record.user = body.model, body.user
-    adapter = service.adapter(body.model)
-    prompts = [
-        await service.text.prompt(one, special=True, param="input")
-        if isinstance(one, str)
-        else service.text.check(one, "input")
-        for one in several(body.input)
-    ]
-    prompts = [service.cut(prompt, body.truncate_prompt_tokens, None) for prompt in prompts]
-    for prompt in prompts:
-        service.room(prompt, None, "input")
-    vectors = await service.ask(request, service.engine.embed(tuple(prompts), adapter))
-    if body.dimensions is not None:
-        vectors = tuple(_shortened(vector, body.dimensions) for vector in vectors)
-    record.prompt_tokens = sum(len(prompt) for prompt in prompts)
-    as_text = body.encoding_format == "base64"
+@router.get("/tokenizer_info")
+async def tokenizer_info(request: Request) -> Response:
+    """The tokenizer's class, special tokens and chat template, as clients that tokenise ask."""
+    service = service_of(request)
+    tokenizer, text = service.text.tokenizer, service.text
+    special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
     return json_response(
-        EmbeddingList(
-            data=[
-                Embedding(index=index, embedding=_base64(vector) if as_text else list(vector))
-                for index, vector in enumerate(vectors)
-            ],
-            model=body.model,
-            usage=EmbeddingUsage(
-                prompt_tokens=record.prompt_tokens, total_tokens=record.prompt_tokens
-            ),
-        )
+        {
+            "tokenizer_class": type(tokenizer).__name__,
+            "chat_template": text.template.text,
+            "vocab_size": text.vocab,
+            "model_max_length": service.ready.max_length,
+            **special,
+        }
     )
 
 
-def _shortened(vector: tuple[float, ...], count: int) -> tuple[float, ...]:
-    if count > len(vector):
-        text = f"dimensions is {count}; this model's vectors have {len(vector)}"
-        raise refused(text, "dimensions")
-    kept = vector[:count]
-    length = math.hypot(*kept) or 1.0
-    return tuple(value / length for value in kept)
-
-
-def _base64(vector: tuple[float, ...]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+def _opens_turn(body: TokenizeRequest) -> bool:
+    if body.add_generation_prompt is None:
+        return not body.continue_final_message
+    return body.add_generation_prompt

@@ -1,7 +1,7 @@
 """The routes of operators: health, readiness, metrics, memory, load, version, ping, docs.
 
-None of them asks the engine. `/ping` is what SageMaker asks; `/docs` lists the endpoints, in one
-page without scripts.
+None of them asks the engine but `/reset_prefix_cache`. `/ping` is what SageMaker asks; `/docs`
+lists the endpoints, in one page without scripts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from ridgeline.hardware.environment import installed_ridgeline
 from ridgeline.serve.cluster.combined import FleetReport
+from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reply import json_response, service_of
 from ridgeline.serve.http.service import Service
 from ridgeline.serve.messages import LinearKernel
@@ -87,6 +88,17 @@ class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     server_load: int
     """The number of requests under way."""
+
+
+@router.post("/reset_prefix_cache")
+async def reset_prefix_cache(request: Request) -> Response:
+    """Let no request that comes find what the prefix cache holds now; running ones keep theirs."""
+    for name, value in request.query_params.items():
+        if value.lower() in ("true", "1"):
+            raise refused(f"{name} is not supported; running requests keep what they hold", name)
+    service = service_of(request)
+    await service.ask(request, service.engine.forget_prefixes())
+    return Response()
 
 
 @router.get("/version")

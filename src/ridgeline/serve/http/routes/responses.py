@@ -164,7 +164,7 @@ class _Response:
             "instructions": asked.instructions,
             "max_output_tokens": asked.max_output_tokens,
             "metadata": asked.metadata or {},
-            "model": asked.model,
+            "model": body.model,
             "output": output,
             "parallel_tool_calls": asked.parallel_tool_calls is not False,
             "previous_response_id": None,

@@ -1,0 +1,86 @@
+"""Which family's way of writing tool calls a server reads; `tool_families.toml` has them all."""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib import resources
+from typing import Any, Literal
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.serve.http.chat_template import ChatTemplate
+
+OPTION = "--tool-call-parser"
+AUTO, USUAL = "auto", "hermes"
+
+
+class ToolFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a family of models writes calls of tools."""
+
+    shape: Literal["json", "objects", "parameters", "pairs", "python"]
+    open: str
+    """What stands before a call, or before a list of calls."""
+    close: str = ""
+    """What stands behind a call of the shapes parameters and pairs."""
+    sign: str = ""
+    """What shows in a chat template that it is this family's; empty: `open` does."""
+    also: tuple[str, ...] = ()
+    """Other names of the family."""
+    head: str = ""
+    """The expression that finds the name where it stands before the arguments."""
+    drop: tuple[str, ...] = ()
+    """Marks around calls that are no text."""
+    strict_open: str = ""
+    """What stands before a call's arguments, with NAME for the function's."""
+    strict_close: str = ""
+    source: str
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """All marks that a reader must see in the text."""
+        return tuple(one for one in (self.open, self.close, *self.drop) if one)
+
+    def name_in(self, head: str) -> str | None:
+        """The function's name in what stands before the arguments."""
+        found = re.match(self.head, head) if self.head else None
+        return None if found is None else found["name"]
+
+
+@functools.cache
+def tool_families() -> dict[str, ToolFamily]:
+    """Every known family by its name."""
+    text = resources.files(__package__).joinpath("tool_families.toml").read_bytes()
+    return msgspec.toml.decode(text, type=dict[str, ToolFamily])
+
+
+def check_tool_parser(name: str) -> str:
+    """A family's own name, from any of its names. Raises InputError where no family has it."""
+    families = tool_families()
+    if name == AUTO or name in families:
+        return name
+    for own, family in families.items():
+        if name in family.also:
+            return own
+    known = [AUTO, *families, *(one for family in families.values() for one in family.also)]
+    raise InputError(f"{OPTION} {name}: unknown; known are {', '.join(known)}")
+
+
+def choose_tool_family(name: str, template: ChatTemplate) -> tuple[str, ToolFamily]:
+    """The family whose calls a server reads."""
+    families = tool_families()
+    if name == AUTO:
+        others = ((one, family) for one, family in families.items() if one != USUAL)
+        found = (one for one, family in others if (family.sign or family.open) in template.text)
+        name = next(found, USUAL)
+    return name, families[name]
+
+
+def special_marks(family: ToolFamily, tokenizer: Any) -> frozenset[str]:
+    """The tokenizer's special tokens, where a family's marks are among them; else none.
+
+    Text then keeps special tokens, so that marks are seen; the others are to be taken out of it.
+    """
+    special = frozenset(getattr(tokenizer, "all_special_tokens", ()))
+    return special if special & set(family.marks) else frozenset()

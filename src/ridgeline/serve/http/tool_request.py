@@ -1,0 +1,122 @@
+"""What a request asks of tools: a grammar that forces calls or keeps them strict, and a reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ridgeline.serve.http.marked_calls import MarkedCallReader
+from ridgeline.serve.http.protocol.chat import ChatRequest, NamedToolChoice, Tool
+from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
+from ridgeline.serve.http.tool_calls import NamedCallReader, ToolCallReader
+from ridgeline.serve.http.tool_families import ToolFamily
+from ridgeline.serve.messages import Grammar
+
+Reader = ToolCallReader | MarkedCallReader | NamedCallReader
+
+
+def tools_of(request: ChatRequest) -> list[Tool]:
+    """The tools that the model is told of."""
+    return [] if request.tool_choice == "none" else request.tools or []
+
+
+def check_tools(request: ChatRequest, family: ToolFamily) -> None:
+    """Check that tools and choice fit together. Raises ApiError."""
+    names = [tool.function.name for tool in request.tools or []]
+    if len(set(names)) < len(names):
+        raise refused("tools: two functions have the same name", "tools")
+    choice = request.tool_choice
+    if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
+        raise refused(f"tool_choice: no tool is named {choice.function.name}", "tool_choice")
+    if is_strict(request) and choice in (None, "auto") and not family.strict_open:
+        raise refused(
+            "tools: strict is enforced with tool_choice required or a named function; with auto,"
+            " not in the way in which this model writes calls",
+            "tools",
+        )
+
+
+def forced(request: ChatRequest) -> Grammar | None:
+    """The grammar that makes the completion a call; None where the model is free."""
+    choice = request.tool_choice
+    if isinstance(choice, NamedToolChoice):
+        tool = next(one for one in request.tools or [] if one.function.name == choice.function.name)
+        return schema_grammar(_parameters(tool), "tools")
+    if choice != "required":
+        return None
+    definitions: dict[str, Any] = {}
+    calls = []
+    for tool in request.tools or []:
+        parameters = dict(_parameters(tool))
+        own = parameters.pop("$defs", {})
+        if not isinstance(own, dict):
+            raise refused("tools: $defs is no object", "tools")
+        for name, definition in own.items():
+            if definitions.setdefault(name, definition) != definition:
+                raise refused(f"tools: two functions define $defs/{name} differently", "tools")
+        calls.append(
+            {
+                "type": "object",
+                "properties": {"name": {"const": tool.function.name}, "parameters": parameters},
+                "required": ["name", "parameters"],
+                "additionalProperties": False,
+            }
+        )
+    schema: dict[str, Any] = {"type": "array", "minItems": 1, "items": {"anyOf": calls}}
+    if request.parallel_tool_calls is False:
+        schema["maxItems"] = 1
+    if definitions:
+        schema["$defs"] = definitions
+    return schema_grammar(schema, "tools")
+
+
+def is_strict(request: ChatRequest) -> bool:
+    """Whether a tool asks that its arguments match its schema exactly."""
+    return any(tool.function.strict for tool in request.tools or [])
+
+
+def strict_calls(request: ChatRequest, family: ToolFamily) -> Grammar | None:
+    """The grammar of free text in which calls, where one begins, match their tools' schemas."""
+    if not is_strict(request) or request.tool_choice not in (None, "auto"):
+        return None
+    tags = []
+    for tool in request.tools or []:
+        name = tool.function.name
+        content = {"type": "json_schema", "json_schema": _parameters(tool)}
+        begin = family.strict_open.replace("NAME", name)
+        tags.append({"begin": begin, "content": content, "end": family.strict_close})
+    once = request.parallel_tool_calls is False
+    form = {
+        "type": "triggered_tags",
+        "triggers": [family.open],
+        "tags": tags,
+        "at_least_one": False,
+        "stop_after_first": once,
+    }
+    text = json_text({"type": "structural_tag", "format": form}, "tools")
+    return Grammar(kind="structural_tag", text=text)
+
+
+def reader_of(
+    request: ChatRequest, family: ToolFamily, special: frozenset[str] = frozenset()
+) -> Reader | None:
+    """A reader that finds the calls in one completion; None where none may come.
+
+    Args:
+        request: The request.
+        family: How the model writes calls.
+        special: Special tokens that stand in the text.
+    """
+    if isinstance(request.tool_choice, NamedToolChoice):
+        return NamedCallReader(request.tool_choice.function.name)
+    tools = tools_of(request)
+    if not tools:
+        return None
+    by_name = {tool.function.name: tool for tool in tools}
+    if family.shape == "json" or request.tool_choice == "required":  # the grammar writes JSON
+        return ToolCallReader(frozenset(by_name))
+    return MarkedCallReader(family, by_name, special)
+
+
+def _parameters(tool: Tool) -> dict[str, Any]:
+    return tool.function.parameters or {"type": "object"}
