@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from bench.serve_clients import CALLS, Call, version
 from pydantic import BaseModel
 from tests.serve.http.servers import ROOT, Server, running
 from tests.serve.http.test_openapi_fuzz import fuzz
@@ -44,6 +46,17 @@ def server(model: Path) -> Iterator[Server]:
 def client(server: Server) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0) as found:
         yield found
+
+
+@pytest.mark.parametrize(
+    ("name", "work"), [pytest.param(a, work, id=f"{a}: {b}") for a, b, work in CALLS]
+)
+def test_a_clients_call_works(server: Server, name: str, work: Call) -> None:
+    try:
+        version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip(f"{name} is not installed; bench/serve_clients.py runs it elsewhere")
+    work(server.address, "library")
 
 
 def test_models_are_listed(client: openai.OpenAI) -> None:
