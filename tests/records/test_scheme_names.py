@@ -51,6 +51,10 @@ def test_prunings_are_read() -> None:
         structure="heads", criterion="taylor", share=0.125
     )
     assert parse("30%-global").pruning == Pruning(criterion="magnitude", share=0.3, scope="global")
+    assert parse("heads-0.1+2.10").pruning == Pruning(
+        structure="heads", criterion="magnitude", share=0.0, listed=((0, 1), (2, 10))
+    )
+    assert not parse("heads-0.1").needs_calibration
     assert not parse("50%").needs_calibration
     assert not parse("50%-random").needs_calibration
     assert parse("50%-32x1-wanda").pruning == Pruning(criterion="wanda", share=0.5, block=(32, 1))
@@ -77,6 +81,8 @@ def test_every_offered_name_parses(kind: str) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
+        ("0.1-neurons", "lists 0.1, layer and head of each, which goes with heads alone"),
+        ("heads-0.1+0.1", "lists head 0.1 twice"),
         ("w4a17", "unknown part 'w4a17'; did you mean w4a16"),
         ("w4a16-gptk", "unknown part 'gptk'; did you mean gptq"),
         ("w4a16-qqqqq", "unknown part 'qqqqq'; known: w2a16"),

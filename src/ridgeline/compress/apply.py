@@ -37,7 +37,7 @@ from ridgeline.compress.weight_spread import weight_spreads
 from ridgeline.errors import InputError
 from ridgeline.hardware.environment import environment
 from ridgeline.measure.device_name import device_name
-from ridgeline.records.compression import CompressionLedger, CompressionRow, Search
+from ridgeline.records.compression import CompressionLedger, CompressionRow, Quality, Search
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_record
 
@@ -59,6 +59,7 @@ def steps(
     work: Path,
     tokens: Tensor | None,
     on_progress: OnProgress,
+    later: Sequence[Scheme] = (),
 ) -> list[SchemeRow]:
     """Apply schemes in order.
 
@@ -71,6 +72,7 @@ def steps(
         work: Folder for the directories; those that are there already are not made again.
         tokens: Of calibration.
         on_progress: Told what is under way.
+        later: Schemes that what comes of it will be given; widths stay a multiple of their groups.
 
     Raises:
         InputError: The model's files cannot be read, or a scheme does not fit it.
@@ -82,13 +84,16 @@ def steps(
         directory = work / f"row-{count}"
         if scheme.pruning is not None and scheme.pruning.structure != "weights":
             began = time.monotonic()
+            notices: tuple[str, ...] = ()
             if not directory.exists():
                 on_progress(f"{scheme.name}: choosing what to prune")
                 before = made[-1].directory if made else given
-                multiple = _multiple(schemes[count:])
-                prune_units(before, scheme.pruning, directory, tokens, multiple=multiple)
+                multiple = _multiple([*schemes[count:], *later])
+                kept = prune_units(before, scheme.pruning, directory, tokens, multiple=multiple)
+                notices = kept.notices
+            seconds = time.monotonic() - began
             made.append(
-                SchemeRow(scheme=scheme.name, directory=directory, seconds=time.monotonic() - began)
+                SchemeRow(scheme=scheme.name, directory=directory, seconds=seconds, notices=notices)
             )
             start, together = directory, []
             continue
@@ -102,9 +107,9 @@ def steps(
             importance=importance,
             of_layer=shares_in_layers(start, tuple(together), importance),
         )
-        seconds, notices = saved(job, directory, scheme.name, on_progress)
+        seconds, said = saved(job, directory, scheme.name, on_progress)
         made.append(
-            SchemeRow(scheme=scheme.name, directory=directory, seconds=seconds, notices=notices)
+            SchemeRow(scheme=scheme.name, directory=directory, seconds=seconds, notices=said)
         )
     return made
 
@@ -176,7 +181,7 @@ def compress(
     """
     if not schemes and adapter is None:
         raise InputError("nothing to do: no scheme, and no adapter to merge")
-    _check_order(schemes)
+    check_order(schemes)
     if adapter is not None:
         examine(adapter, merging=True)
     order = [*([str(adapter)] if adapter else []), *(one.name for one in schemes)]
@@ -184,7 +189,12 @@ def compress(
         return _compressed(material, schemes, adapter, max_loss, bench, on_progress)
 
 
-def _check_order(schemes: Sequence[Scheme]) -> None:
+def check_order(schemes: Sequence[Scheme]) -> None:
+    """Refuse schemes that cannot follow one another.
+
+    Raises:
+        InputError: One is for image models, or comes after a quantisation.
+    """
     quantised = None
     for scheme in schemes:
         if scheme.images:
@@ -268,7 +278,7 @@ def finished(
 ) -> CompressionLedger:
     """Move the last row to its name, its ledger in it, or say why not; the rest goes away."""
     last = rows[-1]
-    refused = "" if judge is None or len(rows) == 1 else refusal(judge, last, allowed)
+    refused = "" if judge is None or len(rows) == 1 else refusal(judge.quality, last, allowed)
     sensitive = judge.most_sensitive(directory, last.scheme) if judge and refused else ()
     ledger = replace(
         _ledger(material, rows),
@@ -299,9 +309,9 @@ def _ledger(material: Material, rows: Sequence[CompressionRow]) -> CompressionLe
     )
 
 
-def refusal(judge: QualityJudge, last: CompressionRow, allowed: Allowance | None) -> str:
+def refusal(before: Quality, last: CompressionRow, allowed: Allowance | None) -> str:
     """Why a row may not be saved; empty where it may."""
-    before, after, divergence = judge.quality, last.quality, last.divergence
+    after, divergence = last.quality, last.divergence
     assert after is not None
     assert divergence is not None
     if not math.isfinite(after.perplexity):

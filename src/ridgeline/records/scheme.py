@@ -50,6 +50,8 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     criterion: Criterion
     share: float
     """Removed, of the weights, neurons, or heads of each layer, or of the layers (0 to 1)."""
+    listed: tuple[tuple[int, int], ...] = ()
+    """The heads that go, as (layer, head) from 0; in place of `share`, which is 0 then."""
     pattern: tuple[int, int] | None = None
     """The pattern (n, m): at most n weights of every m along the depth stay, e.g. (2, 4)."""
     block: tuple[int, int] | None = None

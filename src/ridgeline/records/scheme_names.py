@@ -20,6 +20,7 @@ from ridgeline.records.scheme import NumberFormat, Observer, Pruning, Scheme
 _GROUP = re.compile(r"g(\d+)")
 _PATTERN = re.compile(r"(\d+):(\d+)")
 _BLOCK = re.compile(r"(\d+)x(\d+)")
+_LISTED = re.compile(r"\d+\.\d+(?:\+\d+\.\d+)*")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
 
 
@@ -43,20 +44,21 @@ def parse(name: str) -> Scheme:
     """
     parts = _Parts(name)
     pattern, share = parts.matching(_PATTERN), parts.matching(_SHARE)
+    listed = parts.matching(_LISTED)
     numbers, cached = parts.one_of("numbers"), parts.one_of("cache")
-    if pattern or share:
+    if pattern or share or listed:
         if numbers or cached:
             raise parts.wrong(
                 "removes and rounds weights at once; give two schemes, one after the other"
             )
-        scheme = Scheme(name=name, pruning=_pruning(parts, pattern, share))
+        scheme = Scheme(name=name, pruning=_pruning(parts, pattern, share, listed))
     elif numbers or cached:
         scheme = _quantisation(parts, numbers, cached)
     else:
         parts.check_known()
         raise parts.wrong(
             f"does not say to what; begin with one of {', '.join(_names('numbers', 'cache'))}, or "
-            "a pattern (2:4) or share (50%) of weights to remove"
+            "a pattern (2:4) or share (50%) of weights to remove, or heads (0.1+0.3)"
         )
     parts.check_known()
     parts.check_used()
@@ -100,7 +102,7 @@ class _Parts:
         """Refuse parts that no scheme has."""
         known = _names(*_table())
         for part in self.left:
-            forms = (_GROUP, _PATTERN, _SHARE, _BLOCK)
+            forms = (_GROUP, _PATTERN, _SHARE, _BLOCK, _LISTED)
             if part not in known and not any(form.fullmatch(part) for form in forms):
                 near = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
                 hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known)}"
@@ -213,7 +215,14 @@ def _weights(parts: _Parts, form: NumberFormat, observer: Observer) -> NumberFor
     return msgspec.structs.replace(form, observer=(observers or [observer])[0], **changes)
 
 
-def _pruning(parts: _Parts, pattern: re.Match[str] | None, share: re.Match[str] | None) -> Pruning:
+def _pruning(
+    parts: _Parts,
+    pattern: re.Match[str] | None,
+    share: re.Match[str] | None,
+    listed: re.Match[str] | None,
+) -> Pruning:
+    if listed:
+        return _listed(parts, listed[0])
     criterion: Any = parts.one_of("criteria") or "magnitude"
     structure: Any = parts.one_of("structures") or "weights"
     scope: Any = parts.one_of("scopes") or "layer"
@@ -234,6 +243,23 @@ def _pruning(parts: _Parts, pattern: re.Match[str] | None, share: re.Match[str] 
         share=float(share[1]) / 100,
         block=block,
         scope=scope,
+    )
+
+
+def _listed(parts: _Parts, text: str) -> Pruning:
+    """Heads that are named one by one."""
+    structure: Any = parts.one_of("structures")
+    if structure != "heads" or parts.left:
+        raise parts.wrong(f"lists {text}, layer and head of each, which goes with heads alone")
+    pairs = [tuple(int(number) for number in one.split(".")) for one in text.split("+")]
+    twice = next((one for one in pairs if pairs.count(one) > 1), None)
+    if twice is not None:
+        raise parts.wrong(f"lists head {twice[0]}.{twice[1]} twice")
+    return Pruning(
+        structure=structure,
+        criterion="magnitude",
+        share=0.0,
+        listed=tuple((layer, head) for layer, head in pairs),
     )
 
 

@@ -15,6 +15,7 @@ from ridgeline.compress.pruning.structured.prune import prune_units
 from ridgeline.compress.pruning.structured.units import Heads, chosen_heads, kept_heads
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Criterion, Pruning, Structure
+from ridgeline.records.scheme_names import parse
 
 _SIZES: dict[str, Any] = {
     "vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
@@ -105,6 +106,43 @@ def test_whole_groups_of_heads_go_and_the_cache_shrinks_with_them(
     torch.testing.assert_close(logits(small), logits(whole), rtol=1e-4, atol=1e-4)
 
 
+def without(model: Any, going: dict[int, list[int]], dim: int) -> Any:
+    """A model whose listed heads add nothing."""
+    blocks = next(m for p, m in model.named_modules() if p.endswith(".layers"))
+    for layer, heads in going.items():
+        attention = blocks[layer].self_attn
+        output = attention.o_proj if hasattr(attention, "o_proj") else attention.out_proj
+        for head in heads:
+            output.weight.data[:, head * dim : (head + 1) * dim] = 0.0
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "listed", "left"),
+    [
+        ("llama", "0.0+0.1+1.2+1.3+2.0+2.1", (2, 1)),  # a whole group of each layer
+        ("qwen3", "0.0+0.2+1.1+1.2+2.0+2.3", (2, 2)),  # one head of each group
+        ("llama", "0.0+0.1+2.3", (4, 2)),  # other numbers in other layers: zero
+        ("llama", "0.0+1.0+2.0", (4, 2)),  # three of four do not divide into the groups
+    ],
+)
+def test_listed_heads_go_and_the_others_compute_as_before(
+    models: Path, tmp_path: Path, name: str, listed: str, left: tuple[int, int]
+) -> None:
+    pruning = parse(f"heads-{listed}").pruning
+    assert pruning is not None
+    kept = prune_units(models / name, pruning, tmp_path / "out")
+    assert bool(kept.notices) == (left == (4, 2))
+    small = loaded(tmp_path / "out")
+    found = small.config.num_attention_heads, getattr(small.config, "num_key_value_heads", left[1])
+    assert found == left
+    going: dict[int, list[int]] = {}
+    for layer, head in pruning.listed:
+        going.setdefault(layer, []).append(head)
+    whole = without(loaded(models / name), going, 8)
+    torch.testing.assert_close(logits(small), logits(whole), rtol=1e-4, atol=1e-4)
+
+
 def test_the_same_number_of_heads_goes_from_every_group_where_groups_cannot() -> None:
     heads = Heads(query=12, kv=2, dim=4)
     kept = kept_heads(heads, 1 / 3)
@@ -161,6 +199,11 @@ def test_pruned_twice_is_the_same_bit_for_bit_and_kept_tensors_are_as_they_were(
         ("llama", {"structure": "neurons", "criterion": "magnitude", "share": 0.99}, "leaves 0 of"),
         ("gpt2", {"structure": "heads", "criterion": "magnitude", "share": 0.5}, "GPT2Block"),
         ("llama", {"structure": "heads", "criterion": "wanda", "share": 0.3}, "shares that are"),
+        (
+            "llama",
+            {"structure": "heads", "criterion": "magnitude", "share": 0.0, "listed": ((0, 4),)},
+            r"head 0\.4: the model has layers 0 to 2 of heads 0 to 3",
+        ),
         (
             "llama",
             {"structure": "neurons", "criterion": "wanda", "share": 0.5, "scope": "global"},

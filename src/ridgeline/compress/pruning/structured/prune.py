@@ -22,7 +22,7 @@ from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.flow import Flow
 from ridgeline.compress.pruning import weights
 from ridgeline.compress.pruning.ahead import in_memory, mean_loss
-from ridgeline.compress.pruning.structured import layers, smaller, units
+from ridgeline.compress.pruning.structured import layers, listed, smaller, units
 from ridgeline.compress.pruning.structured.places import (
     Cut,
     attention_of,
@@ -47,8 +47,12 @@ class KeptParts:
     """The config.json that fits."""
     cuts: dict[str, tuple[int, Tensor]] = field(default_factory=dict)
     """The dimension along which a tensor is cut, and what stays, by its stored name."""
+    zeroed: dict[str, tuple[int, Tensor]] = field(default_factory=dict)
+    """The dimension of a tensor, and the places along it that become zero, by its stored name."""
     kept_layers: list[int] | None = None
     """Places of blocks that stay; None: all."""
+    notices: tuple[str, ...] = ()
+    """What had to be done that was not asked for."""
 
 
 def prune_units(
@@ -83,6 +87,8 @@ def prune_units(
     if pruning.criterion not in ("magnitude", "random") and tokens is None:
         raise InputError(f"{pruning.criterion} needs calibration text; give --calibration")
     match pruning.structure:
+        case "heads" if pruning.listed:
+            choice = _choose_listed(skeleton, pruning)
         case "layers":
             choice = _choose_layers(skeleton, pruning, tokens)
         case "neurons" | "heads":
@@ -92,6 +98,38 @@ def prune_units(
         case "channels":
             raise InputError("channels are those of image classifiers; choose neurons or heads")
     _write(checkpoint, skeleton, choice, out)
+    return choice
+
+
+def _choose_listed(skeleton: ModelSkeleton, pruning: Pruning) -> KeptParts:
+    """The heads of a list; nothing is looked at but where they are."""
+    config = skeleton.checkpoint.config
+    block = skeleton.blocks[0]
+    assert isinstance(block, nn.Module)
+    place, heads = attention_of(block), smaller.heads_of(config)
+    going = listed.heads_by_layer(pruning.listed, len(skeleton.blocks), heads)
+    alike = listed.kept_alike(going, heads, config)
+    choice = KeptParts(config=dict(config) if alike is None else alike[1])
+    for number, heads_going in enumerate(going):
+        prefix = skeleton.block_prefix(number)
+        if alike is None:
+            places = torch.tensor(sorted(heads_going), dtype=torch.int64)
+            columns = units.numbers_of(places, heads.dim)
+            output = Cut(linear=f"{place.owner}.{place.output}", side="inputs", kept=columns)
+            cuts, into = ([output] if heads_going else []), choice.zeroed
+        else:
+            query, kv = listed.staying(heads_going, heads, alike[0])
+            cuts, into = units.head_cuts(place, heads.dim, query, kv), choice.cuts
+        for cut in cuts:
+            for name, dim in stored_cuts(block, cut).items():
+                (piece,) = skeleton.pieces[prefix + name]
+                into[piece.source] = (dim, cut.kept)
+    if alike is None:
+        why = (
+            "the listed heads are zero and not taken out: a config.json has one number of heads,"
+            " and these leave other ones in other layers or groups"
+        )
+        choice.notices = (why,)
     return choice
 
 
@@ -263,6 +301,9 @@ def _write(
         if name in choice.cuts:
             dim, kept = choice.cuts[name]
             tensor = tensor.index_select(dim, kept).contiguous()
+        elif name in choice.zeroed:
+            dim, places = choice.zeroed[name]
+            tensor = tensor.index_fill(dim, places, 0)
         writer.dense(new, tensor)
     writer.close()
 

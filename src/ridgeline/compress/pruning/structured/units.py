@@ -164,7 +164,7 @@ def chosen_heads(worth: Tensor, heads: Heads, kept: Heads) -> tuple[Tensor, Tens
 
 def head_cuts(place: AttentionPlace, dim: int, query: Tensor, kv: Tensor) -> list[Cut]:
     """The cuts that prune all other heads of a block."""
-    queries, keys_values = _numbers(query, dim), _numbers(kv, dim)
+    queries, keys_values = numbers_of(query, dim), numbers_of(kv, dim)
     return [
         Cut(linear=f"{place.owner}.{place.query}", side="outputs", kept=queries),
         *(
@@ -189,8 +189,8 @@ def recount_heads(block: nn.Module, place: AttentionPlace, kept: Heads) -> None:
             setattr(owner, name, count)
 
 
-def _numbers(heads: Tensor, dim: int) -> Tensor:
-    """Rows of the heads."""
+def numbers_of(heads: Tensor, dim: int) -> Tensor:
+    """The rows, or columns, of some heads."""
     return (heads[:, None] * dim + torch.arange(dim)).reshape(-1)
 
 
