@@ -31,7 +31,17 @@ class Pair(NamedTuple):
     """Options that have no parameter of their own: what is shown, written or read from a file."""
 
 
-OF_IMAGES = ("images", "labels", "checkpoint", "resize", "crop", "mean", "std", "interpolation")
+OF_IMAGES = (
+    "images",
+    "labels",
+    "boxes",
+    "checkpoint",
+    "resize",
+    "crop",
+    "mean",
+    "std",
+    "interpolation",
+)
 """Options of vision models: which files, and how images become inputs."""
 SHOWN = ("json", "html", "markdown", "report", "history")
 PAIRS = [

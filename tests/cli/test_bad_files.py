@@ -187,7 +187,7 @@ NO_FILES = {
     ("trace operators", "by"),
     ("trace compare", "by"),
     ("trace critical-path", "what_if"),
-    *{(name, one) for name in ("compress", "evaluate") for one in ("mean", "std")},
+    *{(name, one) for name in ("compress", "evaluate") for one in ("mean", "std", "resize")},
     *{("export", one) for one in ("to", "max_drop")},
     *{
         (f"{verb} {task}", one)
@@ -228,7 +228,7 @@ ELSEWHERE = {
     **{
         (name, one): "tests/compress/images, tests/image_files"
         for name in ("compress", "evaluate")
-        for one in ("images", "labels", "checkpoint", "against")
+        for one in ("images", "labels", "boxes", "checkpoint", "against")
     },
     **{("export", one): "tests/export" for one in ("model", "check", "weights")},
     ("serve", "adapters"): "tests/serve/adapters",

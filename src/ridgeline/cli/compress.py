@@ -12,6 +12,7 @@ import typer
 
 from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride, bench_on
 from ridgeline.cli.image_options import (
+    Boxes,
     Checkpoint,
     Crop,
     Interpolation,
@@ -64,7 +65,7 @@ def compress(
         typer.Option(
             metavar="LOSS",
             help="Save nothing above it: ppl+1%, kl+0.01; images: agreement-0.93, top1-1%,"
-            " sqnr-20dB, metric-0.01.",
+            " map-1%, sqnr-20dB, metric-0.01.",
         ),
     ] = None,
     target: Annotated[
@@ -80,6 +81,7 @@ def compress(
         typer.Option(metavar="PATH", help="Images to judge on. Default: a tenth of --calibration."),
     ] = None,
     labels: Labels = None,
+    boxes: Boxes = None,
     checkpoint: Checkpoint = None,
     resize: Resize = None,
     crop: Crop = None,
@@ -143,6 +145,7 @@ def compress(
     image_options = {
         "--images": images is not None,
         "--labels": labels is not None,
+        "--boxes": boxes is not None,
         "--resize": resize is not None,
         "--crop": crop is not None,
         "--mean": mean is not None,
@@ -168,6 +171,7 @@ def compress(
                 pixels=pixels_of(resize, crop, mean, std, interpolation),
                 mixed=mixed,
                 metric=metric,
+                boxes=boxes,
                 latency=aim == "latency",
                 faster=faster,
             ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline.cli.image_options import (
+    Boxes,
     Checkpoint,
     Crop,
     Interpolation,
@@ -67,6 +68,7 @@ def evaluate(
     device: Device = "auto",
     no_speed: NoSpeed = False,
     labels: Labels = None,
+    boxes: Boxes = None,
     checkpoint: Checkpoint = None,
     resize: Resize = None,
     crop: Crop = None,
@@ -78,13 +80,16 @@ def evaluate(
     """Perplexity, accuracy, KL to a reference, size, zeros, outliers, decode speed of a model.
 
     With --images: top-1 accuracy of a vision model and its agreement with --against, or, of a
-    detector, a segmentation and the like, each output beside that of --against, and --metric.
+    detector, a segmentation and the like, each output beside that of --against, mAP with --boxes,
+    and --metric.
     """
     if (text is None) == (images is None):
         raise InputError("say what to judge on: --text FILE, or --images PATH for a vision model")
     if images is not None:
         pixels = pixels_of(resize, crop, mean, std, interpolation)
-        _on_images(model, images, against, device, labels, checkpoint, pixels, metric, json=json)
+        _on_images(
+            model, images, against, device, labels, checkpoint, pixels, metric, boxes, json=json
+        )
         return
     assert text is not None
     from ridgeline.cli.show import progress, show_answer
@@ -116,6 +121,7 @@ def _on_images(
     checkpoint: Path | None,
     pixels: Pixels,
     metric: str | None,
+    boxes: Path | None,
     *,
     json: bool,
 ) -> None:
@@ -136,6 +142,7 @@ def _on_images(
         labels=labels,
         pixels=pixels,
         metric=metric,
+        boxes=boxes,
     )
     other = (
         None

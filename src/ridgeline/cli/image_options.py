@@ -19,7 +19,14 @@ Labels = Annotated[
 Checkpoint = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Weights; MODEL is then a name of timm.")
 ]
-Resize = Annotated[int | None, typer.Option(help="Images: the shorter side after resizing.")]
+Boxes = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Images: COCO's annotations, for the mAP of a detector."),
+]
+Resize = Annotated[
+    str | None,
+    typer.Option(metavar="N|HxW", help="Images: the shorter side, or both, after resizing."),
+]
 Crop = Annotated[int | None, typer.Option(help="Images: the square cut out of the middle.")]
 Mean = Annotated[str | None, typer.Option(metavar="R,G,B", help="Images: of pixels from 0 to 1.")]
 Std = Annotated[str | None, typer.Option(metavar="R,G,B", help="Images: of pixels from 0 to 1.")]
@@ -30,7 +37,7 @@ Interpolation = Annotated[
 
 
 def pixels_of(
-    resize: int | None,
+    resize: str | None,
     crop: int | None,
     mean: str | None,
     std: str | None,
@@ -43,16 +50,30 @@ def pixels_of(
     """
     from ridgeline.compress.images.material import Pixels
 
-    for option, size in (("--resize", resize), ("--crop", crop)):
-        if size is not None and size < 1:
-            raise InputError(f"{option} {size}: give pixels, 1 or more")
+    if crop is not None and crop < 1:
+        raise InputError(f"--crop {crop}: give pixels, 1 or more")
     return Pixels(
-        resize=resize,
+        resize=None if resize is None else _sides(resize),
         size=crop,
         mean=_numbers("--mean", mean),
         std=_numbers("--std", std, positive=True),
         interpolation=interpolation,
     )
+
+
+def _sides(text: str) -> int | tuple[int, int]:
+    """The shorter side, or height and width.
+
+    >>> _sides("256"), _sides("480x640")
+    (256, (480, 640))
+    """
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(one.isdecimal() and int(one) for one in parts):
+        raise InputError(
+            f"--resize {text}: give the shorter side in pixels, such as 256, or height x width,"
+            " such as 640x640"
+        )
+    return int(parts[0]) if len(parts) == 1 else (int(parts[0]), int(parts[1]))
 
 
 def _numbers(option: str, text: str | None, *, positive: bool = False) -> tuple[float, ...] | None:

@@ -6,6 +6,7 @@ and gives any of them by its place, so that a reader can go on where it stopped.
     source.py       what every source offers, and `open_images`: start here
     labels.py       words as numbers
     folders.py      a folder for each class, or one folder with a table of labels
+    boxes.py        objects in pictures, from COCO's annotation file
     tar_shards.py   WebDataset: .tar files whose members share a key
     arrays.py       .npz, .npy and .safetensors
     decoding.py     bytes of a JPEG or PNG as an array

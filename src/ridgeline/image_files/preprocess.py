@@ -33,6 +33,20 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 CONFIG = "preprocessor_config.json"
 
 
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """Where what a model sees lies in the picture that it was made of."""
+
+    width: int
+    height: int
+    """Pixels that the model sees."""
+    left: int
+    top: int
+    """Where these begin in the resized picture."""
+    scale_x: float
+    scale_y: float
+    """Pixels of the resized picture for one of the picture as it was."""
+
+
 class Preprocess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How pixels become what a model takes."""
 
@@ -67,6 +81,20 @@ class Preprocess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         mean, std = np.array(self.mean, np.float32), np.array(self.std, np.float32)
         normal = (scaled - mean) / std
         return np.ascontiguousarray(normal.transpose(2, 0, 1), dtype=np.float32)
+
+    def frame(self, width: int, height: int) -> Frame:
+        """Where pixels of a picture of this size come to lie."""
+        wide, high = (width, height) if self.resize is None else _size((width, height), self.resize)
+        seen = (high, wide) if self.crop is None else self.crop
+        left, top = _corner((wide, high), seen)
+        return Frame(
+            width=seen[1],
+            height=seen[0],
+            left=left,
+            top=top,
+            scale_x=wide / width,
+            scale_y=high / height,
+        )
 
     def said(self) -> str:
         """In words, for ledgers."""
@@ -145,6 +173,10 @@ def _size(given: tuple[int, int], wanted: int | tuple[int, int]) -> tuple[int, i
 
 
 def _cropped(picture: Any, crop: tuple[int, int]) -> Any:
-    height, width = crop
-    left, top = (picture.width - width) // 2, (picture.height - height) // 2  # as transformers
-    return picture.crop((left, top, left + width, top + height))
+    left, top = _corner(picture.size, crop)
+    return picture.crop((left, top, left + crop[1], top + crop[0]))
+
+
+def _corner(size: tuple[int, int], crop: tuple[int, int]) -> tuple[int, int]:
+    """Left and top of a crop, height and width, from the middle of width and height."""
+    return (size[0] - crop[1]) // 2, (size[1] - crop[0]) // 2  # as transformers

@@ -189,7 +189,7 @@ def test_what_gives_no_logits_is_evaluated_beside_another_or_by_a_measure(
     assert output["sqnr_db"] < 20, "other weights answer otherwise"
     assert found["row"]["metric"] != found["against_row"]["metric"]
     assert run(words) == 2
-    assert "give --against MODEL to compare them with, or --metric" in capsys.readouterr().err
+    assert "give --against MODEL to compare them with, --boxes FILE, or" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("default:The given buffer is not writable")  # torch 2.11 itself

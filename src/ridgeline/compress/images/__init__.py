@@ -4,6 +4,7 @@
     models.py       models from where people keep them
     material.py     the images, preprocessed as the model takes them
     measure.py      top-1 accuracy, distance from the model as given, models timed in turns
+    detection.py    mAP of detectors, by COCO's own evaluation
     answers.py      agreement with an interval, SQNR, the paired test
     limits.py       what --max-loss allows
     timed.py        rows with P50 and P99; calls.py: candidates in processes of their own

@@ -21,6 +21,7 @@ from ridgeline.compress.apply import LEDGER
 from ridgeline.compress.evaluate.judge import AS_GIVEN, OnProgress
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.images.answers import answers
+from ridgeline.compress.images.detection import Detection, detection_of
 from ridgeline.compress.images.latency import prune_for_latency
 from ridgeline.compress.images.limits import ImageLimit, refusal
 from ridgeline.compress.images.material import (
@@ -101,6 +102,8 @@ def compress_images(
         InputError: Something that was given cannot be used.
     """
     _check(material, schemes)
+    if material.boxes is None and max_loss is not None and max_loss.metric == "map":
+        raise InputError(f"--max-loss {max_loss.text}: give --boxes FILE, or limit agreement")
     sources = open_sources(material)
     on_progress(f"loading {material.model}")
     device = device_of(material.device)
@@ -186,6 +189,7 @@ class _Run:
                 if one is not None:
                     check_labels(one, self.given.shape[1])
         self.outputs = output_names(self.structure, len(tensors_of(first)))
+        self.detection = self._detection(model)
         steps = [AppliedScheme(model, self._row(AS_GIVEN, model, compared=False))]
         for place, scheme in enumerate(schemes, start=1):
             folder = self.material.work / f"{place}"
@@ -220,6 +224,14 @@ class _Run:
             write_record(last / LEDGER, ledger)
             last.rename(self.material.out)
         return ledger
+
+    def _detection(self, model: VisionModel) -> Detection | None:
+        boxes = self.material.boxes
+        if boxes is None:
+            return None
+        if self.given is not None:
+            raise InputError(f"--boxes {boxes}: {model.name} is a classifier; leave it out")
+        return detection_of(boxes, self.material, model, self.judged, self.outputs)
 
     def _applied(self, above: AppliedScheme, scheme: Scheme, folder: Path) -> AppliedScheme:
         started = time.monotonic()
@@ -354,6 +366,9 @@ class _Run:
             row = self._classified(row, model, compared=compared)
         elif compared:
             row = self._compared(row, model)
+        if self.detection is not None:
+            found = self.detection.mean_average_precision(model.module, self.judged)
+            row = replace(row, mean_average_precision=found)
         if self.metric is None:
             return row
         return replace(row, metric=self.metric(as_called(model.module, self.structure)))

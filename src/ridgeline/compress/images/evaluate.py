@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.images.answers import answers
+from ridgeline.compress.images.detection import detection_of
 from ridgeline.compress.images.material import (
     ImageMaterial,
     Images,
@@ -66,13 +68,16 @@ def evaluate_images(
     first = answered(model.module, images.head(1))
     if is_classifier(first):
         above, row = _classified(own, other)
-    elif other is None and metric is None:
+    elif other is None and metric is None and material.boxes is None:
         raise InputError(
             f"{model.name}: gives {len(tensors_of(first))} output(s) that are no logits [images,"
-            " classes]; give --against MODEL to compare them with, or --metric FILE.py:NAME"
+            " classes]; give --against MODEL to compare them with, --boxes FILE, or --metric"
+            " FILE.py:NAME"
         )
     else:
         above, row = _compared(own, other)
+    if material.boxes is not None:
+        above, row = _detected(material, own, other, above, row)
     if metric is not None:
         structure = _structure(model, other and other[0])
         row = replace(row, metric=metric(as_called(model.module, structure)))
@@ -141,10 +146,40 @@ def _compared(own: _Opened, other: _Opened | None) -> tuple[ImageRow | None, Ima
     return _plain(other[0]), replace(row, outputs=outputs, answers=answers_of)
 
 
+def _detected(
+    material: ImageMaterial,
+    own: _Opened,
+    other: _Opened | None,
+    above: ImageRow | None,
+    row: ImageRow,
+) -> tuple[ImageRow | None, ImageRow]:
+    """The same rows with the mAP of each."""
+    assert material.boxes is not None
+    model, images, _ = own
+    first = answered(model.module, images.head(1))
+    if is_classifier(first):
+        raise InputError(f"--boxes {material.boxes}: {model.name} is a classifier; leave it out")
+    names = output_names(_structure(model, other and other[0]), len(tensors_of(first)))
+    described = model if model.labels or other is None else _named_as(model, other[0])
+    judge = detection_of(material.boxes, material, described, images, names)
+    found = judge.mean_average_precision(model.module, images)
+    row = replace(row, mean_average_precision=found)
+    if above is None or other is None:
+        return above, row
+    judge = detection_of(material.boxes, material, other[0], other[1], names)
+    found = judge.mean_average_precision(other[0].module, other[1])
+    return replace(above, mean_average_precision=found), row
+
+
 def _structure(model: VisionModel, other: VisionModel | None) -> Structure | None:
     """What lies around the tensors of the model's answers; a file keeps it no more."""
     both = [one.module for one in (model, other) if one is not None]
     return next((one.structure for one in both if getattr(one, "structure", None)), None)
+
+
+def _named_as(model: VisionModel, other: VisionModel) -> VisionModel:
+    """A file that holds no names of classes, with those of the model that it was made from."""
+    return dataclasses.replace(model, labels=other.labels)
 
 
 def _plain(model: VisionModel) -> ImageRow:

@@ -59,7 +59,7 @@ class ImageLimit:
         if self.metric == "map":
             whole, part = first.mean_average_precision, last.mean_average_precision
             if whole is None or part is None:
-                return None, "there are no boxes to judge by; limit agreement"
+                return None, "give --boxes FILE too, or limit agreement"
             return round(whole - part, 12), f"mAP {whole:.2%} → {part:.2%}"
         if self.metric == "metric":
             if first.metric is None or last.metric is None:

@@ -33,8 +33,8 @@ BATCH = 32
 class Pixels:
     """How the user says that pictures become what the model takes; None: not said."""
 
-    resize: int | None = None
-    """The shorter side after resizing."""
+    resize: int | tuple[int, int] | None = None
+    """The shorter side after resizing, or height and width, of which nothing is cut off then."""
     size: int | None = None
     """Height and width that are cut out of the middle."""
     mean: tuple[float, ...] | None = None
@@ -61,6 +61,8 @@ class ImageMaterial:
     """Measure what each layer costs alone, and leave the worst ones in float."""
     metric: str | None = None
     """The user's measure, as `file.py:name`."""
+    boxes: Path | None = None
+    """COCO's annotations of the images that are judged."""
     faster: float | None = None
     """The least speed-up at batch 1, with `latency`."""
     latency: bool = False
@@ -175,7 +177,9 @@ def preprocessing(
         "std": given.std,
         "interpolation": given.interpolation,
     }
-    changes = {name: value for name, value in said.items() if value is not None}
+    changes: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    if isinstance(given.resize, tuple) and given.size is None:
+        changes["crop"] = None
     own = model.preprocess
     if callable(own) and not isinstance(own, Preprocess):
         if changes:

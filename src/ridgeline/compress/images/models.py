@@ -136,20 +136,25 @@ def open_model(
         found = _from_directory(option, model)
     else:
         classifier = load(option, model)
-        known = getattr(classifier.config, "label2id", None)
         found = VisionModel(
             name=text,
             module=Logits(classifier),
             folder=model,
             classifier=classifier,
             preprocess=read_preprocess(model),
-            labels={str(name): int(label) for name, label in known.items()} if known else None,
+            labels=_labels(classifier),
             disk_bytes=disk_bytes(model),
         )
     found.module.to(device)
     dtype = next((str(one.dtype) for one in found.module.parameters()), "torch.float32")
     object.__setattr__(found, "computed_with", f"PyTorch {dtype.removeprefix('torch.')}")
     return found
+
+
+def _labels(model: Any) -> dict[str, int] | None:
+    """The names of the classes of a model of transformers."""
+    known = getattr(model.config, "label2id", None)
+    return {str(name): int(label) for name, label in known.items()} if known else None
 
 
 def classifies(folder: Path) -> bool:
@@ -170,6 +175,7 @@ def _from_directory(option: str, folder: Path) -> VisionModel:
         module=FlatOutputs(made).eval(),
         folder=folder,
         preprocess=read_preprocess(folder),
+        labels=_labels(made),
         disk_bytes=disk_bytes(folder),
     )
 

@@ -89,7 +89,7 @@ def image_evaluation_document(found: ImageEvaluation) -> doc.ReportDocument:
 
 
 def _answers(rows: Sequence[ImageRow]) -> doc.Block:
-    if any(row.outputs for row in rows):
+    if any(row.outputs or row.mean_average_precision is not None for row in rows):
         return _outputs(rows)
     cells = [_answer(row, rows[0]) for row in rows]
     return doc.Chapter(
@@ -110,13 +110,19 @@ def _outputs(rows: Sequence[ImageRow]) -> doc.Block:
         for row in rows
         for one in row.outputs
     ]
+    precise = [
+        f"mAP at IoU 0.50 to 0.95: {row.scheme} {quantity.percent(row.mean_average_precision, 2)}"
+        for row in rows
+        if row.mean_average_precision is not None
+    ]
     note = "Each beside that of the model as given. error: √(Σ (x − y)² / Σ x²)."
     measured = [
         f"metric: {row.scheme} {quantity.digits(row.metric)}"
         for row in rows
         if row.metric is not None
     ]
-    return doc.Chapter("Outputs", [doc.DataTable(OUTPUTS, cells), doc.Lines(measured)], note)
+    shown: list[doc.Block] = [doc.DataTable(OUTPUTS, cells), doc.Lines([*precise, *measured])]
+    return doc.Chapter("Outputs", shown, note)
 
 
 def _decibels(value: float | None) -> str:
@@ -142,7 +148,7 @@ def _answer(row: ImageRow, first: ImageRow) -> tuple[doc.Cell, ...]:
 
 
 def _accuracy(row: ImageRow) -> float | None:
-    return row.mean_average_precision if row.quality is None else row.quality.accuracy
+    return None if row.quality is None else row.quality.accuracy
 
 
 def _interval(one: Share) -> str:
