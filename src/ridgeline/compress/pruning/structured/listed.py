@@ -1,7 +1,7 @@
 """Heads that are named one by one, as pairs of layer and head.
 
 A config.json has one number of heads for all layers. Where every layer loses as many, in whole
-groups or as many of each group, they are taken out; else the columns of the output matrix that read
+groups or as many of each group, they are pruned; else the columns of the output matrix that read
 them are set to zero, which computes the same without being smaller.
 """
 

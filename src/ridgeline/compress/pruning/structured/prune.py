@@ -126,7 +126,7 @@ def _choose_listed(skeleton: ModelSkeleton, pruning: Pruning) -> KeptParts:
                 into[piece.source] = (dim, cut.kept)
     if alike is None:
         why = (
-            "the listed heads are zero and not taken out: a config.json has one number of heads,"
+            "the listed heads are zero and not pruned: a config.json has one number of heads,"
             " and these leave other ones in other layers or groups"
         )
         choice.notices = (why,)
