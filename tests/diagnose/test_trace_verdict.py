@@ -99,7 +99,7 @@ def test_kernels_beside_which_a_cause_weighs_little_make_it_arguable(tmp_path: P
     assert found[1].share > 0.75
 
 
-@pytest.mark.parametrize(("loader", "host_us", "sure"), [(3200, 1000, 0.55), (3200, 800, 0.9)])
+@pytest.mark.parametrize(("loader", "host_us", "sure"), [(3200, 1000, 0.7), (3200, 800, 0.9)])
 def test_dispatch_that_could_not_bound_the_run_has_to_weigh_more_than_what_does(
     tmp_path: Path, loader: float, host_us: float, sure: float
 ) -> None:

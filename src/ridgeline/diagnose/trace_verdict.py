@@ -34,7 +34,9 @@ _CLOSE = 1.3
 _OF_NOTE = 0.1
 _MOST = 0.75
 """Another cause that leads beside kernels which fill more than this is arguable."""
-_UNSURE = 0.55
+_ARGUABLE, _HEAVIER = 0.55, 0.7
+"""What is stated at most where two causes are close, and where one that could not bound the run by
+itself weighs more than the one that does."""
 _BETWEEN_RANKS, _SENDING = "rank-skew", "communication-bound"
 _AS_MUCH = 1.15
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
@@ -105,17 +107,20 @@ def _with_doubt(
         return found
     first, weight = found[0], weighed[0][0]
     rivals = [one for one in weighed[1:] if one[1].cause not in _NO_RIVALS]
+    most = 1.0
     if first.cause in _OF_THE_GPU or not leading:
         # Kernels that fill the window are no reason not to cure what else takes a tenth of it.
         close = _OF_NOTE if leading else weight / _CLOSE
-        doubtful = any(other > close for other, _ in rivals)
-    else:  # what could not bound the run by itself has to weigh more than what does
-        doubtful = any(
-            other > (weight / _CLOSE if (other, one) in leading else weight)
-            for other, one in rivals
-        )
-    if doubtful or _beside_kernels(weighed):
-        first = msgspec.structs.replace(first, confidence=min(first.confidence, _UNSURE))
+        if any(other > close for other, _ in rivals):
+            most = _ARGUABLE
+    else:
+        if any(other > weight for other, _ in rivals):  # though it could not bound the run alone
+            most = _HEAVIER
+        if any(other > weight / _CLOSE for other, one in rivals if (other, one) in leading):
+            most = _ARGUABLE
+    if _beside_kernels(weighed):
+        most = _ARGUABLE
+    first = msgspec.structs.replace(first, confidence=min(first.confidence, most))
     return [first, *found[1:]]
 
 
