@@ -50,6 +50,15 @@ ASYNCHRONOUS = [
     for number in range(EVENTS)
     for phase, at in (("b", number), ("e", number + 5))
 ]
+BEFORE_TORCH_PROFILER = [
+    {"ph": "X", "pid": sort, "tid": 1, "ts": 10.0 * number, "dur": 7.0, "name": "mm", "args": {}}
+    for number in range(EVENTS)
+    for sort in ("CPU functions", "CUDA functions")
+]
+ONNX_RUNTIME = [
+    *spans(3, cat="Session"), *spans(EVENTS, cat="Node", args={"op_name": "Conv"}),
+    *spans(EVENTS, cat="Kernel", args={"stream": "7"}),
+]  # fmt: skip
 UNKNOWN = [*spans(EVENTS, cat="render"), *spans(100, cat="network")]
 
 
@@ -65,6 +74,8 @@ UNKNOWN = [*spans(EVENTS, cat="render"), *spans(100, cat="network")]
         (UNKNOWN, "none of its 5,100 events is of torch.profiler (categories: render, network)"),
         (ASYNCHRONOUS, "is of torch.profiler (categories: requests)"),
         (spans(EVENTS, cat="FEE"), "VizTracer"),
+        (BEFORE_TORCH_PROFILER, "torch.autograd.profiler"),
+        (ONNX_RUNTIME, "ONNX Runtime"),
         ({"$schema": "https://www.speedscope.app/file-format-schema.json"}, "speedscope"),
         ({"nodes": [{"id": 1, "callFrame": {}}], "samples": []}, "V8"),
         ({"alloc_samples": 17, "elapsed_time_sec": 3.6, "files": {}}, "Scalene"),
@@ -98,6 +109,8 @@ def test_a_json_of_another_program_is_named(
         ("any.name", b"PK\3\4rest", "zip archive"),
         ("old.nvvp", b"SQLite format 3\0", "nvprof"),
         ("ranks.tar", b"rank0.json", "tar archive"),
+        ("profile.json", b'[{"count": 9}, {"name": "a", "timeMs": 2.1}]', "--exportProfile"),
+        ("times.json", b'[{"endInMs": 0.2, "computeMs": 0.8}]', "--exportTimes"),
     ],
 )
 def test_a_file_of_another_program_is_named(

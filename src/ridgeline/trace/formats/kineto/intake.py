@@ -37,6 +37,7 @@ _MOST_LEARNED = 64
 _SPANS_OF_OTHERS = frozenset({"B", "b"})
 """Categories that are learned; beyond, they are counted one by one."""
 _MOST_NAMES = 1000
+_LONGEST_PROCESS = 40
 _NAMES = ("thread_name", "process_name")
 """The metadata that is read."""
 _MEMORY, _CATEGORY_OF_MEMORY = "[memory]", "cpu_instant_event"
@@ -149,7 +150,9 @@ class Intake:
             self.damaged += 1
         elif phase == "X":
             if category.__class__ is not str:
-                self.unread[NO_CATEGORY] += 1
+                # torch.autograd.profiler names sorts of work as processes.
+                named = isinstance(head.pid, str) and len(head.pid) < _LONGEST_PROCESS
+                self.unread[head.pid if named else NO_CATEGORY] += 1
             elif role_of(category) is None and len(tags) >= len(KNOWN) + _MOST_LEARNED:
                 self.unread[category] += 1
             else:

@@ -50,6 +50,7 @@ LONGEST_TAIL_BYTES = 2**24
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _FINE_STAMP = re.compile(rb'"ts"\s*+:\s*+\d{15,}\.\d*[1-9]')
 _CLOSE = ord("]")
+_OPENING_BYTES = 2**12
 _MOST_IN_VAIN = 1000
 """After so many damaged events in a row the rest of a batch is given up."""
 _JOINED_PIECES = 64
@@ -88,6 +89,8 @@ class KinetoReading:
     """How much of `rest` holds no border."""
     lost: bool = False
     """Is the text up to the next border given up?"""
+    opening: bytes = b""
+    """The first of the text, by which another program's file is known."""
     before: bytes = b""
     """The document before its events."""
     after: bytearray = field(default_factory=bytearray)
@@ -121,6 +124,8 @@ class KinetoReading:
             self._take(b"[" + last + b"]", final=True)
         empty = self.ended and not self.intake.damaged
         if self.intake.num_events <= self.intake.damaged and not empty:
+            if known := foreign_document(self.path, self.opening):
+                raise known
             raise _no_trace(self.path, _nothing_sound(self.intake.damaged))
         if not self.ended:
             self.warnings.append("the file ends early; read up to there")
@@ -150,6 +155,7 @@ class KinetoReading:
         self._begin(bytes(text), start)
 
     def _begin(self, text: bytes, start: int) -> None:
+        self.opening = text[:_OPENING_BYTES]
         self.before = text[:start].removeprefix(BYTE_ORDER_MARK)
         self.rest = text[next_event(text, start) :]
         if _FINE_STAMP.search(text):
