@@ -18,7 +18,8 @@ from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.first_fitting import JobsBySize
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.offers import OffersBySize
-from ridgeline.queue.pool import Asked, Held, ImaginedRoom
+from ridgeline.queue.policies.easy import EasyBackfill
+from ridgeline.queue.pool import Asked, GpuPool, Held, ImaginedRoom
 from ridgeline.queue.pools import counted_jobs
 from ridgeline.queue.shares import QueueShare
 from ridgeline.queue.simulate import play_queue, unfit_jobs
@@ -80,19 +81,18 @@ SHARES: list[dict[str, QueueShare]] = [
 class AskedEachTime:
     """Says of every waiting job that it may fit, and asks the pool about each."""
 
-    def __init__(self, pool: DetailedPool) -> None:
+    def __init__(self, pool: DetailedPool, wishes: list[Wish]) -> None:
         self.pool = pool
-        self.wishes: list[Wish] = []
+        self.wishes = list(dict.fromkeys(wishes))
 
     def add(self, wish: Wish) -> int:
-        """A row of its own for everyone."""
-        self.wishes.append(wish)
-        return len(self.wishes) - 1
+        """The place of what is asked for among all that is."""
+        return self.wishes.index(wish)
 
     def drop(self, wish: Wish) -> None:
         """Keep the row."""
 
-    def may_fit(self) -> NDArray[np.bool_]:
+    def marks(self) -> NDArray[np.bool_]:
         """All of them."""
         return np.ones(len(self.wishes), dtype=bool)
 
@@ -116,13 +116,27 @@ class NoPool:
     """Stands for the pool that nothing is an instance of."""
 
 
+def by_size(pool: GpuPool, _: object) -> JobsBySize:
+    """Jobs of which the pool is asked about each size."""
+    return JobsBySize(pool)
+
+
+class AskedForShadow(EasyBackfill):
+    """Finds out when the head can start by giving back one job more each time."""
+
+    def _fewest_ends(self, asked: Asked) -> int | None:
+        ends, held = self._ends, self.state.held
+        room = self.state.pool.imagined()
+        return one_after_the_other(room, len(ends), lambda place: held[ends[place][1]], asked)
+
+
 SLOWLY: dict[str, dict[str, object]] = {
-    "pod-by-pod": {"policies.pod_by_pod.jobs_waiting_on": JobsBySize},
+    "pod-by-pod": {"policies.pod_by_pod.jobs_waiting_on": by_size},
     "easy": {"policies.easy.HoldingRows": AskedEachTime,
-             "policies.easy.fewest_given_back": one_after_the_other},
-    "quota": {"policies.quota.offers_on": lambda pool, strict, _: OffersBySize(pool, strict)},
-    **{name: {"in_order.jobs_waiting_on": JobsBySize} for name in ("fifo-skip", "sjf")},
-    **{name: {"tree_order.jobs_waiting_on": JobsBySize} for name in ("drf", "fair")},
+             "policies.easy.EasyBackfill._fewest_ends": AskedForShadow._fewest_ends},
+    "quota": {"policies.quota.offers_on": lambda pool, _, strict, __: OffersBySize(pool, strict)},
+    **{name: {"in_order.jobs_waiting_on": by_size} for name in ("fifo-skip", "sjf")},
+    **{name: {"tree_order.jobs_waiting_on": by_size} for name in ("drf", "fair")},
     **{name: {"preempting.DetailedPool": NoPool} for name in ("priority", "srtf", "las")},
 }  # fmt: skip
 """What does the same by asking for each job, by policy."""

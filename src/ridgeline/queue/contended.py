@@ -8,8 +8,9 @@ shared or split: there the few nodes that matter are asked themselves.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ _KEYS = 3
 """Numbers by which running jobs are ordered, at most."""
 _ROWS = 256
 _ABOUT = 1e-6
+_LOOKED_AT = 32
+"""Jobs that are looked at one by one before it is summed up whether all of them are enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,17 @@ class _AskedNodes:
         return self.sums.domains(level)
 
 
+@dataclass(frozen=True, slots=True)
+class _Enough:
+    """So many jobs have given back enough for a piece."""
+
+    count: int
+    having: dict[int, NodeRoom]
+    """The nodes that hold the piece now."""
+    gone: dict[int, list[int]]
+    """The jobs that have given back something of a node, in their order."""
+
+
 class ContendedNodes:
     """Running jobs by node, in the order in which they are interrupted."""
 
@@ -102,12 +116,16 @@ class ContendedNodes:
         self._rows_of: dict[int, list[int]] = {}
         self._free: list[int] = []
         self._job = np.zeros(0, dtype=np.int64)
+        self._job_of: dict[int, int] = {}
+        """The same as numbers of Python's."""
         self._node = np.zeros(0, dtype=np.int64)
         self._amounts = np.zeros((3, 0))
         self._taken = np.zeros(0, dtype=bool)
         self._placed: list[Placed | None] = []
         self._on_node: dict[int, dict[int, None]] = {}
         """Rows by node."""
+        self._near = 1
+        """How many had to give back what they held when that was last looked for."""
 
     def run(self, job: int, held: DetailedHeld) -> None:
         """Count what a job holds from now on."""
@@ -119,6 +137,7 @@ class ContendedNodes:
             row = self._free.pop()
             rows.append(row)
             self._job[row], self._node[row], self._taken[row] = job, node, True
+            self._job_of[row] = job
             piece = placed.piece
             self._amounts[:, row] = placed.gpus, piece.cpu_milli, piece.memory_bytes
             self._placed[row] = placed
@@ -145,52 +164,81 @@ class ContendedNodes:
         """The first number of the job that is interrupted first; infinite: none runs."""
         return self._ordered[0][0] if self._ordered else np.inf
 
-    def reach(self, node: int, below: Floats) -> Floats:
-        """What a node has for each of several, free or held by jobs ordered below a number."""
-        room = self._pool.rooms[node]
-        free = np.array([[room.free_gpus()], [room.cpu_milli], [room.memory_bytes]])
-        rows = list(self._on_node.get(node, ()))
-        outranked = self._first[self._job[rows]][:, None] < below[None, :]
-        return np.asarray(free + self._amounts[:, rows] @ outranked)
+    def reach(self, node: int, below: Floats) -> tuple[Floats, Ints]:
+        """What a node has, free or held by the first of its jobs in order: none of them, one, two.
 
-    def victims(self, wish: Wish, below: float) -> list[int]:
+        Also how many of them are ordered below each of several numbers.
+        """
+        rows = list(self._on_node.get(node, ()))
+        first = self._first[self._job[rows]]
+        order = first.argsort()
+        free = self._pool.free_amounts()[:, node, None]
+        given = np.hstack([free, self._amounts[:, rows][:, order]]).cumsum(axis=1)
+        return given, np.searchsorted(first[order], below)
+
+    def victims(self, wish: Wish, below: float, among: Iterable[int] | None = None) -> list[int]:
         """The jobs ordered below a number that must go for another to fit; empty: no number does.
 
         The first in order go, as many as are needed; then whoever is not needed stays after all,
-        the last in order first.
+        the last in order first. Where it is known that no other nodes can be enough for it,
+        `among` are those that could.
         """
         count = bisect_left(self._ordered, (below,))
         if not count:
             return []
-        rows = np.flatnonzero(self._taken & (self._first[self._job] < below))
-        most = self._without(rows, self._pool.free_amounts())
-        if not has_room(wish, most):
-            return []
-        jobs = [int(key[-1]) for key in self._ordered[:count]]
-        if wish.one_piece is not None:
-            return self._for_one_piece(wish.one_piece, jobs, most)
-        return self._for_many(wish, jobs)
+        piece = wish.one_piece
+        if piece is None:
+            return self._for_many(wish, count, below)
+        keys: Iterable[tuple[float, ...]] = islice(self._ordered, count)
+        if among is not None:
+            on_node, key_of = self._on_node, self._key_of
+            there = {key_of[self._job_of[row]] for node in among for row in on_node.get(node, ())}
+            keys = sorted(key for key in there if key[0] < below)
+        found = self._enough_for_one(piece, keys, below if among is None else None)
+        return self._still_needed(piece, found.having, found.gone) if found else []
 
-    def _for_one_piece(self, piece: NodePiece, jobs: Sequence[int], most: _Prefix) -> list[int]:
-        """Give back one job after the other until a node holds the piece."""
-        able = (most.counts(piece) > 0).tolist()
+    def fewest(self, wish: Wish) -> int | None:
+        """How many of the first in order must give back what they hold for a job to fit.
+
+        None: all of them are not enough.
+        """
+        piece = wish.one_piece
+        if piece is None:
+            return self._fewest_for_many(wish, len(self._ordered))
+        found = self._enough_for_one(piece, self._ordered, np.inf)
+        return found.count if found else None
+
+    def _enough_for_one(
+        self, piece: NodePiece, keys: Iterable[tuple[float, ...]], below: float | None
+    ) -> _Enough | None:
+        """Let one job after the other give back what it holds until a node holds the piece.
+
+        Where they are all jobs ordered `below` a number, what they hold together is summed up
+        after the first few.
+        """
         rooms: dict[int, NodeRoom] = {}
         gone: dict[int, list[int]] = {}
-        """The jobs that have given back something of a node, in their order."""
-        for job in jobs:
-            for node, placed in self._held[job]:
-                if not able[node]:
+        able: list[bool] | None = None
+        for count, key in enumerate(keys, 1):
+            if count == _LOOKED_AT and below is not None:
+                able = (self._all_below(below).counts(piece) > 0).tolist()
+                if True not in able:
+                    return None
+            job = key[-1]
+            having = {}
+            for node, placed in self._held[job]:  # type: ignore[index]
+                if able is not None and not able[node]:
                     continue
                 room = rooms.get(node)
                 if room is None:
                     room = rooms[node] = self._pool.rooms[node].copy()
                 room.give(placed.piece, (placed.gpu, placed.slots))
-                gone.setdefault(node, []).append(job)
-            nodes = dict.fromkeys(node for node, _ in self._held[job] if able[node])
-            having = {node: rooms[node] for node in nodes if rooms[node].holds(piece)}
+                gone.setdefault(node, []).append(job)  # type: ignore[arg-type]
+                having[node] = room
+            having = {node: room for node, room in having.items() if room.holds(piece)}
             if having:
-                return self._still_needed(piece, having, gone)
-        return []
+                return _Enough(count, having, gone)
+        return None
 
     def _still_needed(
         self, piece: NodePiece, having: dict[int, NodeRoom], gone: dict[int, list[int]]
@@ -208,40 +256,55 @@ class ContendedNodes:
                 needed.append(job)
         return needed[::-1]
 
-    def _for_many(self, wish: Wish, jobs: Sequence[int]) -> list[int]:
+    def _for_many(self, wish: Wish, most: int, below: float) -> list[int]:
+        if not has_room(wish, self._all_below(below)):
+            return []
+        count = self._fewest_for_many(wish, most)
+        if count is None:
+            return []
+        given = self._rows(count)
+        return self._needed(wish, given, self._asked(self._without(given), given))
+
+    def _fewest_for_many(self, wish: Wish, most: int) -> int | None:
         """Find how many must give back what they hold, first by sums, then by asking nodes."""
-        free = self._pool.free_amounts()
-        count = self._fewest(wish, jobs, 0, free, asked=False)
-        if not self._enough(wish, jobs[:count], free, asked=True):
-            if not self._enough(wish, jobs, free, asked=True):
-                return []
-            count = self._fewest(wish, jobs, count, free, asked=True)
-        given = self._rows(jobs[:count])
-        return self._needed(wish, given, self._asked(self._without(given, free), given))
+        count = self._fewest(wish, most, 0, asked=False)
+        if count is not None and not self._enough(wish, count, asked=True):
+            count = self._fewest(wish, most, count, asked=True)
+        self._near = self._near if count is None else count
+        return count
 
-    def _fewest(
-        self, wish: Wish, jobs: Sequence[int], low: int, free: Floats, *, asked: bool
-    ) -> int:
-        """The fewest that are enough, where `low` are not and all are."""
-        stride, high = 1, len(jobs)
-        while low + stride < high:
-            if self._enough(wish, jobs[: low + stride], free, asked=asked):
-                high = low + stride
-                break
-            low, stride = low + stride, 2 * stride
+    def _fewest(self, wish: Wish, most: int, low: int, *, asked: bool) -> int | None:
+        """The fewest that are enough, where `low` are not; None: `most` of them are not.
+
+        Looked for from where it was last, in strides that grow and then halve.
+        """
+        high, stride = most + 1, 1
+        at = min(max(low + 1, self._near), most)
         while high - low > 1:
-            middle = (low + high) // 2
-            enough = self._enough(wish, jobs[:middle], free, asked=asked)
-            low, high = (low, middle) if enough else (middle, high)
-        return high
+            if self._enough(wish, at, asked=asked):
+                high = at
+                at = max((low + high) // 2, high - stride)
+            elif at == most:
+                return None
+            else:
+                low = at
+                at = min((low + high) // 2 if high <= most else most, low + stride)
+            stride *= 2
+        return high if high <= most else None
 
-    def _enough(self, wish: Wish, jobs: Sequence[int], free: Floats, *, asked: bool) -> bool:
-        given = self._rows(jobs)
-        sums = self._without(given, free)
+    def _enough(self, wish: Wish, count: int, *, asked: bool) -> bool:
+        given = self._rows(count)
+        sums = self._without(given)
         return has_room(wish, self._asked(sums, given) if asked else sums)
 
-    def _rows(self, jobs: Sequence[int]) -> Ints:
-        return np.array([row for job in jobs for row in self._rows_of[job]], dtype=np.int64)
+    def _rows(self, count: int) -> Ints:
+        """The rows of the first jobs in order."""
+        rows_of, keys = self._rows_of, self._ordered[:count]
+        return np.array([row for key in keys for row in rows_of[key[-1]]], dtype=np.int64)  # type: ignore[index]
+
+    def _all_below(self, below: float) -> _Prefix:
+        """Nodes without all jobs that are ordered below a number."""
+        return self._without(np.flatnonzero(self._taken & (self._first[self._job] < below)))
 
     def _needed(self, wish: Wish, given: Ints, nodes: _AskedNodes) -> list[int]:
         """The jobs that must go indeed; all of them are on nodes that would hold pieces."""
@@ -266,8 +329,8 @@ class ContendedNodes:
             del self._ordered[bisect_left(self._ordered, key)]
             self._first[job] = np.inf
 
-    def _without(self, rows: Ints, free: Floats) -> _Prefix:
-        node = self._node[rows]
+    def _without(self, rows: Ints) -> _Prefix:
+        node, free = self._node[rows], self._pool.free_amounts()
         given = [np.bincount(node, weights=one[rows], minlength=len(free[0]))
                  for one in self._amounts]  # fmt: skip
         return _Prefix(self._pool, free + np.array(given))

@@ -8,6 +8,7 @@ and only the first of them in rank tries.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +17,13 @@ from numpy.typing import NDArray
 from ridgeline.queue.contended import ContendedNodes
 from ridgeline.queue.detailed_pool import DetailedHeld, DetailedPool
 from ridgeline.queue.holding_rows import HoldingRows
-from ridgeline.queue.node_room import PieceTable
+from ridgeline.queue.node_room import NodeRoom
+from ridgeline.queue.piece_bits import PieceBits, marks_of
 from ridgeline.queue.waiting import Rank
 from ridgeline.queue.wants import NodePiece, Wish
 
+_SLIVER = 1e-5
+"""Less of a GPU than any job asks for."""
 _SLACK_SECONDS = 1e-3
 """By how much a rank that time wears away may be taken too high."""
 
@@ -27,23 +31,23 @@ _SLACK_SECONDS = 1e-3
 class Contenders:
     """Rows of waiting jobs, those that may try first in rank first."""
 
-    def __init__(self, pool: DetailedPool, jobs: int) -> None:
-        self.nodes = ContendedNodes(pool, jobs)
+    def __init__(self, pool: DetailedPool, asked: Sequence[Wish]) -> None:
+        self.nodes = ContendedNodes(pool, len(asked))
         self._pool = pool
-        self._rows = HoldingRows(pool)
+        self._rows = HoldingRows(pool, asked)
         self._waiting: dict[int, list[tuple[Rank, int]]] = {}
         """By row, each a heap."""
         self._new: set[int] = set()
         """Rows whose first job has not tried yet."""
         self._in_turn: list[tuple[Rank, int, int]] = []
         """Those, with their rows; who has tried since stays until it is met."""
-        self._pieces = PieceTable(0)
-        self._vain = np.zeros(0, dtype=bool)
-        self._below = np.zeros(0)
+        self._least = _Least([_weakest(self._rows.wish(row)) for row in range(len(self._rows))])
+        self._vain = np.zeros(len(self._rows), dtype=bool)
+        self._below = np.zeros(len(self._rows))
         """The number below which running jobs are ordered that the first of a row outranks."""
-        self._tried = np.zeros(0, dtype=np.int64)
+        self._tried = np.zeros(len(self._rows), dtype=np.int64)
         """How many gains there had been when the first of a row last tried."""
-        self._ranks = np.zeros((0, 0))
+        self._ranks = np.zeros((0, len(self._rows)))
         self._again: list[int] = []
         """Rows that tried in vain and may try again, the first in rank at the end."""
         self._changes = -1
@@ -55,9 +59,8 @@ class Contenders:
     def add(self, job: int, wish: Wish, rank: Rank) -> None:
         """Let a job wait, and try if nobody who asks alike is before it."""
         row = self._rows.add(wish)
-        while row >= len(self._vain):
-            self._grow(len(rank) + 1)
-        self._pieces.note(row, _weakest(wish))
+        if not len(self._ranks):
+            self._ranks = np.zeros((len(rank) + 1, len(self._rows)))
         heap = self._waiting.setdefault(row, [])
         heapq.heappush(heap, ((*rank, job), job))
         if heap[0][1] == job:
@@ -89,8 +92,19 @@ class Contenders:
 
     def fits(self, wish: Wish) -> bool:
         """Whether a job could start now."""
+        return self._rows.has_room(wish)
+
+    def victims(self, wish: Wish, below: float) -> list[int]:
+        """Whom the first of those that ask for this must interrupt; empty: that cannot be done.
+
+        Who tried in vain looks at nodes alone that came within reach since.
+        """
         row = self._rows.row(wish)
-        return bool(self._rows.may_fit()[row]) and self._rows.fits(row)
+        if row in self._new:
+            return self.nodes.victims(wish, below)
+        tried = int(self._tried[row])
+        nodes = [node for node, gain in self._gained.items() if gain.number > tried]
+        return self.nodes.victims(wish, below, nodes)
 
     def take(self, wish: Wish) -> None:
         """Remove the first of those that ask for this; the next may try."""
@@ -149,11 +163,10 @@ class Contenders:
                                     & (below <= gain.last + 2 * slack))  # fmt: skip
             if len(places):
                 reach = self.nodes.reach(node, below[places])
-                room = self._pool.rooms[node]
-                found[places] = self._pieces.within(room, reach, rows[places])
+                found[places] = self._least.within(self._pool.rooms[node], reach, rows[places])
         rows = rows[found]
         outranks = below[found] > self.nodes.lowest()
-        return rows[outranks | self._rows.may_fit()[rows]]
+        return rows if outranks.all() else rows[outranks | self._rows.marks()[rows]]
 
     def _who(self, row: int) -> tuple[int, Wish]:
         return self._waiting[row][0][1], self._rows.wish(row)
@@ -164,15 +177,6 @@ class Contenders:
         rank, job = self._waiting[row][0]
         heapq.heappush(self._in_turn, (rank, job, row))
 
-    def _grow(self, numbers: int) -> None:
-        more = max(64, len(self._vain))
-        self._pieces.grow(more)
-        self._vain = np.concatenate([self._vain, np.zeros(more, dtype=bool)])
-        self._below = np.concatenate([self._below, np.zeros(more)])
-        self._tried = np.concatenate([self._tried, np.zeros(more, dtype=np.int64)])
-        ranks = self._ranks if self._ranks.size else np.zeros((numbers, 0))
-        self._ranks = np.hstack([ranks, np.zeros((numbers, more))])
-
 
 @dataclass(frozen=True, slots=True)
 class _Gain:
@@ -180,6 +184,34 @@ class _Gain:
 
     number: int
     last: float
+
+
+class _Least:
+    """The least that a node must have for it to be of any use to each row."""
+
+    def __init__(self, pieces: Sequence[NodePiece]) -> None:
+        self._bits = PieceBits(pieces)
+        self._admitted: dict[tuple[str, bool], NDArray[np.bool_]] = {}
+        """By kind of GPU, and whether it is spot capacity: who may have such a node."""
+        gpus = [one.gpus + one.milli / 1000 + (_SLIVER if one.gpu_slice else 0.0) - _SLIVER / 2
+                for one in pieces]  # fmt: skip
+        self._amounts = np.array(
+            [gpus, [one.cpu_milli for one in pieces], [one.memory_bytes for one in pieces]]
+        )
+
+    def within(
+        self, room: NodeRoom, reach: tuple[NDArray[np.float64], NDArray[np.int64]],
+        rows: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:  # fmt: skip
+        """Which rows a node could be of use to within whose reach it has so much."""
+        key = (room.gpu_type, room.spot)
+        if key not in self._admitted:
+            self._admitted[key] = marks_of(self._bits.admitted_by(room), self._amounts.shape[1])
+        given, count = reach
+        found = self._admitted[key][rows]
+        for has, asks in zip(given, self._amounts, strict=True):
+            found &= has[count] >= asks[rows]
+        return found
 
 
 def _weakest(wish: Wish) -> NodePiece:

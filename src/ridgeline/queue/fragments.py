@@ -13,7 +13,8 @@ import numpy as np
 
 from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.machine import ClusterState
-from ridgeline.queue.node_room import NodeRoom, PieceTable
+from ridgeline.queue.node_room import NodeRoom
+from ridgeline.queue.piece_bits import PieceBits, bits_of
 from ridgeline.queue.pool import NodePool
 from ridgeline.queue.wants import NodePiece, Wish
 
@@ -52,19 +53,17 @@ class DetailedFragments:
                 break
             chosen[piece] = times
             covered += times
-        self._pieces = PieceTable(len(chosen))
-        for row, piece in enumerate(chosen):
-            self._pieces.note(row, piece)
-        self._share = np.array(list(chosen.values())) / max(1, covered)
-        kinds = {(bool(one.gpus), one.milli, one.gpu_slice): one for one in chosen}
-        self._kinds = [
-            NodePiece(gpus=min(1, one.gpus), milli=one.milli, gpu_slice=one.gpu_slice)
-            for one in kinds.values()
-        ]
-        number = {key: place for place, key in enumerate(kinds)}
-        self._kind_of = np.array(
-            [number[bool(one.gpus), one.milli, one.gpu_slice] for one in chosen], dtype=np.int64
-        )
+        self._pieces = PieceBits(list(chosen))
+        self._covered = max(1, covered)
+        kinds = [(bool(one.gpus), one.milli, one.gpu_slice) for one in chosen]
+        numbers = np.array(list(chosen.values()), dtype=np.int64)
+        self._kinds: list[tuple[NodePiece, list[int]]] = []
+        """The kinds, and for each power of two: the pieces in whose number of jobs it is."""
+        for kind in dict.fromkeys(kinds):
+            alike = numbers * np.array([one == kind for one in kinds])
+            piece = NodePiece(gpus=int(kind[0]), milli=kind[1], gpu_slice=kind[2])
+            powers = range(int(alike.max()).bit_length())
+            self._kinds.append((piece, [bits_of(alike >> power & 1 > 0) for power in powers]))
         self._of = [self._room(room) for room in pool.rooms]
         self._sum = sum(self._of)
         pool.touched.clear()
@@ -79,9 +78,15 @@ class DetailedFragments:
         return max(0.0, self._sum)
 
     def _room(self, room: NodeRoom) -> float:
-        usable = np.array([room.usable(one) for one in self._kinds])
-        held = self._pieces.held_by(room)
-        return room.free_gpus() - float((self._share * held) @ usable[self._kind_of])
+        free = room.free_gpus()
+        held = self._pieces.held_by(room) if free else 0
+        if not held:
+            return free
+        usable = 0.0
+        for kind, powers in self._kinds:
+            jobs = sum((held & bits).bit_count() << power for power, bits in enumerate(powers))
+            usable += jobs * room.usable(kind) if jobs else 0.0
+        return free - usable / self._covered
 
 
 Fragments = CountedFragments | DetailedFragments

@@ -14,7 +14,10 @@ class InOrder(ABC):
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.waiting = jobs_waiting_on(state.pool)
+        ranked = sorted((self.rank(job), job) for job in range(len(state.size)))
+        self.waiting = jobs_waiting_on(
+            state.pool, [(rank, state.asked[job]) for rank, job in ranked]
+        )
 
     @abstractmethod
     def rank(self, job: int) -> Rank:

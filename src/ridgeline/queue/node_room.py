@@ -165,74 +165,6 @@ class NodeRoom:
         return number, slots
 
 
-class PieceTable:
-    """Pieces as columns, one in each row, to ask of one node about all of them."""
-
-    def __init__(self, rows: int) -> None:
-        self._numbers = np.zeros((7, rows), dtype=np.int64)
-        self._kinds: dict[str, int] = {"": 0}
-        """Numbers of kinds of GPU and of MIG profiles."""
-
-    def note(self, row: int, piece: NodePiece) -> None:
-        """Write a piece into a row."""
-        self._numbers[:, row] = (
-            piece.gpus, piece.cpu_milli, piece.memory_bytes, piece.milli,
-            self._kind(piece.gpu_type), self._kind(piece.gpu_slice), piece.on_demand,
-        )  # fmt: skip
-
-    def held_by(self, room: NodeRoom) -> NDArray[np.bool_]:
-        """Which pieces a node holds, as `NodeRoom.holds` says of one."""
-        return self._held(room, self._numbers)
-
-    def times_on(self, room: NodeRoom, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many times a node holds the pieces of some rows, as `pieces_that_fit` says."""
-        numbers = self._numbers[:, rows]
-        times = np.full(len(rows), room.whole, dtype=np.int64)
-        for asked, free in ((numbers[1], room.cpu_milli), (numbers[2], room.memory_bytes)):
-            # Who asks for none of it is held by a node that has less than one left for each GPU.
-            times = np.minimum(times, np.where(asked > 0, free // np.maximum(asked, 1), times))
-        return np.asarray(times * self._held(room, numbers))
-
-    def within(
-        self, room: NodeRoom, amounts: NDArray[np.float64], rows: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """Which pieces of some rows a node could hold that had other amounts free, for each row.
-
-        Never says no where it could.
-        """
-        gpus, cpu, memory, milli, kind, profile, on_demand = self._numbers[:, rows]
-        held = (gpus + milli / 1000 <= amounts[0] + 1e-6) & (cpu <= amounts[1])
-        held &= (memory <= amounts[2]) & ((profile == 0) | (amounts[0] > 0.0))
-        if kind.any():
-            fitting = [not name or room.gpu_type in kinds_in(name) for name in self._kinds]
-            held &= np.array(fitting)[kind]
-        if room.spot:
-            held &= on_demand == 0
-        return np.asarray(held)
-
-    def _held(self, room: NodeRoom, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        gpus, cpu, memory, milli, kind, profile, on_demand = numbers
-        held = (gpus <= room.whole) & (cpu <= room.cpu_milli) & (memory <= room.memory_bytes)
-        if kind.any():
-            fitting = [not name or room.gpu_type in kinds_in(name) for name in self._kinds]
-            held &= np.array(fitting)[kind]
-        if not room.whole:
-            held &= milli <= max(room.parts.values(), default=0)
-        if room.spot:
-            held &= on_demand == 0
-        if profile.any():
-            fitting = [not name or room.splits(name) for name in self._kinds]
-            held &= np.array(fitting)[profile]
-        return np.asarray(held)
-
-    def grow(self, more: int) -> None:
-        """Have so many rows more."""
-        self._numbers = np.hstack([self._numbers, np.zeros((7, more), dtype=np.int64)])
-
-    def _kind(self, name: str) -> int:
-        return self._kinds.setdefault(name, len(self._kinds))
-
-
 class RoomTable:
     """Nodes as columns, to ask of all of them about one piece."""
 
@@ -243,7 +175,7 @@ class RoomTable:
         self._spot = np.zeros(len(rooms), dtype=bool)
         self._gpu_type = np.array([one.gpu_type for one in rooms])
         self._most_milli = np.zeros(len(rooms), dtype=np.int64)
-        self._free_gpus = np.zeros(len(rooms))
+        self._amounts = np.zeros((3, len(rooms)))
         self._of_type: dict[str, NDArray[np.bool_]] = {}
         for place, room in enumerate(rooms):
             self.note(place, room)
@@ -254,7 +186,7 @@ class RoomTable:
         self._cpu_milli[place] = room.cpu_milli
         self._memory_bytes[place] = room.memory_bytes
         self._spot[place] = room.spot
-        self._free_gpus[place] = room.free_gpus()
+        self._amounts[:, place] = room.free_gpus(), room.cpu_milli, room.memory_bytes
         self._most_milli[place] = max(room.parts.values(), default=0)
 
     def holding(self, piece: NodePiece) -> NDArray[np.bool_]:
@@ -280,8 +212,8 @@ class RoomTable:
         return found & ~self._spot if piece.on_demand else found
 
     def free_amounts(self) -> NDArray[np.float64]:
-        """GPUs with their free parts, cores and memory of each node."""
-        return np.array([self._free_gpus, self._cpu_milli, self._memory_bytes])
+        """GPUs with their free parts, cores and memory of each node, as they are from now on."""
+        return self._amounts
 
     def times(self, piece: NodePiece) -> NDArray[np.int64]:
         """How many times each node holds a piece of one whole GPU."""

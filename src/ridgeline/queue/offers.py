@@ -6,8 +6,6 @@ import heapq
 from collections.abc import Container, Iterable, Iterator
 from typing import Protocol
 
-import numpy as np
-
 from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.first_fitting import WaitingJob
 from ridgeline.queue.holding_rows import HoldingRows
@@ -70,9 +68,13 @@ class OffersApart:
     """Waiting jobs of which hardly two ask alike, on nodes that are told apart."""
 
     def __init__(
-        self, pool: DetailedPool, strict: Container[str], interrupting: Iterable[str]
+        self,
+        pool: DetailedPool,
+        wishes: Iterable[Wish],
+        strict: Container[str],
+        interrupting: Iterable[str],
     ) -> None:
-        self._rows = HoldingRows(pool)
+        self._rows = HoldingRows(pool, wishes)
         self._strict = strict
         self._interrupting = list(interrupting)
         self._of_row: dict[int, dict[str, list[WaitingJob]]] = {}
@@ -96,15 +98,18 @@ class OffersApart:
 
     def heads(self, in_vain: Container[int]) -> Iterator[WaitingJob]:
         """Heads that may fit; of queues that interrupt also those that are not in vain."""
-        may_fit = self._rows.may_fit()
-        for row in np.flatnonzero(may_fit).tolist():
+        may_fit = left = self._rows.may_fit()
+        while left:
+            lowest = left & -left
+            left ^= lowest
+            row = lowest.bit_length() - 1
             for queue, heap in self._of_row[row].items():
                 if queue not in self._strict:
                     yield heap[0]
         for queue in self._interrupting:
             if queue not in self._strict:
                 for row, heap in self._of_queue.get(queue, {}).items():
-                    if not may_fit[row] and heap[0].job not in in_vain:
+                    if not may_fit >> row & 1 and heap[0].job not in in_vain:
                         yield heap[0]
         for heap in self._firsts.values():
             while heap and heap[0].job not in self._waits:
@@ -114,8 +119,7 @@ class OffersApart:
 
     def fits(self, size: Wish) -> bool:
         """Whether there is room for one that waits."""
-        row = self._rows.row(size)
-        return bool(self._rows.may_fit()[row]) and self._rows.fits(row)
+        return self._rows.has_room(size)
 
     def take(self, offered: WaitingJob) -> None:
         """Remove a job that was offered."""
@@ -131,8 +135,13 @@ class OffersApart:
         self._rows.drop(offered.size)
 
 
-def offers_on(pool: GpuPool, strict: Container[str], interrupting: Iterable[str]) -> Offers:
-    """Nobody yet; kept in the way that suits the pool."""
+def offers_on(
+    pool: GpuPool,
+    asked: Iterable[Asked],
+    strict: Container[str],
+    interrupting: Iterable[str],
+) -> Offers:
+    """Nobody yet; kept in the way that suits the pool. `asked` is all that anybody will ask for."""
     if isinstance(pool, DetailedPool):
-        return OffersApart(pool, strict, interrupting)
+        return OffersApart(pool, asked, strict, interrupting)
     return OffersBySize(pool, strict)

@@ -38,7 +38,7 @@ class Preempting(ABC):
         self._gpus = state.pool.gpus
         pool = state.pool
         self._counted = isinstance(pool, CountedPool)
-        self._apart = Contenders(pool, len(state.size)) if isinstance(pool, DetailedPool) else None
+        self._apart = Contenders(pool, state.asked) if isinstance(pool, DetailedPool) else None
         """Waiting and running jobs instead, where nodes are told apart."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class Preempting(ABC):
             if apart.fits(asked):
                 apart.take(asked)
                 self._begin(job)
-            elif victims := apart.nodes.victims(asked, self.below(job)):
+            elif victims := apart.victims(asked, self.below(job)):
                 apart.take(asked)
                 self._instead(job, victims)
             else:

@@ -15,7 +15,10 @@ class PoorestFirst(ABC):
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.waiting = jobs_waiting_on(state.pool)
+        self.waiting = jobs_waiting_on(
+            state.pool,
+            [((moment,), wish) for moment, wish in zip(state.submit, state.asked, strict=True)],
+        )
         names = list(dict.fromkeys(state.queue))
         self.tree = ShareTree(names, state.cluster.queues, self.capacity())
 

@@ -12,11 +12,13 @@ from bisect import bisect_left, insort
 
 import numpy as np
 
+from ridgeline.queue.contended import ContendedNodes
 from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.giving_back import fewest_given_back
 from ridgeline.queue.holding_rows import HoldingRows
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.policies import PolicyCard
+from ridgeline.queue.pool import Asked
 
 CARD = PolicyCard(
     title="first in, first out; others fill gaps without delaying the head",
@@ -41,8 +43,13 @@ class EasyBackfill:
         self._last = (NEVER, 0)
         """The end that the shadow waits for: jobs that end before it are no matter to it."""
         self._gpus = state.pool.gpus
-        self._rows = HoldingRows(state.pool) if isinstance(state.pool, DetailedPool) else None
+        self._rows: HoldingRows | None = None
         """None: jobs of one size fit alike, and smaller ones where larger do."""
+        self._running: ContendedNodes | None = None
+        """Who runs, in the order of ends, where nodes are told apart."""
+        if isinstance(state.pool, DetailedPool):
+            self._rows = HoldingRows(state.pool, state.asked)
+            self._running = ContendedNodes(state.pool, len(state.size))
         self._row_of = np.zeros(len(state.size), dtype=np.int64)
         self._end_of: dict[int, float] = {}
 
@@ -60,6 +67,8 @@ class EasyBackfill:
         if self.state.end[job] == NEVER or end > self._last:
             self._kept = None
         del self._ends[bisect_left(self._ends, end)]
+        if self._running:
+            self._running.leave(job)
 
     def changed(self, job: int) -> None:
         """Plan with its new end."""
@@ -67,6 +76,8 @@ class EasyBackfill:
             del self._ends[bisect_left(self._ends, (self._end_of[job], job))]
             self._end_of[job] = self.state.ends_at[job]
             insort(self._ends, (self._end_of[job], job))
+            if self._running:
+                self._running.order(job, (self._end_of[job],))
             self._kept = None
 
     def next_moment(self) -> float:
@@ -105,13 +116,13 @@ class EasyBackfill:
         while largest := min(largest, state.pool.free):
             may = (sizes[at:] <= largest) & (short[at:] | (sizes[at:] <= spare))
             if self._rows:
-                may &= self._rows.may_fit()[rows[at:]]
+                may &= self._rows.marks()[rows[at:]]
             first = int(may.argmax()) if may.any() else -1
             if first < 0:
                 break
             at += first
             job = int(self._queue[at])
-            if self._rows.fits(rows[at]) if self._rows else state.pool.fits(state.asked[job]):
+            if self._rows.fits(int(rows[at])) if self._rows else state.pool.fits(state.asked[job]):
                 self._start(job)
                 kept[at] = False
                 spare -= 0 if short[at] else state.size[job]
@@ -129,6 +140,9 @@ class EasyBackfill:
         self._end_of[job] = self.state.ends_at[job]
         end = (self.state.ends_at[job], job)
         insort(self._ends, end)
+        if self._running:
+            self._running.run(job, self.state.held[job])
+            self._running.order(job, (self._end_of[job],))
         if end > self._last:
             self._kept = None
 
@@ -142,17 +156,22 @@ class EasyBackfill:
     def _shadow(self, head: int) -> tuple[float, float]:
         """When the head can start, in seconds, and how many GPUs it then leaves free."""
         state = self.state
-        asked, size = state.asked[head], state.size[head]
-        ends, held = self._ends, state.held
-        enough = fewest_given_back(
-            state.pool.imagined(), len(ends), lambda place: held[ends[place][1]], asked
-        )
+        size = state.size[head]
+        enough = self._fewest_ends(state.asked[head])
         if enough is None:
             self._last = (NEVER, 0)
             return NEVER, 0
         self._last = self._ends[enough - 1]
         free = state.pool.free + sum(state.size[job] for _, job in self._ends[:enough])
         return self._last[0], free - size
+
+    def _fewest_ends(self, asked: Asked) -> int | None:
+        """How many of the running jobs must end before a job fits; None: all are not enough."""
+        if self._running:
+            return self._running.fewest(asked)
+        ends, held = self._ends, self.state.held
+        room = self.state.pool.imagined()
+        return fewest_given_back(room, len(ends), lambda place: held[ends[place][1]], asked)
 
 
 POLICY = EasyBackfill

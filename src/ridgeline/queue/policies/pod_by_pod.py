@@ -29,7 +29,16 @@ class PodByPod:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self.waiting = jobs_waiting_on(state.pool)
+        self._pieces = [self._asked(job) for job in range(len(state.size))]
+        """What each pod of a job asks for."""
+        ranked = sorted(
+            (state.submit[job], number, job)
+            for job, pieces in enumerate(self._pieces)
+            for number in range(len(pieces))
+        )
+        self.waiting = jobs_waiting_on(
+            state.pool, [(rank, self._pieces[rank[2]][rank[1]]) for rank in ranked]
+        )
         self._pods: list[tuple[int, int]] = []
         """Job and attempt of every pod that ever waited."""
         self._attempt = [0] * len(state.size)
@@ -68,7 +77,7 @@ class PodByPod:
     def _queue_up(self, job: int, since: float) -> None:
         self._attempt[job] += 1
         self._since.pop(job, None)
-        asked = self._asked(job)
+        asked = self._pieces[job]
         self._missing[job] = len(asked)
         for number, one in enumerate(asked):
             self.waiting.add(len(self._pods), one, (since, number, job))

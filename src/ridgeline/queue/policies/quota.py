@@ -41,6 +41,7 @@ class QuotasWithBorrowing:
         self.share = {name: cluster.queues.get(name, QueueShare()) for name in self.running}
         self.waiting = offers_on(
             state.pool,
+            state.asked,
             {name for name, one in self.share.items() if one.strategy == "strict-fifo"},
             [name for name, one in self.share.items() if one.interrupts],
         )
