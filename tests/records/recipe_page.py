@@ -16,6 +16,7 @@ import msgspec
 
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe, RecipeSource
+from ridgeline.records.recipe_compression import RecipeTeacher
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "recipe.md"
 BEGIN, END = "<!-- tables -->\n", "<!-- /tables -->\n"
@@ -30,6 +31,8 @@ def tables() -> str:
         parts.append(_table(f"[{field.encode_name}]{wanted}", section))
         if field.encode_name == "data":
             parts.append(_table("[[data.sources]]", RecipeSource))
+        if field.encode_name == "distillation":
+            parts.append(_table("[[distillation.stages]]", RecipeTeacher))
     return "\n".join(parts)
 
 

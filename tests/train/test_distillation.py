@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,16 @@ import msgspec
 import pytest
 import torch
 from tests.train.processes import run_ranks
+from tests.train.small_run import write_small_run
 from tests.train.tiny_models import VOCAB, write_config
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
-from ridgeline.records.recipe_compression import RecipeDistillation
+from ridgeline.records.recipe_compression import RecipeDistillation, RecipeTeacher
 from ridgeline.train.batch import IGNORED, Batch
 from ridgeline.train.distillation import (
     Distillation,
@@ -53,7 +57,9 @@ def recipe_of(folder: Path, layout: Layout | None = None, **distillation: Any) -
         data=RecipeData(seq=8),
         layout=layout or Layout(precision="fp32", compiled=False),
         optimizer=RecipeOptimizer(learning_rate=3e-3, final_learning_rate=1e-3, weight_decay=0.0),
-        distillation=RecipeDistillation(teacher=str(folder / "teacher"), **distillation),
+        distillation=RecipeDistillation(
+            **{"teacher": str(folder / "teacher")} | distillation  # type: ignore[arg-type]
+        ),
     )
 
 
@@ -143,7 +149,7 @@ def test_matching_oneself_costs_nothing() -> None:
 
 
 def test_matching_fades_out_and_evaluation_is_the_token_loss(folder: Path, ranks: Ranks) -> None:
-    recipe = recipe_of(folder, soft_weight=0.0, hidden_weight=1.0, progressive_steps=10)
+    recipe = recipe_of(folder, soft_weight=0.0, hidden_weight=1.0, fade_steps=10)
     student, distillation, batch = _student(recipe, ranks), Distillation(recipe, ranks), batch_of()
     losses: list[Tensor] = []
     for step in (0, 5, 10, 20):
@@ -173,6 +179,94 @@ def test_a_student_comes_to_agree_with_its_teacher(folder: Path, ranks: Ranks) -
     assert all(
         torch.equal(a, b) for a, b in zip(before, distillation.teacher.parameters(), strict=True)
     )
+
+
+def test_a_student_learns_from_its_teachers_in_turn(folder: Path, ranks: Ranks) -> None:
+    large = write_teacher(folder / "large", heads=2)
+    stages = (
+        RecipeTeacher(teacher=str(folder / "teacher"), steps=2, soft_weight=1.0),
+        RecipeTeacher(teacher=str(large), steps=3, soft_weight=1.0, temperature=1.0),
+    )
+    recipe = recipe_of(folder, teacher="", stages=stages)
+    in_turn, batch = Distillation(recipe, ranks), batch_of()
+    student = _student(recipe, ranks)
+    seen = []
+    for step in range(5):
+        torch.manual_seed(7)
+        said = in_turn.before_step(step)
+        drawn = torch.rand(())
+        torch.manual_seed(7)
+        assert torch.equal(drawn, torch.rand(())), "a new teacher draws no numbers of the run"
+        assert said == (f"learns from {large} from now on" if step == 2 else "")
+        seen.append(in_turn(student, batch).item())
+    assert seen[0] == seen[1] != seen[2] == seen[3] == seen[4]
+    for teacher, temperature, loss in ((folder / "teacher", 2.0, seen[0]), (large, 1.0, seen[4])):
+        alone = recipe_of(folder, teacher=str(teacher), soft_weight=1.0, temperature=temperature)
+        assert Distillation(alone, ranks)(student, batch).item() == loss
+    assert [in_turn.wants_evaluation(done) for done in range(6)] == [
+        False, False, True, False, False, True,
+    ]  # fmt: skip
+    resumed = Distillation(recipe, ranks)
+    assert resumed.before_step(4)
+    assert resumed(student, batch).item() == seen[4]
+
+
+def test_teachers_of_several_widths_share_no_projection(tmp_path: Path) -> None:
+    write_config(tmp_path, "llama")
+    write_teacher(tmp_path)
+    wide = LlamaConfig.from_pretrained(tmp_path / "teacher")
+    wide.hidden_size = 64
+    wide.save_pretrained(tmp_path / "wide")
+    stages = tuple(
+        RecipeTeacher(teacher=str(tmp_path / name), steps=1) for name in ("teacher", "wide")
+    )
+    recipe = recipe_of(tmp_path, teacher="", stages=stages, hidden_weight=1.0)
+    with pytest.raises(InputError, match=r"teachers of the widths \[48, 64\]"):
+        prepare_student(skeleton(recipe), recipe)
+
+
+TWO = 'stages = [{teacher = "a", steps = 2}, {teacher = "b", steps = 3}]'
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("", "[distillation] wants one of teacher"),
+        (f'teacher = "a"\n{TWO}', "[distillation] wants one of teacher"),
+        (TWO, "distillation.stages have 5 steps together and the run has 12"),
+        ('stages = [{teacher = "a", steps = 0}]', "a has steps = 0; give 1 or more"),
+        ('stages = [{teacher = "a"}]', "missing required field `steps`"),
+        ("progressive_steps = 5", "unknown field `progressive_steps`"),
+    ],
+)
+def test_teachers_that_cannot_be_are_one_line(
+    table: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_small_run(tmp_path, f"[run]\nsteps = 12\n[distillation]\n{table}\n")
+    assert run(["train", str(tmp_path / "recipe.toml"), "--out", str(tmp_path / "out")]) == 2
+    _, err = capsys.readouterr()
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_each_teacher_is_a_row_of_the_runs_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = (
+        "[run]\nsteps = 5\nlog_every = 2\n[[distillation.stages]]\nteacher = 'teacher'\nsteps = 3\n"
+    )
+    write_small_run(tmp_path, f"{table}[[distillation.stages]]\nteacher = 'large'\nsteps = 2\n")
+    write_teacher(tmp_path, vocabulary=300)
+    shutil.move(write_teacher(tmp_path / "two", vocabulary=300, heads=2), tmp_path / "large")
+    line = ["train", str(tmp_path / "recipe.toml"), "--out", str(tmp_path / "out")]
+    assert run([*line, "--json"]) == 0
+    taught = json.loads(capsys.readouterr().out)["teachers"]
+    assert [(Path(one["teacher"]).name, one["steps"]) for one in taught] == [
+        ("teacher", 3), ("large", 2),
+    ]  # fmt: skip
+    assert all(one["validation_loss"] > 0 and one["seconds"] > 0 for one in taught)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,9 @@ import typer
 from ridgeline.cli.output_options import Json
 from ridgeline.cli.recipe_runs import Changes, LiveView, usual_folder
 
+_SAID = {"ready", "checkpoint", "drifted", "hung", "rolled_back"}
+"""Events whose notes are worth a line while the run goes."""
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml")],
@@ -68,7 +71,7 @@ def train(
 
         def refresh() -> None:
             for event in events.read():
-                if event.note and event.kind in {"ready", "checkpoint", "hung", "rolled_back"}:
+                if event.note and event.kind in _SAID:
                     say(event.note, err=True)
             view.refresh()
 

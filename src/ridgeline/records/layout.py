@@ -7,7 +7,7 @@ not, so that `num_devices = dp · tp · pp · cp`; experts are spread over `ep` 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -18,6 +18,10 @@ Recompute = Literal["none", "selective", "full"]
 each layer's input."""
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 """Arithmetic of the matmuls; weights are kept as the mixed-precision recipe has them."""
+TRAINED: tuple[Precision, ...] = ("fp32", "bf16", "fp16", "fp8")
+"""What `ridgeline train` computes in."""
+UNTRAINED: frozenset[str] = frozenset(get_args(Precision)) - frozenset(TRAINED)
+"""What only other programs compute in."""
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
 

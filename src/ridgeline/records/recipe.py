@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ridgeline.errors import InputError
 from ridgeline.records.image_recipe import RecipeImages
-from ridgeline.records.layout import Layout
+from ridgeline.records.layout import TRAINED, UNTRAINED, Layout
 from ridgeline.records.recipe_compression import (
     RecipeAdapter,
     RecipeDistillation,
@@ -52,7 +52,8 @@ class RecipeData(Section, frozen=True, kw_only=True):
     """What it is trained on."""
 
     path: str = ""
-    """A file or folder of text, JSONL or Parquet, a saved HF dataset, or prepared shards."""
+    """A file or folder of text, JSONL or Parquet, a saved HF dataset, or prepared shards; of those
+    also the address, `https://…` or `s3://…`."""
     sources: tuple[RecipeSource, ...] = ()
     """Several of those, mixed; instead of `path`."""
     pattern: str = ""
@@ -63,6 +64,9 @@ class RecipeData(Section, frozen=True, kw_only=True):
     """Where JSONL, Parquet and datasets keep the text."""
     tokenizer: str = ""
     """Folder or hub name of a tokenizer; empty: the checkpoint's or the config folder's own."""
+    cache_bytes: float | None = None
+    """Of an address, the most that shards may take on this machine; without it, all are kept. With
+    `shuffle` every step reads from all of them."""
     seq: int
     """Tokens in one sequence."""
     tokens: float | None = None
@@ -80,6 +84,19 @@ class RecipeData(Section, frozen=True, kw_only=True):
     holdout: int = 0
     """One document in so many is held out for validation, chosen by a hash of its name or text;
     0: none."""
+
+    def check(self, recipe: Recipe, model: ModelSpec) -> None:
+        """Check this table as `Section.check` says."""
+        del recipe, model
+        if self.cache_bytes is None:
+            return
+        if self.cache_bytes <= 0:
+            raise InputError(f"recipe: data.cache_bytes is {self.cache_bytes:g}; give more than 0")
+        if self.shuffle:
+            raise InputError(
+                "recipe: data.cache_bytes with shuffle: every step reads from all shards, which"
+                " would be fetched again and again; set shuffle = false, or leave cache_bytes out"
+            )
 
 
 class RecipeOptimizer(Section, frozen=True, kw_only=True):
@@ -248,10 +265,22 @@ class RecipeRun(Section, frozen=True, kw_only=True):
     """Steps between evaluations; 0: only at the end, where there is validation data."""
     profile_steps: tuple[int, ...] = ()
     """Steps of which each rank writes a profiler trace."""
+    profile_every: int = 0
+    """Each so-manieth step is traced too; 0: none is. A phase that drifts has its next step traced
+    in any case."""
+    profile_keep: int = 3
+    """How many of those traces stay, the newest ones of each rank."""
     stack: str = ""
     """A stack.toml of `ridgeline tune` that is applied to every rank."""
     kernels: Literal["torch", "fused"] = "torch"
     """What computes norms, gated MLPs and rotary embeddings; `fused`: our Triton kernels (GPUs)."""
+
+    def __post_init__(self) -> None:
+        if self.profile_every < 0 or self.profile_keep < 1:
+            raise InputError(
+                f"recipe: run.profile_every is {self.profile_every} and profile_keep"
+                f" {self.profile_keep}; give 0 or more steps, and keep 1 or more"
+            )
 
 
 class RecipeCheckpoint(Section, frozen=True, kw_only=True):
@@ -343,6 +372,11 @@ class Recipe(Section, frozen=True, kw_only=True):
         if self.data is not None and self.model.script:
             raise InputError(
                 "recipe: model.script is for image classifiers; a language model has model.config"
+            )
+        if self.layout.precision in UNTRAINED:
+            raise InputError(
+                f'recipe: layout.precision "{self.layout.precision}": `ridgeline train` computes in'
+                f" {', '.join(TRAINED)}; choose one of them"
             )
         if self.run.kernels == "fused" and self.layout.compiled:
             raise InputError(

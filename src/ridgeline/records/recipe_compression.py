@@ -41,8 +41,21 @@ class RecipeAdapter(Section, frozen=True, kw_only=True):
         )
 
 
+class RecipeTeacher(Section, frozen=True, kw_only=True):
+    """One of several teachers that a student learns from in turn (arXiv 1902.03393)."""
+
+    teacher: str
+    """Folder of this teacher's Hugging Face checkpoint."""
+    steps: int
+    """Optimizer steps with it; those of all stages make the run."""
+    temperature: float | None = None
+    """In place of the table's own."""
+    soft_weight: float | None = None
+    """In place of the table's own."""
+
+
 class RecipeDistillation(Section, frozen=True, kw_only=True):
-    """Learn from a teacher (Hinton et al., arXiv 1503.02531).
+    """Learn from a teacher (Hinton et al., arXiv 1503.02531), or from several in turn.
 
     Of image classifiers, `hidden_weight` matches feature maps (FitNets, arXiv 1412.6550) and
     `attention_weight` where they are active (Zagoruyko and Komodakis, arXiv 1612.03928).
@@ -50,8 +63,11 @@ class RecipeDistillation(Section, frozen=True, kw_only=True):
 
     known_to_theory = False
 
-    teacher: str
-    """Folder of the teacher's Hugging Face checkpoint."""
+    teacher: str = ""
+    """Folder of the teacher's Hugging Face checkpoint; this or `stages`."""
+    stages: tuple[RecipeTeacher, ...] = ()
+    """Teachers in the order in which the student learns from them, such as a middling one and then
+    a large one. Each ends with an evaluation and is a row of the run's answer."""
     temperature: float = 2.0
     soft_weight: float = 0.5
     """Share of the teacher's distribution in the loss; the rest is the labels'."""
@@ -61,12 +77,13 @@ class RecipeDistillation(Section, frozen=True, kw_only=True):
     attention_weight: float = 0.0
     """Weight of matching attention probabilities; needs `model.attention = "eager"`. Of image
     classifiers, of matching attention maps, which any layer has."""
-    progressive_steps: int = 0
+    fade_steps: int = 0
     """Hidden and attention matching fade out over so many steps; 0: they stay."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
         """Check this table as `Section.check` says."""
         del model
+        self._check_teachers(recipe)
         if recipe.layout.pp > 1:
             raise InputError(
                 f"distillation with layout.pp = {recipe.layout.pp}: a teacher is compared with"
@@ -76,10 +93,56 @@ class RecipeDistillation(Section, frozen=True, kw_only=True):
     def check_for_images(self, recipe: Recipe) -> None:
         """Check this table as `Section.check_for_images` says."""
         del recipe
+        if self.stages or not self.teacher:
+            raise InputError(
+                "recipe: distillation.teacher names an image classifier's one teacher; stages are"
+                " for language models"
+            )
         if not 0.0 <= self.soft_weight <= 1.0 or self.temperature <= 0.0:
             raise InputError(
                 "recipe: distillation.soft_weight is a share from 0 to 1, temperature is above 0;"
                 f" they are {self.soft_weight:g} and {self.temperature:g}"
+            )
+
+    def teacher_at(self, step: int) -> RecipeTeacher:
+        """The teacher of a step, with its own temperature and weight, or the table's.
+
+        >>> found = RecipeDistillation(
+        ...     stages=(RecipeTeacher(teacher="a", steps=2), RecipeTeacher(teacher="b", steps=3))
+        ... )
+        >>> [found.teacher_at(step).teacher for step in (0, 1, 2, 4, 9)]
+        ['a', 'a', 'b', 'b', 'b']
+        """
+        found = RecipeTeacher(teacher=self.teacher, steps=0)
+        end = 0
+        for found in self.stages:
+            end += found.steps
+            if step < end:
+                break
+        return RecipeTeacher(
+            teacher=found.teacher,
+            steps=found.steps,
+            temperature=self.temperature if found.temperature is None else found.temperature,
+            soft_weight=self.soft_weight if found.soft_weight is None else found.soft_weight,
+        )
+
+    def _check_teachers(self, recipe: Recipe) -> None:
+        if bool(self.teacher) == bool(self.stages):
+            raise InputError(
+                "recipe: [distillation] wants one of teacher (one for the whole run) and stages"
+                " (several in turn)"
+            )
+        short = next((one for one in self.stages if one.steps < 1), None)
+        if short is not None:
+            raise InputError(
+                f"recipe: distillation.stages: {short.teacher} has steps = {short.steps}; give 1 or"
+                " more"
+            )
+        total = sum(one.steps for one in self.stages)
+        if self.stages and recipe.steps is not None and total != recipe.steps:
+            raise InputError(
+                f"recipe: distillation.stages have {total} steps together and the run has"
+                f" {recipe.steps}; make them the same"
             )
 
 

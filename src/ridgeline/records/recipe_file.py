@@ -61,15 +61,18 @@ def anchored(recipe: Recipe, folder: Path) -> Recipe:
     tables = msgspec.to_builtins(recipe)
     for table, key in _PATHS:
         if tables.get(table):
-            tables[table][key] = _found(tables[table][key], folder)
+            tables[table][key] = found_path(tables[table][key], folder)
     for source in (tables["data"] or {}).get("sources", ()):
-        source["path"] = _found(source["path"], folder)
+        source["path"] = found_path(source["path"], folder)
+    for stage in (tables["distillation"] or {}).get("stages", ()):
+        stage["teacher"] = found_path(stage["teacher"], folder)
     file, colon, name = tables["model"]["script"].rpartition(":")
-    tables["model"]["script"] = f"{_found(file, folder)}{colon}{name}"
+    tables["model"]["script"] = f"{found_path(file, folder)}{colon}{name}"
     return msgspec.convert(tables, type=Recipe)
 
 
-def _found(text: str, folder: Path) -> str:
+def found_path(text: str, folder: Path) -> str:
+    """A relative path as `anchored` finds it."""
     if not text:
         return text
     places = (place / Path(text).expanduser() for place in (folder, Path()))

@@ -52,6 +52,8 @@ class LoggedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Images of these steps that could not be decoded; their names stand in the note."""
     straggler: str = ""
     """The rank and phase that hold the others up, in words; empty where none does."""
+    drift: str = ""
+    """The phase that has become slower than it was at first, in words; empty where none has."""
     note: str = ""
     """What was out of the ordinary: a batch that was skipped, and why."""
 
@@ -84,6 +86,19 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def share(self) -> float:
         """Share of the wall time that became progress."""
         return self.productive_seconds / self.wall_seconds if self.wall_seconds else 0.0
+
+
+class TaughtStage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a student learned from one of several teachers."""
+
+    teacher: str
+    steps: int
+    loss: float | None
+    """Mean over the steps of the stage's last line in the log, of what was minimised."""
+    validation_loss: float | None
+    """At the end of the stage; None where nothing is held out."""
+    seconds: float
+    """Seconds of its steps, of those that stand."""
 
 
 class TrainingRun(
@@ -122,5 +137,7 @@ class TrainingRun(
     """Why it ended before its last step; empty when it did not."""
     goodput: Goodput | None = None
     """The goodput over all starts."""
+    teachers: tuple[TaughtStage, ...] = ()
+    """With `[[distillation.stages]]`, each stage that was finished."""
     notes: tuple[str, ...] = ()
     """What happened to the run: hangs, batches skipped, in their order."""

@@ -47,6 +47,7 @@ from ridgeline.train.pruning import GradualPruning
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.rounding import RoundedTraining
 from ridgeline.train.schedule import LearningRate
+from ridgeline.train.watch.drift import PhaseDrift
 from ridgeline.train.watch.phases import Phases
 from ridgeline.train.watch.stragglers import StragglerWatch
 
@@ -66,6 +67,7 @@ PARTS: tuple[type[Part], ...] = (
     Lottery,
     LocalSgd,
     StragglerWatch,
+    PhaseDrift,
     LearningRate,  # asks the others where a course stands
 )
 """Every technique of training, in the order in which each is asked."""

@@ -15,6 +15,7 @@ vocabulary never exist whole.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeModel
-from ridgeline.records.recipe_compression import RecipeDistillation
+from ridgeline.records.recipe_compression import RecipeDistillation, RecipeTeacher
 from ridgeline.train.adapters import PROJECTION
 from ridgeline.train.batch import IGNORED, Batch
 from ridgeline.train.loss import Objective, token_loss
@@ -46,8 +47,17 @@ def prepare_student(model: PreTrainedModel, recipe: Recipe) -> PreTrainedModel:
     wanted = recipe.distillation
     if wanted is None:
         return model
-    teacher = hf_config(RecipeModel(config=wanted.teacher))
-    _check(wanted, recipe, model.config, teacher)
+    stages = wanted.stages or (wanted.teacher_at(0),)
+    teachers = [hf_config(RecipeModel(config=one.teacher)) for one in stages]
+    for one, config in zip(stages, teachers, strict=True):
+        _check(wanted, one, recipe, model.config, config)
+    teacher = teachers[0]
+    widths = sorted({config.hidden_size for config in teachers})
+    if wanted.hidden_weight and len(widths) > 1:
+        raise InputError(
+            f"distillation.hidden_weight with teachers of the widths {widths}: one projection is"
+            " learned; give teachers of one width, or leave it out"
+        )
     if wanted.hidden_weight and model.config.hidden_size != teacher.hidden_size:
         like = next(model.parameters())
         layer = nn.Linear(
@@ -75,7 +85,9 @@ class Distillation(Part):
         assert recipe.distillation is not None
         self._wanted = recipe.distillation
         self._z_loss = recipe.optimizer.z_loss
-        self.teacher = _load_teacher(recipe, ranks)
+        self._recipe, self._ranks = recipe, ranks
+        self._stage = recipe.distillation.teacher_at(0)
+        self.teacher = _load_teacher(recipe, ranks, self._stage.teacher)
         self.step = 0
         """The step of the run, after which matching fades out."""
 
@@ -97,15 +109,29 @@ class Distillation(Part):
         return self
 
     def before_step(self, step: int) -> str:
-        """Take note of the step."""
+        """Take note of the step, and go to the next teacher where it is its turn."""
         self.step = step
-        return ""
+        stage = self._wanted.teacher_at(step)
+        if stage == self._stage:
+            return ""
+        self._stage = stage
+        del self.teacher  # two of them need not fit into memory
+        with torch.random.fork_rng():
+            self.teacher = _load_teacher(self._recipe, self._ranks, stage.teacher)
+        return f"learns from {stage.teacher} from now on"
+
+    def wants_evaluation(self, done: int) -> bool:
+        """At the end of each teacher's turn."""
+        ends = itertools.accumulate(one.steps for one in self._wanted.stages)
+        return done in set(ends)
 
     def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
         """The loss of one micro-batch."""
         if not torch.is_grad_enabled():
             return token_loss(_forward(model, batch).logits, batch.labels, self._z_loss)
-        wanted, fade = self._wanted, self.fade()
+        wanted, fade, stage = self._wanted, self.fade(), self._stage
+        assert stage.temperature is not None
+        assert stage.soft_weight is not None
         hidden = bool(wanted.hidden_weight and fade)
         attention = bool(wanted.attention_weight and fade)
         output = _forward(model, batch, hidden=hidden, attention=attention)
@@ -113,8 +139,8 @@ class Distillation(Part):
             taught = _forward(self.teacher, batch, hidden=hidden, attention=attention)
         targets = batch.labels != IGNORED
         hard = token_loss(output.logits, batch.labels, self._z_loss)
-        soft = soft_loss(output.logits, taught.logits, targets, wanted.temperature)
-        loss = (1.0 - wanted.soft_weight) * hard + wanted.soft_weight * soft
+        soft = soft_loss(output.logits, taught.logits, targets, stage.temperature)
+        loss = (1.0 - stage.soft_weight) * hard + stage.soft_weight * soft
         if hidden:
             project = getattr(_unwrapped(model), PROJECTION, None)
             matched = hidden_loss(output.hidden_states, taught.hidden_states, targets, project)
@@ -126,7 +152,7 @@ class Distillation(Part):
 
     def fade(self) -> float:
         """What is left of hidden and attention matching at this step."""
-        steps = self._wanted.progressive_steps
+        steps = self._wanted.fade_steps
         return max(0.0, 1.0 - self.step / steps) if steps else 1.0
 
 
@@ -245,10 +271,8 @@ def _forward(
     )
 
 
-def _load_teacher(recipe: Recipe, ranks: Ranks) -> PreTrainedModel:
-    """Load the teacher frozen, laid out and filled as a student of the same recipe would be."""
-    assert recipe.distillation is not None
-    folder = recipe.distillation.teacher
+def _load_teacher(recipe: Recipe, ranks: Ranks, folder: str) -> PreTrainedModel:
+    """Load a teacher frozen, laid out and filled as a student of the same recipe would be."""
     whole = recipe.layout.zero != 3
     layout = msgspec.structs.replace(recipe.layout, dp=1, fsdp=1, zero=0, cp=1, offload="none")
     layout = msgspec.structs.replace(layout, global_batch=layout.micro_batch)
@@ -268,7 +292,11 @@ def _load_teacher(recipe: Recipe, ranks: Ranks) -> PreTrainedModel:
 
 
 def _check(
-    wanted: RecipeDistillation, recipe: Recipe, student: PretrainedConfig, teacher: PretrainedConfig
+    wanted: RecipeDistillation,
+    stage: RecipeTeacher,
+    recipe: Recipe,
+    student: PretrainedConfig,
+    teacher: PretrainedConfig,
 ) -> None:
     for axis in ("pp", "tp"):
         if getattr(recipe.layout, axis) > 1:
@@ -278,13 +306,15 @@ def _check(
             )
     if student.vocab_size != teacher.vocab_size:
         raise InputError(
-            f"distillation.teacher {wanted.teacher}: its vocabulary has {teacher.vocab_size} tokens"
+            f"distillation.teacher {stage.teacher}: its vocabulary has {teacher.vocab_size} tokens"
             f" and the student's {student.vocab_size}; give a teacher with the student's tokenizer"
         )
-    if not 0.0 <= wanted.soft_weight <= 1.0 or wanted.temperature <= 0.0:
+    weight = wanted.soft_weight if stage.soft_weight is None else stage.soft_weight
+    temperature = wanted.temperature if stage.temperature is None else stage.temperature
+    if not 0.0 <= weight <= 1.0 or temperature <= 0.0:
         raise InputError(
             "distillation: soft_weight is a share from 0 to 1, temperature is above 0;"
-            f" they are {wanted.soft_weight} and {wanted.temperature}"
+            f" they are {weight} and {temperature}"
         )
     if not wanted.attention_weight:
         return

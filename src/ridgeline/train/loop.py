@@ -207,6 +207,10 @@ class Trainer:
             line, self._note = msgspec.structs.replace(line, note="; ".join(notes)), ""
         self.course.last_line = line
         self.log(line)
+        if line.drift:
+            self.windows.ask()
+            if self.events is not None:
+                self.events.write("drifted", self.course.step, line.drift)
 
 
 def validation_loss(built: Built, batches: Iterable[MicroBatch], ranks: Ranks) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -36,6 +37,7 @@ from ridgeline.train.watch.expected import (
 from ridgeline.train.watch.interval import LogInterval, PeakMemory
 from ridgeline.train.watch.log import TrainingLog
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
+from ridgeline.train.watch.taught import taught_stages
 
 if TYPE_CHECKING:
     from ridgeline.train.task import LearningTask
@@ -63,7 +65,14 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
     )
     built = build(recipe, ranks, interval.phases)
     log = TrainingLog(folder) if ranks.rank == 0 else None
-    windows = ProfilerWindows(folder / TRACES, recipe.run.profile_steps, ranks.rank, ranks.device)
+    windows = ProfilerWindows(
+        folder / TRACES,
+        recipe.run.profile_steps,
+        ranks.rank,
+        ranks.device,
+        every=recipe.run.profile_every,
+        keep=recipe.run.profile_keep,
+    )
     trainer = Trainer(
         recipe=recipe,
         ranks=ranks,
@@ -98,7 +107,7 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
         _export(trainer, task, folder)
     if log:
         log.close()
-        result = _result(trainer, wall_seconds, keeper)
+        result = _result(trainer, wall_seconds, keeper, read_journal(folder))
         write_record(folder / RESULT, result)
 
 
@@ -144,7 +153,9 @@ def _export(trainer: Trainer, task: LearningTask, folder: Path) -> None:
         task.save(built.passes.modules, folder / MODEL)
 
 
-def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun:
+def _result(
+    trainer: Trainer, wall_seconds: float, keeper: Vigil, journal: Sequence[LoggedStep]
+) -> TrainingRun:
     recipe, ranks, built, course = trainer.recipe, trainer.ranks, trainer.built, trainer.course
     said = recipe.prediction
     middle = median(course.step_samples) if course.step_samples else None
@@ -175,6 +186,7 @@ def _result(trainer: Trainer, wall_seconds: float, keeper: Vigil) -> TrainingRun
         skipped_steps=built.precision.skipped_steps,
         stopped=course.stopped,
         goodput=keeper.end(course.step, course.stopped),
+        teachers=taught_stages(recipe, journal),
         notes=keeper.notes(),
     )
 

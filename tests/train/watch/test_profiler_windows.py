@@ -52,6 +52,16 @@ def test_a_signal_asks_for_the_next_step(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["rank0-step4.pt.trace.json.gz"]
 
 
+def test_every_so_manieth_step_is_traced_and_the_newest_windows_stay(tmp_path: Path) -> None:
+    for _ in range(2):  # the second start finds the first one's files
+        train(ProfilerWindows(tmp_path, (4,), 0, CPU, every=2, keep=2), 9)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "rank0-step4.pt.trace.json.gz",  # asked for by its number: it stays
+            "rank0-step6.pt.trace.json.gz",
+            "rank0-step8.pt.trace.json.gz",
+        ]
+
+
 def test_a_window_that_is_open_when_the_run_ends_is_written(tmp_path: Path) -> None:
     train(ProfilerWindows(tmp_path, (4, 5, 6), 0, CPU), 5)
     trace = load_traces([str(tmp_path)])[0]

@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ridgeline import quantity
-from ridgeline.records.training_run import Beside, Goodput, LoggedStep, TrainingRun
+from ridgeline.records.training_run import (
+    Beside,
+    Goodput,
+    LoggedStep,
+    TaughtStage,
+    TrainingRun,
+)
 from ridgeline.report import document as doc
 from ridgeline.report.looks import PHASES
 
@@ -40,8 +46,7 @@ def live_line(line: LoggedStep, steps: int | None) -> str:
         parts.append(f"{line.skipped_steps} skipped")
     if steps and steps > line.step:
         parts.append(f"{quantity.seconds((steps - line.step) * line.step_seconds)} left")
-    if line.straggler:
-        parts.append(line.straggler)
+    parts += [one for one in (line.straggler, line.drift) if one]
     return " · ".join(parts)
 
 
@@ -110,6 +115,8 @@ def run_document(run: TrainingRun, losses: Sequence[float], folder: Path) -> doc
     if len(losses) > 1:
         shown.append(doc.Paragraph(f"loss {losses[0]:.3f} {curve(losses)} {losses[-1]:.3f}"))
     shown.append(_figures(run))
+    if run.teachers:
+        shown.append(_teachers(run.teachers))
     if any(run.phases.values()):
         parts = [
             doc.BarPart(name, seconds, quantity.seconds(seconds), PHASES.get(name, PHASES["other"]))
@@ -159,6 +166,30 @@ def _figures(run: TrainingRun) -> doc.DataTable:
     rows.append(("parameters trained", trained, "", ""))
     return doc.DataTable(
         (doc.words("figure", ""), *doc.figures("measured", "predicted", "off by")), rows
+    )
+
+
+def _teachers(stages: Sequence[TaughtStage]) -> doc.DataTable:
+    """A row for each teacher; what is held out, against the row above."""
+    rows: list[tuple[doc.Cell, ...]] = []
+    before: float | None = None
+    for one in stages:
+        held, change = one.validation_loss, ""
+        if held is not None and before is not None:
+            change = f"{held - before:+.4f}"
+        rows.append(
+            (
+                one.teacher,
+                f"{one.steps:,}",
+                None if one.loss is None else f"{one.loss:.4f}",
+                None if held is None else f"{held:.4f}",
+                change,
+                quantity.seconds(one.seconds),
+            )
+        )
+        before = held
+    return doc.DataTable(
+        (doc.words("teacher"), *doc.figures("steps", "loss", "held out", "change", "took")), rows
     )
 
 

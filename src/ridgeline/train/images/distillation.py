@@ -100,7 +100,7 @@ class ImageDistillation(Part):
 
     def _fade(self) -> float:
         """What is left of matching maps at this step."""
-        steps = self._wanted.progressive_steps
+        steps = self._wanted.fade_steps
         return max(0.0, 1.0 - self._step / steps) if steps else 1.0
 
 

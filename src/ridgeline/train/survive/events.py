@@ -27,6 +27,7 @@ Kind = Literal[
     "step",  # so many are done
     "checkpoint",  # a save no longer holds the run up
     "evaluated",
+    "drifted",  # a phase has become slower; `note` says which and by how much
     "hung",  # `note` says who and where
     "rolled_back",  # all ranks start again without a batch; `note` says which and why
     "stopped",  # asked to; `note` says by what
