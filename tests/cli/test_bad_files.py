@@ -113,6 +113,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
         TEXT,
     ),
     ("compress", "text"): (f"compress {LIBRARY} --scheme w8a16 --out out --text PATH", TEXT),
+    ("compress chain", "chain"): ("compress chain PATH --out out", TABLE),
     ("compress", "merge_adapter"): (
         f"compress {LIBRARY} --merge-adapter adapter-of-PATH --out out --unjudged",
         TABLE,

@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "launch logs": ("ridgeline.cli.launch_runs", "all ranks' logs as one, the first error first"),
     "launch cancel": ("ridgeline.cli.launch_runs", "end a launched run and what belongs to it"),
     "compress": ("ridgeline.cli.compress", "a smaller, faster model, and the loss it costs"),
+    "compress chain": (
+        "ridgeline.cli.compress_chain",
+        "prune, distil, round: a ledger",
+    ),
     "export": ("ridgeline.cli.export", "a model for other runtimes, checked and measured"),
     "evaluate": ("ridgeline.cli.evaluate", "perplexity, KL to a reference, size, decode speed"),
     "serve": ("ridgeline.cli.serve", "an LLM behind an OpenAI-compatible API"),

@@ -220,7 +220,7 @@ def compress(
             losses = (target, aim, max_loss)
             ledger = _run(material, wanted, losses, merge_adapter, bench, on_progress)
             if ledger.saved is not None:
-                ledger, refused = _beside(ledger, out, out, export or [], on_progress)
+                ledger, refused = save_beside(ledger, out, out, export or [], on_progress)
         else:
             ledger = _exported(material, export or [], on_progress)
     show_answer(ledger, compression_document(ledger), json=json)
@@ -273,7 +273,7 @@ def _exported(
     shutil.rmtree(aside, ignore_errors=True)
     try:
         aside.mkdir(parents=True)
-        ledger, refused = _beside(ledger, material.model, aside, formats, on_progress)
+        ledger, refused = save_beside(ledger, material.model, aside, formats, on_progress)
         for error in refused:
             raise error
         aside.rename(material.out)
@@ -282,7 +282,7 @@ def _exported(
     return ledger
 
 
-def _beside(
+def save_beside(
     ledger: CompressionLedger,
     source: Path,
     folder: Path,

@@ -1,6 +1,7 @@
 """Models made smaller and faster: quantised, pruned, and what it cost, measured.
 
     apply.py     schemes in order, each row measured, saved if it held: start here
+    chain.py     schemes and trainings as one ledger, from a file
     run.py       a model directory, one decoder block in memory at a time
     blocks.py    one block: rescaled, pruned, quantised
 

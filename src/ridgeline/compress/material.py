@@ -189,7 +189,13 @@ _TEXTS = ("*.txt", "*.md", "*.py", "*.rst", "*.json", "*.jsonl")
 
 
 def calibration_tokens(
-    model: Path, text: Path, *, sequences: int = 128, length: int = 512, seed: int = 0
+    model: Path,
+    text: Path,
+    *,
+    sequences: int = 128,
+    length: int = 512,
+    seed: int = 0,
+    option: str = "--calibration",
 ) -> Tensor:
     """Pieces of a text, drawn evenly from all of it, as tokens [sequences, length] int64.
 
@@ -199,18 +205,19 @@ def calibration_tokens(
         sequences: At most; fewer where the text is short.
         length: Tokens of each; at most the model's context.
         seed: Where pieces begin within their share of the text.
+        option: The option, or the key, that named the text.
 
     Raises:
         InputError: No text, too little of it, or no tokenizer.
     """
     tokenizer = tokenizer_of("MODEL", model)
     length = min(length, positions_of("MODEL", model) or length)
-    whole = _content(text)
+    whole = _content(text, option)
     ids = torch.tensor(tokenizer(whole, add_special_tokens=False, verbose=False)["input_ids"])
     count = min(sequences, len(ids) // length)
     if not count:
         raise InputError(
-            f"--calibration {text}: {len(ids)} tokens; at least one sequence of {length} is needed"
+            f"{option} {text}: {len(ids)} tokens; at least one sequence of {length} is needed"
         )
     generator = torch.Generator().manual_seed(seed)
     share = len(ids) // count
@@ -219,10 +226,10 @@ def calibration_tokens(
     return torch.stack([ids[start : start + length] for start in starts.tolist()])
 
 
-def _content(text: Path) -> str:
+def _content(text: Path, option: str) -> str:
     paths = [text]
     if text.is_dir():
         paths = sorted(path for pattern in _TEXTS for path in text.rglob(pattern))
     if not paths:
         raise InputError(f"{text}: no text files in it ({', '.join(_TEXTS)})")
-    return "\n".join(input_file.read_text(path, option="--calibration") for path in paths)
+    return "\n".join(input_file.read_text(path, option=option) for path in paths)

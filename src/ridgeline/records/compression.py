@@ -165,6 +165,19 @@ class Speedup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.ci_low is not None and self.ci_low > 1.0
 
 
+class StageTraining(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The training behind a row that was trained, not compressed."""
+
+    steps: int
+    tokens: int
+    """Target tokens that it was trained on."""
+    seconds: float
+    """Wall seconds over all its starts."""
+    final_loss: float | None
+    """Mean loss of the last logged steps: what was minimised, a teacher's part included."""
+    validation_loss: float | None
+
+
 class CompressionRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model as it was given, or as the row above with one more scheme applied."""
 
@@ -182,7 +195,9 @@ class CompressionRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     speedup: Speedup | None = None
     """Over the row above."""
     seconds: float = 0.0
-    """The time that compressing took."""
+    """The time that compressing or training took."""
+    training: StageTraining | None = None
+    """In a chain, the run behind a row that was trained."""
     remark: str = ""
     """Why it is not faster than the row above, or why that was not measured."""
     notices: tuple[str, ...] = ()

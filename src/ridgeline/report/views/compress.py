@@ -12,6 +12,7 @@ from ridgeline.records.compression import (
     LayerSpread,
     Search,
     Speedup,
+    StageTraining,
     Zeros,
 )
 from ridgeline.report import document as doc
@@ -140,7 +141,12 @@ def faster(one: Speedup | None) -> tuple[str, str]:
 def _remarks(ledger: CompressionLedger) -> list[str]:
     lines = []
     for row in ledger.rows:
-        said = [row.remark, *_zeros(row.zeros), *outlier_lines(row.outliers)]
+        said = [
+            *_trained(row.training),
+            row.remark,
+            *_zeros(row.zeros),
+            *outlier_lines(row.outliers),
+        ]
         lines += [f"{row.scheme}: {one}" for one in said if one]
     return lines
 
@@ -150,6 +156,17 @@ def _zeros(zeros: Zeros | None) -> list[str]:
         return []
     share = f"{quantity.percent(zeros.share_of_all, 1)} of all parameters are zero"
     return [f"2:4 in {zeros.two_of_four} of {zeros.matrices} matrices; {share}"]
+
+
+def _trained(run: StageTraining | None) -> list[str]:
+    if run is None:
+        return []
+    parts = [f"trained for {run.steps:,} steps, {run.tokens:,} tokens"]
+    if run.final_loss is not None:
+        parts.append(f"loss {run.final_loss:.4f}")
+    if run.validation_loss is not None:
+        parts.append(f"held out {run.validation_loss:.4f}")
+    return [f"{', '.join(parts)}, in {quantity.seconds(run.seconds)}"]
 
 
 def _sensitive(ledger: CompressionLedger) -> list[str]:
