@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.train.processes import run_ranks
 from torch import nn
 
+from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
@@ -113,10 +115,39 @@ def test_passes_multiply_in_the_layouts_precision(name: str, dtype: torch.dtype)
     assert precision.loss_scale == 1.0
 
 
-@pytest.mark.parametrize("name", ["fp8", "mxfp8", "nvfp4"])
-def test_a_precision_that_the_device_lacks_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f'layout.precision "{name}".*bf16'):
-        Precision(recipe_of(name), alone())
+def test_a_precision_that_the_device_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match=r'layout\.precision "fp8".*bf16'):
+        Precision(recipe_of("fp8"), alone())
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "nvfp4"])
+def test_a_precision_that_nothing_here_trains_in_is_refused_wherever_it_is_named(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        f"""model.config = "gpt2"
+data = {{path = "x", seq = 8}}
+layout.precision = "{name}"
+optimizer = {{learning_rate = 1e-3, final_learning_rate = 1e-4}}
+run.steps = 1
+"""
+    )
+    asked = f"training --model gpt2 --cluster 8xB200 --seq 128 --global-batch 8 --precision {name}"
+    for line in (
+        f"train {recipe}",
+        f"launch {recipe} --on local",
+        f"predict {asked}",
+        f"plan {asked}",
+        f"plan {asked} --software megatron-2026 --write {tmp_path / 'new.toml'}",
+    ):
+        assert run(line.split()) == 2, line
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1), err
+        assert name in err
+        assert "fp32, bf16, fp16, fp8" in err
+    assert run(f"predict {asked} --software megatron-2026".split()) == 0
+    assert name in capsys.readouterr().out
 
 
 def test_float8_layers_are_close_to_what_they_replace_and_leave_the_head() -> None:

@@ -123,7 +123,13 @@ def plan_training(
 ) -> None:
     """The best way to train a model out of every valid one, and why the others lose."""
     from ridgeline.plan.vision.question import check_known
+    from ridgeline.records.layout import TRAINED, UNTRAINED
 
+    unwritten = next((one for one in precision or () if one in UNTRAINED), None)
+    if write is not None and unwritten is not None:
+        raise InputError(
+            f"--write: a recipe trains in {', '.join(TRAINED)}; leave --precision {unwritten} out"
+        )
     places = [
         cluster_of(text, domain_size, domain_bandwidth, network, oversubscription)
         for text in cluster.split(",")

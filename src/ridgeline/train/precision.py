@@ -187,11 +187,6 @@ def to_float8(part: nn.Module, *, emulate: bool = False) -> nn.Module:
 
 
 def _require(name: str, device: torch.device) -> None:
-    if name in {"mxfp8", "nvfp4"}:
-        raise InputError(
-            f'layout.precision "{name}": `ridgeline train` computes in fp32, bf16, fp16 and fp8;'
-            ' choose one of them, e.g. layout.precision = "bf16"'
-        )
     if name != "fp8":
         return
     if device.type != "cuda":

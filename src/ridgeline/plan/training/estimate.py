@@ -18,7 +18,7 @@ from ridgeline.models.sequence import sequence_of
 from ridgeline.plan.training.coefficients import coefficients_for, fitted_rows
 from ridgeline.plan.training.measured import calibrate, read_measured
 from ridgeline.plan.training.question import TrainingQuestion, check
-from ridgeline.plan.training.stacks import stack
+from ridgeline.plan.training.stacks import require_precision, stack
 from ridgeline.records.estimate import CoefficientChange, Estimate
 from ridgeline.records.layout import Layout
 
@@ -56,6 +56,7 @@ def predict_training(
     """
     if recompute_every < 1:
         raise InputError(f"recompute_every is {recompute_every}; it must be 1 or more")
+    require_precision(software, layout.precision)
     spec = load_model(model)
     work = Workload(
         seq=sequence_of(spec, seq), stack=stack(software), recompute_share=1.0 / recompute_every

@@ -39,7 +39,7 @@ from ridgeline.plan.training.estimate import estimate_question
 from ridgeline.plan.training.launch_arguments import launches
 from ridgeline.plan.training.question import TrainingQuestion
 from ridgeline.plan.training.search import FAMILY, Candidates
-from ridgeline.plan.training.stacks import stack
+from ridgeline.plan.training.stacks import require_precision, stack
 from ridgeline.plan.training.task import SearchOutcome, TrainingTask, find, nothing_fits
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout, Precision
@@ -149,6 +149,7 @@ def task_of(
     chosen = tuple(precisions or (_sixteen_bit(where),))
     for precision in chosen:
         _check_precision(where, precision)
+        require_precision(software, precision)
     return TrainingTask(
         model=spec,
         cluster=where,

@@ -13,6 +13,7 @@ import msgspec
 from ridgeline.cost.training.workload import Stack
 from ridgeline.errors import InputError
 from ridgeline.records.input_file import read_toml
+from ridgeline.records.layout import TRAINED, UNTRAINED
 
 STACKS = Path(__file__).with_name("stacks.toml")
 
@@ -32,6 +33,20 @@ def stacks() -> tuple[Stack, ...]:
         return tuple(Stack(**table) for table in tables)
     except TypeError as error:
         raise InputError(f"{STACKS}: {error}") from None
+
+
+def require_precision(software: str, precision: str) -> None:
+    """Refuse what the software cannot multiply in.
+
+    Raises:
+        InputError: It is of the class that `ridgeline train` is of, and computes in no such format.
+    """
+    if software == "torch" and precision in UNTRAINED:
+        raise InputError(
+            f"--precision {precision}: software of the class torch, as `ridgeline train` is,"
+            f" computes in {', '.join(TRAINED)}; choose one of them, or name software that has it,"
+            " as --software megatron-2026"
+        )
 
 
 def stack_of(words: str) -> Stack | None:

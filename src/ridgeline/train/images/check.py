@@ -47,9 +47,9 @@ def check_images(recipe: Recipe) -> None:
 
 
 def _check_precision(layout: Layout) -> None:
-    if layout.precision in {"fp8", "mxfp8", "nvfp4"}:
+    if layout.precision == "fp8":
         raise InputError(
-            f'layout.precision "{layout.precision}" is for matrices, and convolutions have none;'
+            'layout.precision "fp8" is for matrices, and convolutions have none;'
             ' use "bf16", "fp16" or "fp32" with [images]'
         )
     if layout.zero and layout.precision != "fp32":

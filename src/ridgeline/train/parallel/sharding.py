@@ -36,9 +36,8 @@ from ridgeline.train.blocks import blocks_of
 from ridgeline.train.parallel.experts import expert_copies
 from ridgeline.train.ranks import Ranks
 
-_COMPUTE_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precisions that FSDP2 casts parameters to; fp8 casts inside its own linear layers, from bf16."""
-_FROM_BF16 = ("fp8", "mxfp8", "nvfp4")
+_COMPUTE_DTYPE = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+"""What FSDP2 casts parameters to; fp8 casts inside its own linear layers, from bf16."""
 _REDUCE = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MEGABYTE = 2**20
 
@@ -130,7 +129,7 @@ def _policy(recipe: Recipe) -> MixedPrecisionPolicy:
     reduce = _REDUCE[recipe.precision.reduce]
     if precision == "fp32":
         return MixedPrecisionPolicy(reduce_dtype=reduce)
-    compute_dtype = torch.bfloat16 if precision in _FROM_BF16 else _COMPUTE_DTYPE[precision]
+    compute_dtype = _COMPUTE_DTYPE[precision]
     return MixedPrecisionPolicy(
         param_dtype=compute_dtype, reduce_dtype=reduce, cast_forward_inputs=False
     )
