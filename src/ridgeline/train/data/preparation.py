@@ -22,6 +22,7 @@ from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeSource
 from ridgeline.records.store import read_record, write_record
 from ridgeline.train.data import tokenizer as tokenizers
+from ridgeline.train.data.remote import REMOTE, bring, is_remote, open_remote
 from ridgeline.train.data.shards import (
     FORMAT,
     Shard,
@@ -83,18 +84,18 @@ def prepare(recipe: Recipe, folder: Path, on_progress: OnProgress) -> PreparedDa
     data = recipe.text
     sources = _sources(data)
     folder.mkdir(parents=True, exist_ok=True)
-    folders = [Path(source.path).expanduser() for source in sources]
+    folders = [_local(source.path, folder, data.cache_bytes) for source in sources]
     ready = {path for path in folders if (path / "manifest.json").is_file()}
     files = [
         [] if path in ready else find_files(path, data.pattern, data.exclude) for path in folders
     ]
-    held = Path(data.validation).expanduser() if data.validation else None
+    held = _local(data.validation, folder, data.cache_bytes) if data.validation else None
     name = "" if ready == set(folders) else _tokenizer(recipe, files, folder, on_progress)
     found = [
         path if path in ready else _prepare_source(path, some, data, name, folder, on_progress)
         for path, some in zip(folders, files, strict=True)
     ]
-    manifests = [read_manifest(path) for path in found]
+    manifests = [_manifest(path) for path in found]
     _check_one_tokenizer(found, manifests)
     validation = _held_out(found, manifests)
     if held is not None:
@@ -103,7 +104,7 @@ def prepare(recipe: Recipe, folder: Path, on_progress: OnProgress) -> PreparedDa
         )
     return PreparedData(
         sources=tuple(
-            TokenStream.of(path, manifest.train, manifest.token_bytes)
+            TokenStream.of(path, manifest.train, manifest.token_bytes, bring)
             for path, manifest in zip(found, manifests, strict=True)
         ),
         weights=tuple(source.weight for source in sources),
@@ -289,7 +290,7 @@ def _held_out(folders: list[Path], manifests: list[ShardManifest]) -> TokenStrea
     ]
     if not shards:
         return None
-    return TokenStream.of(Path(), tuple(shards), manifests[0].token_bytes)
+    return TokenStream.of(Path(), tuple(shards), manifests[0].token_bytes, bring)
 
 
 def _validation(
@@ -300,8 +301,18 @@ def _validation(
         held = _prepare_source(
             held, find_files(held, data.pattern, data.exclude), whole, name, folder, on_progress
         )
-    manifest = read_manifest(held)
-    return TokenStream.of(held, manifest.train, manifest.token_bytes)
+    manifest = _manifest(held)
+    return TokenStream.of(held, manifest.train, manifest.token_bytes, bring)
+
+
+def _local(path: str, folder: Path, cache_bytes: float | None) -> Path:
+    """A path as it is; of an address, the cache below `folder`."""
+    return open_remote(path, folder, cache_bytes) if is_remote(path) else Path(path).expanduser()
+
+
+def _manifest(folder: Path) -> ShardManifest:
+    """The manifest of a folder; of a cache, shards may be missing."""
+    return read_manifest(folder, whole=not (folder / REMOTE).is_file())
 
 
 @contextmanager

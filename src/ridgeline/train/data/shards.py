@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +73,12 @@ class ShardManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for shard in (*self.train, *self.validation):
             digest.update(f"{shard.name} {shard.tokens_checksum}\n".encode())
         return digest.hexdigest()
+
+
+def always_there(folder: Path, shard: Shard) -> bool:
+    """The files of a folder that was prepared here."""
+    del folder, shard
+    return False
 
 
 def token_type(token_bytes: int) -> np.dtype[np.unsignedinteger]:
@@ -153,12 +160,21 @@ class TokenStream:
     token_bytes: int
     token_ends: Indices
     document_ends: Indices
+    bring: Callable[[Path, Shard], bool] = always_there
+    """Sees to it that a shard's files are there; whether older ones may go meanwhile."""
     _maps: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path, shards: tuple[Shard, ...], token_bytes: int) -> TokenStream:
+    def of(
+        cls,
+        folder: Path,
+        shards: tuple[Shard, ...],
+        token_bytes: int,
+        bring: Callable[[Path, Shard], bool] = always_there,
+    ) -> TokenStream:
         """The stream of these shards."""
         return cls(
+            bring=bring,
             folder=folder,
             shards=shards,
             token_bytes=token_bytes,
@@ -230,19 +246,30 @@ class TokenStream:
         found = self._maps.get(number)
         if found is None:
             shard = self.shards[number]
-            path = self.folder / shard.name
-            found = (
-                _mapped(path.with_suffix(".tokens"), token_type(self.token_bytes)),
-                _mapped(path.with_suffix(".documents"), np.dtype("<i8")),
-            )
+            if self.bring(self.folder, shard):
+                # What is mapped takes room on the disk even where its name is gone.
+                self._maps.clear()
+            try:
+                found = self._opened(shard)
+            except FileNotFoundError:  # another process made room for its own
+                self.bring(self.folder, shard)
+                found = self._opened(shard)
             self._maps[number] = found
         return found
 
+    def _opened(self, shard: Shard) -> tuple[Any, Any]:
+        path = self.folder / shard.name
+        return (
+            _mapped(path.with_suffix(".tokens"), token_type(self.token_bytes)),
+            _mapped(path.with_suffix(".documents"), np.dtype("<i8")),
+        )
+
     def __getstate__(self) -> tuple[object, ...]:
-        return (self.folder, self.shards, self.token_bytes, self.token_ends, self.document_ends)
+        ends = (self.token_ends, self.document_ends)
+        return (self.folder, self.shards, self.token_bytes, *ends, self.bring)
 
     def __setstate__(self, state: tuple[object, ...]) -> None:
-        names = ("folder", "shards", "token_bytes", "token_ends", "document_ends")
+        names = ("folder", "shards", "token_bytes", "token_ends", "document_ends", "bring")
         for name, value in zip(names, state, strict=True):
             setattr(self, name, value)
         self._maps = {}
@@ -255,8 +282,12 @@ def _mapped(path: Path, kind: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
     return np.asarray(np.memmap(path, kind, mode="r"))
 
 
-def read_manifest(folder: Path) -> ShardManifest:
+def read_manifest(folder: Path, *, whole: bool = True) -> ShardManifest:
     """The manifest of a prepared folder, after a look at the size of every file.
+
+    Args:
+        folder: That was prepared, or the cache of one.
+        whole: Whether every shard is to be there.
 
     Raises:
         InputError: A file is missing or has another size than was written.
@@ -265,7 +296,7 @@ def read_manifest(folder: Path) -> ShardManifest:
     manifest = read_record(path, ShardManifest)
     if manifest.format != FORMAT:
         raise InputError(f"{path}: format {manifest.format!r}, this reads {FORMAT!r}; prepare anew")
-    for shard in (*manifest.train, *manifest.validation):
+    for shard in (*manifest.train, *manifest.validation) if whole else ():
         check_sizes(folder, shard, manifest.token_bytes)
     return manifest
 
