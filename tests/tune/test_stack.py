@@ -74,6 +74,51 @@ def test_a_run_applies_the_stack_and_ends_as_the_script_does(
     assert capfd.readouterr().out == "done 7 --x\n"
 
 
+NVTX_SCRIPT = """
+import sys, torch
+notes = []
+nvtx = torch.cuda.nvtx
+if "--has" in sys.argv:
+    nvtx.range_push = lambda name: notes.append(name)
+    nvtx.range_pop = lambda: notes.append("pop")
+    nvtx.range_start = lambda name: notes.append(name) or name
+    nvtx.range_end = lambda name: notes.append(f"end of {name}")
+data = torch.utils.data.DataLoader(torch.randn(8, 8), batch_size=4)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters())
+for batch in data:
+    model(batch).mean().backward()
+    optimizer.step()
+print(*notes, sep=",")
+"""
+
+
+@pytest.mark.slow
+def test_phases_and_steps_of_a_script_become_nvtx_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(NVTX_SCRIPT)
+    assert run(["run", "--nvtx", "--", "train.py", "--has"]) == 0
+    notes = capfd.readouterr().out.strip().split(",")
+    first = notes.index("forward")
+    assert notes[first : first + 9] == [
+        "forward", "pop", "backward", "pop", "optimizer", "pop", "end of step 0", "step 1", "data",
+    ]  # fmt: skip
+    assert notes[:2] == ["step 0", "data"]
+    phases = [one for one in notes if one in {"forward", "backward", "optimizer", "data"}]
+    assert notes.count("pop") == len(phases)
+    assert run(["run", "--nvtx", "--", "train.py"]) == 0
+    out, err = capfd.readouterr()
+    assert out == "\n"
+    assert err.count("is built without NVTX; no ranges are made") == 1
+
+
+def test_a_run_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "--", "train.py"]) == 2
+    assert "--stack STACK.toml" in capsys.readouterr().err
+
+
 def test_a_missing_script_is_one_line(tmp_path: Path) -> None:
     write_stack(tmp_path / "stack.toml", STACK)
     with pytest.raises(InputError, match=r"gone\.py: no such script"):

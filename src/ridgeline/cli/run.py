@@ -1,4 +1,4 @@
-"""`ridgeline run --stack stack.toml -- script.py args…`: the script with a proven stack."""
+"""`ridgeline run --stack stack.toml -- script.py args…`: a script with a stack, or with marks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ import typer
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- SCRIPT [ARGS]…")],
-    stack: Annotated[Path, typer.Option(help="The stack.toml that `ridgeline tune` wrote.")],
+    stack: Annotated[
+        Path | None, typer.Option(help="The stack.toml that `ridgeline tune` wrote.")
+    ] = None,
+    nvtx: Annotated[
+        bool,
+        typer.Option("--nvtx", help="Mark phases and steps by NVTX ranges, for Nsight Systems."),
+    ] = False,
 ) -> int:
-    """Run a script from start to end with a proven stack applied; its exit code is ours."""
+    """Run a script to its end with a proven stack, or with NVTX ranges; its exit code is ours."""
+    from ridgeline.errors import InputError
     from ridgeline.tune.stack import run_with_stack
 
-    return run_with_stack(command, stack)
+    if stack is None and not nvtx:
+        raise InputError(
+            "say what to run it with: --stack STACK.toml (`ridgeline tune` writes it), or --nvtx"
+        )
+    return run_with_stack(command, stack, nvtx=nvtx)

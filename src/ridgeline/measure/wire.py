@@ -89,6 +89,8 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conductor does, when it cuts the script short."""
     terminal: tuple[int, int] | None = None
     """Columns and lines of the user's terminal, where the script's output would go to one."""
+    nvtx: bool = False
+    """Whether phases and steps become NVTX ranges."""
     report: bool = True
     """Whether a conductor listens; False: apply the stack and run to the end without a
     conductor."""

@@ -65,8 +65,8 @@ class RecipeData(Section, frozen=True, kw_only=True):
     tokenizer: str = ""
     """Folder or hub name of a tokenizer; empty: the checkpoint's or the config folder's own."""
     cache_bytes: float | None = None
-    """Of an address, the most that shards may take on this machine; without it, all are kept. With
-    `shuffle` every step reads from all of them."""
+    """The most that shards from an address may take on this machine; without it, all are kept. Not
+    with `shuffle`, where every step reads from all of them."""
     seq: int
     """Tokens in one sequence."""
     tokens: float | None = None

@@ -113,13 +113,18 @@ def start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[byt
     return subprocess.Popen(words, env=environment)
 
 
-def run_with_stack(command: list[str], path: Path) -> int:
+def run_with_stack(command: list[str], path: Path | None, *, nvtx: bool = False) -> int:
     """Run a script from start to end with a stack applied; returns its exit code.
 
     Standard streams, signals and files are the script's own: nothing is captured, nothing is
     cut short.
+
+    Args:
+        command: Of the script.
+        path: A stack.toml; None: no technique is applied.
+        nvtx: Mark its phases and steps by NVTX ranges.
     """
-    with stack_environment(path) as environment:
+    with _environment([] if path is None else read_stack(path).applied(), nvtx) as environment:
         process = start(resolve(command), environment)
         while True:
             try:
@@ -134,8 +139,13 @@ def run_with_stack(command: list[str], path: Path) -> int:
 @contextmanager
 def stack_environment(path: Path) -> Iterator[dict[str, str]]:
     """The environment in which every Python process that imports torch has the stack applied."""
-    stack = read_stack(path).applied()
-    session = Session(stack=stack, environment=environment_of(stack), report=False)
+    with _environment(read_stack(path).applied(), nvtx=False) as environment:
+        yield environment
+
+
+@contextmanager
+def _environment(stack: list[Applied], nvtx: bool) -> Iterator[dict[str, str]]:
+    session = Session(stack=stack, environment=environment_of(stack), nvtx=nvtx, report=False)
     folder = Path(tempfile.mkdtemp(prefix="ridgeline-run-"))
     try:
         (folder / SESSION_NAME).write_bytes(msgspec.json.encode(session))

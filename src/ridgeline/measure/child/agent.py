@@ -439,8 +439,8 @@ class Agent:
     def _boundary(self) -> None:
         for watch in self.watched.optimizers.values():
             watch.since_anchor = 0
+        self.clock.boundary()
         if self.recording:
-            self.clock.boundary()
             self.step_inputs.append((self.samples, self.tokens))
             if self.step_losses:
                 self.losses.append(self.step_losses)

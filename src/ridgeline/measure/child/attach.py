@@ -15,6 +15,7 @@ from ridgeline.measure.child.conversation import Conversation
 from ridgeline.measure.child.guard import attempt, write_to
 from ridgeline.measure.child.habits import watch_habits
 from ridgeline.measure.child.hooks import Hooks
+from ridgeline.measure.child.nvtx_ranges import NvtxRanges
 from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.saved_files import SavedFiles
 from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
@@ -33,6 +34,8 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     points = Points()
     agent = Agent(points, assume_inference=session.assume_inference, recording=session.report)
     agent.updates = UpdateWatch(session.weighed_steps)
+    if session.nvtx:
+        agent.clock.listener = NvtxRanges()
     hooks = Hooks(agent)
     points.time_compiled_call = hooks.time_compiled_call
     if session.report:

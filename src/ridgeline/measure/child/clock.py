@@ -8,10 +8,23 @@ so the phases are those of the device and marking does not synchronise.
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Protocol
 
 BOUNDARY = "boundary"
 OTHER = "other"
+
+
+class PhaseListener(Protocol):
+    """Whatever is told of phases and steps."""
+
+    def entered(self, phase: str) -> None:
+        """A phase began."""
+
+    def left(self) -> None:
+        """The innermost phase ended."""
+
+    def stepped(self) -> None:
+        """A step ended; the next begins."""
 
 
 class PhaseClock:
@@ -24,6 +37,8 @@ class PhaseClock:
         self._marks: list[tuple[str, Any]] = []
         self._stack: list[str] = []
         self._open_at_restart = OTHER
+        self.listener: PhaseListener | None = None
+        """Told of every phase and step as it comes, for who shows them elsewhere."""
 
     @property
     def phase(self) -> str:
@@ -38,11 +53,15 @@ class PhaseClock:
         """Open `phase` on top of the ones that are open."""
         self._stack.append(phase)
         self._mark(phase)
+        if self.listener is not None:
+            self.listener.entered(phase)
 
     def leave(self) -> None:
         """Close the innermost phase; the one below goes on."""
         if self._stack:
             self._stack.pop()
+            if self.listener is not None:
+                self.listener.left()
         self._mark(self.phase)
 
     def leave_to(self, depth: int) -> None:
@@ -58,6 +77,8 @@ class PhaseClock:
     def boundary(self) -> None:
         """A step ended here; the open phase goes on into the next one."""
         self._mark(BOUNDARY)
+        if self.listener is not None:
+            self.listener.stepped()
 
     def restart(self) -> None:
         """Forget what was marked; the next step begins now."""
