@@ -167,6 +167,10 @@ QUESTIONS = {
         "the trace for Perfetto, with counters and the critical path beside it",
         module="trace_drawn",
     ),
+    "counters": TraceQuestion(
+        "what bounds each kernel by Nsight Compute's counters, and what its warps wait for",
+        module="trace_counters",
+    ),
     "report": TraceQuestion(
         "one HTML page with a timeline, a flame graph and every table", module="trace_drawn"
     ),
