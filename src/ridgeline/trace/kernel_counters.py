@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.trace.formats.ncu_table import CURE, CountedKernel, read_ncu_table
+from ridgeline.trace.counter_table import CURE, CountedKernel, read_ncu_table
 
 BUSY = 60.0
 """Percent of its peak from which a unit bounds a kernel."""

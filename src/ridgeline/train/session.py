@@ -107,7 +107,7 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
         _export(trainer, task, folder)
     if log:
         log.close()
-        result = _result(trainer, wall_seconds, keeper, read_journal(folder))
+        result = _result(trainer, wall_seconds, keeper, read_log(folder))
         write_record(folder / RESULT, result)
 
 
@@ -154,7 +154,7 @@ def _export(trainer: Trainer, task: LearningTask, folder: Path) -> None:
 
 
 def _result(
-    trainer: Trainer, wall_seconds: float, keeper: Vigil, journal: Sequence[LoggedStep]
+    trainer: Trainer, wall_seconds: float, keeper: Vigil, log: Sequence[LoggedStep]
 ) -> TrainingRun:
     recipe, ranks, built, course = trainer.recipe, trainer.ranks, trainer.built, trainer.course
     said = recipe.prediction
@@ -186,7 +186,7 @@ def _result(
         skipped_steps=built.precision.skipped_steps,
         stopped=course.stopped,
         goodput=keeper.end(course.step, course.stopped),
-        teachers=taught_stages(recipe, journal),
+        teachers=taught_stages(recipe, log),
         notes=keeper.notes(),
     )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.train.processes import run_ranks
 from tests.train.small_run import write_small_run
 
-from ridgeline.records.journal import read_journal
+from ridgeline.records.training_log import read_log
 from ridgeline.train.survive.events import read_events
 from ridgeline.train.watch.drift import PhaseDrift
 
@@ -90,7 +90,7 @@ def test_a_drift_is_in_the_log_an_event_and_a_trace_of_the_next_step(tmp_path: P
     write_small_run(tmp_path, "[run]\nsteps = 8\nlog_every = 2\n")
     run_ranks(1, "tests.train.watch.test_drift:train_with_a_drift", tmp_path)
     out = tmp_path / "out1"
-    assert [line.step for line in read_journal(out) if line.drift] == [4]
+    assert [line.step for line in read_log(out) if line.drift] == [4]
     (event,) = [one for one in read_events(out) if one.kind == "drifted"]
     assert (event.step, event.note) == (4, "data takes 2.0 times what it took at first")
     assert [path.name for path in (out / "traces").iterdir()] == ["rank0-step4.pt.trace.json.gz"]

@@ -9,18 +9,18 @@ from ridgeline.records.recipe import Recipe
 from ridgeline.records.training_run import LoggedStep, TaughtStage
 
 
-def taught_stages(recipe: Recipe, journal: Sequence[LoggedStep]) -> tuple[TaughtStage, ...]:
+def taught_stages(recipe: Recipe, log: Sequence[LoggedStep]) -> tuple[TaughtStage, ...]:
     """The stages of `[[distillation.stages]]` that the log has the end of, in their order.
 
     Args:
         recipe: Of the run.
-        journal: Its log; the end of each stage has a line.
+        log: Its log; the end of each stage has a line.
     """
     stages = recipe.distillation.stages if recipe.distillation is not None else ()
     found, begin = [], 0
     for stage in stages:
         end = begin + stage.steps
-        lines = [line for line in journal if begin < line.step <= end]
+        lines = [line for line in log if begin < line.step <= end]
         if not lines or lines[-1].step != end:
             break
         befores = [begin, *(line.step for line in lines)]
