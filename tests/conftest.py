@@ -21,6 +21,7 @@ from ridgeline.hardware.ceilings import Ceilings
 if "PYTEST_XDIST_WORKER" in os.environ or any(word.startswith("--forks") for word in sys.argv):
     # Workers share the cores: threads of two teams that wait for each other burn the machine.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # A name that is no folder is not looked up: that takes half a minute where there is no network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 # How long one example takes says something about the machine's other work, not about the code.
@@ -83,7 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Look for no garbage while tests are collected: what is imported stays, and walks cost."""
-    if config.option.forks:
+    if config.option.forks and not config.option.collectonly:
         from tests.side_by_side import SideBySide
 
         os.environ["PYTEST_XDIST_TESTRUNUID"] = str(os.getpid())  # all forks share one cradle
@@ -103,6 +104,15 @@ def pytest_collection_finish() -> None:
 def _imports_are_no_garbage() -> None:
     """The same for what earlier files imported."""
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cores_are_shared() -> None:
+    """A command that an earlier file ran in this process took all cores for torch's threads."""
+    if "PYTEST_XDIST_WORKER" in os.environ and "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
 
 
 @pytest.fixture(scope="module")

@@ -40,12 +40,16 @@ IMPORTS = (
     "libcst.matchers",
     "networkx",
     "onnx",
+    "onnxscript",
     "openai",
     "pandas",
+    "peft",
     "playwright.sync_api",
     "pyarrow.parquet",
+    "ridgeline.compress.images.material",
     "ridgeline.diagnose.doctor",
     "ridgeline.drills.bank",
+    "ridgeline.serve.engine.engine",
     "ridgeline.serve.http.server",
     "ridgeline.train.build",
     "ridgeline.tune.patch",
@@ -53,8 +57,10 @@ IMPORTS = (
     "sklearn.datasets",
     "tensorboard",
     "torch._dynamo",
+    "torch._inductor.compile_fx",
     "torch.distributed.fsdp",
     "torch.distributed.tensor.parallel",
+    "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",
 )
 """The largest imports of the whole suite, each at least a tenth of a second."""
@@ -284,7 +290,8 @@ class Worker:
         if alone:  # all cores are its own
             import torch
 
-            os.environ.pop("OMP_NUM_THREADS", None)
+            for name in ("OMP_NUM_THREADS", "OMP_WAIT_POLICY"):
+                os.environ.pop(name, None)
             torch.set_num_threads(len(os.sched_getaffinity(0)))
         factory = self._config._tmp_path_factory  # type: ignore[attr-defined]
         factory._basetemp = factory.getbasetemp() / f"fork{number}"

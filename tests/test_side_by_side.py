@@ -1,4 +1,4 @@
-"""`pytest --forks N`: every test runs once, what failed is said, and no fork that dies hides one."""
+"""`pytest --forks N`: each test runs once, what failed is said, and a fork that dies hides none."""
 
 from __future__ import annotations
 
