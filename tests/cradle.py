@@ -96,6 +96,11 @@ class Cradle:
         answer = self._ask({"code": process})
         return None if answer == "runs" else int(answer)
 
+    def leave(self) -> None:
+        """Close this process's end, of which another process has a copy."""
+        self._answers.close()
+        self._connection.close()
+
     def _ask(self, order: dict[str, Any], pipes: tuple[int, ...] = ()) -> str:
         line = json.dumps(order).encode() + b"\n"
         sent = socket.send_fds(self._connection, [line], pipes) if pipes else 0

@@ -30,6 +30,7 @@ from typing import Any
 import pytest
 from _pytest.runner import collect_one_node
 from tests.cradle import cradle
+from tests.sources import trees
 
 IMPORTS = (
     "anthropic",
@@ -130,6 +131,7 @@ class SideBySide:
         gc.disable()
         for name in IMPORTS:
             importlib.import_module(name)
+        trees()  # four files look at how the house is written
         from hypothesis.internal.conjecture.providers import _get_local_constants
 
         _get_local_constants()  # it reads every module of the house, in every fork otherwise
@@ -285,7 +287,9 @@ class Worker:
     def _settle(self, number: int, *, alone: bool) -> None:
         """Be a worker of its own: its folder, its captured output, its cores, its words."""
         plugins = self._config.pluginmanager
-        cradle.cache_clear()  # a connection is for one
+        if cradle.cache_info().currsize:  # a connection is for one
+            cradle().leave()
+            cradle.cache_clear()
         os.environ["PYTEST_XDIST_WORKER"] = f"fork{number}"
         if alone:  # all cores are its own
             import torch

@@ -351,7 +351,7 @@ def test_every_parameter_that_names_a_file_is_read_here() -> None:
     assert not unknown, "say in READS how each is given a file, or that it is none"
 
 
-@pytest.mark.sweep(every=21)
+@pytest.mark.sweep(every=35)
 @pytest.mark.parametrize(
     ("command", "parameter", "name"),
     [

@@ -144,7 +144,7 @@ def test_commits_that_were_never_slower_are_one_line_and_exit_code_2(eight: Hist
     assert "beyond noise and 5%" in line
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=11)
 @pytest.mark.parametrize(
     ("words", "said"),
     [

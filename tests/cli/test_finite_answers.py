@@ -71,7 +71,7 @@ def test_every_model_is_predicted_in_finite_numbers(
     assert nulls(found) <= {"images_per_second_per_gpu"} | of_images
 
 
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=24)
 @pytest.mark.parametrize("device", [one.name for one in devices()])
 def test_every_device_and_precision_is_finite_or_refused(
     device: str, capsys: pytest.CaptureFixture[str]

@@ -191,7 +191,7 @@ def test_every_option_that_writes_a_file_is_here() -> None:
 LINES = [one for ones in WRITES.values() for one in ones]
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep(every=8)
 @pytest.mark.parametrize("link", ["itself", "symlink", "hardlink"])
 @pytest.mark.parametrize(("line", "given"), LINES)
 def test_no_command_writes_to_a_file_that_it_reads(

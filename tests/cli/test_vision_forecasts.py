@@ -256,7 +256,7 @@ def test_a_page_stands_alone(words: list[str], tmp_path: Path) -> None:
     assert "<script src" not in text
 
 
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=24)
 @pytest.mark.parametrize("device", [one.name for one in devices()])
 def test_every_device_answers_in_finite_numbers_or_in_one_line(
     device: str, capsys: pytest.CaptureFixture[str]

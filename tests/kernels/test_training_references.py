@@ -106,6 +106,7 @@ def peak_bytes(work):
     return most
 
 
+@pytest.mark.sweep(every=2)
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_the_fused_loss_takes_a_tenth_of_the_memory_of_eager(reduction):
     rows, size, classes = 1024, 16, 8192

@@ -25,6 +25,7 @@ def change_points(values: list[float]) -> list[int]:
     return [piece.start or 1 for piece in segments(values) if piece.start > 0 or piece.drifts]
 
 
+@pytest.mark.slow
 @pytest.mark.sweep("20")
 @pytest.mark.parametrize("count", [20, 60, 200])
 def test_pure_noise_raises_an_alarm_in_fewer_than_two_percent_of_histories(count: int) -> None:

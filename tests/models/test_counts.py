@@ -54,7 +54,7 @@ def count_in_transformers(config: dict[str, Any]) -> int:
     return count
 
 
-@pytest.mark.sweep(every=8)
+@pytest.mark.sweep(every=24)
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_counts_what_transformers_builds(name: str) -> None:
     assert parameter_count(preset(name)) == count_in_transformers(

@@ -73,6 +73,7 @@ def is_what_python_says(page: Any, explorer: Explorer, files: Files = NO_FILES) 
         assert json.loads(json.dumps(drawn)) == [one.get("x") for one in figure["data"]]
 
 
+@pytest.mark.slow
 @EVERY
 def test_controls_move_the_picture_by_keyboard_and_mouse(
     page: Any, studio: str, name: str, written: list[Path]
@@ -111,6 +112,7 @@ def test_controls_move_the_picture_by_keyboard_and_mouse(
         opened(page, f"{studio}/{name}")
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_link_restores_what_its_sender_saw(page: Any, studio: str, name: str) -> None:
     opened(page, f"{studio}/{name}")

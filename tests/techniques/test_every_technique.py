@@ -583,9 +583,9 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
 }
 LONG = {"compile under DDP", "compile of blocks", "AOTInductor"}
 """Compiled for many seconds; "compile with dropout" stands for them."""
-QUICK = {"bfloat16", "bfloat16 but attention", "fused optimizer", "no sync"}
-"""A precision, what is left alone, a constructor's argument, and two ranks; the others are
-rehearsed by `make test-all`."""
+QUICK = {"bfloat16", "bfloat16 but attention", "fused optimizer"}
+"""A precision, what is left alone, and a constructor's argument; the others are rehearsed by
+`make test-all`."""
 NO_EFFECT = {
     "pinned-memory": Case((), {"pinned-memory": {}}),
     "device-prefetch": Case((), {"device-prefetch": {}}),

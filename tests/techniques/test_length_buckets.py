@@ -84,6 +84,7 @@ def epochs(words: str) -> list[list[str]]:
     return [line.split() for line in words.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_every_epoch_has_the_same_samples_in_as_many_batches_and_fewer_tokens(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

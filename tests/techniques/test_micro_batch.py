@@ -112,6 +112,7 @@ def test_the_same_steps_are_made_of_fewer_and_larger_micro_batches(
     assert float(said["stack.toml"][2]) == pytest.approx(float(said["nothing.toml"][2]), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_the_profile_holds_the_sizes_that_the_script_states(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

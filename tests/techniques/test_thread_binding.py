@@ -55,7 +55,7 @@ def unbound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: nothing to bind to")
-@pytest.mark.usefixtures("warm", "unbound")
+@pytest.mark.usefixtures("unbound")
 def test_a_stack_binds_each_thread_of_the_pool_and_leaves_workers_all_cores(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

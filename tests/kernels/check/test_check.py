@@ -55,6 +55,7 @@ def test_sound_kernels_have_no_finding(name: str, capsys: pytest.CaptureFixture[
     assert 0 < built["occupancy"]["occupancy"] <= 1
 
 
+@pytest.mark.slow
 def test_a_planted_mistake_is_found(tmp_path: Path) -> None:
     (mutant,) = [one for one in SMALL if one["name"] == "add: mask is off by one"]
     file = plant_small(mutant, tmp_path)

@@ -23,6 +23,7 @@ OF_TRITON_3_6 = {"flash-attention-64": 8, "flash-attention-64-all": 16,
 """Bytes of stack of the key kernel under Triton 3.6, with which it was timed on an H200."""
 
 
+@pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("case", "target"),
     [

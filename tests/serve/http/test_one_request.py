@@ -336,7 +336,7 @@ HUGE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep("a number", "stop ids")
 @pytest.mark.parametrize("kind", HUGE)
 def test_what_is_huge_is_refused_at_once(server: Server, kind: str) -> None:
     content = json.dumps(body(**HUGE[kind])).replace('"BIG"', "9" * 5000).encode()

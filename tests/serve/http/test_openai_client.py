@@ -253,7 +253,7 @@ def test_errors_are_the_clients_own(client: openai.OpenAI) -> None:
         client.chat.completions.create(model="library", messages=MESSAGES, response_format=schema)
 
 
-@pytest.mark.sweep(every=2)
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 def test_no_request_is_the_engines_fault(server: Server, path: str) -> None:
     pid = server.engine_pid()

@@ -86,6 +86,7 @@ def test_a_client_that_does_not_read_is_cut_off(hurried: Server) -> None:
     until(lambda: hurried.get("/health").json()["running"] == 0, "an idle engine")
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_slowly_gets_everything(hurried: Server) -> None:
     """Slower than the time limit as a whole, faster than the least."""
     with hurried.connect() as one:

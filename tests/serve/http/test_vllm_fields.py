@@ -209,6 +209,7 @@ def greedy(real: Server, **fields: Any) -> Any:
     return response.json()["choices"][0]
 
 
+@pytest.mark.slow
 def test_a_model_without_a_template_is_talked_to_plainly_and_ends_at_its_turn(
     real: Server,
 ) -> None:
@@ -229,6 +230,7 @@ def test_a_model_without_a_template_is_talked_to_plainly_and_ends_at_its_turn(
     assert "--chat-template" in refused.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_only_allowed_tokens_come(real: Server) -> None:
     allowed = greedy(real)["token_ids"][:2]
     found = greedy(real, allowed_token_ids=allowed, ignore_eos=True)["token_ids"]
@@ -236,6 +238,7 @@ def test_only_allowed_tokens_come(real: Server) -> None:
     assert len(found) == 12
 
 
+@pytest.mark.slow
 def test_forbidden_words_do_not_come_and_the_rest_is_as_without(real: Server) -> None:
     plain = greedy(real)
     word = plain["text"].split()[0]
@@ -246,6 +249,7 @@ def test_forbidden_words_do_not_come_and_the_rest_is_as_without(real: Server) ->
     assert same["token_ids"] == plain["token_ids"]
 
 
+@pytest.mark.slow
 def test_special_tokens_are_shown_where_they_are_wanted(real: Server) -> None:
     fields = {"allowed_token_ids": [2], "ignore_eos": True, "max_tokens": 2}  # padding
     assert greedy(real, **fields)["text"] == ""
@@ -253,6 +257,7 @@ def test_special_tokens_are_shown_where_they_are_wanted(real: Server) -> None:
     assert shown == "<|padding|><|padding|>"
 
 
+@pytest.mark.slow
 def test_prompt_logprobs_are_those_of_the_model(real: Server) -> None:
     scored = greedy(real, prompt_logprobs=0)
     echoed = greedy(real, echo=True, logprobs=0)

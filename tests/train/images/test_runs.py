@@ -89,6 +89,7 @@ def _taken_up_again(argument: tuple[Path, Path]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 def test_a_run_that_is_taken_up_again_ends_as_one_that_was_not(
     tmp_path: Path, arrays: Path
