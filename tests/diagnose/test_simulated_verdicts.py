@@ -19,7 +19,8 @@ REPRESENTATIVE = (
     "dlrm-ranks-late-behind-pageable-copies", "diffusion-side-copy-every-step",
     "gpt-side-copy-behind-frees", "dlrm-loader-in-each-step-and-before",
     "gpt-late-module-dearer-than-stalls", "decode-poll-beside-side-copy",
-    "resnet-stall-before-the-last-wait", "diffusion-python-between-operators",
+    "resnet-stall-before-the-last-wait", "prefill-slow-softmax-s1-50",
+    "diffusion-python-between-operators",
 )  # fmt: skip
 WITHIN, FLOOR = 0.25, 0.02
 """How far a worth may be off: of the truth, or of the run where that is more."""

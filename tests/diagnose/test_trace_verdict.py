@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.trace.written import call, host, kernel, write
 
 from ridgeline.diagnose.trace_rules import all_trace_rules
 from ridgeline.diagnose.trace_verdict import trace_verdict
+from ridgeline.hardware import device
 from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
@@ -191,6 +193,42 @@ def test_tiny_kernels_from_an_empty_queue_are_launch_bound(tmp_path: Path) -> No
     found = verdict(tmp_path, train(50, kernel_us=2.0))
     assert found[0].cause == "launch-bound"
     assert found[0].confidence >= 0.8
+
+
+def attention(dims: list[int], kernels: list[str]) -> list[dict[str, Any]]:
+    """Layers of kernels of a millisecond, a softmax over these sizes among them."""
+    events, now = [], 0.0
+    args = {"Input Dims": [dims, [], []], "Input type": ["c10::BFloat16", "Scalar", "Scalar"]}
+    for number in range(len(kernels) * 8):
+        name = kernels[number % len(kernels)]
+        if name == "softmax_warp_forward":
+            events.append(host(20.0 * number, 15, "aten::_softmax", **args))
+        events.append(call(20.0 * number + 5, 4, number + 1))
+        events.append(kernel(100 + now, 1000, correlation=number + 1, name=name))
+        now += 1000
+    return events
+
+
+@pytest.mark.parametrize(
+    ("dims", "kernels", "worth_us"),
+    [
+        ([8, 16, 2048, 2048], ["sm90_gemm_qk", "softmax_warp_forward", "sm90_gemm_pv"], 8000),
+        ([8, 16, 1, 2048], ["sm90_gemm_qk", "softmax_warp_forward", "sm90_gemm_pv"], None),
+        ([8, 16, 2048, 2048], ["sm90_gemm_head", "softmax_warp_forward"] + ["reduce"] * 8, None),
+    ],
+)
+def test_the_softmax_of_attention_written_out_could_go_as_a_whole(
+    tmp_path: Path, dims: list[int], kernels: list[str], worth_us: float | None
+) -> None:
+    """For one query there is nothing to fuse; nor where no product follows."""
+    gpu = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}]
+    path = write(tmp_path / "trace.json", attention(dims, kernels), deviceProperties=gpu)
+    found = trace_verdict(load_traces([path], details=True))
+    kernel_finding = next(one for one in found if one.cause in {"compute-bound", "memory-bound"})
+    moved_us = 2 * 2.0 * math.prod(dims) / device("h100").memory.bandwidth_bytes_per_second * 1e6
+    attainable = 8000 - 8 * moved_us / 0.8
+    expected = attainable if worth_us is None else worth_us
+    assert kernel_finding.worth_us == pytest.approx(expected, rel=0.01)
 
 
 def test_a_close_second_makes_the_first_a_guess(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Kind, Trace
+from ridgeline.trace.columns import ABSENT, Category, Codes, Floats, Ints, Kind, Mask, Trace
 from ridgeline.trace.host_calls import innermost_at, launch_rows, linked_operators
 from ridgeline.trace.kernel_names import (
     KernelClass,
@@ -61,6 +61,12 @@ _BESIDE_THE_WORK = re.compile(
 """Kernels whose names put them into the class of an operator for which they only prepare."""
 
 
+_SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data")
+_LEAST_QUERIES = 16
+_NEAR = 4
+"""Masks and scales stand between the scores of attention and their products, so many at most."""
+
+
 class WorkPart(NamedTuple):
     """One kernel's part of one call: time, work and whose peak is the roof."""
 
@@ -68,6 +74,8 @@ class WorkPart(NamedTuple):
     flops: float | None
     bytes: float | None
     dtype: str | None
+    is_avoidable: bool = False
+    """Would a fused kernel not do it at all?"""
 
 
 class _Ran(NamedTuple):
@@ -76,6 +84,7 @@ class _Ran(NamedTuple):
     name: int
     kernel_class: int
     us: float
+    between_matmuls: bool
 
 
 def work_by_kernel(view: View, durations: Floats) -> dict[int, list[WorkPart]]:
@@ -92,7 +101,8 @@ def work_by_kernel(view: View, durations: Floats) -> dict[int, list[WorkPart]]:
     kernels, owners = kernels[owners != ABSENT], owners[owners != ABSENT]
     rows = view.rows[kernels]
     calls: dict[int, list[_Ran]] = defaultdict(list)
-    columns = (gpu.name[rows], kernel_classes(trace)[rows], durations[kernels])
+    between = _between_matmuls(kernel_classes(trace)[view.rows])[kernels]
+    columns = (gpu.name[rows], kernel_classes(trace)[rows], durations[kernels], between)
     for owner, *ran in zip(owners.tolist(), *(c.tolist() for c in columns), strict=True):
         calls[owner].append(_Ran(*ran))
     parts: dict[int, list[WorkPart]] = defaultdict(list)
@@ -104,6 +114,24 @@ def work_by_kernel(view: View, durations: Floats) -> dict[int, list[WorkPart]]:
         for kernel, part in _parts(trace.names, trace.names[name], trace.shapes[shape], ran):
             parts[kernel].append(part)
     return parts
+
+
+def _between_matmuls(classes: Codes) -> Mask:
+    """Which events have a matmul among the few before and the few after them."""
+    until = np.concatenate(([0], np.cumsum(classes == KernelClass.GEMM)))
+    places = np.arange(len(classes))
+    before = until[places] - until[np.maximum(places - _NEAR, 0)]
+    after = until[np.minimum(places + 1 + _NEAR, len(classes))] - until[places + 1]
+    found: Mask = (before > 0) & (after > 0)
+    return found
+
+
+def _are_scores(operator: str, inputs: OperatorInputs) -> bool:
+    """Is this a softmax over the scores of many queries, as attention that is not fused has?"""
+    dims = inputs.tensor(0) or ()
+    if operator not in _SOFTMAX or len(dims) < 3 or dims[-2] < _LEAST_QUERIES:
+        return False
+    return len(dims) == 4 or dims[-1] == dims[-2]
 
 
 def _owners(trace: Trace) -> Ints:
@@ -150,6 +178,7 @@ def _parts(
                 None if flops is None else flops * (one.us / whole),
                 None if moved is None else moved * (one.us / whole),
                 _dtype(operator, inputs, names[one.name]) if flops else None,
+                one.between_matmuls and _are_scores(operator, inputs),
             ),
         )
         for one in ran

@@ -1,12 +1,13 @@
 """Which roof kernels stay below, and what they could lose of their time: `headroom(view)`.
 
 A good kernel attains 70 % of the roof of arithmetic (cuBLAS and cuDNN on large shapes) or 80 % of
-that of memory (STREAM), so that much counts as attainable: a softmax at 20 % of its roof could take
+that of memory (STREAM), so that much counts as attainable: a kernel at 20 % of its roof could take
 a quarter of its time. Kernels of a few microseconds are left out: they never come near a roof, and
 what cures them is fusion, not a better kernel. A matmul of fp32 numbers without tensor cores has a
 lower roof than it needs: under autocast it would have that of 16-bit numbers, and half of its
-traffic. A kernel whose shapes are known for a quarter of its time attains as much in the rest:
-autograd's own calls and replayed graphs have no shapes.
+traffic. The softmax of attention that is written out moves scores that a fused attention never
+writes: all of its time could go. A kernel whose shapes are known for a quarter of its time attains
+as much in the rest: autograd's own calls and replayed graphs have no shapes.
 
 Where shapes and device say which roof a kernel is below, that counts. Else its class does: what is
 not a matmul, a convolution or attention moves memory. A matmul without shapes computes, but in a
@@ -92,6 +93,8 @@ class _Roofs:
     """Least time of the calls that arithmetic bounds."""
     memory: float = 0.0
     """Least time of the calls that memory bounds."""
+    avoidable: float = 0.0
+    """The part of `memory` that a fused kernel would not move."""
     in_16_bit: float = 0.0
     """Least time of all of them under autocast."""
     below_compute: float = 0.0
@@ -103,7 +106,8 @@ class _Roofs:
 
     @property
     def attainable(self) -> float:
-        return self.compute / ATTAINABLE["compute"] + self.memory / ATTAINABLE["memory"]
+        moved = self.memory - self.avoidable
+        return self.compute / ATTAINABLE["compute"] + moved / ATTAINABLE["memory"]
 
     @property
     def bound(self) -> str:
@@ -181,6 +185,7 @@ def _against(parts: Sequence[WorkPart], device: Device) -> _Roofs:
             roof.below_compute += part.us
         else:
             roof.memory += moving
+            roof.avoidable += moving if part.is_avoidable else 0.0
         if part.flops and half and part.dtype == "fp32" and half > (peak or half):
             attainable = max(
                 part.flops / half * 1e6 / ATTAINABLE["compute"],

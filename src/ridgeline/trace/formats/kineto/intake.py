@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -76,11 +77,9 @@ class Intake:
 
     def _take_mixed(self, array: bytes | memoryview) -> None:
         """Decode a batch in which some events are metadata, or of a kind that we do not know."""
-        try:
+        with suppress(msgspec.ValidationError):
             self._note_names(read_metadata(array))
             return
-        except msgspec.ValidationError:
-            pass
         try:
             heads = read_heads(array)
         except msgspec.ValidationError:
