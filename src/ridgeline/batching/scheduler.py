@@ -51,6 +51,8 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         self.handed_over: list[Sequence] = []
         """Finished, with blocks that another engine still has to fetch."""
+        self.beside_decodes: int | None = None
+        """The most prompt tokens of a step in which others decode; None: what the step holds."""
         self.counters = Counters()
         self._order = ordering(limits.order)
         # Every decode must fit into a step.
@@ -161,11 +163,14 @@ class Scheduler:
             make(Slice, (one, one.num_computed, 1, ())) for one in self.running if one.writable
         ]
         left = self.limits.max_tokens_per_step - len(slices)
+        most = self.beside_decodes if slices else None
         if preempted:
             prompts = [one for one in prompts if one.status is Status.RUNNING]
         if [None for one in self.running if one.drafts]:
             share = left // 2 if prompts or self.waiting else left
             left -= self._add_drafts(slices, share, copies)
+        if most is not None:
+            left = min(left, most)
         for sequence in prompts:
             left -= self._chunk(sequence, slices, left)
         if self.waiting and left > 0 and not preempted:

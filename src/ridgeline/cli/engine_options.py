@@ -37,6 +37,13 @@ MemoryShare = Annotated[float, typer.Option(help="The share of the device's memo
 BlockSize = Annotated[int, typer.Option(help="Tokens of a KV block.")]
 MaxLength = Annotated[int | None, typer.Option(help="Tokens of prompt and completion together.")]
 MaxTokensPerStep = Annotated[int, typer.Option(help="The most tokens of one step.")]
+ItlTargetSeconds = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="The longest step beside answers; chunks of prompts become as small as it takes.",
+    ),
+]
 MaxSequences = Annotated[int, typer.Option(help="The most sequences that run at once.")]
 MaxWaiting = Annotated[int, typer.Option(help="Requests in a queue; beyond: 429.", min=1)]
 Order = Annotated[
@@ -65,6 +72,9 @@ Threads = Annotated[
 ]
 Tp = Annotated[
     int, typer.Option(metavar="N", help="Processes that each keep a share of every layer.", min=1)
+]
+Pp = Annotated[
+    int, typer.Option(metavar="N", help="Processes that each keep some of the layers.", min=1)
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Check every cache at each step.")]
 TrustRemoteCode = Annotated[
@@ -154,13 +164,18 @@ def _speculation(text: str, num_drafts: int) -> SpeculationConfig:
 
 
 def _check_positive(config: EngineConfig) -> None:
-    for name in ("block_size", "max_tokens_per_step", "max_sequences", "group_size", "tp"):
+    for name in ("block_size", "max_tokens_per_step", "max_sequences", "group_size", "tp", "pp"):
         if getattr(config, name) < 1:
             raise InputError(f"{_option(name)} {getattr(config, name)}: at least 1 is needed")
     for name in ("max_length", "threads"):
         value = getattr(config, name)
         if value is not None and value < 1:
             raise InputError(f"{_option(name)} {value}: at least 1 is needed")
+    target = config.itl_target_seconds
+    if target is not None and not 0.0 < target < float("inf"):
+        raise InputError(f"--itl-target-seconds {target:g}: give seconds above 0")
+    if target is not None and not config.chunked_prefill:
+        raise InputError("--itl-target-seconds needs chunks; leave out --no-chunked-prefill")
     if not 0.0 < config.memory_share <= 1.0:
         raise InputError(f"--memory-share {config.memory_share}: give a share above 0, up to 1")
 

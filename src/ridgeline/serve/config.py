@@ -46,6 +46,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tp: int = 1
     """The processes that each keep a share of every layer and of the KV cache (tensor
     parallelism)."""
+    pp: int = 1
+    """The processes that each keep some of the layers and their KV cache (pipeline parallelism)."""
     kv_layout: Literal["paged", "contiguous", "dynamic"] = "paged"
     block_size: int = 16
     kv_bytes: int | None = None
@@ -55,6 +57,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_length: int | None = None
     """The longest sequence in tokens; None: the model's own, as far as the cache reaches."""
     max_tokens_per_step: int = 2048
+    itl_target_seconds: float | None = None
+    """The longest step with decodes: chunks of prompts beside them are as large as measured steps
+    leave room for; None: they fill the step."""
     max_sequences: int = 256
     max_waiting: int = 1024
     batching: Batching = "continuous"
@@ -78,3 +83,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trust_remote_code: bool = False
     step_log: str | None = None
     """File that gets a line per step; None: none is written."""
+
+    @property
+    def ranks(self) -> int:
+        """The processes that one model is cut over."""
+        return self.tp * self.pp
+
+    @property
+    def cut(self) -> str:
+        """The option that cuts the model, as it was given."""
+        return f"--pp {self.pp}" if self.pp > 1 else f"--tp {self.tp}"

@@ -84,7 +84,7 @@ def test_every_field_is_translated_or_refused() -> None:
     translated = {
         "model", "dtype", "weights", "kv_dtype", "block_size", "kv_bytes", "memory_share",
         "max_length", "max_tokens_per_step", "max_sequences", "order", "prefix_cache",
-        "speculation", "tp", "tokenizer", "adapters", "max_adapters", "graphs", "seed",
+        "speculation", "tp", "pp", "tokenizer", "adapters", "max_adapters", "graphs", "seed",
         "trust_remote_code", "compiled",  # vLLM's own default
     }  # fmt: skip
     assert translated | set(vllm._LACKS) == set(EngineConfig.__struct_fields__)

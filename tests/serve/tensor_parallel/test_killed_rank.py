@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import queue
 import re
 import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tests.serve.engine.workloads import tiny_engine, write_tiny_llama
 from tests.serve.http.servers import LIBRARY, Server, gone, running, until
+
+from ridgeline.serve.engine import ranks
 
 pytestmark = [pytest.mark.multiprocess, pytest.mark.slow]
 WORDS = ["--port", "0", "--tp", "2", "--dtype", "fp32", "--kv-bytes", "32MiB"]
@@ -88,10 +93,40 @@ def test_open_requests_end_with_the_reason_and_the_group_starts_again() -> None:
         assert gone(rank)
 
 
-def test_no_rank_outlives_a_server_that_was_killed() -> None:
-    with running("ridgeline.cli.main", "serve", str(LIBRARY), *WORDS) as server:
+def test_no_rank_outlives_a_server_that_was_killed(tmp_path: Path) -> None:
+    words = ["ridgeline.cli.main", "serve", str(LIBRARY), *WORDS]
+    with running(*words, TMPDIR=str(tmp_path)) as server:
         server.wait_until_ready()
         engine, rank = server.engine_pid(), rank_of(server)
         server.process.send_signal(signal.SIGKILL)
         server.process.wait(10)
         until(lambda: gone(engine) and gone(rank), "the end of all ranks")
+    left = set(tmp_path.glob("ridgeline-ranks-*"))
+    assert len(left) == 1  # nobody was left to remove it
+    with running(*words, TMPDIR=str(tmp_path)) as server:
+        server.wait_until_ready()
+        assert not left & set(tmp_path.glob("ridgeline-ranks-*"))
+        kill_and_wait(server)
+        assert len(list(tmp_path.glob("ridgeline-ranks-*"))) == 1
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+    assert not list(tmp_path.glob("ridgeline-ranks-*"))
+
+
+def test_a_rank_that_is_stopped_ends_the_group_with_its_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "SILENCE_SECONDS", 3.0)
+    engine = tiny_engine(write_tiny_llama(tmp_path), tp=2)
+    said: queue.Queue[str] = queue.Queue()
+    try:
+        engine.watch(said.put)
+        found = subprocess.run(
+            ["pgrep", "-P", str(os.getpid()), "-f", "rank_process"], capture_output=True, check=True
+        )
+        stopped = int(found.stdout)
+        os.kill(stopped, signal.SIGSTOP)
+        why = said.get(timeout=60)
+    finally:
+        engine.close()
+    assert why == f"rank 1 (process {stopped}) ended with signal 9: it was silent for 3 s"

@@ -33,6 +33,7 @@ _LACKS: dict[str, str] = {
     "batching": "vLLM always batches continuously; leave it out",
     "max_waiting": "vLLM's queue has no bound; leave it out, or bound it in front of vLLM",
     "chunked_prefill": "vLLM always cuts long prompts into chunks; leave it out",
+    "itl_target_seconds": "vLLM has no such target; lower --max-tokens-per-step instead",
     "threads": "vLLM reads them from VLLM_CPU_OMP_THREADS_BIND; set that instead",
     "debug": "vLLM has no such checks; leave it out",
     "step_log": "vLLM writes no such file; leave it out",
@@ -94,11 +95,13 @@ def command(
         words += ["--gpu-memory-utilization", str(config.memory_share)]
     else:
         # vLLM's are of each GPU, ours of all.
-        words += ["--kv-cache-memory-bytes", str(config.kv_bytes // config.tp)]
+        words += ["--kv-cache-memory-bytes", str(config.kv_bytes // config.ranks)]
     if config.max_length is not None:
         words += ["--max-model-len", str(config.max_length)]
     if config.tp > 1:
         words += ["--tensor-parallel-size", str(config.tp)]
+    if config.pp > 1:
+        words += ["--pipeline-parallel-size", str(config.pp)]
     if config.weights == "fp8":
         words += ["--quantization", "fp8"]
     if config.kv_dtype == "fp8":

@@ -48,7 +48,7 @@ class Admission:
         clock: Callable[[], float],
     ) -> None:
         self._seed = config.seed
-        self._is_cut = config.tp > 1
+        self._is_cut = config.ranks > 1
         self._model = parts.loaded
         self._pool = parts.pool
         self._scheduler = parts.scheduler
@@ -178,7 +178,7 @@ class Admission:
     def load_adapter(self, message: LoadAdapter) -> None:
         """Make an adapter known. Raises InputError."""
         if self._is_cut:
-            raise InputError("LoRA adapters are not cut over ranks; serve without --tp")
+            raise InputError("LoRA adapters are not cut over ranks; serve without --tp and --pp")
         file = message.file or examined(message.path)
         self._adapters.load(message.name, file, self._requests.adapters)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 import torch
 
+from ridgeline.batching.pace import StepPace
 from ridgeline.batching.sequence import Step, work_of
 from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepRow
@@ -76,6 +77,8 @@ class ServingEngine:
             parts.scheduler, parts.inputs, parts.speculating, self._requests, clock
         )
         self._admission = Admission(config, parts, self._requests, self._outcomes, clock)
+        target = config.itl_target_seconds
+        self._pace = None if target is None else StepPace(target, config.max_tokens_per_step)
         self.forward_seconds = 0.0
         """Time of the model in the last step; on a GPU only until it was launched."""
         self._step_seconds = 0.0
@@ -190,6 +193,7 @@ class ServingEngine:
             self._wait(began)
             return
         work = None if self._step_log is None else work_of(step)
+        counts = None if self._pace is None else _prompts_and_decodes(step)
         if step.copies:
             self._runner.copy(step.copies)
         found = attempt(
@@ -207,6 +211,9 @@ class ServingEngine:
         ended = self._clock()
         seconds = ended - began
         self._step_seconds += seconds
+        if self._pace is not None and counts is not None:
+            self._pace.note(*counts, seconds)
+            self.scheduler.beside_decodes = self._pace.tokens
         if self._speculating is not None:
             self._speculating.record(step, num_tokens, seconds, ended)
         if self._step_log is not None and work is not None:
@@ -231,3 +238,14 @@ class ServingEngine:
         starts_at = self.scheduler.starts_at
         if starts_at is not None:
             time.sleep(min(max(starts_at - now, 0.0), LONGEST_WAIT_SECONDS))
+
+
+def _prompts_and_decodes(step: Step) -> tuple[int, int]:
+    """Tokens of prompts in a step, and sequences that decode."""
+    prompts = decodes = 0
+    for sequence, start, count, _ in step.slices:
+        if start + count < len(sequence.tokens) or count > 1:
+            prompts += count
+        else:
+            decodes += 1
+    return prompts, decodes

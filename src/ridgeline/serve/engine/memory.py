@@ -63,7 +63,7 @@ def kv_room(
     """
     limit = int(device_bytes(loaded.device) * config.memory_share)
     if loaded.device.type == "cpu":
-        limit //= config.tp  # all ranks share one machine's memory
+        limit //= config.ranks  # all ranks share one machine's memory
     per_token = loaded.kv_form.bytes_per_token(loaded.kv_shapes)
     block_bytes = per_token * config.block_size
     left = limit - sum(row.bytes for row in rows)
@@ -72,15 +72,15 @@ def kv_room(
         left = left * per_token // (per_token + drafted)
     if left < block_bytes:
         raise InputError(_nothing_left(config, rows, limit))
-    wanted = None if config.kv_bytes is None else config.kv_bytes // config.tp
+    wanted = None if config.kv_bytes is None else config.kv_bytes // config.ranks
     if wanted is not None and wanted > left:
         raise InputError(
             f"--kv-bytes {config.kv_bytes}: beside {_listed(rows)} only {left} bytes are left of "
             f"{limit} ({config.memory_share:.0%} of the memory{_a_rank(config)}); give "
-            f"--kv-bytes {left * config.tp} or less"
+            f"--kv-bytes {left * config.ranks} or less"
         )
     if wanted is None:
-        largest = left if loaded.device.type == "cuda" else LARGEST_CPU_KV_BYTES // config.tp
+        largest = left if loaded.device.type == "cuda" else LARGEST_CPU_KV_BYTES // config.ranks
         wanted = min(left, largest)
     longest = config.max_length or loaded.max_length or wanted // per_token
     if loaded.max_length is not None and longest > loaded.max_length:
@@ -116,7 +116,7 @@ def memory_ledger(
         bytes_per_token=loaded.kv_form.bytes_per_token(loaded.kv_shapes),
         tokens=tokens,
         max_length=room.max_length,
-        ranks=config.tp,
+        ranks=config.ranks,
         largest_concurrency=tokens / room.max_length,
         layers=loaded.layer_path,
     )
@@ -188,14 +188,15 @@ def _nothing_left(config: EngineConfig, rows: Sequence[MemoryRow], limit: int) -
 
 
 def _a_rank(config: EngineConfig) -> str:
-    return f", on each of {config.tp} ranks" if config.tp > 1 else ""
+    return f", on each of {config.ranks} ranks" if config.ranks > 1 else ""
 
 
 def _too_small(config: EngineConfig, wanted: int, tokens: int, longest: int, needed: int) -> str:
     shrink = " or --kv-dtype int8" if config.kv_dtype == "model" else ""
     return (
-        f"{wanted * config.tp} bytes of KV cache hold {tokens} tokens, a sequence may have "
-        f"{longest}; give --kv-bytes {needed * config.tp}, or --max-length {max(tokens, 1)}{shrink}"
+        f"{wanted * config.ranks} bytes of KV cache hold {tokens} tokens, a sequence may have "
+        f"{longest}; give --kv-bytes {needed * config.ranks}, or --max-length"
+        f" {max(tokens, 1)}{shrink}"
     )
 
 

@@ -13,6 +13,8 @@ import ctypes
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,6 +35,7 @@ from ridgeline.serve.engine.rank_work import (
 from ridgeline.serve.engine.share import RankShare, build_share, rank_device, set_threads
 from ridgeline.serve.tensor_parallel.group import RankGroup
 
+HEARTBEAT_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1
 """The option's number in <sys/prctl.h>."""
 
@@ -44,6 +47,7 @@ def main() -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     connection = Connection(int(sys.argv[1]))
+    threading.Thread(target=_beat, args=(connection,), name="rank-heart", daemon=True).start()
     try:
         share = _build(decode_meeting(connection.recv_bytes()))
         _follow(connection, share)
@@ -60,7 +64,7 @@ def _build(meet: Meet) -> RankShare:
     config = meet.config
     set_threads(config)
     device = rank_device(config, meet.rank)
-    group = RankGroup(Path(meet.meeting), rank=meet.rank, size=config.tp, device=device)
+    group = RankGroup(Path(meet.meeting), rank=meet.rank, size=config.ranks, device=device)
     return build_share(config, group=group)
 
 
@@ -80,6 +84,14 @@ def _follow(connection: Connection, share: RankShare) -> None:
                 share.runner.probe()
             case Leave():
                 return
+
+
+def _beat(connection: Connection) -> None:
+    """Tell the first rank now and then that this process runs, whatever its main thread does."""
+    with contextlib.suppress(OSError):  # the first rank has ended
+        while True:
+            connection.send_bytes(b"")
+            time.sleep(HEARTBEAT_SECONDS)
 
 
 def _is_alone(connection: Connection) -> bool:

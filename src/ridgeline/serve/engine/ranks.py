@@ -2,15 +2,17 @@
 
 The first rank schedules, samples and answers; the others are processes of its own that compute what
 they are told (`rank_process.py`). They cannot do without each other: one that ends leaves the rest
-waiting in a collective, and one at which a step fails leaves it in another step than the rest. So
-whatever happens to one ends the engine, with a line that says which rank and why, and the
-supervisor starts the whole group again. A thread per rank watches its connection, because a rank
-may also end while there is nothing to compute, or while the main thread waits in C++.
+waiting in a collective, one that is stopped does, too, and one at which a step fails leaves it in
+another step than the rest. So whatever happens to one ends the engine, with a line that says which
+rank and why, and the supervisor starts the whole group again. A thread per rank watches its
+connection, because a rank may also end while there is nothing to compute, or while the main thread
+waits in C++.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -30,6 +32,8 @@ from ridgeline.serve.tensor_parallel.group import RankGroup
 
 NOTICE_SECONDS = 2.0
 """For a watching thread to see the end of a rank whose absence was felt in a collective."""
+SILENCE_SECONDS = 30.0
+"""A rank whose heartbeat does not come for so long is stopped or stuck."""
 END_SECONDS = 5.0
 """For a rank to end by itself once its connection is closed."""
 
@@ -52,13 +56,14 @@ class OtherRanks:
         self._connections: list[Connection] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         # Kept as long as the group: a rank that is late still looks for the others in it.
-        self._folder = Path(tempfile.mkdtemp(prefix="ridgeline-ranks-"))
+        _sweep()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-"))
         meeting = self._folder / "meeting"
         try:
-            for rank in range(1, config.tp):
+            for rank in range(1, config.ranks):
                 self._start(config, rank, meeting)
             with self.in_step("they met"):
-                self.group = RankGroup(meeting, rank=0, size=config.tp, device=device)
+                self.group = RankGroup(meeting, rank=0, size=config.ranks, device=device)
         except BaseException:
             self.close(at_once=True)
             raise
@@ -143,11 +148,16 @@ class OtherRanks:
         ).start()
 
     def _watch(self, rank: int, connection: Connection, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the end of a rank, whose last words are its reason."""
-        words = ""
+        """Wait for the end of a rank, whose last words are its reason, or for its silence."""
+        words, heard, silent = "", False, False
         with contextlib.suppress(EOFError, OSError):
-            while True:
-                words = connection.recv_bytes().decode(errors="replace")
+            # Until the first heartbeat it loads torch, which may take as long as it likes.
+            while not (silent := not connection.poll(SILENCE_SECONDS if heard else None)):
+                words = connection.recv_bytes().decode(errors="replace") or words
+                heard = True
+        if silent and not self._closing:
+            process.kill()
+            words = f"it was silent for {SILENCE_SECONDS:g} s"
         code = process.wait()
         if self._closing or self._why is not None:
             return
@@ -161,3 +171,26 @@ class OtherRanks:
         if self._lost is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._lost(self._why)
+
+
+_FOLDER = "ridgeline-ranks-"
+
+
+def _sweep() -> None:
+    """Remove the folders of groups whose first rank was killed, and so could not."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
+        owner = folder.name.removeprefix(_FOLDER).partition("-")[0]
+        with contextlib.suppress(OSError):
+            ours = folder.stat().st_uid == os.getuid()
+            if ours and owner.isdigit() and not _lives(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -76,7 +76,7 @@ def build_share(config: EngineConfig, *, group: RankGroup | None) -> RankShare:
 def set_threads(config: EngineConfig) -> None:
     """Give torch the threads that were asked for, or this rank's share of the cores."""
     cores = this_machine(gpus=[]).cpu.num_usable_cores
-    torch.set_num_threads(config.threads or max(1, cores // config.tp))
+    torch.set_num_threads(config.threads or max(1, cores // config.ranks))
 
 
 def rank_device(config: EngineConfig, rank: int) -> torch.device:
@@ -89,8 +89,8 @@ def rank_device(config: EngineConfig, rank: int) -> torch.device:
     if device.type != "cuda":
         return device
     count = torch.cuda.device_count()
-    if count < config.tp:
-        raise InputError(f"--tp {config.tp}: PyTorch sees {count} GPUs here; give at most as many")
+    if count < config.ranks:
+        raise InputError(f"{config.cut}: PyTorch sees {count} GPUs here; give at most as many")
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     return device

@@ -108,6 +108,7 @@ def draft_model_of(config: EngineConfig) -> LoadedModel | None:
         speculation=None,
         adapters={},
         tp=1,
+        pp=1,
     )
     return load(small)
 

@@ -22,6 +22,7 @@ from ridgeline.serve.engine.speculating import Speculating, build_speculating
 from ridgeline.serve.messages import MemoryRow, Ready
 from ridgeline.serve.model.batch import StepInputs
 from ridgeline.serve.model.loaded import LoadedModel
+from ridgeline.serve.pipeline_parallel.stages import check_stages
 from ridgeline.serve.tensor_parallel.reading import check_cuts
 from ridgeline.serve.weights import is_compressed, kernels_of
 
@@ -51,7 +52,7 @@ def build_parts(config: EngineConfig) -> Parts:
         InputError: The model cannot be served as configured.
     """
     set_threads(config)
-    if config.tp == 1:
+    if config.ranks == 1:
         return _parts(config, build_share(config, group=None), None)
     check_cut(config)
     ranks = OtherRanks(config, rank_device(config, 0))
@@ -67,7 +68,9 @@ def build_parts(config: EngineConfig) -> Parts:
 
 def check_cut(config: EngineConfig) -> None:
     """Raise `InputError` for what does not go together with a model cut over several ranks."""
-    option = f"--tp {config.tp}"
+    option = config.cut
+    if config.tp > 1 and config.pp > 1:
+        raise InputError(f"--tp {config.tp} and {option}: one way of cutting at a time")
     if config.adapters:
         raise InputError(f"{option}: LoRA adapters are not cut over ranks; leave out --adapters")
     if config.compiled:
@@ -91,7 +94,9 @@ def check_cut(config: EngineConfig) -> None:
 
     with quiet_libraries(), read_by_library(config.model, what="config.json"):
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
-        check_cuts(about, Path(config.model), config.tp, trust_remote_code=config.trust_remote_code)
+        check = check_cuts if config.tp > 1 else check_stages
+        trusted = config.trust_remote_code
+        check(about, Path(config.model), config.ranks, trust_remote_code=trusted)
 
 
 def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> Parts:

@@ -72,10 +72,10 @@ def run_server(
         InputError: what was asked for cannot be served, or the port is taken.
         RidgelineError: an engine does not start, or not again.
     """
-    if disaggregated and config.tp > 1:
+    if disaggregated and config.ranks > 1:
         raise InputError(
-            f"--disaggregated: keys and values are not handed over between engines of --tp"
-            f" {config.tp}; leave out one of the two"
+            f"--disaggregated: keys and values are not handed over between engines of"
+            f" {config.cut}; leave out one of the two"
         )
     if disaggregated and (replicas > 1 or scaling is not None):
         raise InputError("--disaggregated is one pair of engines; leave --replicas out")

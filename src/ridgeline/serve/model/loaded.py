@@ -29,6 +29,7 @@ from ridgeline.serve.model.attention import KEYWORD, Pages, register
 from ridgeline.serve.model.batch import StepBatch
 from ridgeline.serve.model.direct import Direct, NotInOne, direct
 from ridgeline.serve.model.fused import fuse
+from ridgeline.serve.pipeline_parallel.stages import load_stage
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.tensor_parallel.reading import load_share
 from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
@@ -169,7 +170,8 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     loaded.weight_rows = shrink(model, config)
     fuse(model)
     if group is not None:
-        loaded.layer_path = f"one by one: {group.size} ranks add up what they have twice a layer"
+        why = "add up what they have twice a layer" if config.pp == 1 else "pass states on"
+        loaded.layer_path = f"one by one: {group.size} ranks {why}"
         return loaded
     try:
         loaded.direct = direct(model, shapes, vocab, calls)
@@ -226,7 +228,8 @@ def _read(
             "give the unquantised model with --weights int8 or int4"
         )
     if group is not None:
-        return load_share(
+        read = load_share if config.pp == 1 else load_stage
+        return read(
             about,
             Path(config.model),
             dtype,

@@ -77,6 +77,17 @@ class RankGroup:
         self._timed(lambda: dist.all_gather(list(found.unbind(0)), share), share)
         return found.movedim(0, -2).flatten(-2)
 
+    def send(self, states: Tensor, rank: int) -> None:
+        """Send states to another rank, which takes them."""
+        states = states.contiguous()
+        self._timed(lambda: dist.send(states, rank), states)
+
+    def take(self, like: Tensor, rank: int) -> Tensor:
+        """States of this shape from another rank, which sends them."""
+        found = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+        self._timed(lambda: dist.recv(found, rank), found)
+        return found
+
     def least(self, value: int) -> int:
         """The smallest of all ranks' numbers."""
         number = torch.tensor([value], dtype=torch.int64, device=self.device)
