@@ -208,7 +208,7 @@ WORDS = {
     "kv_layout", "max_loss",
     "libraries", "metric", "name", "nodes", "objective", "offload", "only", "order", "phase",
     "precision",
-    "policy", "prompt", "queue",
+    "policy", "prefill_gpu", "prompt", "queue",
     "recompute", "rendezvous", "replicas", "revision", "router", "scale_on", "schedule", "scheme",
     "served_model_name", "software", "stop", "target", "token_ids", "tokens", "tool_call_parser",
     "ttft", "ttft_p99",

@@ -144,6 +144,23 @@ def test_ctrl_c_ends_it_with_what_was_seen() -> None:
     assert found.interval is None
 
 
+def test_a_prefill_device_with_more_arithmetic_gives_earlier_first_tokens(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    slow = ("simulate", "serving", "--model", "llama3.1-8b", "--gpu", "A100-SXM-80GB", *FEW)
+    split = ("--replicas", "3", "--prefill-replicas", "1", "--no-interval")
+    what_if = ("--what-if", "prefill_gpu=,prefill_tp=0", "--what-if", "prefill_tp=2")
+    strong = simulated(capsys, *slow, *split, "--prefill-gpu", "H100", *what_if)
+    alike = simulated(capsys, *slow, *split)
+    assert (strong.deployment["prefill_gpu"], strong.deployment["gpu"]) == ("H100", "A100-SXM-80GB")
+    back, two = (one.figures.ttft_seconds for one in strong.what_if)
+    assert strong.ttft_seconds is not None
+    assert back is not None
+    assert two is not None
+    assert back == alike.ttft_seconds
+    assert two.p50 < strong.ttft_seconds.p50 < 0.8 * back.p50
+
+
 @pytest.mark.sweep(every=4)
 @pytest.mark.parametrize(
     ("options", "says"),
@@ -155,6 +172,31 @@ def test_ctrl_c_ends_it_with_what_was_seen() -> None:
         ((*GPU, "--what-if", "scale_on=slo,scale_maximum=2,scale_objective=3"), "objective"),
         ((*GPU, "--router", "best"), "--router best"),
         ((*GPU, "--prefill-replicas", "1"), "at least one has to be left to decode"),
+        ((*GPU, "--prefill-gpu", "B200"), "--prefill-gpu B200: say --prefill-replicas N"),
+        ((*GPU, "--prefill-tp", "2"), "--prefill-tp 2: say --prefill-replicas N"),
+        (
+            (*GPU, "--replicas", "2", "--prefill-replicas", "1", "--prefill-gpu", "X9"),
+            "unknown device 'X9'",
+        ),
+        (
+            (
+                "simulate",
+                "serving",
+                "--model",
+                "llama-2-70b",
+                "--gpu",
+                "H200",
+                "--tp",
+                "2",
+                "--replicas",
+                "2",
+                "--prefill-replicas",
+                "1",
+                "--prefill-gpu",
+                "L4",
+            ),
+            "on 2 x L4",
+        ),
         ((*GPU, "--acceptance", "2"), "--acceptance 2"),
         ((*GPU, "--alone", "x.json"), "--alone belongs to --steps"),
         ((*GPU, "--input-tokens", "9000000"), "outside what the model was fitted to"),

@@ -8,7 +8,7 @@ from typing import Any
 from ridgeline.batching.load.workload import Planned
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cost.serving.clock import StepClock
-from ridgeline.plan.simulate.deployment import Deployment, Setup
+from ridgeline.plan.simulate.deployment import Deployment, ReplicaEngine, Setup
 from ridgeline.plan.simulate.engine_time import EngineTime
 from ridgeline.plan.simulate.fleet import Fleet, Simulation
 
@@ -33,6 +33,7 @@ def simulated(
     named: bool = True,
     time: EngineTime | None = None,
     kv_bytes: float = 1e6,
+    prefill_time: EngineTime | None = None,
     **deployment: Any,
 ) -> Simulation:
     """Simulate these requests."""
@@ -43,6 +44,7 @@ def simulated(
         kv_bytes_per_token=kv_bytes,
         scaling=scaling,
         seed=3,
+        prefill=ReplicaEngine(time=prefill_time, kv_blocks=kv_blocks) if prefill_time else None,
         named=named,
     )
     return Fleet(

@@ -94,6 +94,17 @@ def test_a_prompt_is_handed_over_with_its_keys_and_values() -> None:
     assert second.output_tokens == 3
 
 
+def test_prompts_are_computed_by_an_engine_of_their_own() -> None:
+    load = [request(0.0, 100, 3), request(0.001, 100, 3)]
+    quick = EngineTime(clock=clock(fixed_host_seconds=0.002))
+    found = simulated(
+        load, time=STEADY, prefill_time=quick, replicas=2, prefill_replicas=1, kv_bytes=0.0
+    )
+    first, second = found.run.exchanges
+    assert first.chunks == pytest.approx([0.002, 0.012, 0.022])
+    assert second.chunks[0] == pytest.approx(0.004)
+
+
 def test_replicas_come_after_their_start_up_and_go_when_drained() -> None:
     burst = [request(0.1, 10, 200)] * 12
     late = [request(60.0 + number, 10, 2) for number in range(30)]

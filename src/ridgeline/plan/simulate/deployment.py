@@ -53,10 +53,22 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Time of guessing one token for all, over that of a step without drafts."""
     prefill_replicas: int = 0
     """The replicas that only compute prompts; 0: all do both."""
+    prefill_gpu: str = ""
+    """The device of those, with much arithmetic where decoding wants bandwidth; empty: `gpu`."""
+    prefill_tp: int = 0
+    """Devices of one of those; 0: `tp`."""
     link_gigabytes_per_second: float = 25.0
     """Between replicas, for keys and values of prefilled prompts (1e9 bytes)."""
     startup_seconds: float = 60.0
     """Until a replica that the autoscaler starts takes requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaEngine:
+    """How fast one replica's engine is, and what its memory holds."""
+
+    time: EngineTime
+    kv_blocks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +82,24 @@ class Setup:
     """Bytes of keys and values per token, moved when a prompt is handed over."""
     scaling: Scaling | None
     seed: int
+    prefill: ReplicaEngine | None = None
+    """None: replicas are alike."""
     named: bool = True
     """Whether blocks are found again by their content; off where that changes nothing."""
 
-    @property
-    def limits(self) -> Limits:
-        """The limits of every replica's scheduler."""
-        asked = self.deployment
+    def engine_of(self, index: int) -> ReplicaEngine:
+        """Times and memory of one replica; those that only compute prompts come first."""
+        if self.prefill is not None and index < self.deployment.prefill_replicas:
+            return self.prefill
+        return ReplicaEngine(time=self.time, kv_blocks=self.kv_blocks)
+
+    def limits_of(self, index: int) -> Limits:
+        """The limits of one replica's scheduler."""
+        asked, blocks = self.deployment, self.engine_of(index).kv_blocks
         return Limits(
             max_tokens_per_step=asked.max_tokens_per_step,
             max_sequences=asked.max_sequences,
-            max_length=asked.max_length or self.kv_blocks * asked.block_size,
+            max_length=asked.max_length or blocks * asked.block_size,
             max_waiting=asked.max_waiting,
             batching=asked.batching,
             dynamic_delay_seconds=asked.dynamic_delay_seconds,
@@ -96,7 +115,7 @@ def check_deployment(asked: Deployment, scaling: Scaling | None) -> None:
         value = getattr(asked, name)
         if value is not None and value < 1:
             raise InputError(f"{_flag(name)} {value}: at least 1 is needed")
-    for name in ("drafts", "prefill_replicas"):
+    for name in ("drafts", "prefill_replicas", "prefill_tp"):
         if getattr(asked, name) < 0:
             raise InputError(f"{_flag(name)} {getattr(asked, name)}: has to be 0 or more")
     if not 0.0 <= asked.acceptance <= 1.0:
@@ -111,6 +130,12 @@ def check_deployment(asked: Deployment, scaling: Scaling | None) -> None:
             f"--prefill-replicas {asked.prefill_replicas} of --replicas {asked.replicas}: at least"
             " one has to be left to decode"
         )
+    for name in ("prefill_gpu", "prefill_tp"):
+        if getattr(asked, name) and not asked.prefill_replicas:
+            raise InputError(
+                f"{_flag(name)} {getattr(asked, name)}: say --prefill-replicas N, how many of"
+                " --replicas only compute prompts"
+            )
     if asked.prefill_replicas and scaling is not None:
         raise InputError("--prefill-replicas: a fleet that scales does both on every replica")
     if scaling is not None:

@@ -86,7 +86,8 @@ class Fleet:
         setup, asked = self.setup, self.setup.deployment
         count = asked.replicas if setup.scaling is None else setup.scaling.maximum
         self._slots = Slots([Slot(i) for i in range(count)], self._engine, asked.startup_seconds)
-        self._routes = Routes([setup.kv_blocks] * count, block_size=asked.block_size)
+        blocks = [setup.engine_of(index).kv_blocks for index in range(count)]
+        self._routes = Routes(blocks, block_size=asked.block_size)
         self._prompts = Prompts(
             block_size=asked.block_size,
             prefix_tokens=self.prefix_tokens,
@@ -243,8 +244,9 @@ class Fleet:
 
     # What replicas tell.
 
-    def _engine(self) -> Replica:
+    def _engine(self, index: int) -> Replica:
         setup, asked = self.setup, self.setup.deployment
+        engine = setup.engine_of(index)
         drafting = None
         if asked.drafts:
             drafting = Drafting(
@@ -254,10 +256,10 @@ class Fleet:
                 seed=setup.seed,
             )
         return Replica(
-            time=setup.time,
-            limits=setup.limits,
+            time=engine.time,
+            limits=setup.limits_of(index),
             cache=BlockCache(
-                setup.kv_blocks, asked.block_size, prefix=asked.prefix_cache and setup.named
+                engine.kv_blocks, asked.block_size, prefix=asked.prefix_cache and setup.named
             ),
             drafting=drafting,
             on_first_token=self._first_token,

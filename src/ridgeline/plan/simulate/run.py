@@ -169,7 +169,11 @@ class _Asked:
                 return None
             self.on_progress(f"the same with an engine {step - 1.0:.0%} {word}")
             time = replace(setup.time, factor=factor, most=None)  # what was asked is in range
-            others.append(self.figures(self.simulation(replace(setup, time=time))))
+            prefill = setup.prefill
+            if prefill is not None:
+                prefill = replace(prefill, time=replace(prefill.time, factor=factor))
+            changed = replace(setup, time=time, prefill=prefill)
+            others.append(self.figures(self.simulation(changed)))
         if self.interrupted:
             return None
         runs = [figures, *others]

@@ -17,7 +17,13 @@ from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.engines import engine as engine_called
 from ridgeline.plan.serving.estimate import arrays_of, step_clock
 from ridgeline.plan.serving.question import replica_of
-from ridgeline.plan.simulate.deployment import Deployment, Setup, check_deployment
+from ridgeline.plan.serving.spreads import Neighbourhood
+from ridgeline.plan.simulate.deployment import (
+    Deployment,
+    ReplicaEngine,
+    Setup,
+    check_deployment,
+)
 from ridgeline.plan.simulate.engine_time import EngineTime
 from ridgeline.plan.simulate.fit import Fitted
 from ridgeline.records.load import Load
@@ -78,11 +84,12 @@ def _as_measured(
     question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None, measured: Fitted
 ) -> tuple[Setup, Unsure]:
     plain = Deployment()
-    for name in ("gpu", "tp", "weights", "cache", "engine"):
-        if getattr(deployment, name) != getattr(plain, name):
+    for name in ("gpu", "tp", "weights", "cache", "engine", "prefill_gpu", "prefill_tp"):
+        value = getattr(deployment, name)
+        if value != getattr(plain, name):
             raise InputError(
-                f"--{name} {getattr(deployment, name)}: a step log tells of the engine that"
-                " wrote it; log another one, or leave --steps out"
+                f"--{name.replace('_', '-')} {value}: a step log tells of the engine that wrote"
+                " it; log another one, or leave --steps out"
             )
     if deployment.kv_blocks is None:
         raise InputError("--steps: say --kv-blocks, which `ridgeline serve` prints when ready")
@@ -107,10 +114,51 @@ def _as_published(
 ) -> tuple[Setup, Unsure]:
     engine_called(deployment.engine)
     prompt, completion = question.mean_lengths
+    found = _hosted(question, deployment, model, deployment.gpu, deployment.tp)
+    _require_room(found, model, deployment, prompt + completion)
+    prefill = None
+    if deployment.prefill_gpu or deployment.prefill_tp:
+        gpu = deployment.prefill_gpu or deployment.gpu
+        prefill = _hosted(question, deployment, model, gpu, deployment.prefill_tp or deployment.tp)
+        _require_room(prefill, model, deployment, prompt)
+    setup = Setup(
+        deployment=msgspec.structs.replace(deployment, cache=found.cache_kind),
+        time=found.engine.time,
+        kv_blocks=found.engine.kv_blocks,
+        kv_bytes_per_token=found.bytes_per_token,
+        scaling=scaling,
+        seed=question.seed,
+        prefill=None if prefill is None else prefill.engine,
+    )
+    places = [found.place] if prefill is None else [found.place, prefill.place]
+    calibration = read_calibration()
+    step, first = (
+        max(calibration.sigma_of(kind, place) for place in places)
+        for kind in ("next_token", "first_token")
+    )
+    return setup, Unsure(step=step, first_token=first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hosted:
+    """A replica on devices that are named."""
+
+    engine: ReplicaEngine
+    devices: str
+    cache_kind: str
+    bytes_per_token: float
+    """Of keys and values, on all its devices together."""
+    place: Neighbourhood
+
+
+def _hosted(
+    question: SimulationQuestion, deployment: Deployment, model: ModelSpec, gpu: str, tp: int
+) -> _Hosted:
+    prompt, completion = question.mean_lengths
     replica = replica_of(
         model,
-        deployment.gpu,
-        tp=deployment.tp,
+        gpu,
+        tp=tp,
         weights=deployment.weights,
         cache=deployment.cache,
         engine=deployment.engine,
@@ -118,27 +166,28 @@ def _as_published(
         completion=completion,
     )
     calibration = read_calibration()
-    clock = step_clock(replica, calibration)
     arrays = arrays_of([replica], calibration)
     size = np.array([float(deployment.block_size)])
     fitting = int(sequences_that_fit(arrays.hosted, arrays.rates, size)[0])
+    time = EngineTime(
+        clock=step_clock(replica, calibration),
+        request_seconds=float(arrays.rates.request_seconds[0]),
+    )
     blocks = fitting if deployment.kv_blocks is None else deployment.kv_blocks
-    if blocks * deployment.block_size < prompt + completion:
-        raise InputError(
-            f"{model.name} in {deployment.weights} leaves room for"
-            f" {blocks * deployment.block_size} tokens on {deployment.tp} x {deployment.gpu}, and"
-            f" a request has {prompt + completion:.0f}: raise --tp or take fewer bits"
-        )
     per_token = float((cached_bytes(arrays.hosted, np.array([1e4])) / 1e4)[0])
-    setup = Setup(
-        deployment=msgspec.structs.replace(deployment, cache=replica.cache_kind),
-        time=EngineTime(clock=clock, request_seconds=float(arrays.rates.request_seconds[0])),
-        kv_blocks=blocks,
-        kv_bytes_per_token=deployment.tp * per_token,
-        scaling=scaling,
-        seed=question.seed,
+    return _Hosted(
+        engine=ReplicaEngine(time=time, kv_blocks=blocks),
+        devices=f"{tp} x {gpu}",
+        cache_kind=replica.cache_kind,
+        bytes_per_token=tp * per_token,
+        place=replica.place,
     )
-    step, first = (
-        calibration.sigma_of(kind, replica.place) for kind in ("next_token", "first_token")
-    )
-    return setup, Unsure(step=step, first_token=first)
+
+
+def _require_room(found: _Hosted, model: ModelSpec, deployment: Deployment, tokens: float) -> None:
+    room = found.engine.kv_blocks * deployment.block_size
+    if room < tokens:
+        raise InputError(
+            f"{model.name} in {deployment.weights} leaves room for {room} tokens on"
+            f" {found.devices}, and a request has {tokens:.0f}: raise --tp or take fewer bits"
+        )

@@ -36,8 +36,8 @@ class Slots:
     """All replicas that there may be."""
 
     slots: list[Slot]
-    make: Callable[[], Replica]
-    """A new engine, empty."""
+    make: Callable[[int], Replica]
+    """A new engine of the slot with that index, empty."""
     startup_seconds: float
     steps: int = 0
     """Steps of replicas that have ended; the next two fields count those as well."""
@@ -59,7 +59,7 @@ class Slots:
 
     def mark_ready(self, slot: Slot) -> None:
         """Let a replica take requests from now on."""
-        slot.state, slot.replica, slot.pending = "ready", self.make(), {}
+        slot.state, slot.replica, slot.pending = "ready", self.make(slot.index), {}
 
     def end_if_drained(self, slot: Slot, now: float) -> None:
         """A draining replica goes with its last request."""
