@@ -1,4 +1,4 @@
-"""`ridgeline trace counters`: tables of Nsight Compute, kernel by kernel."""
+"""`ridgeline trace counters` reads tables of Nsight Compute, kernel by kernel."""
 
 from __future__ import annotations
 

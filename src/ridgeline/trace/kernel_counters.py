@@ -24,7 +24,7 @@ from ridgeline.trace.counter_table import CURE, CountedKernel, read_ncu_table
 BUSY = 60.0
 """Percent of its peak from which a unit bounds a kernel."""
 _LEAST_SHARE = 0.15
-"""Of the time of warps, from which a reason is worth a word."""
+"""From this share of the time of warps on, a reason is worth a word."""
 _READY = ("selected", "not_selected")
 
 _DURATION = (("Duration", "second"), ("gpu__time_duration.sum", "second"))
@@ -69,7 +69,7 @@ class WarpWait(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     reason: str
     """By Nsight Compute's name, such as `long_scoreboard`."""
     share: float
-    """Of the time of its warps."""
+    """The share of the time of its warps."""
 
 
 class KernelCounters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,13 +18,13 @@ class PhaseListener(Protocol):
     """Whatever is told of phases and steps."""
 
     def entered(self, phase: str) -> None:
-        """A phase began."""
+        """Told that a phase began."""
 
     def left(self) -> None:
-        """The innermost phase ended."""
+        """Told that the innermost phase ended."""
 
     def stepped(self) -> None:
-        """A step ended; the next begins."""
+        """Told that a step ended, and the next began."""
 
 
 class PhaseClock:

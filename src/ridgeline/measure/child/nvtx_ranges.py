@@ -22,7 +22,7 @@ class NvtxRanges:
         self._open_step: int | None = None
 
     def entered(self, phase: str) -> None:
-        """A phase began."""
+        """Told that a phase began."""
         if self._missing:
             return
         try:
@@ -34,12 +34,12 @@ class NvtxRanges:
             tell(f"--nvtx: torch {torch.__version__} is built without NVTX; no ranges are made")
 
     def left(self) -> None:
-        """The innermost phase ended."""
+        """Told that the innermost phase ended."""
         if not self._missing:
             torch.cuda.nvtx.range_pop()
 
     def stepped(self) -> None:
-        """A step ended; the next begins."""
+        """Told that a step ended, and the next began."""
         if self._missing or self._open_step is None:
             return
         torch.cuda.nvtx.range_end(self._open_step)

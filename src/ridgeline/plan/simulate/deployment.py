@@ -83,7 +83,7 @@ class Setup:
     scaling: Scaling | None
     seed: int
     prefill: ReplicaEngine | None = None
-    """None: replicas are alike."""
+    """The engine of replicas that only compute prompts; None: all are alike."""
     named: bool = True
     """Whether blocks are found again by their content; off where that changes nothing."""
 

@@ -147,7 +147,7 @@ class _Hosted:
     devices: str
     cache_kind: str
     bytes_per_token: float
-    """Of keys and values, on all its devices together."""
+    """Keys and values of one token, on all its devices together."""
     place: Neighbourhood
 
 
