@@ -182,6 +182,9 @@ def faulty() -> dict[str, Context]:
             samples_per_second=32 / STEP_SECONDS, small_operator_share=0.6,
             device_memory_bytes=64 << 30,
         ),
+        "nccl-settings": context(
+            model={**DDP, **CUDA}, phases={"communication": 0.2}, world_size=2
+        ),
         "no-anomaly": context(settings={"anomaly_detection": True}),
         "no-checkpointing": context(
             habits={"recompute": Habit(seconds=0.02, site=a_site(21))}

@@ -29,7 +29,7 @@ ON_THIS_MACHINE_ONLY = {"thread-affinity"}
 """It applies where cores run several hardware threads."""
 CUDA_ONLY = {
     "cuda-graphs", "cudnn-benchmark", "device-prefetch", "fp16-autocast", "fused-kernels",
-    "no-empty-cache", "pinned-memory",
+    "nccl-settings", "no-empty-cache", "pinned-memory",
 }  # fmt: skip
 
 
@@ -694,7 +694,7 @@ def test_what_changes_nothing_does_not_claim_to(name, outcomes):
 def test_every_technique_is_rehearsed_or_named_as_one_for_other_machines():
     rehearsed = {name for name, _, _ in REHEARSALS.values()}
     alone = {"length-buckets", "micro-batch", "thread-binding"}  # they have tests of their own
-    elsewhere = {"device-prefetch", "pinned-memory", "thread-affinity"}
+    elsewhere = {"device-prefetch", "nccl-settings", "pinned-memory", "thread-affinity"}
     assert set(NAMES) - rehearsed == alone | elsewhere
 
 
