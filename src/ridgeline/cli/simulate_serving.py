@@ -68,11 +68,9 @@ def simulate_serving(
         int, typer.Option(help="How many of --replicas only compute prompts.")
     ] = 0,
     prefill_gpu: Annotated[
-        str | None, typer.Option(help="The device of those. Default: that of --gpu.")
-    ] = None,
-    prefill_tp: Annotated[
-        int | None, typer.Option(help="Devices of one of those. Default: as --tp.")
-    ] = None,
+        str, typer.Option(help="The device of those; empty: that of --gpu.")
+    ] = "",
+    prefill_tp: Annotated[int, typer.Option(help="Devices of one of those; 0: as --tp.")] = 0,
     link: Annotated[
         float, typer.Option(help="GB/s between replicas, for prompts that are handed over.")
     ] = 25.0,
@@ -154,8 +152,8 @@ def simulate_serving(
             "acceptance": acceptance,
             "draft_cost": draft_cost,
             "prefill_replicas": prefill_replicas,
-            "prefill_gpu": prefill_gpu or "",
-            "prefill_tp": 0 if prefill_tp is None else prefill_tp,
+            "prefill_gpu": prefill_gpu,
+            "prefill_tp": prefill_tp,
             "link_gigabytes_per_second": link,
             "startup_seconds": startup,
         }
