@@ -154,6 +154,7 @@ def outcomes() -> list[dict[str, str]]:
     return run_ranks(4, "tests.train.test_rank_checks:run_checks", timeout_seconds=120)
 
 
+@pytest.mark.slow
 @pytest.mark.multiprocess
 @pytest.mark.parametrize("name", [check.__name__ for check in CHECKS])
 def test_on_four_ranks(name: str, outcomes: list[dict[str, str]]) -> None:

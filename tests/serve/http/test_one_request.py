@@ -31,6 +31,8 @@ NEIGHBOURS: dict[str, dict[str, Any]] = {
     "several": {"seed": 6, "n": 2, "top_p": 0.9},
 }
 HIDDEN = 128
+pytestmark = pytest.mark.slow
+"""A real engine of a model of its own; `serve/engine/test_attempt.py` has steps fail in process."""
 
 
 @pytest.fixture(scope="module")
@@ -244,7 +246,6 @@ def test_an_adapter_that_is_none_is_refused(
     assert [one["id"] for one in server.get("/v1/models").json()["data"]] == ["library"]
 
 
-@pytest.mark.slow
 def test_an_adapter_with_an_expression_without_end_is_refused(
     server: Server, undisturbed: dict[str, list[Any]], tmp_path: Path
 ) -> None:
@@ -309,12 +310,10 @@ def sweep(server: Server, num_examples: int) -> None:
     ask()
 
 
-@pytest.mark.slow
 def test_no_number_is_our_fault(server: Server) -> None:
     sweep(server, 40)
 
 
-@pytest.mark.slow
 def test_no_number_is_our_fault_at_length(server: Server) -> None:
     sweep(server, 2000)
 
@@ -336,7 +335,6 @@ HUGE: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sweep("a number", "stop ids")
 @pytest.mark.parametrize("kind", HUGE)
 def test_what_is_huge_is_refused_at_once(server: Server, kind: str) -> None:
     content = json.dumps(body(**HUGE[kind])).replace('"BIG"', "9" * 5000).encode()
@@ -345,7 +343,6 @@ def test_what_is_huge_is_refused_at_once(server: Server, kind: str) -> None:
     assert len(response.text) < 2000
 
 
-@pytest.mark.slow
 def test_messages_of_very_many_wrong_parts_are_refused_at_once(server: Server) -> None:
     for wrong in (
         {"role": "user", "content": [{}] * 10**5},
