@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,23 @@ def test_the_peak_counts_what_is_held_at_once() -> None:
         given.sum()
 
     assert peak_bytes(work, torch.device("cpu")) == 2 * 4000
+
+
+@pytest.mark.slow
+def test_what_the_ledger_lists_is_what_the_process_holds(tmp_path: Path) -> None:
+    """In a process of its own, with every token of the cache written."""
+    model = write_tiny_llama(tmp_path, hidden_size=256, intermediate_size=512)
+    code = f"""
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.engine.engine import ServingEngine
+from ridgeline.measure.calls.memory import resident_bytes
+
+engine = ServingEngine(EngineConfig(model={str(model)!r}, kv_bytes=64 * 2**20, dtype="fp32"))
+for tensor in engine.pool.tensors:
+    tensor.zero_()
+rows = {{row.what: row.bytes for row in engine.ready.ledger.rows}}
+listed = engine.ready.ledger.total_bytes - rows["activations"]
+print(resident_bytes() / listed)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) == pytest.approx(1.0, abs=0.05)

@@ -12,6 +12,7 @@ import torch
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
+from ridgeline.measure.calls.memory import resident_bytes
 from ridgeline.serve.adapters.adapters import Adapters
 from ridgeline.serve.adapters.examined import examined
 from ridgeline.serve.cache import KvPool
@@ -107,7 +108,18 @@ def _rows(
     config: EngineConfig, loaded: LoadedModel, adapters: Adapters, small: LoadedModel | None
 ) -> list[MemoryRow]:
     draft = [] if small is None else [MemoryRow(what=DRAFT, bytes=small.weight_bytes())]
-    return [*loaded.weight_rows, *adapters.memory(), *draft, _activations(config, loaded)]
+    tensors = [*loaded.weight_rows, *adapters.memory(), *draft]
+    return [*tensors, *_program(loaded, tensors), _activations(config, loaded)]
+
+
+def _program(loaded: LoadedModel, tensors: list[MemoryRow]) -> list[MemoryRow]:
+    """What this process holds beside the tensors that are listed, on a CPU."""
+    held = resident_bytes()
+    if loaded.device.type != "cpu" or not held:
+        return []
+    beside = max(0, held - sum(row.bytes for row in tensors))
+    note = "Python, libraries and what loading has left, resident"
+    return [MemoryRow(what="program", bytes=beside, note=note)]
 
 
 def _activations(config: EngineConfig, loaded: LoadedModel) -> MemoryRow:
