@@ -10,17 +10,22 @@ from tests.queue.planted_clusters import Cluster, stamp
 
 from ridgeline.cli import main
 from ridgeline.errors import InputError
+from ridgeline.queue.doctor.constraints import Tolerated
 from ridgeline.queue.expected_wait import ExpectedWait, expected_wait
 from ridgeline.queue.queue_now import queue_of_pods
 from ridgeline.queue.readers.cluster_state import read_cluster_state
 
 
 def asked(
-    cluster: Cluster, folder: Path, gpus: int, selector: dict[str, str] | None = None
+    cluster: Cluster,
+    folder: Path,
+    gpus: int,
+    selector: dict[str, str] | None = None,
+    tolerated: tuple[Tolerated, ...] = (),
 ) -> ExpectedWait:
     path = folder / "state.json"
     path.write_text(json.dumps({"items": cluster.objects}))
-    return expected_wait(queue_of_pods(read_cluster_state([path]), selector), gpus)
+    return expected_wait(queue_of_pods(read_cluster_state([path]), selector, tolerated), gpus)
 
 
 def history(cluster: Cluster, node: str, minutes: list[float]) -> None:
@@ -78,6 +83,37 @@ def test_a_run_that_selects_a_kind_of_gpu_waits_for_those_alone(tmp_path: Path) 
     assert found.ahead == 0
     with pytest.raises(InputError, match=r"gpu\.product=B200, which no node with GPUs has"):
         asked(cluster, tmp_path, 8, {"nvidia.com/gpu.product": "B200"})
+
+
+def test_nodes_whose_taints_a_run_does_not_stand_are_none_of_its_queue(tmp_path: Path) -> None:
+    """The free node is another team's; the own one is taken for another forty minutes."""
+    cluster = Cluster(0)
+    mine = cluster.node()
+    cluster.node(taint="team")
+    history(cluster, mine, [60] * 6)
+    cluster.pod(gpus=8, node=mine, ran=20)
+    assert asked(cluster, tmp_path, 8).p50_seconds == pytest.approx(2400, abs=60)
+    for tolerated in (Tolerated(key="team", operator="Exists"), Tolerated(operator="Exists")):
+        assert asked(cluster, tmp_path, 8, None, (tolerated,)).p90_seconds == 0.0
+    other = Tolerated(key="team", value="no")
+    assert asked(cluster, tmp_path, 8, None, (other,)).p50_seconds > 2000
+
+
+@pytest.mark.parametrize("admitted", [True, False])
+def test_the_taint_of_a_resource_is_stood_where_the_server_lets_every_pod(
+    tmp_path: Path, admitted: bool
+) -> None:
+    cluster = Cluster(0)
+    name = cluster.node(taint="nvidia.com/gpu")
+    history(cluster, name, [60] * 6)
+    pods = [one for one in cluster.objects if one["kind"] == "Pod"]
+    for pod in pods[: None if admitted else 5]:
+        pod["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    if admitted:
+        assert asked(cluster, tmp_path, 8).p90_seconds == 0.0
+    else:
+        with pytest.raises(InputError, match=r"taints \(nvidia\.com/gpu=yes:NoSchedule\); add"):
+            asked(cluster, tmp_path, 8)
 
 
 def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:

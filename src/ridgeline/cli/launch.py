@@ -138,6 +138,7 @@ def _wait(job: LaunchJob, on: Place, state: list[Path]) -> ExpectedWait | None:
     """How long the run will wait, before it is submitted, by what the cluster does now."""
     if not state:
         return None
+    from ridgeline.queue.doctor.constraints import Tolerated
     from ridgeline.queue.expected_wait import expected_wait
     from ridgeline.queue.queue_now import queue_of_pods
     from ridgeline.queue.readers.cluster_state import read_cluster_state
@@ -145,8 +146,15 @@ def _wait(job: LaunchJob, on: Place, state: list[Path]) -> ExpectedWait | None:
 
     gpus = job.recipe.layout.num_devices
     if on == "kubernetes":
-        selected = job.cluster.kubernetes.node_selector
-        return expected_wait(queue_of_pods(read_cluster_state(state), selected), gpus)
+        place = job.cluster.kubernetes
+        stands = [
+            Tolerated(key=one.key, operator=one.operator, value=one.value, effect=one.effect)
+            for one in place.tolerations
+        ]
+        queue = queue_of_pods(
+            read_cluster_state(state), place.node_selector, stands, job.cluster.nodes.resource
+        )
+        return expected_wait(queue, gpus)
     asked = job.cluster.slurm
     queue = read_slurm_now(state, partition=asked.partition, gpu_type=asked.gpu_type)
     limit = limit_seconds(asked.time, "slurm.time")

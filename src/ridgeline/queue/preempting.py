@@ -15,6 +15,7 @@ from ridgeline.queue.contenders import Contenders
 from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.pool import Asked, CountedPool, Held, ImaginedRoom, NodePool
+from ridgeline.queue.ranked_running import RankedRunning
 from ridgeline.queue.waiting import Rank, WaitingJobs
 
 
@@ -27,8 +28,7 @@ class Preempting(ABC):
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.waiting = WaitingJobs()
-        self._running: list[tuple[Rank, int, float]] = []
-        """Running jobs, the last in rank first; entries of the past stay until they are met."""
+        self._running = RankedRunning(state.pool)
         self._in_vain: dict[Asked, int] = {}
         """Size and waiting job that found no room; it finds none until more of some node comes
         within its reach, which is what is free and what jobs hold that it outranks."""
@@ -142,8 +142,7 @@ class Preempting(ABC):
         if self._apart:
             self._apart.nodes.order(job, self.last_first(job))
             return
-        entry = (self.last_first(job), job, self.state.started_at[job])
-        heapq.heappush(self._running, entry)
+        self._running.order(job, self.last_first(job))
 
     def _begin(self, job: int) -> None:
         if self._apart:
@@ -157,11 +156,13 @@ class Preempting(ABC):
         self._places[job] = self.state.held[job]
         for node, count in self._places[job]:
             self._on_node.setdefault(node, {})[job] = count
+        self._running.run(job, self._places[job])
         self.note_running(job)
 
     def _leave(self, job: int) -> Held:
         if self._apart:
             return self._apart.nodes.leave(job)
+        self._running.leave(job)
         held = self._places.pop(job)
         for node, _ in held:
             self._on_node[node].pop(job, None)
@@ -185,7 +186,7 @@ class Preempting(ABC):
         if self._apart:
             self._apart.reached(held, last)
             return
-        lowest = self._lowest()
+        lowest = self._running.lowest()
         self._in_vain = {
             size: waiting
             for size, waiting in self._in_vain.items()
@@ -222,39 +223,16 @@ class Preempting(ABC):
         """Running jobs that it outranks and whose GPUs are enough; empty: there are none."""
         state, size = self.state, self.state.asked[job]
         below = self.below(job)
-        if below <= self._lowest():
+        if below <= self._running.lowest() or not self._running.could_make_room(size, below):
             return []
-        met: list[tuple[Rank, int, float]] = []
-        victims: dict[int, None] = {}
         room = state.pool.imagined()
-        while self._running and not room.fits(size):
-            entry = heapq.heappop(self._running)
-            other = entry[1]
-            if other in victims or not self._current(entry):
-                continue
-            met.append(entry)
-            if not entry[0][0] < below:
-                break
-            victims[other] = None
+        victims: list[int] = []
+        for other in self._running.below(below):
+            victims.append(other)
             room.change(state.held[other], 1)
-        needed = self._needed(size, room, list(victims)) if room.fits(size) else []
-        for entry in met:
-            if entry[1] not in needed:
-                heapq.heappush(self._running, entry)
-        return needed
-
-    def _lowest(self) -> float:
-        """The first number of the running job that is interrupted first; infinite: none runs."""
-        while self._running and not self._current(self._running[0]):
-            heapq.heappop(self._running)
-        return float(self._running[0][0][0]) if self._running else NEVER
-
-    def _current(self, entry: tuple[Rank, int, float]) -> bool:
-        """Whether an entry is that of a job that still runs, at the rank that it has now."""
-        rank, job, started = entry
-        state = self.state
-        runs = job in state.held and state.started_at[job] == started
-        return runs and rank == self.last_first(job)
+            if room.fits(size):
+                return self._needed(size, room, victims)
+        return []
 
     def _needed(self, size: Asked, room: ImaginedRoom, victims: list[int]) -> list[int]:
         """The victims without those that can be spared, the first in rank tried first."""

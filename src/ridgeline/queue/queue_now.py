@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ridgeline.errors import InputError
+from ridgeline.queue.doctor.constraints import HARD, Taint, Tolerated
 from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod
 from ridgeline.queue.gpu_kinds import same_kinds
 from ridgeline.queue.readers.kube_kinds import KIND_LABELS
@@ -48,16 +49,35 @@ class QueueNow:
     """What to do where too few runs have ended."""
 
 
-def queue_of_pods(state: LiveCluster, selector: Mapping[str, str] | None = None) -> QueueNow:
+def queue_of_pods(
+    state: LiveCluster,
+    selector: Mapping[str, str] | None = None,
+    tolerated: Iterable[Tolerated] = (),
+    resource: str = "nvidia.com/gpu",
+) -> QueueNow:
     """The queue of a Kubernetes cluster: pods, and those that start together as one.
 
-    Where a job selects nodes by their labels (a kind of GPU, a pool), of those: who runs on them,
-    and who waits and might be put there.
+    Of the nodes that a job selects by their labels (a kind of GPU, a pool) and whose taints it
+    stands: who runs on them, and who waits and might be put there.
+
+    Args:
+        state: The cluster.
+        selector: Labels of the nodes that the job selects.
+        tolerated: Taints that it stands.
+        resource: What it asks for, whose taint the server lets pods stand in many clusters
+            (admission by ExtendedResourceToleration): in those where all pods with GPUs do.
 
     Raises:
         InputError: There are no such nodes.
     """
-    mine = _nodes(state, selector or {})
+    stands = list(tolerated)
+    with_gpus = [pod for pod in state.pods if pod.num_gpus]
+    added = Taint(key=resource)
+    if with_gpus and all(
+        any(one.key and one.covers(added) for one in pod.constraints.tolerated) for pod in with_gpus
+    ):
+        stands.append(Tolerated(key=resource, operator="Exists"))
+    mine = _admitting(_nodes(state, selector or {}), stands)
     names = {one.name for one in mine}
     return QueueNow(
         node_gpus=tuple(one.num_gpus for one in mine),
@@ -83,6 +103,24 @@ def _nodes(state: LiveCluster, selector: Mapping[str, str]) -> list[LiveNode]:
         raise InputError(
             f"--state: kubernetes.node_selector is {asked}, which no node with GPUs has that takes"
             f" pods; their labels tell {kinds}"
+        )
+    return mine
+
+
+def _admitting(nodes: Sequence[LiveNode], tolerated: Sequence[Tolerated]) -> list[LiveNode]:
+    """The nodes whose taints a job stands."""
+    kept_off = {
+        one.name: taint
+        for one in nodes
+        for taint in one.taints
+        if taint.effect in HARD and not any(each.covers(taint) for each in tolerated)
+    }
+    mine = [one for one in nodes if one.name not in kept_off]
+    if nodes and not mine:
+        taints = sorted({f"{one.key}={one.value}:{one.effect}" for one in kept_off.values()})
+        raise InputError(
+            f"--state: all {len(nodes)} nodes with GPUs that the run could have keep it off by"
+            f" taints ({', '.join(taints)}); add them to kubernetes.tolerations"
         )
     return mine
 

@@ -9,7 +9,6 @@ next moment at which it fits.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, bisect_right
 
 import numpy as np
 
@@ -21,13 +20,19 @@ CARD = PolicyCard(
 )
 
 
+_FIRST_STEPS = 256
+
+
 class ConservativeBackfill:
     """Free GPUs over the time to come, as steps, and the starts that were promised."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._times: list[float] = [0.0]
-        self._free: list[float] = [state.pool.gpus]
+        self._steps = np.zeros((2, _FIRST_STEPS))
+        """When each step begins, and how many GPUs are free from then on."""
+        self._steps[1, 0] = state.pool.gpus
+        self._begin, self._end = 0, 1
+        """The steps that are not past."""
         self._starts: list[tuple[float, int]] = []
         self._late: list[int] = []
 
@@ -69,10 +74,11 @@ class ConservativeBackfill:
     def _earliest(self, size: float, length: float) -> float:
         """The first moment from which `size` GPUs stay free for `length` seconds."""
         self._forget()
-        times = np.array([*self._times, NEVER])
-        free = np.array(self._free)
+        steps = self._steps[:, self._begin : self._end]
+        times = np.append(steps[0], NEVER)
         # Runs of steps with enough free GPUs: a run must be as long as the job.
-        enough = np.concatenate([[False], free >= size, [False]]).astype(np.int8)
+        enough = np.zeros(len(times) + 1, dtype=np.int8)
+        enough[1:-1] = steps[1] >= size
         edges = np.diff(enough)
         begins = np.maximum(times[np.flatnonzero(edges == 1)], self.state.now)
         ends = times[np.flatnonzero(edges == -1)]
@@ -80,22 +86,26 @@ class ConservativeBackfill:
 
     def _reserve(self, start: float, end: float, size: float) -> None:
         first, last = self._step(start), self._step(end)
-        for place in range(first, last):
-            self._free[place] -= size
+        self._steps[1, self._begin + first : self._begin + last] -= size
 
     def _step(self, moment: float) -> int:
         """The place of the step that begins at a moment, which is made where there is none."""
-        place = bisect_left(self._times, moment)
-        if place == len(self._times) or self._times[place] != moment:
-            self._times.insert(place, moment)
-            self._free.insert(place, self._free[place - 1])
+        times = self._steps[0, self._begin : self._end]
+        place = int(times.searchsorted(moment))
+        if place == len(times) or times[place] != moment:
+            if self._end == self._steps.shape[1]:
+                kept = self._steps[:, self._begin : self._end]
+                self._steps = np.hstack([kept, np.zeros((2, max(_FIRST_STEPS, kept.shape[1])))])
+                self._begin, self._end = 0, kept.shape[1]
+            at = self._begin + place
+            self._steps[:, at + 1 : self._end + 1] = self._steps[:, at : self._end].copy()
+            self._steps[:, at] = moment, self._steps[1, at - 1]
+            self._end += 1
         return place
 
     def _forget(self) -> None:
-        past = bisect_right(self._times, self.state.now) - 1
-        if past > 0:
-            del self._times[:past]
-            del self._free[:past]
+        times = self._steps[0, self._begin : self._end]
+        self._begin += max(0, int(times.searchsorted(self.state.now, side="right")) - 1)
 
 
 POLICY = ConservativeBackfill
