@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.plan.tasks import a_task
 
@@ -17,6 +18,7 @@ from ridgeline.records.recipe import (
     RecipeOptimizer,
     RecipeSource,
 )
+from ridgeline.records.recipe_compression import RecipeDistillation, RecipeTeacher
 from ridgeline.records.recipe_file import anchored, changed, read_recipe, write_recipe
 
 SHORT = Recipe(
@@ -90,6 +92,17 @@ def test_a_missing_recipe_and_a_folder_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"recipe\.toml"):
         write_recipe(tmp_path / "file" / "recipe.toml", recipe)
+
+
+def test_teachers_in_turn_come_back_and_are_found_beside_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    stages = (RecipeTeacher(teacher="large", steps=3), RecipeTeacher(teacher="hub/x", steps=4))
+    given = msgspec.structs.replace(SHORT, distillation=RecipeDistillation(stages=stages))
+    write_recipe(tmp_path / "recipe.toml", given)
+    assert read_recipe(tmp_path / "recipe.toml") == given
+    found = anchored(given, tmp_path).distillation
+    assert found is not None
+    assert [one.teacher for one in found.stages] == [str(tmp_path / "large"), "hub/x"]
 
 
 def test_relative_paths_are_found_beside_the_recipe_and_names_stay(tmp_path: Path) -> None:

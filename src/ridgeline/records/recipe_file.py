@@ -121,4 +121,6 @@ def _without_nulls(value: Any) -> Any:
     """TOML has no null: absent keys are absent."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(item) for item in value]
     return value

@@ -87,7 +87,7 @@ def train_with_a_drift(place: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.multiprocess
 def test_a_drift_is_in_the_log_an_event_and_a_trace_of_the_next_step(tmp_path: Path) -> None:
-    write_small_run(tmp_path, "[run]\nsteps = 8\nlog_every = 2\n")
+    write_small_run(tmp_path, "[run]\nsteps = 8\nlog_every = 2\n[checkpoint]\nkeep = 0\n")
     run_ranks(1, "tests.train.watch.test_drift:train_with_a_drift", tmp_path)
     out = tmp_path / "out1"
     assert [line.step for line in read_log(out) if line.drift] == [4]
