@@ -156,17 +156,20 @@ class Contenders:
         if not len(rows):
             return rows
         slack = _SLACK_SECONDS if faded else 0.0
-        below, tried = self._below[rows] - faded + slack, self._tried[rows]
-        found = np.zeros(len(rows), dtype=bool)
+        below = self._below[rows] - faded + slack
+        outranks = below > self.nodes.lowest()
+        may_fit = rows[~outranks]
+        if len(may_fit):
+            may_fit = may_fit[self._rows.marks()[may_fit]]
+        rows, below = rows[outranks], below[outranks]
+        tried, found = self._tried[rows], np.zeros(len(rows), dtype=bool)
         for node, gain in self._gained.items():
             places = np.flatnonzero(~found & (tried < gain.number)
                                     & (below <= gain.last + 2 * slack))  # fmt: skip
             if len(places):
                 reach = self.nodes.reach(node, below[places])
                 found[places] = self._least.within(self._pool.rooms[node], reach, rows[places])
-        rows = rows[found]
-        outranks = below[found] > self.nodes.lowest()
-        return rows if outranks.all() else rows[outranks | self._rows.marks()[rows]]
+        return np.concatenate([rows[found], may_fit])
 
     def _who(self, row: int) -> tuple[int, Wish]:
         return self._waiting[row][0][1], self._rows.wish(row)
