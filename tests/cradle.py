@@ -183,7 +183,7 @@ class Child:
 
 def _main(door: socket.socket, folder: Path, preloaded: list[str]) -> None:
     os.chdir(_ROOT)
-    with _quiet(folder / "imports"):  # what torchao says of its missing kernels is no test's
+    with quiet(folder / "imports"):  # what torchao says of its missing kernels is no test's
         for name in preloaded:
             __import__(name)
     gc.freeze()  # no child of ours walks over all of that when it collects garbage
@@ -203,7 +203,7 @@ def _main(door: socket.socket, folder: Path, preloaded: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def _quiet(file: Path) -> Iterator[None]:
+def quiet(file: Path) -> Iterator[None]:
     """Standard error goes to a file; what is raised is shown where it went before."""
     shown = os.dup(2)
     with file.open("wb") as log:

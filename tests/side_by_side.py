@@ -29,7 +29,7 @@ from typing import Any
 
 import pytest
 from _pytest.runner import collect_one_node
-from tests.cradle import cradle
+from tests.cradle import cradle, quiet
 from tests.sources import trees
 
 IMPORTS = (
@@ -129,8 +129,9 @@ class SideBySide:
     def _import_all(self) -> None:
         cradle()  # imports its own meanwhile
         gc.disable()
-        for name in IMPORTS:
-            importlib.import_module(name)
+        with quiet(Path(os.devnull)):
+            for name in IMPORTS:
+                importlib.import_module(name)
         trees()  # four files look at how the house is written
         from hypothesis.internal.conjecture.providers import _get_local_constants
 
