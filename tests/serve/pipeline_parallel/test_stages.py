@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ from tests.serve.engine.workloads import (
 )
 from tests.serve.http.servers import running, until
 from tests.serve.model.tiny_families import FITTING, tiny
+from tests.serve.tensor_parallel.test_killed_rank import kill_and_wait, rank_of
 from tests.serve.tensor_parallel.test_tokens import PROMPTS, tokens_of
 from tests.serve.tensor_parallel.test_tokens import running as engine_of
 
@@ -118,12 +116,7 @@ def test_a_killed_stage_ends_open_requests_and_the_group_starts_again() -> None:
         server.wait_until_ready()
         short = {"prompt": "def main", "max_tokens": 16, "temperature": 0}
         expected = server.post("/v1/completions", short).json()["choices"][0]["text"]
-        found = subprocess.run(
-            ["pgrep", "-P", str(server.engine_pid()), "-f", "rank_process"],
-            capture_output=True,
-            check=True,
-        )
-        killed = int(found.stdout)
+        killed = rank_of(server)
         said: queue.Queue[str] = queue.Queue()
 
         def ask() -> None:
@@ -134,10 +127,9 @@ def test_a_killed_stage_ends_open_requests_and_the_group_starts_again() -> None:
         asking.start()
         until(lambda: 'num_requests_running{model_name="library"} 1.0'
               in server.get("/metrics").text, "a request")  # fmt: skip
-        os.kill(killed, signal.SIGKILL)
+        kill_and_wait(server)
         assert f"rank 1 (process {killed}) ended with signal 9" in said.get(timeout=60)
         asking.join()
-        until(lambda: server.get("/ready").status_code == 200, "the group's next start")
         again = server.post("/v1/completions", short).json()["choices"][0]["text"]
         assert again == expected
 
