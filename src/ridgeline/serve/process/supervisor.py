@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import sys
 from collections.abc import Coroutine
@@ -31,6 +32,9 @@ SETTLED_SECONDS = 60.0
 END_SECONDS = 6.0
 """A little more than the engine takes to notice that its socket has closed."""
 LAST_WORDS = 4096
+FEW_PRIMITIVES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
+"""oneDNN, and PyTorch above it, keep a thousand compiled primitives each, one for every shape: with
+prompts of all lengths that is a gigabyte, filled over thousands of requests."""
 
 log = logging.getLogger("ridgeline.serve")
 
@@ -192,6 +196,7 @@ class Supervisor:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
+                env=FEW_PRIMITIVES | os.environ,
             )
         self._words = ""
         self._stderr = asyncio.create_task(self._pass_on_stderr(self._process))
