@@ -13,6 +13,7 @@ NUM_REQUESTS = 60
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft asks
 def test_rounds_of_mixed_requests_leave_nothing_behind(tmp_path: Path) -> None:
     words = ["--port", "0", "--served-model-name", "base", "--kv-bytes", "16MiB", "--dtype", "fp32"]
     for seed, name in enumerate(("first", "second")):
