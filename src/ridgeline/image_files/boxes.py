@@ -82,11 +82,11 @@ def read_boxes(path: Path, source: ImageSource, places: NDArray[np.int64]) -> Bo
     if source.ready:
         raise InputError(f"--boxes {path}: {source.name} holds arrays without names; give a folder")
     known = {one.file_name: one for one in found.images}
-    for name in [name for name, count in Counter(map(_last, known)).items() if count == 1]:
-        known.setdefault(name, next(one for key, one in known.items() if _last(key) == name))
+    count = Counter(map(_last, known))
+    by_last = {_last(name): one for name, one in known.items() if count[_last(name)] == 1}
     judged = []
     for place in places.tolist():
-        own = known.get(_within(source, place)) or known.get(_last(source.title(place)))
+        own = known.get(_within(source, place)) or by_last.get(_last(source.title(place)))
         if own is None:
             raise InputError(
                 f"--boxes {path}: says nothing of {source.title(place)}; list it under images, or"
