@@ -189,7 +189,10 @@ class _Run:
                 if one is not None:
                     check_labels(one, self.given.shape[1])
         self.outputs = output_names(self.structure, len(tensors_of(first)))
-        self.detection = self._detection(model)
+        boxes = self.material.boxes
+        self.detection: Detection | None = None
+        if boxes is not None:
+            self.detection = detection_of(boxes, self.material, model, self.judged, self.outputs)
         steps = [AppliedScheme(model, self._row(AS_GIVEN, model, compared=False))]
         for place, scheme in enumerate(schemes, start=1):
             folder = self.material.work / f"{place}"
@@ -224,14 +227,6 @@ class _Run:
             write_record(last / LEDGER, ledger)
             last.rename(self.material.out)
         return ledger
-
-    def _detection(self, model: VisionModel) -> Detection | None:
-        boxes = self.material.boxes
-        if boxes is None:
-            return None
-        if self.given is not None:
-            raise InputError(f"--boxes {boxes}: {model.name} is a classifier; leave it out")
-        return detection_of(boxes, self.material, model, self.judged, self.outputs)
 
     def _applied(self, above: AppliedScheme, scheme: Scheme, folder: Path) -> AppliedScheme:
         started = time.monotonic()

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ridgeline.compress.images.material import ImageMaterial, Images, preprocessing
 from ridgeline.compress.images.models import VisionModel
-from ridgeline.compress.images.outputs import answered, tensors_of
+from ridgeline.compress.images.outputs import answered, is_classifier, tensors_of
 from ridgeline.errors import InputError
 from ridgeline.image_files.boxes import BoxedImage, Boxes, read_boxes
 from ridgeline.image_files.preprocess import Preprocess
@@ -95,9 +95,13 @@ def detection_of(
         names: Of the model's outputs, in order.
 
     Raises:
-        InputError: The outputs have another form, or the file does not fit model or images.
+        InputError: The model is a classifier, its outputs have another form, or the file does not
+            fit model or images.
     """
     _check_installed()
+    first = answered(model.module, images.head(1))
+    if is_classifier(first):
+        raise InputError(f"--boxes {path}: {model.name} is a classifier; leave it out")
     boxes = read_boxes(path, images.source, images.places)
     _, change, _ = preprocessing(model, material.pixels, images.source)
     if change is None:
@@ -114,7 +118,7 @@ def detection_of(
             " FILE.py:NAME"
         )
     places = last.index(SCORES), last.index(BOXES)
-    count = tensors_of(answered(model.module, images.head(1)))[places[0]].shape[-1]
+    count = tensors_of(first)[places[0]].shape[-1]
     classes, independent = _classes(boxes, model, count)
     return Detection(boxes, change, classes, independent, places)
 

@@ -156,10 +156,8 @@ def _detected(
     """The same rows with the mAP of each."""
     assert material.boxes is not None
     model, images, _ = own
-    first = answered(model.module, images.head(1))
-    if is_classifier(first):
-        raise InputError(f"--boxes {material.boxes}: {model.name} is a classifier; leave it out")
-    names = output_names(_structure(model, other and other[0]), len(tensors_of(first)))
+    outputs = tensors_of(answered(model.module, images.head(1)))
+    names = output_names(_structure(model, other and other[0]), len(outputs))
     described = model if model.labels or other is None else _named_as(model, other[0])
     judge = detection_of(material.boxes, material, described, images, names)
     found = judge.mean_average_precision(model.module, images)
