@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
@@ -52,6 +53,7 @@ def search(
         )
 
     monkeypatch.setattr(questions, "run_ab", run_ab)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))  # the pool is not closed
     return StackSearch(
         command=["train.py"],
         threshold=0.01,
@@ -62,6 +64,7 @@ def search(
         ceilings=None,
         findings=[],
         on_progress=lambda text: None,
+        pool=Pool(),
         on_row=lambda ledger: None,
     )
 

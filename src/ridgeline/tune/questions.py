@@ -62,7 +62,8 @@ class Questions:
     memory: JobMemory
     baseline: StepProfile
     on_progress: OnProgress
-    pool: Pool = field(default_factory=Pool)
+    pool: Pool
+    """Whoever made it closes it."""
     patience: float = 1.0
     """How many times its usual time the question at hand may take."""
     notes: list[str] = field(default_factory=list)
