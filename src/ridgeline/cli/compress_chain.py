@@ -46,19 +46,27 @@ def compress_chain(
     wanted = read_chain(chain)
     bench = None if no_speed else bench_on(device)
     goes_on = f"; what is done is in {out}.partial, and the same command goes on from it"
-    with quiet_libraries(), progress() as say:
-        training = TrainingDoor(check=check, run=lambda recipe, folder: _train(recipe, folder, say))
+    with quiet_libraries(), progress() as on_progress:
+        training = TrainingDoor(
+            check=check, run=lambda recipe, folder: _train(recipe, folder, on_progress)
+        )
         try:
             with ErrorsAsInterrupts():
                 ledger = run(
-                    wanted, chain.parent, out, training, device=device, bench=bench, on_progress=say
+                    wanted,
+                    chain.parent,
+                    out,
+                    training,
+                    device=device,
+                    bench=bench,
+                    on_progress=on_progress,
                 )
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted{goes_on}") from None
         except (Interrupted, Preempted) as error:
             raise type(error)(f"{re.split('[;:]', str(error))[0]}{goes_on}") from None
         if ledger.saved is not None:
-            ledger, _ = save_beside(ledger, out, out, [], say)
+            ledger, _ = save_beside(ledger, out, out, [], on_progress)
     show_answer(ledger, compression_document(ledger), json=json)
     if ledger.refused:
         raise Regression(
@@ -66,7 +74,7 @@ def compress_chain(
         )
 
 
-def _train(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> TrainingRun:
+def _train(recipe: Recipe, folder: Path, on_progress: Callable[[str], None]) -> TrainingRun:
     """Train a stage as `ridgeline train` does."""
     from ridgeline.cli.recipe_runs import LiveView
     from ridgeline.train.start import train_recipe
@@ -74,5 +82,5 @@ def _train(recipe: Recipe, folder: Path, say: Callable[[str], None]) -> Training
 
     stack = stack_environment(Path(recipe.run.stack)) if recipe.run.stack else nullcontext()
     with stack as environment:
-        view = LiveView(folder, say)
+        view = LiveView(folder, on_progress)
         return train_recipe(recipe, folder, view.refresh, environment)

@@ -104,7 +104,7 @@ class _Chain:
     out: Path
     training: TrainingDoor
     device: str
-    say: OnProgress
+    on_progress: OnProgress
     models: dict[str, Path] = field(default_factory=dict)
     """Directories by the names of their stages, in their order."""
     rows: list[CompressionRow] = field(default_factory=list)
@@ -129,7 +129,7 @@ class _Chain:
                     return self._ended(stage, refused)
         if bench is not None:
             self._let_go()
-            self.rows = with_speed(self.rows, bench(list(self.models.values()), self.say))
+            self.rows = with_speed(self.rows, bench(list(self.models.values()), self.on_progress))
         return self._finished()
 
     def _check(self) -> None:
@@ -170,7 +170,7 @@ class _Chain:
             schemes,
             self._place(first),
             self._calibration() if calibrated else None,
-            self.say,
+            self.on_progress,
             later_schemes(self.chain, stages[-1].name),
         )
         for stage, applied in zip(stages, made, strict=True):
@@ -185,13 +185,13 @@ class _Chain:
         made = place / RUN / (MODEL if recipe.adapter is None else ADAPTER)
         if not made.exists() or not (place / RUN / RESULT).exists():
             self._let_go()  # what is trained needs the memory
-            self.say(f"{stage.name}: training")
+            self.on_progress(f"{stage.name}: training")
             self.training.run(recipe, place / RUN)
         if recipe.adapter is None:
             return made
         merged = place / MERGED
         if not merged.exists():
-            self.say(f"{stage.name}: merging the adapter")
+            self.on_progress(f"{stage.name}: merging the adapter")
             merge(Path(recipe.model.checkpoint or recipe.model.config), made, merged)
         return merged
 
@@ -246,7 +246,9 @@ class _Chain:
 
     def _judging(self) -> QualityJudge:
         if self._judge is None:
-            self._judge = QualityJudge(self.models[GIVEN], self._text(), self.device, self.say)
+            self._judge = QualityJudge(
+                self.models[GIVEN], self._text(), self.device, self.on_progress
+            )
         return self._judge
 
     def _text(self) -> TextWindows:
