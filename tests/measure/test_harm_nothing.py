@@ -112,6 +112,14 @@ def test_doctor_keeps_uploads_at_home_and_says_so(examined: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
+def test_what_a_script_made_and_removed_again_is_not_told(way: str, tmp_path: Path) -> None:
+    words = ["doctor", "--steps", "8", "--json", "--", str(SCRIPT.with_name("cleans_up.py"))]
+    noted = run(tmp_path, way, words).document["profile"]["side_effects"]
+    assert noted is None or noted["first_files"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_tune_leaves_every_file_as_it_was(
     way: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

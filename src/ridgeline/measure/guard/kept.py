@@ -49,13 +49,18 @@ class Note:
 
 
 def put_back(folder: Path) -> list[str]:
-    """Undo what a run changed, by the notes in its folder; returns the paths."""
+    """Undo what a run changed, by the notes in its folder; returns the paths.
+
+    What the run made and removed again is none of them.
+    """
     entries = []
     for path in folder.glob(f"*/{NOTE_NAME}"):
         note = json.loads(path.read_bytes())
         entries.append((Note(**{**note, "times": tuple(note["times"])}), path.parent))
     restored: list[str] = []
     for note, entry in sorted(entries, key=lambda one: -one[0].nanoseconds):
+        if note.was == "none" and not os.path.lexists(note.path):
+            continue
         # What another has removed meanwhile cannot be put back, and must not keep the rest.
         with contextlib.suppress(OSError):
             _UNDO[note.was](note, entry)
