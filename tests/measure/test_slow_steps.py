@@ -41,9 +41,30 @@ def test_whoever_waits_for_the_first_step_is_told_where_the_script_stands(
 ) -> None:
     assert run(["doctor", "--budget", "6", "--", SLOW, "600", "0"]) == 2
     *words, last = capsys.readouterr().err.splitlines()
-    assert [line for line in words if line.startswith("no step yet after 5 s: it is at ")]
+    assert [
+        line for line in words if line.startswith("no step yet after ") and ": it is at " in line
+    ]
     assert "did not answer for 6 s before its first step: it is at " in last
     assert "slow_steps.py:14 in evaluate" in last
+
+
+COMPILES = (
+    "def slow_backend(graph, inputs):\n"
+    "    time.sleep(600)\n"
+    "compiled = torch.compile(model, backend=slow_backend)\n"
+    "compiled(torch.randn(2, 8)).sum().backward()\n"
+)
+
+
+def test_whoever_waits_for_a_compiler_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "compiles.py"
+    script.write_text(TRAINING + COMPILES)
+    assert run(["doctor", "--budget", "6", "--", str(script)]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "before its first step: torch.compile is at work at " in last
+    assert "compiles.py:5 in slow_backend" in last
 
 
 @pytest.mark.slow

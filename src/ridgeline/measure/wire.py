@@ -128,6 +128,8 @@ class Standpoint(Message, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Outermost calls of a model so far."""
     has_begun: bool
     """A model was called, and may still run: the first step is under way."""
+    compiles: bool
+    """`torch.compile` is at work below that line."""
 
 
 class Hello(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):

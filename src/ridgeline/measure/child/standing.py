@@ -13,6 +13,7 @@ import sys
 import threading
 from pathlib import Path
 from time import monotonic
+from types import FrameType
 
 import msgspec
 
@@ -25,6 +26,12 @@ from ridgeline.records import Site
 _INTERVAL_SECONDS = 2.0
 _MANY_CALLS = 8
 """So many calls of a model are enough to measure them."""
+_COMPILERS = (
+    "torch._dynamo.convert_frame",
+    "torch._inductor.graph",
+    "torch._inductor.async_compile",
+)
+"""Modules with a frame on the stack while a graph is compiled, and not while it runs."""
 
 
 class Standing:
@@ -51,17 +58,22 @@ class Standing:
         while not self._done.wait(_INTERVAL_SECONDS):
             frame = sys._current_frames().get(main)
             site = user_site(frame) if frame is not None else None
+            compiles = _is_compiling(frame)
             del frame  # a frame that outlives its call would free its locals in this thread
             if site is None:
                 continue
             calls = self._agent.calls_before_training
-            self._tell_where(site, calls)
+            self._tell_where(site, calls, compiles=compiles)
             if self._waits is not None and calls >= _MANY_CALLS:
                 self._end_wait(self._waits, site, calls)
 
-    def _tell_where(self, site: Site, calls: int) -> None:
-        begun = self._agent.latest_model is not None
-        told = Standpoint(where=f"{site} in {site.function}", calls=calls, has_begun=begun)
+    def _tell_where(self, site: Site, calls: int, *, compiles: bool) -> None:
+        told = Standpoint(
+            where=f"{site} in {site.function}",
+            calls=calls,
+            has_begun=self._agent.latest_model is not None,
+            compiles=compiles,
+        )
         beside = self._file.with_suffix(f".{os.getpid()}")
         beside.write_bytes(msgspec.json.encode(told))
         beside.replace(self._file)
@@ -79,3 +91,12 @@ class Standing:
             f"({site} in {site.function}): these calls are what is measured; a longer --budget "
             f"waits for the {'step' if builds else 'training'}"
         )
+
+
+def _is_compiling(frame: FrameType | None) -> bool:
+    """Does a stack stand inside of `torch.compile`, forward or backward?"""
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _COMPILERS:
+            return True
+        frame = frame.f_back
+    return False

@@ -120,7 +120,8 @@ class Patience:
         if told is None:
             return ""
         calls = f", and has called its model {told.calls} times" if told.calls > 1 else ""
-        return f": it is at {told.where}{calls}"
+        doing = "torch.compile is at work at" if told.compiles else "it is at"
+        return f": {doing} {told.where}{calls}"
 
     def _standpoint(self) -> Standpoint | None:
         path = self._folder / STANDING_NAME
