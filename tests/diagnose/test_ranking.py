@@ -79,3 +79,21 @@ def test_a_cause_that_all_ranks_show_is_told_once_as_the_worst_rank_tells_it() -
     assert [f.cause for f in both].count("float64-compute") == 1
     worst = next(f for f in alone if f.cause == "float64-compute")
     assert worst.gain_high == next(f for f in both if f.cause == "float64-compute").gain_high
+
+
+def test_no_gain_is_surer_than_the_share_of_time_in_which_the_script_had_a_core() -> None:
+    faulty = [op("mm", 0.6, dtype="float64")]
+    quiet = profile(shares={"forward": 0.6}, more=faulty)
+    wait = {"cpu_wait_seconds": 0.6 * quiet.step_seconds.mean}
+    crowded = profile(shares={"forward": 0.6}, more=faulty, settings=wait)
+    before, after = diagnose([quiet], limits()), diagnose([crowded], limits())
+    assert before.findings[0].confidence > 0.6
+    assert [one.cause for one in after.findings] == [one.cause for one in before.findings]
+    assert max(one.confidence for one in after.findings) == pytest.approx(0.4)
+
+
+def test_a_script_that_crowds_itself_is_told_so_with_confidence() -> None:
+    step = profile().step_seconds.mean
+    own = profile(settings={"num_threads": 16, "cpu_wait_seconds": 0.6 * step})
+    first = diagnose([own], limits()).findings[0]
+    assert (first.cause, first.confidence) == ("many-threads", 0.75)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.report.drawn import drawn as shown
 from tests.report.records import (
     a_ledger,
@@ -68,6 +69,13 @@ def test_warnings_and_values_that_are_not_finite_are_shown() -> None:
     assert "3 steps had a loss or gradients that were not finite" in text
     assert "rank 1 was not watched" in text
     assert "not yet steady" in text
+
+
+def test_what_was_measured_on_a_crowded_machine_is_said_to_be_in_the_first_line() -> None:
+    quiet = a_profile()
+    wait = replace(quiet.settings, cpu_wait_seconds=0.4 * quiet.step_seconds.mean)
+    text = shown(profile_document(replace(quiet, settings=wait), [], Verdict.MEMORY_BOUND))
+    assert "memory-bound (on a crowded machine): time goes" in text
 
 
 def test_an_empty_profile_does_not_stop_the_view() -> None:

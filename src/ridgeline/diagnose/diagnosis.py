@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ridgeline.diagnose.ranking import ranked
+import msgspec
+
+from ridgeline.diagnose.ranking import LEAST_CONFIDENCE, is_warning, ranked
 from ridgeline.diagnose.reading import Reading
 from ridgeline.diagnose.rules import all_rules
 from ridgeline.diagnose.verdict import verdict
@@ -43,6 +45,23 @@ def diagnose(profiles: Sequence[StepProfile], ceilings: Ceilings | None = None) 
                     found[finding.cause] = finding
     return Diagnosis(
         verdict=verdict(readings[0]),
-        findings=tuple(ranked(found.values())),
+        findings=tuple(_as_sure_as(readings[0], ranked(found.values()))),
         limit_fraction=profiles[0].limit_fraction,
     )
+
+
+def _as_sure_as(reading: Reading, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings in their order, none surer than the measured times allow.
+
+    Where other programs held the cores, what was timed was in part their work.
+    """
+    profile = reading.profile
+    if not profile.is_crowded or any(one.cause == "many-threads" for one in findings):
+        return list(findings)
+    most = max(LEAST_CONFIDENCE, 1.0 - profile.crowded_share)
+    return [
+        one
+        if is_warning(one)
+        else msgspec.structs.replace(one, confidence=min(one.confidence, most))
+        for one in findings
+    ]

@@ -258,6 +258,9 @@ class Settings(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return least, max(least, min(self.kernel_seconds, step_seconds - computing))
 
 
+_CROWDED = 1 / 3
+"""Share of a step without a core."""
+
 HabitName = Literal[
     "gc_collect",
     "empty_cache",
@@ -396,6 +399,17 @@ class StepProfile(
     """Null in records of before it was noted."""
     side_effects: SideEffects | None = None
     """Absent in records of before it was noted."""
+
+    @property
+    def crowded_share(self) -> float:
+        """Share of a step, at most 1, in which its thread could have run but got no core."""
+        mean = self.step_seconds.mean
+        return min(1.0, self.settings.cpu_wait_seconds / mean) if mean else 0.0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Did the step wait for a core for so long that its times say little about the script?"""
+        return self.crowded_share >= _CROWDED
 
     def habit(self, name: HabitName) -> Habit:
         """What was counted under this name; zeros where nothing was seen."""

@@ -73,8 +73,7 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "one thread computes nearly everything")
     if settings.num_threads > settings.cpu_count:
         return Applicability(False, "it has more threads than cores")
-    if settings.cpu_wait_seconds > _MOST_WAITING * step:
-        share = settings.cpu_wait_seconds / step
+    if (share := context.profile.crowded_share) > _MOST_WAITING:
         return Applicability(False, f"other work takes its cores for {share:.0%} of a step")
     bound = next((name for name in _BINDING if name in os.environ), None)
     if bound is not None:

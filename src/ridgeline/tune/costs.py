@@ -42,12 +42,10 @@ class Costs:
     @classmethod
     def of(cls, profile: StepProfile, load_seconds: float) -> Costs:
         """The costs of a script by its profile."""
-        step = profile.step_seconds.mean
-        waiting = profile.settings.cpu_wait_seconds / step if step else 0.0
         return cls(
-            step_seconds=step,
+            step_seconds=profile.step_seconds.mean,
             load_seconds=load_seconds,
-            slowness=1 / (1 - min(waiting, _MOST_WAITING)),
+            slowness=1 / (1 - min(profile.crowded_share, _MOST_WAITING)),
         )
 
     def seconds(

@@ -163,7 +163,7 @@ def _straggler(reading: Reading) -> list[Finding]:
 
 
 def _waits_for_cores(profile: StepProfile) -> bool:
-    return profile.settings.cpu_wait_seconds > _DISTURBED * profile.step_seconds.mean
+    return profile.crowded_share > _DISTURBED
 
 
 def _working_seconds(profile: StepProfile) -> float:

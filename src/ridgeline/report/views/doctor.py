@@ -40,10 +40,11 @@ def profile_document(
     """What was measured of a script, and what is worth doing about it."""
     runs = [("this run", profile)]
     few = f" (from {profile.steps} step{'s' * (profile.steps > 1)})" * (profile.steps < 4)
+    crowded = " (on a crowded machine)" * profile.is_crowded
     to_do = finding_section("What to do, most worthwhile first", profile, findings)
     shown: list[doc.Block] = [
         doc.Lead(
-            title=verdict.value + few,
+            title=verdict.value + few + crowded,
             subtitle=MEANING[verdict],
             origin=origin(profile),
             chip=doc.Phrase(limit_statement(profile)),
