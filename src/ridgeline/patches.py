@@ -19,9 +19,10 @@ from typing import Any, Final
 Undo = Callable[[], None]
 
 COLLECTIVES: Final = (
-    "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast",
-    "reduce", "all_to_all_single", "barrier", "send", "recv", "all_gather_object",
-    "broadcast_object_list",
+    "all_reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor",
+    "broadcast", "reduce", "gather", "scatter", "all_to_all", "all_to_all_single", "barrier",
+    "send", "recv", "all_gather_object", "gather_object", "broadcast_object_list",
+    "scatter_object_list",
 )  # fmt: skip
 """The blocking collectives that scripts call themselves."""
 
@@ -59,6 +60,7 @@ PATCHED: Final[dict[str, str]] = {
         for module in ("torch.distributed.distributed_c10d", "torch.distributed")
         for name in (*COLLECTIVES, *LATER_COLLECTIVES)
     },
+    "torch.distributed.distributed_c10d:Work.wait": "what was started before is waited for",
     "torch.jit._trace:trace_module": "what TorchScript traces and compares is no step",
     # -- the measured process: sizes that the script states
     "argparse:ArgumentParser.parse_known_args": "batch sizes that a command or a default gives",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.diagnose.faults import MS, a_tail, readings, stragglers
+from tests.diagnose.faults import DDP, MS, a_tail, readings, stragglers
 from tests.diagnose.profiles import (
     STEP_SECONDS,
     gpu,
@@ -257,3 +257,24 @@ def test_page_faults_are_worth_no_more_than_the_computing_leaves() -> None:
     assert gains["computing"].gain_high < 2.0
     assert gains["waiting"].gain_high > 5.0
     assert gains["computing"].gain_low == gains["waiting"].gain_low
+
+
+def test_the_cure_of_exchanges_follows_from_who_makes_them() -> None:
+    shares = {"communication": 0.4}
+    of_ddp = found(reading(profile(world_size=2, model=DDP, shares=shares)))
+    of_its_own = found(reading(profile(world_size=2, shares=shares)))
+    assert of_ddp["exposed-communication"].technique == "ddp-buckets"
+    assert of_its_own["exposed-communication"].technique is None
+    assert "async_op=True" in of_its_own["exposed-communication"].cure
+
+
+def test_peers_without_a_core_are_late_by_no_more_than_they_were_without_one() -> None:
+    crowded = profile(world_size=2, shares={"communication": 0.4})
+    spent = crowded.phases["communication"].p50
+    some, all_of_it = (
+        replace(crowded, settings=replace(crowded.settings, cpu_wait_seconds=share * spent))
+        for share in (0.3, 1.0)
+    )
+    finding = found(reading(some))["exposed-communication"]
+    assert finding.evidence["communication_seconds"] == pytest.approx(0.7 * spent)
+    assert "exposed-communication" not in found(reading(all_of_it))

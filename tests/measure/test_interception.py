@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -310,6 +312,20 @@ def test_every_rank_is_measured(way: str) -> None:
     assert communication["calls"] == 1
     assert communication["bytes"] == 4 * (512 * 512 + 512)
     assert communication["exposed"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_what_python_waits_for_is_communication_and_takes_nothing_else_from_backward() -> None:
+    command = ["doctor", "--steps", "8", "--json", "--", "torchrun", "--nproc_per_node=2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ridgeline.cli.main", *command, str(SCRIPTS / "ring.py")],
+        check=True,
+        capture_output=True,
+    )
+    phases = json.loads(done.stdout)["profile"]["phases"]
+    assert phases["communication"]["p50"] > 0
+    assert phases["backward"]["p50"] > 0.2 * phases["forward"]["p50"]
 
 
 @pytest.mark.slow

@@ -16,6 +16,16 @@ _DISTURBED = 0.1
 """Share of the step without a core from which ranks cannot be compared."""
 _LATE = 1.15
 """A rank that computes this much longer than the median holds the others up."""
+_DDP = "DistributedDataParallel"
+_OF_GRADIENTS = (
+    "Exchange less often (accumulate), in fewer and larger buckets that overlap with backward, or "
+    "in bfloat16; call no collective of your own in every step."
+)
+_OF_ITS_OWN = (
+    "Start it with `async_op=True` and wait as late as possible, so that computing goes on "
+    "meanwhile; exchange fewer and larger tensors, or in bfloat16; let fewer ranks share a layer, "
+    "and over their fastest link."
+)
 
 
 def find(reading: Reading) -> list[Finding]:
@@ -25,7 +35,7 @@ def find(reading: Reading) -> list[Finding]:
         return []
     found = [*_no_sync(reading, model), *_unused(reading, model), *_straggler(reading)]
     if not any(finding.cause == "missing-no-sync" for finding in found):
-        found += _exposed(reading)
+        found += _exposed(reading, model)
     return found
 
 
@@ -35,7 +45,7 @@ def _no_sync(reading: Reading, model: ModelFacts) -> list[Finding]:
     gradients = model.parameter_bytes * model.num_trainable / max(model.num_parameters, 1)
     exchanges = collective.bytes / gradients if gradients else 0.0
     micro = settings.backwards_per_step
-    if model.wrapper != "DistributedDataParallel" or micro < 1.9 or exchanges < 1.5:
+    if model.wrapper != _DDP or micro < 1.9 or exchanges < 1.5:
         return []
     spent = reading.phase_seconds("communication")
     needless = 1 - 1 / min(micro, max(exchanges, 1.0))
@@ -94,11 +104,11 @@ def _unused(reading: Reading, model: ModelFacts) -> list[Finding]:
     )
 
 
-def _exposed(reading: Reading) -> list[Finding]:
-    if any(_waits_for_cores(profile) for profile in reading.ranks):
-        return []  # peers that have no core answer late
+def _exposed(reading: Reading, model: ModelFacts) -> list[Finding]:
     # A rank that comes early waits for the last one; what the exchange takes, all ranks spend.
-    spent = min(profile.phases["communication"].p50 for profile in reading.ranks)
+    # Peers without a core answer late, by no more than they were without one.
+    late = max(profile.settings.cpu_wait_seconds for profile in reading.ranks)
+    spent = min(profile.phases["communication"].p50 for profile in reading.ranks) - late
     if reading.share(spent) <= _USUAL_SHARE:
         return []
     collective = reading.profile.habit("collective")
@@ -117,10 +127,9 @@ def _exposed(reading: Reading) -> list[Finding]:
             "collectives_per_step": collective.calls,
         },
         where=reading.hottest("communication"),
-        cure="Exchange less often (accumulate), in fewer and larger buckets that overlap with "
-        "backward, or in bfloat16; call no collective of your own in every step.",
+        cure=_OF_GRADIENTS if model.wrapper == _DDP else _OF_ITS_OWN,
         effort="code",
-        technique="ddp-buckets",
+        technique="ddp-buckets" if model.wrapper == _DDP else None,
     )
 
 

@@ -306,9 +306,9 @@ class Hooks:
     # -- communication ---------------------------------------------------------------------
 
     def _collectives(self) -> None:
-        """Time the blocking collectives that the script calls itself.
+        """Time the collectives that Python calls or waits for, the script's and a library's.
 
-        DDP's own run inside backward and are taken from the profiled window.
+        What starts and waits below Python (DDP) is taken from the profiled window.
         """
         if not torch.distributed.is_available():
             return
@@ -325,6 +325,7 @@ class Hooks:
             # One object under both names: Dynamo knows them by identity.
             patch(f"torch.distributed.distributed_c10d:{name}", timed)
             patch(f"torch.distributed:{name}", the_timed)
+        patch("torch.distributed.distributed_c10d:Work.wait", timed)
 
     def _timed(self, function: Callable[..., Any], phase: str) -> Callable[..., Any]:
         agent = self.agent

@@ -19,6 +19,8 @@ from ridgeline.measure.wire import OperatorCall
 _STALL_RATIO = 4.0
 """A call this many times above the median of its kind waited for a core."""
 _COLLECTIVES = ("gloo:", "nccl:", "ncclDevKernel", "ncclKernel", "mpi:", "ucc:", "rccl")
+_BELOW_PYTHON = ("DistributedDataParallel.", "_c10d_functional::")
+"""Events of whoever waits for collectives without a Python call that could be timed."""
 
 
 class ProfilerWindow:
@@ -89,7 +91,11 @@ class ProfilerWindow:
         return peak
 
     def communication(self, steps: int) -> dict[str, float]:
-        """Seconds per step by collective, their calls and bytes, and the `exposed` part."""
+        """Seconds per step by collective, their calls and bytes, and the `exposed` part.
+
+        That part is absent where Python itself waits for all of them: it is timed there, and
+        what lies between operators here may as well be Python at work.
+        """
         cuda = any(_on_device(event) for event in self._events)
         collectives = [e for e in self._events if e.name().startswith(_COLLECTIVES)]
         if not collectives:
@@ -102,8 +108,9 @@ class ProfilerWindow:
         for event in collectives:
             key = event.name().split("(")[0]
             result[key] = result.get(key, 0.0) + event.duration_ns() * 1e-9 / steps
-        exposed = exposed_ns(_intervals(collectives), _intervals(others))
-        result["exposed"] = exposed * 1e-9 / steps
+        if cuda or any(e.name().startswith(_BELOW_PYTHON) for e in self._events):
+            exposed = exposed_ns(_intervals(collectives), _intervals(others))
+            result["exposed"] = exposed * 1e-9 / steps
         result["calls"] = len(collectives) / steps
         result["bytes"] = sum(_collective_bytes(e) for e in collectives) / steps
         return result

@@ -17,7 +17,7 @@ MEANING = {
     Verdict.SYNC_BOUND: "the host stops and waits for the device",
     Verdict.MEMORY_BOUND: "time goes into moving bytes, not into arithmetic",
     Verdict.COMPUTE_BOUND: "time goes into arithmetic",
-    Verdict.COMMUNICATION_BOUND: "time goes into exchanging gradients",
+    Verdict.COMMUNICATION_BOUND: "time goes into exchanging data with other ranks",
     Verdict.MEMORY_CAPACITY_BOUND: "memory is full: it decides the batch and the layout",
     Verdict.UNDECIDED: "it computes, and its operators were not looked at: arithmetic, memory or "
     "the host",
