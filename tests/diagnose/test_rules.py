@@ -278,3 +278,13 @@ def test_peers_without_a_core_are_late_by_no_more_than_they_were_without_one() -
     finding = found(reading(some))["exposed-communication"]
     assert finding.evidence["communication_seconds"] == pytest.approx(0.7 * spent)
     assert "exposed-communication" not in found(reading(all_of_it))
+
+
+@pytest.mark.parametrize("cause", sorted(READINGS))
+def test_where_no_operator_was_looked_at_none_is_counted(cause: str) -> None:
+    """As of a script of which one slow step was seen."""
+    unseen = reading(replace(READINGS[cause].profile, operators=[], operator_calls=0.0))
+    for finding in found(unseen).values():
+        counted = [name for name in finding.evidence if "operator" in name]
+        assert not [name for name in counted if finding.evidence[name] == 0], finding
+        assert " 0 operators" not in finding.summary

@@ -28,28 +28,31 @@ def find(reading: Reading) -> list[Finding]:
     seconds = reading.phase_seconds("optimizer")
     if not optimizers or seconds <= 0:
         return []
+    looked = bool(reading.operators())
     operators = reading.operators(phases=("optimizer",))
     least = sum(_least_bytes(reading, o) for o in optimizers)
     moved = sum(op.bytes for op in operators)
     ratio = min(1.0, least / moved) if moved else _USUAL_RATIO
-    if not _is_loop(operators):
+    if not looked or not _is_loop(operators):
         ratio = max(ratio, _GROUPED_RATIO)
-    busy = min(seconds, total_seconds(op for op in operators if op.bound != "overhead"))
+    in_bytes = total_seconds(op for op in operators if op.bound != "overhead")
+    busy = min(seconds, in_bytes) if looked else seconds
     around = seconds - busy  # dispatch of many small operators: one kernel has none
     saved = (1 - ratio) * busy + 0.9 * around
     first = optimizers[0]
+    calls = total_calls(operators)
+    counted = {"operators_per_step": calls, "moved_bytes": int(moved)} if looked else {}
     return reading.finding(
         "unfused-optimizer",
         touched_seconds=seconds,
         saves_seconds=(0.6 * saved, saved),
-        confidence=0.9,
+        confidence=0.9 if looked else 0.6,
         summary=f"{first.name} takes {duration(seconds)} per step "
-        f"({percent(reading.share(seconds))}) in {total_calls(operators):,.0f} operators; a "
-        "fused step is one.",
+        f"({percent(reading.share(seconds))}){f' in {calls:,.0f} operators' * looked}; "
+        "a fused step is one operator.",
         evidence={
             "optimizer_seconds": seconds,
-            "operators_per_step": total_calls(operators),
-            "moved_bytes": int(moved),
+            **counted,
             "least_bytes": int(least),
             "num_parameter_tensors": first.num_parameter_tensors,
         },

@@ -97,6 +97,6 @@ def _is_compiling(frame: FrameType | None) -> bool:
     """Does a stack stand inside of `torch.compile`, forward or backward?"""
     while frame is not None:
         if frame.f_globals.get("__name__") in _COMPILERS:
-            return True
+            return frame.f_code.co_name != "<module>"  # else it is being imported
         frame = frame.f_back
     return False

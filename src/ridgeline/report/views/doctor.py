@@ -39,12 +39,13 @@ def profile_document(
 ) -> doc.ReportDocument:
     """What was measured of a script, and what is worth doing about it."""
     runs = [("this run", profile)]
-    few = f" (from {profile.steps} step{'s' * (profile.steps > 1)})" * (profile.steps < 4)
-    crowded = " (on a crowded machine)" * profile.is_crowded
+    doubts = [f"from {profile.steps} step{'s' * (profile.steps > 1)}"] * (profile.steps < 4)
+    doubts += ["on a crowded machine"] * profile.is_crowded
+    how_sure = f" ({', '.join(doubts)})" if doubts else ""
     to_do = finding_section("What to do, most worthwhile first", profile, findings)
     shown: list[doc.Block] = [
         doc.Lead(
-            title=verdict.value + few + crowded,
+            title=verdict.value + how_sure,
             subtitle=MEANING[verdict],
             origin=origin(profile),
             chip=doc.Phrase(limit_statement(profile)),
