@@ -1,8 +1,8 @@
 """A worker as the parent sees it: one order, one answer; it and its children die with the parent.
 
 A worker leads a process group of its own, so that an interrupted terminal ends it through the
-parent alone, and compilers that it started end with it. Linux kills it when the parent dies
-however that happens (`PR_SET_PDEATHSIG`).
+parent alone, and compilers that it started end with it. It is killed when the parent dies,
+however that happens (`measure/parent_death.py`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ libraries print goes to stderr, the job's log.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -17,21 +16,16 @@ import msgspec
 
 from ridgeline.errors import ExportError, RidgelineError, in_words
 from ridgeline.export import orders
+from ridgeline.measure.parent_death import die_with_parent
 
 if TYPE_CHECKING:
     from ridgeline.export.answers import WorkerAnswers
-
-PR_SET_PDEATHSIG = 1
-"""The number of the request in linux/prctl.h."""
 
 
 def main() -> None:
     """Answer orders until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == 1:
-            return  # the parent died before we asked to die with it
+    die_with_parent()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.stdin.buffer, answers)

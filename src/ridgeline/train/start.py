@@ -1,8 +1,8 @@
 """Start the ranks of a run on this machine, watch over them, say in one line what went wrong.
 
-torchrun starts and ends the processes, and starts them all again when one of them died; what they
-print goes to `logs/`. A run whose folder has checkpoints goes on from the newest. Imports no torch:
-the processes do.
+torchrun starts and ends the processes, and starts them all again when one of them died; all of
+them end with this process, even if it is killed (`agent.py`). What they print goes to `logs/`. A
+run whose folder has checkpoints goes on from the newest. Imports no torch: the processes do.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _command(recipe: Recipe, folder: Path, nodes: Nodes | None) -> list[str]:
     # A batch that is rolled back takes a start as well, and has a limit of its own.
     restarts = settings.max_restarts + settings.max_rollbacks
     return [
-        *(sys.executable, "-m", "torch.distributed.run", *where),
+        *(sys.executable, "-m", "ridgeline.train.agent", str(os.getpid()), *where),
         *("--nproc-per-node", str(ranks // (nodes.most if nodes else 1))),
         *("--max-restarts", str(restarts)),
         *_grace(settings.grace_seconds),

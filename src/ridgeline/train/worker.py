@@ -14,14 +14,19 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import RidgelineError, in_words, no_room
+from ridgeline.measure.parent_death import die_with_parent
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.store import write_atomically
+from ridgeline.train.agent import AGENT
 from ridgeline.train.folder import ERRORS, RECIPE, RESULT
 
 
 def main() -> None:
     """Run one rank to its end."""
+    agent = os.environ.get(AGENT)
+    if agent is not None:  # started by `ridgeline train`; other launchers have rules of their own
+        die_with_parent(int(agent))
     from ridgeline.train.survive.watchdog import RECORDER
 
     for name, value in RECORDER.items():

@@ -177,6 +177,24 @@ def test_ctrl_c_saves_and_a_second_one_does_not_wait(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_command_that_is_killed_takes_its_ranks_along_and_goes_on_to_the_same_loss(
+    folder: Path,
+) -> None:
+    steps = ("layout.dp=2", "run.steps=120")
+    undisturbed = finished(start(folder, "whole", *steps))
+    killed = start(folder, "parentless", *steps)
+    until_step(folder / "parentless", 40, killed)
+    below = descendants(killed.pid)
+    assert set(rank_processes(killed).values()) < set(below)
+    killed.kill()
+    wait_for(lambda: not any(lives(pid) for pid in below), "torchrun and its ranks to end")
+    finished(killed, -signal.SIGKILL)
+    again = finished(start(folder, "parentless", *steps))
+    assert 30 <= told(folder / "parentless", "ready")[1].step < 120
+    assert again["final_loss"] == undisturbed["final_loss"]
+
+
+@pytest.mark.slow
 def test_starts_that_come_to_nothing_are_not_repeated_for_ever(folder: Path) -> None:
     process = start(folder, "broken", "layout.dp=2", "run.steps=50", "survive.max_restarts=50")
     began = time.monotonic()

@@ -3,12 +3,11 @@
 The process is a fork, so the stage's code and weights are the parent's at the beginning of the run.
 Its calls run in a thread of their own: OpenMP's pool belongs to the thread that made it, and the
 main thread's, which the parent may have used, has not survived the fork. It dies with the parent,
-however that ends (`PR_SET_PDEATHSIG`), and Ctrl-C is the parent's business.
+however that ends (`measure/parent_death.py`), and Ctrl-C is the parent's business.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import threading
@@ -21,15 +20,13 @@ from typing import Any
 
 import msgspec
 
+from ridgeline.measure.parent_death import die_with_parent
 from ridgeline.realtime.executors.arenas import Arena, MemorySlot
 from ridgeline.realtime.executors.calls import CallOutcome, StageCaller, failure
 from ridgeline.realtime.executors.payloads import SharedPayload, pack, unpack
 from ridgeline.realtime.pipeline import StageCode
 from ridgeline.realtime.steady import Steadiness
 from ridgeline.records.realtime_run import CallMode, Collection, SteadyMeasure
-
-PR_SET_PDEATHSIG = 1
-"""The number of the request in linux/prctl.h."""
 
 
 class CallMessage(msgspec.Struct, frozen=True, array_like=True):
@@ -106,9 +103,7 @@ class StageWorker:
     def main(self, parent: int, connection: Connection, others: Sequence[Connection]) -> None:
         """Serve calls until the parent says stop; the body of the process."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
-            os._exit(1)
+        die_with_parent(parent)
         for other in others:
             other.close()
         thread = threading.Thread(target=self._work, args=(connection,), name=self._stage)

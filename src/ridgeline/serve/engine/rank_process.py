@@ -9,7 +9,6 @@ pipe: a rank that left out a step could never meet the others again.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 import torch
 
 from ridgeline.errors import RidgelineError, in_words
+from ridgeline.measure.parent_death import die_with_parent
 from ridgeline.serve.engine.rank_work import (
     ComputeStep,
     CopyBlocks,
@@ -36,16 +36,13 @@ from ridgeline.serve.engine.share import RankShare, build_share, rank_device, se
 from ridgeline.serve.tensor_parallel.group import RankGroup
 
 HEARTBEAT_SECONDS = 1.0
-PR_SET_PDEATHSIG = 1
-"""The option's number in <sys/prctl.h>."""
 
 
 def main() -> int:
     """Build this rank's share and compute with it; the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     connection = Connection(int(sys.argv[1]))
     threading.Thread(target=_beat, args=(connection,), name="rank-heart", daemon=True).start()
     try:

@@ -14,7 +14,6 @@ was killed, Linux kills the engine too: one that is stopped, or hangs in C++, re
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import queue
@@ -32,6 +31,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.parent_death import die_with_parent
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Abort, Failed, FromEngine, Ready, Stats, ToEngine
 from ridgeline.serve.process.frames import config as config_decoder
@@ -40,8 +40,6 @@ from ridgeline.serve.process.frames import frame, read_frame, to_engine
 HEARTBEAT_SECONDS = 0.5
 STEP_MAY_STILL_TAKE_SECONDS = 5.0
 """Once the server has gone, for the step under way and for closing."""
-PR_SET_PDEATHSIG = 1
-"""The option's number in <sys/prctl.h>."""
 
 
 class HostedEngine(Protocol):
@@ -223,8 +221,7 @@ def main() -> int:
     """Read the configuration, build the engine, serve; the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     connection = socket.socket(fileno=int(sys.argv[1]))
     body = read_frame(connection)
     if body is None:
