@@ -224,6 +224,7 @@ ELSEWHERE = {
     ("bisect", "bad"): "a commit",
     ("bisect", "repo"): "git reads it",
     ("bisect", "link"): "linked, not read",
+    ("hardware", "disk"): "a folder; test_hardware.py",
     ("loadtest", "model"): "a name that a server knows",
     ("loadtest", "url"): "an address",
     **{

@@ -12,6 +12,7 @@ from ridgeline.cli.hardware import hardware
 from ridgeline.errors import InputError
 from ridgeline.hardware.ceilings import Ceilings, cached_ceilings, save_ceilings
 from ridgeline.measure import probe as probing
+from ridgeline.measure import storage as storage_probe
 
 app = typer.Typer()
 app.command()(hardware)
@@ -44,7 +45,7 @@ def document(*arguments: str) -> dict[str, Any]:
 
 def test_the_document_has_exactly_the_promised_keys() -> None:
     whole = document()
-    assert list(whole) == ["machine", "gpus", "ceilings"]
+    assert list(whole) == ["machine", "gpus", "ceilings", "storage"]
     assert set(whole["machine"]) == {"os", "cpu", "memory_bytes", "memory_limit_bytes", "notes"}
     assert set(whole["machine"]["cpu"]) == {
         "model",
@@ -92,11 +93,44 @@ def test_an_unknown_device_is_an_input_error_with_the_nearest_names() -> None:
 
 
 def test_probe_measures_caches_and_prints_only_the_document(
-    measured: Ceilings, monkeypatch: pytest.MonkeyPatch
+    measured: Ceilings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(probing, "probe", lambda progress, device: measured)
-    assert document("--probe")["ceilings"]["date"] == measured.date
+    monkeypatch.setattr(storage_probe, "FILE_BYTES", 2**23)
+    whole = document("--probe", "--disk", str(tmp_path))
+    assert whole["ceilings"]["date"] == measured.date
     assert cached_ceilings() == measured
+    disk = whole["storage"]
+    assert disk["folder"] == str(tmp_path.resolve())
+    assert disk["file_bytes"] == 2**23
+    assert disk["cache"] in {"circumvented", "emptied", "in the way"}
+    assert min(value for key, value in disk.items() if "per_second" in key) > 0
+    assert not list(tmp_path.glob(".ridgeline-probe-*"))
+    assert document("--disk", str(tmp_path))["storage"] == disk
+
+
+@pytest.mark.parametrize("words", [["--disk", "nowhere"], ["--ranks", "1"], ["--ranks", "999"]])
+def test_what_cannot_be_probed_is_refused_before_anything_is_measured(words: list[str]) -> None:
+    with pytest.raises(InputError, match=f"{words[0]} {words[1]}: "):
+        run("--probe", *words)
+
+
+def test_links_are_measured_and_not_remembered() -> None:
+    with pytest.raises(InputError, match="--ranks measures: give --probe with it"):
+        run("--ranks", "2")
+
+
+@pytest.mark.slow
+@pytest.mark.multiprocess
+def test_the_links_between_two_ranks_are_measured_beside_what_theory_says() -> None:
+    found = document("--probe", "--ranks", "2")["link_rates"]
+    (link,) = found["neighbours"]
+    assert (link["source"], link["target"], found["backend"]) == (0, 1, "gloo")
+    moved = 2**24 / link["bytes_per_second"] + 2 * link["latency_seconds"]
+    rows = {(row["operation"], row["buffer_bytes"]): row for row in found["collectives"]}
+    assert {name for name, _ in rows} == {"all-reduce", "all-gather", "all-to-all"}
+    assert rows["all-reduce", 2**24]["foretold_seconds"] == pytest.approx(moved)
+    assert all(row["seconds"] > 0 for row in rows.values())
 
 
 def test_a_person_sees_the_machine_and_what_to_run_next() -> None:

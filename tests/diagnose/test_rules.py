@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from ridgeline.diagnose.diagnosis import diagnose
 from ridgeline.diagnose.ranking import is_worthwhile
 from ridgeline.diagnose.reading import Reading
 from ridgeline.diagnose.rules import all_rules
+from ridgeline.hardware.storage import StorageRates
 from ridgeline.records import Finding, StepProfile, SyncPoint
 from ridgeline.records.profile import Habit, HabitName
 from ridgeline.techniques import all_techniques
@@ -129,6 +131,34 @@ def test_batches_that_compute_gain_less_from_workers_on_a_cpu_than_batches_that_
     assert worked.gain_low < slept.gain_low
     assert worked.effort == "code"
     assert slept.effort == "line"
+
+
+def test_no_number_of_workers_reads_faster_than_the_disk() -> None:
+    waits = READINGS["input-starved"].profile
+    loader = replace(waits.loaders[0], fetch_read_bytes=12e6, fetch_disk_bytes=10e6)
+    seen = replace(waits, loaders=[loader])
+    quick = found(dataclasses.replace(reading(seen), storage=a_disk(2e9)))["input-starved"]
+    slow = found(dataclasses.replace(reading(seen), storage=a_disk(80e6)))["input-starved"]
+    assert slow.evidence["disk_seconds"] == 0.125
+    assert slow.gain_high < quick.gain_high
+    assert "The disk alone needs 125" in slow.summary
+    assert slow.cure.startswith("Read less from this disk")
+    assert "num_workers" in quick.cure
+
+
+def a_disk(bytes_per_second: float) -> StorageRates:
+    return StorageRates(
+        folder="/data",
+        file_bytes=2**28,
+        cache="circumvented",
+        write_bytes_per_second=bytes_per_second,
+        sequential_bytes_per_second=bytes_per_second,
+        random_bytes_per_second=bytes_per_second,
+        random_read_bytes=2**17,
+        random_readers=8,
+        small_read_seconds=1e-4,
+        date="2026-11-28T00:00:00+00:00",
+    )
 
 
 def test_workers_that_make_batches_in_time_are_not_asked_to_be_more() -> None:

@@ -75,9 +75,9 @@ def test_leaving_out_stalls_never_adds_time(seconds: list[float]) -> None:
 def test_a_batch_made_in_a_worker_counts_like_one_made_here() -> None:
     times = FetchTimes(num_workers=2)
     assert times.per_batch() is None
-    times.add(0, 0.1, 0.05)
-    times.add(2, 0.3, 0.15)
-    assert times.per_batch() == pytest.approx((0.2, 0.1))
+    times.add(0, (0.1, 0.05, 1000.0, 0.0))
+    times.add(2, (0.3, 0.15, 3000.0, 500.0))
+    assert times.per_batch() == pytest.approx((0.2, 0.1, 2000.0, 250.0))
     times.clear()
     assert times.per_batch() is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -11,15 +12,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ridgeline.cli.output_options import Json
 from ridgeline.cli.show import print_document, print_json, say
+from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.ceilings import Ceilings, read_cache, save_ceilings
 from ridgeline.hardware.facts import Device
 from ridgeline.hardware.machine import Machine, this_machine
 from ridgeline.hardware.nodes import node_of, nodes
+from ridgeline.hardware.storage import StorageRates, cached_storage, save_storage
+from ridgeline.measure import links as link_probe
 from ridgeline.measure import probe as probing
+from ridgeline.measure.storage import probe_storage
 from ridgeline.report.views.hardware import (
     device_document,
     devices_document,
+    links_document,
     machine_document,
 )
 
@@ -28,6 +34,16 @@ def hardware(
     probe: Annotated[
         bool, typer.Option("--probe", help="Measure this machine's real ceilings now (~15 s).")
     ] = False,
+    disk: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="The folder whose disk --probe measures (256 MiB file)."),
+    ] = Path(),
+    ranks: Annotated[
+        int,
+        typer.Option(
+            min=0, help="With --probe: measure the links between so many ranks, nothing else."
+        ),
+    ] = 0,
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="Facts about one device.")
     ] = None,
@@ -37,15 +53,19 @@ def hardware(
     json: Json = False,
 ) -> None:
     """What this machine is; --probe measures what it can do."""
+    if ranks:
+        _links(ranks, probe=probe, json=json)
+        return
     devices: list[Device] | None = None
     if device is not None:
         devices = [catalogue.device(device)]
     elif list_devices:
         devices = catalogue.devices()
     machine = this_machine()
+    storage = _probe_storage(disk) if probe else cached_storage(disk)
     ceilings = _probe() if probe else _cached(machine)
     if json:
-        whole = document(machine, ceilings, devices)
+        whole = document(machine, ceilings, storage, devices)
         if list_devices:
             whole |= msgspec.to_builtins({"links": catalogue.links(), "nodes": nodes()})
         print_json(whole)
@@ -61,16 +81,20 @@ def hardware(
         known = devices_document(devices, usd, links=catalogue.links(), nodes=nodes())
         print_document(known)
     if devices is None or probe:
-        print_document(machine_document(machine, ceilings))
+        print_document(machine_document(machine, ceilings, storage))
 
 
 def document(
-    machine: Machine, ceilings: Ceilings | None, devices: list[Device] | None
+    machine: Machine,
+    ceilings: Ceilings | None,
+    storage: StorageRates | None,
+    devices: list[Device] | None,
 ) -> dict[str, Any]:
     """The JSON document; its keys are a contract (`docs/reference/hardware.md`)."""
     described = msgspec.to_builtins(machine)
     gpus = described.pop("gpus")
     whole = {"machine": described, "gpus": gpus, "ceilings": msgspec.to_builtins(ceilings)}
+    whole["storage"] = msgspec.to_builtins(storage)
     if devices is not None:
         whole["devices"] = [
             {
@@ -106,6 +130,32 @@ def _probe() -> Ceilings:
     except OSError as error:
         say(f"Not cached: {error}", err=True)
     return measured
+
+
+def _probe_storage(folder: Path) -> StorageRates:
+    rates = probe_storage(folder)
+    try:
+        save_storage(rates)
+    except OSError as error:
+        say(f"Not cached: {error}", err=True)
+    return rates
+
+
+def _links(num_ranks: int, *, probe: bool, json: bool) -> None:
+    """Measure between ranks that we start, or as one of those that a launcher has started."""
+    if not probe:
+        raise InputError("--ranks measures: give --probe with it")
+    started = link_probe.started_ranks()
+    if started not in (None, num_ranks):
+        raise InputError(f"--ranks {num_ranks}: the launcher has started {started}; give that many")
+    alone = started is None
+    found = link_probe.probe_links(num_ranks) if alone else link_probe.measure_as_rank()
+    if found is None:
+        return  # rank 0 says it
+    if json:
+        print_json({"link_rates": msgspec.to_builtins(found)})
+        return
+    print_document(links_document(found))
 
 
 def _cached(machine: Machine) -> Ceilings | None:

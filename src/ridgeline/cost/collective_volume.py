@@ -48,6 +48,18 @@ def all_reduce_bytes(num_ranks: int, buffer_bytes: float) -> float:
     return 2.0 * all_gather_bytes(num_ranks, buffer_bytes)
 
 
+def exchange_seconds(
+    num_ranks: int, buffer_bytes: float, bytes_per_second: float, latency_seconds: float = 0.0
+) -> float:
+    """Time of a ring all-gather or reduce-scatter, or of an all-to-all sent partner by partner.
+
+    >>> exchange_seconds(4, 1e9, 1.5e9), exchange_seconds(4, 0.0, 1e9, 1e-6)
+    (0.5, 3e-06)
+    """
+    moved = all_gather_bytes(num_ranks, buffer_bytes) / bytes_per_second
+    return moved + (num_ranks - 1) * latency_seconds
+
+
 def ring_all_reduce_seconds(
     num_ranks: int,
     buffer_bytes: float,

@@ -12,6 +12,7 @@ from ridgeline.diagnose.reading import Reading
 from ridgeline.diagnose.rules import all_rules
 from ridgeline.diagnose.verdict import verdict
 from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.hardware.storage import StorageRates
 from ridgeline.records import Finding, StepProfile, Verdict
 
 
@@ -26,7 +27,11 @@ class Diagnosis:
     """How much of the step the hardware itself needs: 1 is its limit."""
 
 
-def diagnose(profiles: Sequence[StepProfile], ceilings: Ceilings | None = None) -> Diagnosis:
+def diagnose(
+    profiles: Sequence[StepProfile],
+    ceilings: Ceilings | None = None,
+    storage: StorageRates | None = None,
+) -> Diagnosis:
     """Judge what was measured: one profile per rank, rank 0 first.
 
     A cause that several ranks show is reported once, as the rank tells it on which it costs most.
@@ -34,7 +39,8 @@ def diagnose(profiles: Sequence[StepProfile], ceilings: Ceilings | None = None) 
     if not profiles:
         raise ValueError("there is no profile to diagnose")
     readings = [
-        Reading(profile=profile, ranks=tuple(profiles), ceilings=ceilings) for profile in profiles
+        Reading(profile=profile, ranks=tuple(profiles), ceilings=ceilings, storage=storage)
+        for profile in profiles
     ]
     found: dict[str, Finding] = {}
     for reading in readings:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 
 import msgspec
 
 from ridgeline.diagnose.diagnosis import diagnose
 from ridgeline.errors import MissingExtra
 from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.hardware.storage import cached_storage
 from ridgeline.measure.live.profile import MeasurementPlan, measure
 from ridgeline.measure.probe import ceilings as probed_ceilings
 from ridgeline.records import Finding, StepProfile, Verdict
@@ -72,7 +74,7 @@ def doctor(
         return limits[0]
 
     profiles = measure(list(command), plan, ceilings=ceilings_of, on_progress=on_progress)
-    diagnosis = diagnose(profiles, limits[0])
+    diagnosis = diagnose(profiles, limits[0], cached_storage(Path()))
     return Examination(
         profile=profiles[0],
         findings=list(diagnosis.findings),

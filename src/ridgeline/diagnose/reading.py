@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ridgeline import quantity
 from ridgeline.cost.amdahl import speedup_without
 from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.hardware.storage import StorageRates
 from ridgeline.records import Finding, LoaderFacts, ModelFacts, Operator, Site, StepProfile
 
 EVERY_STEP = ("copy", "forward", "backward", "optimizer")
@@ -39,6 +40,8 @@ class Reading:
     profile: StepProfile
     ranks: tuple[StepProfile, ...]
     ceilings: Ceilings | None = None
+    storage: StorageRates | None = None
+    """The disk below the folder in which the script runs."""
 
     # -- time ------------------------------------------------------------------------------
 

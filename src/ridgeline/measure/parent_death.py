@@ -40,7 +40,7 @@ def watch_parent(expected: int) -> None:
 def _asked_the_kernel() -> bool:
     if sys.platform != "linux":
         return False
-    return ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0
+    return bool(ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0)
 
 
 def _watch(expected: int) -> None:

@@ -21,6 +21,7 @@ from ridgeline.cost import (
     backbone_sharing,
     checkpoint_interval,
     collective_volume,
+    data_loading,
     deadline,
     flash_attention,
     format_limits,
@@ -46,6 +47,7 @@ from ridgeline.models.spec import ModelSpec
 
 FORMULAS: dict[str, Callable[..., object]] = {
     "activations": static_memory.activation_bytes,
+    "all-gather": collective_volume.exchange_seconds,
     "all-reduce": collective_volume.all_reduce_seconds,
     "all-reduce-bytes": collective_volume.all_reduce_bytes,
     "all-reduce-steps": all_reduce_steps.all_reduce_steps,
@@ -57,6 +59,7 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "break-even": money.steps_to_pay,
     "bubble": pipeline_schedule.bubble_fraction,
     "daly": checkpoint_interval.daly_interval_seconds,
+    "data-loading": data_loading.loading_forecast,
     "deadline-slack": deadline.slack_seconds,
     "decode": decode.decode,
     "drafts": speculation.best_num_drafts,

@@ -202,6 +202,10 @@ class LoaderFacts(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=
     """Share of the batch that is one constant repeated to the end of the rows."""
     fetch_cpu_seconds: float | None = None
     """CPU time in `fetch_seconds`: less than half of it means that making a batch waits."""
+    fetch_read_bytes: float = 0.0
+    """What making a batch asks the system to read from files; 0 also where nothing counts it."""
+    fetch_disk_bytes: float = 0.0
+    """What of it came from a disk; the rest the system had in memory."""
 
 
 class Settings(ProfilePart, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,19 +2,26 @@
 
 How much of the waiting can be hidden depends on what making a batch costs. Where it waits for
 storage, workers hide it whole. Where it computes, workers need cores: beside a GPU they have them,
-but on a CPU they take them from the training itself, so that only work, not time, is shared out.
+but on a CPU they take them from the training itself, so that only work, not time, is shared out. No
+number of workers reads faster than the disk: what a batch fetches from it, at the rate that
+`ridgeline hardware --probe` measured, is the least that a step takes.
 """
 
 from __future__ import annotations
 
 import math
 
+from ridgeline.cost.data_loading import loading_forecast
 from ridgeline.diagnose.reading import Reading, duration, percent
 from ridgeline.records import Finding, LoaderFacts
 
 CAUSES = ("input-starved", "worker-restarts")
 
 _MOST_WORKERS = 8
+_LESS_FROM_DISK = (
+    "Read less from this disk: store samples smaller (resized, compressed), keep what fits in "
+    "memory, or put the files on a faster disk; more workers would wait for the same one."
+)
 _OVERHEAD = 1.1
 """Handing a batch over from a worker costs about this much more than making it."""
 
@@ -40,6 +47,9 @@ def _starved(reading: Reading) -> list[Finding]:
         return _handing_over(reading, loader, waiting, making)
     workers = min(_MOST_WORKERS, max(1, reading.profile.settings.cpu_count))
     pessimist, optimist = _with_workers(reading, rest, making, computing, workers)
+    disk = _disk_seconds(reading, loader) * batches
+    pessimist, optimist = max(pessimist, disk), max(optimist, disk)
+    slow_disk = disk > 0.8 * max(rest, making / workers)
     more = loader.num_workers < workers
     sleeping = making > 0 and computing < 0.5 * making
     return reading.finding(
@@ -47,17 +57,30 @@ def _starved(reading: Reading) -> list[Finding]:
         touched_seconds=waiting,
         saves_seconds=(
             0.8 * max(0.0, reading.step_seconds - pessimist) if more else 0.3 * waiting,
-            waiting if not sleeping else reading.step_seconds - optimist,
+            waiting if not sleeping else max(0.0, reading.step_seconds - optimist),
         ),
         confidence=0.9 if loader.num_workers == 0 else 0.75,
         summary=f"The step waits {duration(waiting)} for its batch, "
-        f"{percent(reading.share(waiting))} of its time; {_who_makes_it(loader)}.",
-        evidence=_evidence(loader, waiting),
+        f"{percent(reading.share(waiting))} of its time; {_who_makes_it(loader)}."
+        + (f" The disk alone needs {duration(disk)} for it." if slow_disk else ""),
+        evidence=_evidence(loader, waiting) | ({"disk_seconds": disk} if disk else {}),
         where=[loader.site, *reading.hottest("data")],
-        cure=_cure(loader, more=more, sleeping=sleeping, on_gpu=reading.on_gpu),
+        cure=_LESS_FROM_DISK
+        if slow_disk
+        else _cure(loader, more=more, sleeping=sleeping, on_gpu=reading.on_gpu),
         effort="line" if more and (sleeping or reading.on_gpu) else "code",
         technique=_technique(loader, more=more, waits=sleeping or reading.on_gpu),
     )
+
+
+def _disk_seconds(reading: Reading, loader: LoaderFacts) -> float:
+    """The least time in which the disk gives what a batch fetches from it; 0: not known."""
+    if reading.storage is None or loader.fetch_disk_bytes <= 0:
+        return 0.0
+    forecast = loading_forecast(
+        loader.fetch_disk_bytes, max(reading.storage.random_bytes_per_second, 1.0)
+    )
+    return forecast.disk_seconds
 
 
 def _technique(loader: LoaderFacts, *, more: bool, waits: bool) -> str | None:
@@ -123,6 +146,9 @@ def _evidence(loader: LoaderFacts, waiting: float) -> dict[str, float | int | st
         evidence["making_a_batch_seconds"] = loader.fetch_seconds
     if loader.fetch_cpu_seconds is not None:
         evidence["making_a_batch_cpu_seconds"] = loader.fetch_cpu_seconds
+    if loader.fetch_read_bytes > 0 or loader.fetch_disk_bytes > 0:
+        evidence["read_bytes_per_batch"] = loader.fetch_read_bytes
+        evidence["disk_bytes_per_batch"] = loader.fetch_disk_bytes
     if loader.prefetch_factor is not None:
         evidence["prefetch_factor"] = loader.prefetch_factor
     return evidence

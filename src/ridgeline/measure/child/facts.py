@@ -199,6 +199,8 @@ def _loader(loader: Any, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
         site=watch.site,
         fetch_seconds=fetch[0] if fetch else None,
         fetch_cpu_seconds=fetch[1] if fetch else None,
+        fetch_read_bytes=fetch[2] if fetch else 0.0,
+        fetch_disk_bytes=fetch[3] if fetch else 0.0,
         wait_seconds=wait,
         restarts=watch.restarts,
         start_seconds=sum(watch.starts) / len(watch.starts) if watch.starts else 0.0,

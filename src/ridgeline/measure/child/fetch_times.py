@@ -17,8 +17,12 @@ from torch.utils.data import get_worker_info
 from ridgeline.measure.child.guard import attempt
 from ridgeline.patches import patch
 
-_FIELDS = 3
-"""Batches, wall seconds, CPU seconds."""
+_FIELDS = 5
+"""Batches, wall seconds, CPU seconds, bytes that were read, and of these from the disk."""
+_Spent = tuple[float, float, float, float]
+"""All fields but the first."""
+_IO = "/proc/thread-self/io"
+"""What Linux counts for a thread: `rchar` asked for by read(2), `read_bytes` fetched from disks."""
 
 
 class FetchTimes:
@@ -28,22 +32,24 @@ class FetchTimes:
         size = _FIELDS * (num_workers + 1)
         self._sums: Any = RawArray("d", size) if num_workers else [0.0] * size
 
-    def add(self, row: int, seconds: float, cpu_seconds: float) -> None:
+    def add(self, row: int, spent: _Spent) -> None:
         """A batch was made; each row has one writer."""
         at = _FIELDS * row
-        self._sums[at] += 1
-        self._sums[at + 1] += seconds
-        self._sums[at + 2] += cpu_seconds
+        for place, value in enumerate((1.0, *spent)):
+            self._sums[at + place] += value
 
     def clear(self) -> None:
         """Start to count anew."""
         for index in range(len(self._sums)):
             self._sums[index] = 0.0
 
-    def per_batch(self) -> tuple[float, float] | None:
-        """Mean wall and CPU seconds of one batch; None when none was seen being made."""
-        batches, seconds, cpu_seconds = (sum(self._sums[k::_FIELDS]) for k in range(_FIELDS))
-        return (seconds / batches, cpu_seconds / batches) if batches else None
+    def per_batch(self) -> _Spent | None:
+        """Mean wall and CPU seconds and bytes of one batch; None when none was seen being made."""
+        batches, *sums = (sum(self._sums[k::_FIELDS]) for k in range(_FIELDS))
+        if not batches:
+            return None
+        seconds, cpu_seconds, read, fetched = (one / batches for one in sums)
+        return seconds, cpu_seconds, read, fetched
 
 
 def time_fetches(find: Callable[[Any], FetchTimes | None]) -> None:
@@ -63,13 +69,29 @@ def _timed(
         times = find(fetcher.dataset)
         if times is None:
             return original(fetcher, indices)
-        started, cpu_started = perf_counter(), thread_time()
+        before = attempt(_spent, otherwise=None)
         batch = original(fetcher, indices)
-        attempt(count, times, perf_counter() - started, thread_time() - cpu_started, otherwise=None)
+        attempt(count, times, before, otherwise=None)
         return batch
 
-    def count(times: FetchTimes, seconds: float, cpu_seconds: float) -> None:
+    def count(times: FetchTimes, before: _Spent) -> None:
+        wall, cpu, read, fetched = (now - then for now, then in zip(_spent(), before, strict=True))
         worker = get_worker_info()
-        times.add(0 if worker is None else worker.id + 1, seconds, cpu_seconds)
+        times.add(0 if worker is None else worker.id + 1, (wall, cpu, read, fetched))
 
     return fetch
+
+
+def _spent() -> _Spent:
+    """What this thread has spent so far: seconds, CPU seconds, bytes read, bytes from disks."""
+    read, fetched = _read_bytes()
+    return perf_counter(), thread_time(), read, fetched
+
+
+def _read_bytes() -> tuple[float, float]:
+    try:
+        with open(_IO, "rb", buffering=0) as file:
+            lines = dict(line.split(b": ") for line in file.read(400).splitlines())
+    except OSError:  # no Linux, or a kernel that does not count
+        return 0.0, 0.0
+    return float(lines[b"rchar"]), float(lines[b"read_bytes"])

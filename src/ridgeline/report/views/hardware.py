@@ -11,13 +11,18 @@ from ridgeline.report import document as doc
 if TYPE_CHECKING:
     from ridgeline.hardware.ceilings import Ceilings
     from ridgeline.hardware.facts import Device, Link, Node, Price
+    from ridgeline.hardware.link_rates import LinkRates
     from ridgeline.hardware.machine import Machine
+    from ridgeline.hardware.storage import StorageRates
 
 
-def machine_document(machine: Machine, ceilings: Ceilings | None) -> doc.ReportDocument:
+def machine_document(
+    machine: Machine, ceilings: Ceilings | None, storage: StorageRates | None
+) -> doc.ReportDocument:
     """What this machine is and, where it was probed, what it can do."""
     known = doc.Paragraph("Ceilings: not measured yet; run: ridgeline hardware --probe")
     shown = [_machine(machine), known if ceilings is None else _ceilings(ceilings)]
+    shown += [] if storage is None else [_storage(storage)]
     return doc.ReportDocument("This machine", shown)
 
 
@@ -90,6 +95,60 @@ def _ceilings(ceilings: Ceilings) -> doc.Chapter:
     effort = "quick" if ceilings.quick else "full"
     title = f"Measured ceilings of {ceilings.device_name} ({effort} probe, {ceilings.date})"
     return doc.Chapter(title, [_untitled(rows)])
+
+
+def _storage(storage: StorageRates) -> doc.Chapter:
+    random = f"{quantity.binary_memory(storage.random_read_bytes)} each"
+    rows: list[tuple[doc.Cell, ...]] = [
+        ("read in order", quantity.scaled(storage.sequential_bytes_per_second, "B/s"), ""),
+        (
+            f"read at random, {storage.random_readers} readers",
+            quantity.scaled(storage.random_bytes_per_second, "B/s"),
+            random,
+        ),
+        ("one small read", quantity.seconds(storage.small_read_seconds), "4 KiB at random"),
+        ("written", quantity.scaled(storage.write_bytes_per_second, "B/s"), "until on the disk"),
+        ("page cache", storage.cache, ""),
+    ]
+    title = f"Measured disk below {storage.folder} ({storage.date})"
+    return doc.Chapter(title, [_untitled(rows)])
+
+
+def links_document(found: LinkRates) -> doc.ReportDocument:
+    """The links of a job, and its collectives beside what theory says of them."""
+    ways = [
+        (
+            f"{one.source} → {one.target}",
+            quantity.seconds(one.latency_seconds),
+            quantity.scaled(one.bytes_per_second, "B/s"),
+        )
+        for one in found.neighbours
+    ]
+    times = [
+        (
+            one.operation,
+            quantity.binary_memory(one.buffer_bytes),
+            quantity.seconds(one.seconds),
+            quantity.seconds(one.foretold_seconds),
+            f"{one.seconds / one.foretold_seconds:.2f}",
+        )
+        for one in found.collectives
+    ]
+    heads = (doc.words("ranks"), *doc.figures("latency", "one way"))
+    columns = (doc.words("collective"), *doc.figures("buffer", "measured", "foretold", "ratio"))
+    foretold = (
+        "Foretold: a ring over the slowest of these links, all of them busy at once and nothing "
+        "else shared. Ranks on one CPU share its cores and its memory, and take longer."
+    )
+    title = f"Links of {found.num_ranks} ranks over {found.backend} ({found.device_name})"
+    return doc.ReportDocument(
+        title,
+        [
+            doc.DataTable(heads, ways, title="Point to point"),
+            doc.DataTable(columns, times, title="Collectives"),
+            doc.Paragraph(foretold),
+        ],
+    )
 
 
 def _untitled(rows: Sequence[Sequence[doc.Cell]]) -> doc.DataTable:
