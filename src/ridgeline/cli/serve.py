@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +12,7 @@ from ridgeline.cli import engine_options as options
 from ridgeline.cli import scaling_options as scale
 from ridgeline.cli import server_options as naming
 from ridgeline.cli.output_options import output_file
+from ridgeline.cli.served_models import is_file_of_models, refuse_beside_several, served_models
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.input_file import read_text
 
@@ -25,7 +27,13 @@ SHUTDOWN_TIMEOUT_SECONDS = 30.0
 
 
 def serve(
-    model: options.Model,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Directory of a Hugging Face model, a hub id, or a .toml with several models.",
+        ),
+    ],
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = HOST,
     port: Annotated[
@@ -154,47 +162,59 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
 ) -> None:
     """Serve a model until a signal comes; one line on stdout says when it is ready."""
-    import msgspec
-
     if request_timeout is not None and request_timeout <= 0:
         raise InputError(f"--request-timeout {request_timeout:g}: give seconds above 0")
-    names = naming.names_of(model, served_model_name)
-    model = naming.folder_of(model, None if manifest or engine == "vllm" else revision)
-    config = options.engine_config(
-        model,
-        tokenizer=tokenizer,
-        kv_bytes=kv_bytes,
-        speculative=speculative,
-        num_drafts=num_drafts,
-        adapter=adapters,
-        device=device,
-        dtype=dtype,
-        weights=weights,
-        group_size=group_size,
-        kv_dtype=kv_dtype,
-        tp=tp,
-        pp=pp,
-        kv_layout=kv_layout,
-        memory_share=memory_share,
-        block_size=block_size,
-        max_length=max_length,
-        max_tokens_per_step=max_tokens_per_step,
-        itl_target_seconds=itl_target_seconds,
-        max_sequences=max_sequences,
-        max_waiting=max_waiting,
-        batching=batching,
-        order=order,
-        prefix_cache=prefix_cache,
-        chunked_prefill=chunked_prefill,
-        max_adapters=max_adapters,
-        compiled=compiled,
-        graphs=graphs,
-        threads=threads,
-        seed=seed,
-        debug=debug,
-        trust_remote_code=trust_remote_code,
-        step_log=step_log,
-    )
+    engine_fields = {
+        "tokenizer": tokenizer,
+        "kv_bytes": kv_bytes,
+        "speculative": speculative,
+        "num_drafts": num_drafts,
+        "longest_match": longest_match,
+        "speculate_always": speculate_always,
+        "adapters": adapters,
+        "device": device,
+        "dtype": dtype,
+        "weights": weights,
+        "group_size": group_size,
+        "kv_dtype": kv_dtype,
+        "tp": tp,
+        "pp": pp,
+        "kv_layout": kv_layout,
+        "memory_share": memory_share,
+        "block_size": block_size,
+        "max_length": max_length,
+        "max_tokens_per_step": max_tokens_per_step,
+        "itl_target_seconds": itl_target_seconds,
+        "max_sequences": max_sequences,
+        "max_waiting": max_waiting,
+        "batching": batching,
+        "order": order,
+        "prefix_cache": prefix_cache,
+        "chunked_prefill": chunked_prefill,
+        "max_adapters": max_adapters,
+        "compiled": compiled,
+        "graphs": graphs,
+        "threads": threads,
+        "seed": seed,
+        "debug": debug,
+        "trust_remote_code": trust_remote_code,
+        "step_log": step_log,
+    }
+    if is_file_of_models(model):
+        refuse_beside_several(
+            manifest=manifest is not None,
+            engine=engine != "ridgeline",
+            replicas=replicas != "1",
+            disaggregated=disaggregated,
+            served_model_name=bool(served_model_name),
+            revision=revision is not None,
+            tokenizer=tokenizer is not None,
+            adapters=bool(adapters),
+            step_log=step_log is not None,
+        )
+    fetched = None if manifest or engine == "vllm" else revision
+    models = served_models(model, engine_fields, served_model_name, fetched)
+    model, config, names = models.first.folder, models.first.config, models.first.names
     scaling = scale.scaling_of(
         replicas,
         scale_on,
@@ -206,12 +226,6 @@ def serve(
     )
     if step_log is not None and (replicas != "1" or disaggregated):
         raise InputError("--step-log: takes the steps of one engine; leave out --replicas and such")
-    if config.speculation is not None:
-        speculation = msgspec.structs.replace(
-            config.speculation, longest_match=longest_match, always=speculate_always
-        )
-        config = msgspec.structs.replace(config, speculation=speculation)
-    name = names[0]
     if manifest is not None:
         from ridgeline.cli.serve_manifest import print_manifests, refuse_together, server_words
 
@@ -244,7 +258,7 @@ def serve(
             config,
             words,
             manifest,
-            name=name if served_model_name else Path(model).name,
+            name=names[0] if served_model_name else Path(model).name,
             replicas=scale.replica_bounds(replicas)[0],
             scaling=scaling,
             shutdown_seconds=shutdown_timeout,
@@ -279,52 +293,62 @@ def serve(
         vllm.run(config, host=host, port=port, names=names, revision=revision, api_keys=keys)
         return
     server = _server()
-    from ridgeline.checkpoints.generation import GenerationDefaults, read_generation_defaults
     from ridgeline.serve.http.browsers import check_origins
-    from ridgeline.serve.http.chat_template import read_template
-    from ridgeline.serve.http.reasoning import check_parser
     from ridgeline.serve.http.tls import check_tls
-    from ridgeline.serve.http.tool_families import check_tool_parser
 
-    use_defaults = generation_config == "auto"
-    settings = server.ServerSettings(
-        defaults=read_generation_defaults(model) if use_defaults else GenerationDefaults(),
-        allowed_origins=check_origins(allowed_origins or []),
-        tls=check_tls(ssl_certfile, ssl_keyfile),
-        root_path=root_path.rstrip("/"),
-        model_name=name,
-        other_names=names[1:],
-        reasoning_parser=check_parser(reasoning_parser),
-        tool_call_parser=check_tool_parser(tool_call_parser),
-        chat_template=None if chat_template is None else read_template(chat_template),
-        host=host,
-        port=port,
-        api_keys=keys,
-        max_body_bytes=max_body_bytes,
-        request_timeout_seconds=request_timeout,
-        shutdown_timeout_seconds=shutdown_timeout,
-    )
-
-    def say_ready(address: str, ready: Ready) -> None:
-        from ridgeline.cli.show import say
-
-        say(_table(ready.ledger), err=True)
-        for kernel in ready.kernels:
-            say(f"kernel of {kernel.in_words()}", err=True)
-        if json:
-            document = {"address": address, "model": name, "engine": ready}
-            say(msgspec.json.encode(document).decode())
-        else:
-            say(_ready_line(address, name, ready.ledger))
-
+    front: dict[str, Any] = {
+        "allowed_origins": check_origins(allowed_origins or []),
+        "tls": check_tls(ssl_certfile, ssl_keyfile),
+        "root_path": root_path.rstrip("/"),
+        "reasoning_parser": reasoning_parser,
+        "tool_call_parser": tool_call_parser,
+        "chat_template": chat_template,
+        "host": host,
+        "port": port,
+        "api_keys": keys,
+        "max_body_bytes": max_body_bytes,
+        "request_timeout_seconds": request_timeout,
+        "shutdown_timeout_seconds": shutdown_timeout,
+        "generation_defaults": generation_config == "auto",
+    }
+    settings, *others = models.settings(front)
+    called = [settings.model_name, *(one.model_name for one in others)]
     server.run_server(
         config,
         settings,
-        on_ready=say_ready,
+        on_ready=functools.partial(_say_ready, called, json=json),
         replicas=scale.replica_bounds(replicas)[0],
         scaling=scaling,
         disaggregated=disaggregated,
+        beside=[
+            server.ModelBeside(config=one.config, settings=its)
+            for one, its in zip(models.models[1:], others, strict=True)
+        ],
+        pipelines=models.pipelines,
     )
+
+
+def _say_ready(called: list[str], address: str, told: list[Ready], *, json: bool) -> None:
+    """The line on stdout, and each model's memory and kernels on stderr."""
+    import msgspec
+
+    from ridgeline.cli.show import say
+
+    for name, ready in zip(called, told, strict=False):
+        if len(called) > 1:
+            say(f"{name}:", err=True)
+        say(_table(ready.ledger), err=True)
+        for kernel in ready.kernels:
+            say(f"kernel of {kernel.in_words()}", err=True)
+    if json:
+        document: dict[str, Any] = {"address": address, "model": called[0], "engine": told[0]}
+        if len(called) > 1:
+            document["engines"] = dict(zip(called, told, strict=False))
+        say(msgspec.json.encode(document).decode())
+    elif len(called) > 1:
+        say(f"ready: {', '.join(called)} at {address}/v1")
+    else:
+        say(_ready_line(address, called[0], told[0].ledger))
 
 
 def _server() -> ModuleType:

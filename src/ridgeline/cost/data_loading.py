@@ -28,7 +28,7 @@ class LoadingForecast:
     unhidden_seconds: float
     """All levels and the compute one after another, where nothing is prefetched."""
     bound: str
-    """What takes longest: `disk`, `memory`, `making`, `device` or `compute`."""
+    """The level that takes longest, `disk`, `memory`, `making`, `device` or `compute`."""
 
 
 def loading_forecast(

@@ -20,7 +20,7 @@ class CollectiveTime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """One collective at one size: the best of several calls, of the rank where that is longest."""
 
     operation: str
-    """The collective: `all-reduce`, `all-gather` or `all-to-all`."""
+    """One of `all-reduce`, `all-gather` or `all-to-all`."""
     buffer_bytes: int
     """The whole buffer that a rank ends up with."""
     seconds: float

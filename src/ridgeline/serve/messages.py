@@ -165,6 +165,8 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: float | None = None
     first_token: float | None = None
     finished: float | None = None
+    detokenise: float = 0.0
+    """What making text of its tokens took, in all."""
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -2,17 +2,21 @@
 
 `python -m tests.serve.http.run_stub_server MODEL SETTINGS CONFIG REPLICAS SCALING [LIMITS]`
 
+MODEL may be a file of several models, which all have the stub's engine.
+
 LIMITS are constants of `serve/http/connection.py`: a test does not wait for a minute.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import msgspec
 
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.errors import RidgelineError
+from ridgeline.records.served_models import read_served_models
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http import connection
 
@@ -31,17 +35,34 @@ def serve(words: list[str]) -> int:
         assert hasattr(connection, name)
         setattr(connection, name, value)
     # Behind that: who imports a limit gets ours.
-    from ridgeline.serve.http.server import run_server
+    from ridgeline.serve.http.server import ModelBeside, run_server
     from ridgeline.serve.http.service import ServerSettings
 
+    given = msgspec.json.decode(settings)
+    several = read_served_models(Path(model)) if model.endswith(".toml") else None
+    tables = [{"model": model}] if several is None else list(several.models)
+    configs = [
+        msgspec.convert({"model": one["model"], **msgspec.json.decode(config)}, EngineConfig)
+        for one in tables
+    ]
+    called = [msgspec.convert(given, ServerSettings)]
+    if several is not None:
+        called = [
+            msgspec.convert(given | {"model_name": one["name"]}, ServerSettings) for one in tables
+        ]
     try:
         run_server(
-            msgspec.convert({"model": model, **msgspec.json.decode(config)}, EngineConfig),
-            msgspec.convert(msgspec.json.decode(settings), ServerSettings),
+            configs[0],
+            called[0],
             on_ready=say_ready,
             replicas=int(replicas),
             scaling=msgspec.convert(msgspec.json.decode(scaling), Scaling | None),
             factory=FACTORY,
+            beside=[
+                ModelBeside(config=config, settings=settings)
+                for config, settings in zip(configs[1:], called[1:], strict=True)
+            ],
+            pipelines=() if several is None else several.pipelines,
         )
     except RidgelineError as error:
         sys.stderr.write(f"ridgeline: {error}\n")

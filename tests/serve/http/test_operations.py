@@ -31,6 +31,22 @@ def test_health_and_readiness(stub: Server) -> None:
     assert stub.get("/ready").json() == {"ready": True, "why": ""}
 
 
+def test_phases_of_requests_add_up_and_have_their_bounds(stub: Server) -> None:
+    given = {"model": "library", "prompt": "SAY a b c d SLOW END", "max_tokens": 20}
+    assert stub.post("/v1/completions", given).status_code == 200
+    text = stub.get("/metrics").text
+    found: dict[str, dict[str, float]] = {"seconds_total": {}, "speedup_bound": {}}
+    for line in text.splitlines():
+        for name, phases in found.items():
+            if line.startswith(f"ridgeline_phase_{name}{{"):
+                phases[line.partition('phase="')[2].partition('"')[0]] = float(line.split()[-1])
+    seconds, bounds = found.values()
+    assert list(seconds) == ["tokenise", "queue", "prefill", "decode", "detokenise"]
+    assert seconds["decode"] > seconds["tokenise"] > 0.0
+    whole = sum(seconds.values())
+    assert bounds == pytest.approx({name: whole / (whole - one) for name, one in seconds.items()})
+
+
 def test_metrics_have_vllms_names_and_count(stub: Server) -> None:
     before = stub.get("/metrics").text
     given = {"model": "library", "prompt": "SAY a b c d END", "max_tokens": 50, "n": 2}

@@ -251,7 +251,9 @@ class Outcomes:
             state.text.flush()
             delta = Delta(id=submit.id, index=state.index, text=state.text.take())
         delta = msgspec.structs.replace(delta, finish_reason=reason.value)
-        delta = last_delta(delta, sequence, completion.arrived)
+        delta = last_delta(
+            delta, sequence, completion.arrived, detokenise_seconds=state.text.seconds
+        )
         log_completion(delta)
         self._out.append(delta)
         for sibling in completion.siblings:  # that never began

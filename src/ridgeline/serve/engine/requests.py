@@ -148,7 +148,12 @@ def request_of(submit: Submit, index: int, arrival: float, salt: str) -> Request
 
 
 def last_delta(
-    delta: Delta, sequence: Sequence, arrived: float, *, output_tokens: int | None = None
+    delta: Delta,
+    sequence: Sequence,
+    arrived: float,
+    *,
+    output_tokens: int | None = None,
+    detokenise_seconds: float = 0.0,
 ) -> Delta:
     """A Delta with what only a completion's last one says.
 
@@ -157,6 +162,7 @@ def last_delta(
         sequence: Whose counts and times are the completion's.
         arrived: When the request came.
         output_tokens: Where they are not the sequence's.
+        detokenise_seconds: What its text took.
     """
     return msgspec.structs.replace(
         delta,
@@ -170,6 +176,7 @@ def last_delta(
             scheduled=sequence.scheduled_at,
             first_token=sequence.first_token_at,
             finished=sequence.finished_at,
+            detokenise=detokenise_seconds,
         ),
     )
 

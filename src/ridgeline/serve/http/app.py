@@ -25,6 +25,7 @@ from ridgeline.serve.http.routes import (
     responses,
 )
 from ridgeline.serve.http.service import Service
+from ridgeline.serve.http.several_models import ModelChoice
 
 ROUTES = (chat, completions, responses, messages, models, embeddings, invocations, operations)
 _ERROR = {
@@ -62,6 +63,8 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     for route in ROUTES:
         app.include_router(route.router)
+    if service.beside:
+        app.add_middleware(ModelChoice, service=service)
     app.add_middleware(Gate, service=service)
     let_browsers_ask(app, service.settings.allowed_origins)
     app.add_middleware(AccessLog, service=service)

@@ -10,13 +10,14 @@ counts tokens: of several that come at once, all but the first took no time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from ridgeline.serve.cluster.combined import FleetReport
 from ridgeline.serve.http.access_log import RequestRecord
+from ridgeline.serve.http.phases import RequestPhases
 from ridgeline.serve.messages import Delta, MemoryLedger, Stats, Submit
 from ridgeline.serve.process.client import EngineLink
 
@@ -63,7 +64,11 @@ class Meters:
     """All metrics of one server, in a registry of its own."""
 
     def __init__(
-        self, engine: EngineLink, model: str, fleet: Callable[[], FleetReport] | None = None
+        self,
+        engine: EngineLink,
+        model: str,
+        fleet: Callable[[], FleetReport] | None = None,
+        tokenise_seconds: Callable[[], float] = float,
     ) -> None:
         """Begin with nothing counted.
 
@@ -71,7 +76,9 @@ class Meters:
             engine: Whose last heartbeat is read.
             model: The label of every metric.
             fleet: What an autoscaler says of its replicas; None: there is none.
+            tokenise_seconds: What making tokens of texts has taken so far.
         """
+        self._phases = RequestPhases(tokenise_seconds)
         self._engine = engine
         self._fleet = fleet
         self._model = model
@@ -96,9 +103,9 @@ class Meters:
             registry=self._registry,
         )
 
-    def text(self) -> bytes:
-        """All metrics in Prometheus's format."""
-        return generate_latest(self._registry)
+    def families(self) -> Iterable[Metric]:
+        """All metrics as they stand."""
+        return self._registry.collect()
 
     def collect(self) -> Iterable[Metric]:
         """What the engine counts; called by the registry."""
@@ -121,7 +128,8 @@ class Meters:
             busy.add_metric([self._model], stats.running + stats.waiting)
             yield busy
         if ready is not None:
-            yield _cache_info(ready.ledger)
+            yield _cache_info(ready.ledger, self._model)
+        yield from self._phases.families(self._model)
         if self._fleet is not None:
             yield from _of_fleet(self._fleet(), self._model)
 
@@ -143,6 +151,7 @@ class Meters:
         times = delta.times
         if times is None or times.scheduled is None:
             return
+        self._phases.note(times)
         self._queue.observe(max(0.0, times.scheduled - times.arrived))
         if times.finished is not None:
             self._inference.observe(max(0.0, times.finished - times.scheduled))
@@ -197,6 +206,27 @@ class CompletionTimer:
             self._meters.note_finish(delta, self._began)
 
 
+def metrics_text(meters: Sequence[Meters]) -> bytes:
+    """The metrics of one model or of several in Prometheus's format, each family once."""
+    return generate_latest(_Together(meters))  # type: ignore[arg-type]
+
+
+class _Together:
+    """Several registries as one, which the models' labels tell apart."""
+
+    def __init__(self, meters: Sequence[Meters]) -> None:
+        self._meters = meters
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for one in self._meters:
+            for family in one.families():
+                known = families.setdefault(family.name, family)
+                if known is not family:
+                    known.samples.extend(family.samples)
+        return families.values()
+
+
 def _of_fleet(fleet: FleetReport, model: str) -> Iterable[Metric]:
     states = ("desired", "ready", "starting", "draining")
     replicas = GaugeMetricFamily("ridgeline_replicas", "By state.", labels=["model_name", "state"])
@@ -216,8 +246,9 @@ def _of_fleet(fleet: FleetReport, model: str) -> Iterable[Metric]:
         yield startup
 
 
-def _cache_info(ledger: MemoryLedger) -> Metric:
+def _cache_info(ledger: MemoryLedger, model: str) -> Metric:
     labels = {"block_size": str(ledger.block_size), "num_gpu_blocks": str(ledger.num_blocks)}
+    labels["model_name"] = model
     info = GaugeMetricFamily("vllm:cache_config_info", "The KV cache.", labels=list(labels))
     info.add_metric(list(labels.values()), 1)
     return info

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ridgeline.serve.http.service import Service
 
 DONE = b"data: [DONE]\n\n"
+CHOSEN = "ridgeline.service"
+"""Where a request's scope says which of several models it is for."""
 T = TypeVar("T")
 
 
@@ -264,8 +266,8 @@ def record_of(request: Request) -> RequestRecord:
 
 
 def service_of(request: Request) -> Service:
-    """The service of the server that got this request."""
-    service: Service = request.app.state.service
+    """The service of the server that got this request, or of the model that it is for."""
+    service: Service = request.scope.get(CHOSEN) or request.app.state.service
     return service
 
 

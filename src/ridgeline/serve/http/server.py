@@ -14,13 +14,16 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
 
 from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError, RidgelineError, in_words
+from ridgeline.records.served_models import ModelPipeline
 from ridgeline.serve.cluster.autoscaler import Autoscaler
+from ridgeline.serve.cluster.combined import FleetReport
 from ridgeline.serve.cluster.disaggregated import KV_ENGINE, Disaggregated
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.cluster.slo_attainment import SloAttainment
@@ -51,22 +54,26 @@ def run_server(
     config: EngineConfig,
     settings: ServerSettings,
     *,
-    on_ready: Callable[[str, Ready], None],
+    on_ready: Callable[[str, list[Ready]], None],
     replicas: int = 1,
     scaling: Scaling | None = None,
     disaggregated: bool = False,
     factory: str = ENGINE,
+    beside: Sequence[ModelBeside] = (),
+    pipelines: tuple[ModelPipeline, ...] = (),
 ) -> None:
     """Serve until a signal comes.
 
     Args:
         config: Of each engine.
         settings: Of the API.
-        on_ready: Called once, with the address and what the engines said.
+        on_ready: Called once, with the address and what each model's engines said.
         replicas: Engine processes behind one router.
         scaling: How their number follows the load; None: it stays at `replicas`.
         disaggregated: Two engines instead: one computes prompts, the other the rest.
         factory: `module:name` of what builds the engine.
+        beside: Further models, an engine each, behind the same front.
+        pipelines: Names for models that answer one after another.
 
     Raises:
         InputError: what was asked for cannot be served, or the port is taken.
@@ -88,6 +95,7 @@ def run_server(
         server = _Server(
             config, settings, on_ready, factories, scaling=scaling, disaggregated=disaggregated
         )
+        server.add([(one, Supervisor(one.config, factory)) for one in beside], pipelines)
         asyncio.run(server.run(listener))
 
 
@@ -114,12 +122,21 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBeside:
+    """A further model behind the same front."""
+
+    config: EngineConfig
+    settings: ServerSettings
+    """Its own names, template and defaults; what is the front's is read from the first model's."""
+
+
 class _Server:
     def __init__(
         self,
         config: EngineConfig,
         settings: ServerSettings,
-        on_ready: Callable[[str, Ready], None],
+        on_ready: Callable[[str, list[Ready]], None],
         factories: Sequence[str],
         *,
         scaling: Scaling | None,
@@ -131,14 +148,29 @@ class _Server:
         self._disaggregated = disaggregated
         self._supervisors = [Supervisor(config, factory) for factory in factories]
         self._room = ConnectionRoom(len(factories))
+        self._beside: list[tuple[ModelBeside, Supervisor]] = []
+        self._pipelines: tuple[ModelPipeline, ...] = ()
         self._scaling = scaling
         self._autoscaler: Autoscaler | None = None
         self._signalled = asyncio.Event()
 
+    def add(
+        self,
+        beside: Sequence[tuple[ModelBeside, Supervisor]],
+        pipelines: tuple[ModelPipeline, ...],
+    ) -> None:
+        """Serve these as well; before `run`."""
+        self._beside.extend(beside)
+        self._pipelines = pipelines
+        self._room = ConnectionRoom(len(self._supervisors) + len(beside))
+
     @property
     def _engines(self) -> Sequence[Autoscaler | Supervisor]:
         """Who starts, watches and stops the engines."""
-        return self._supervisors if self._autoscaler is None else [self._autoscaler]
+        others = [supervisor for _, supervisor in self._beside]
+        if self._autoscaler is None:
+            return [*self._supervisors, *others]
+        return [self._autoscaler, *others]
 
     async def run(self, listener: socket.socket) -> None:
         """Start, serve, drain, end."""
@@ -161,7 +193,7 @@ class _Server:
         hurried = asyncio.create_task(self._signalled.wait())
         await asyncio.wait({stopping, hurried}, return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
-            for one in self._supervisors:
+            for one in (*self._supervisors, *(supervisor for _, supervisor in self._beside)):
                 one.kill()
         hurried.cancel()
         await stopping
@@ -185,7 +217,9 @@ class _Server:
     async def _start(self) -> Service:
         """Engines and tokenizer at once; the first error ends it."""
         config = self._config
-        loading = asyncio.to_thread(load_tokenizer, config)
+        configs = [config, *(model.config for model, _ in self._beside)]
+        # One after another: two threads that import transformers get half a module.
+        loading = asyncio.to_thread(lambda: [load_tokenizer(one) for one in configs])
         link, fleet = self._link(), None
         if self._scaling is not None:
             assert isinstance(link, Router)
@@ -193,19 +227,29 @@ class _Server:
             self._autoscaler = Autoscaler(self._supervisors, link, policy, self._scaling.minimum)
             fleet = self._autoscaler.report
         async with _first_error(), asyncio.TaskGroup() as group:
-            tokenizer = group.create_task(loading)
+            tokenizers = group.create_task(loading)
             started = [group.create_task(one.start()) for one in self._engines]
-        template = self._settings.chat_template
-        vocab = started[0].result().vocab
-        text = TextTokens(
-            tokenizer.result(),
-            vocab,
-            chat_template=template,
-            reasoning_parser=self._settings.reasoning_parser,
-            tool_call_parser=self._settings.tool_call_parser,
-        )
-        meters = Meters(link, self._settings.model_name, fleet)
-        return Service(link, text, self._settings, meters, fleet)
+        first = len(started) - len(self._beside) - 1
+        vocabs = [task.result().vocab for task in started[first:]]
+        found = [
+            (link, self._settings),
+            *((engine.client, model.settings) for model, engine in self._beside),
+        ]
+        services = []
+        for (client, settings), tokenizer, vocab in zip(
+            found, tokenizers.result(), vocabs, strict=True
+        ):
+            text = TextTokens(
+                tokenizer,
+                vocab,
+                chat_template=settings.chat_template,
+                reasoning_parser=settings.reasoning_parser,
+                tool_call_parser=settings.tool_call_parser,
+            )
+            of_it = fleet if client is link else None
+            services.append(_service(client, text, settings, of_it))
+        services[0].beside, services[0].pipelines = tuple(services[1:]), self._pipelines
+        return services[0]
 
     def _link(self) -> EngineLink:
         """What the API talks to."""
@@ -231,9 +275,10 @@ class _Server:
         up = asyncio.create_task(api.up.wait())
         await asyncio.wait({up, serving}, return_when=asyncio.FIRST_COMPLETED)
         up.cancel()
+        told = [one.engine.ready for one in service.all if one.engine.ready is not None]
         if service.engine.ready is not None:
             try:
-                self._on_ready(self._address(listener), service.engine.ready)
+                self._on_ready(self._address(listener), told)
             except OSError as error:  # a full disk; those who ask are served all the same
                 log.warning("not said to be ready", extra={"fields": {"why": in_words(error)}})
         signalled = asyncio.create_task(self._signalled.wait())
@@ -249,7 +294,8 @@ class _Server:
             api.cut_off()
             api.should_exit = True
             await serving
-            service.text.close()
+            for one in service.all:
+                one.text.close()
         for task in ended - {signalled}:
             task.result()  # raises: an engine could not be brought back
 
@@ -314,6 +360,16 @@ class _Api(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _service(
+    link: EngineLink,
+    text: TextTokens,
+    settings: ServerSettings,
+    fleet: Callable[[], FleetReport] | None,
+) -> Service:
+    meters = Meters(link, settings.model_name, fleet, lambda: text.tokenise_seconds)
+    return Service(link, text, settings, meters, fleet)
 
 
 @contextlib.asynccontextmanager

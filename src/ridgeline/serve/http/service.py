@@ -14,6 +14,7 @@ import msgspec
 from starlette.requests import Request
 
 from ridgeline.checkpoints.generation import GenerationDefaults
+from ridgeline.records.served_models import ModelPipeline
 from ridgeline.serve.cluster.combined import FleetReport
 from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
@@ -74,6 +75,10 @@ class Service:
     meters: Meters
     fleet: Callable[[], FleetReport] | None = None
     """What an autoscaler says of its replicas; None: there is none."""
+    beside: tuple[Service, ...] = ()
+    """The services of further models behind the same front, of which this is the first."""
+    pipelines: tuple[ModelPipeline, ...] = ()
+    """Names for several of them that answer one after another."""
     created: int = field(default_factory=lambda: int(time.time()))
     draining: bool = False
     open: set[Deltas] = field(default_factory=set)
@@ -92,14 +97,20 @@ class Service:
     def __post_init__(self) -> None:
         self.idle.set()
 
+    @property
+    def all(self) -> tuple[Service, ...]:
+        """The services of all models behind this front."""
+        return (self, *self.beside)
+
     def arriving(self) -> AbstractAsyncContextManager[None]:
         """Wait for a body. Raises TimeoutError when it takes too long, or when we drain."""
         return _limited(self._arriving, ARRIVAL_SECONDS)
 
     def drain(self) -> None:
         """Take nothing new, nor what has not arrived yet."""
-        self.draining = True
-        _end_now(self._arriving)
+        for service in self.all:
+            service.draining = True
+            _end_now(service._arriving)
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
@@ -166,9 +177,10 @@ class Service:
 
     def end_all(self) -> None:
         """Every open request gets an error, whole or as the last event of its stream."""
-        for deltas in self.open:
-            deltas.end(shutting_down())
-        _end_now(self._asking)
+        for service in self.all:
+            for deltas in service.open:
+                deltas.end(shutting_down())
+            _end_now(service._asking)
 
     async def ask(self, request: Request, command: Awaitable[T]) -> T:
         """A command to the engine other than a prompt. Raises ApiError."""

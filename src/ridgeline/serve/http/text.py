@@ -12,6 +12,7 @@ import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 from ridgeline.checkpoints.tokenizer import read_tokenizer
@@ -86,11 +87,16 @@ class TextTokens:
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()
         self._backend.no_padding()
+        self.tokenise_seconds = 0.0
+        """The time that making tokens of texts has taken."""
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="tokenize")
 
     async def encode(self, text: str, *, special: bool) -> tuple[int, ...]:
         """Token ids of a text; `special`: with the tokens that the tokenizer puts around it."""
-        return await self.run(functools.partial(self._encode, text, special=special), len(text))
+        work = functools.partial(self._encode, text, special=special)
+        ids, seconds = await self.run(work, len(text))
+        self.tokenise_seconds += seconds
+        return ids
 
     async def prompt(self, text: str, *, special: bool, param: str) -> tuple[int, ...]:
         """Token ids of a text, at least one. Raises ApiError where there is none."""
@@ -136,5 +142,8 @@ class TextTokens:
         """End the threads that tokenise."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
-        return tuple(self._backend.encode_batch([text], add_special_tokens=special)[0].ids)
+    def _encode(self, text: str, *, special: bool) -> tuple[tuple[int, ...], float]:
+        """The ids, and the time that they took."""
+        began = perf_counter()
+        ids = tuple(self._backend.encode_batch([text], add_special_tokens=special)[0].ids)
+        return ids, perf_counter() - began

@@ -10,6 +10,7 @@ decodes a run of them as a whole, and a bad last byte spoils the good ones befor
 from __future__ import annotations
 
 from functools import lru_cache
+from time import perf_counter
 from typing import Any
 
 Tokenizer = Any
@@ -54,6 +55,8 @@ class TextStream:
         """Text to be taken."""
         self._length = 0
         """Characters decoded so far."""
+        self.seconds = 0.0
+        """The time that decoding has taken."""
         self._free = 0
         """Characters of the first `min_tokens` tokens; no stop string ends within them."""
 
@@ -83,11 +86,13 @@ class TextStream:
         tokens = self._tokens
         if self._read == len(tokens):
             return
-        special = self._keep_special
+        special, began = self._keep_special, perf_counter()
         whole = decoded(self._tokenizer, tokens[self._context :], special=special)
         if whole.endswith(BROKEN) and not partial:
+            self.seconds += perf_counter() - began
             return
         before = decoded(self._tokenizer, tokens[self._context : self._read], special=special)
+        self.seconds += perf_counter() - began
         piece = whole[len(before) :]
         if piece:
             # A context without text (special tokens alone) would not keep the next word's space.

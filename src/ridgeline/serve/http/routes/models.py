@@ -25,16 +25,21 @@ router = APIRouter()
 
 @router.get("/v1/models")
 async def models(request: Request) -> Response:
-    """The model and its adapters."""
-    return json_response(ModelList(data=_cards(service_of(request))))
+    """The models and their adapters, and pipelines of models."""
+    service = service_of(request)
+    cards = [card for one in service.all for card in _cards(one)]
+    return json_response(ModelList(data=[*cards, *_pipeline_cards(service)]))
 
 
 @router.get("/v1/models/{name:path}")
 async def model(request: Request, name: str) -> Response:
     """The model, or one of its adapters."""
     service = service_of(request)
-    service.adapter(name)
-    return json_response(next(card for card in _cards(service) if card.id == name))
+    cards = [*(card for one in service.all for card in _cards(one)), *_pipeline_cards(service)]
+    found = next((card for card in cards if card.id == name), None)
+    if found is None:
+        service.adapter(name)
+    return json_response(found)
 
 
 @router.post("/v1/load_lora_adapter")
@@ -75,6 +80,20 @@ def _cards(service: Service) -> list[ModelCard]:
         for adapter in service.adapters
     ]
     return [*own, *adapters]
+
+
+def _pipeline_cards(service: Service) -> list[ModelCard]:
+    """Pipelines as models whose longest request is that of the last stage."""
+    longest = {one.settings.model_name: one.ready.max_length for one in service.all}
+    return [
+        ModelCard(
+            id=one.name,
+            created=service.created,
+            max_model_len=longest[one.stages[-1].model],
+            root=" → ".join(stage.model for stage in one.stages),
+        )
+        for one in service.pipelines
+    ]
 
 
 @router.post("/tokenize")

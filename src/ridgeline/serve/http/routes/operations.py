@@ -14,10 +14,11 @@ from starlette.responses import Response
 
 from ridgeline.hardware.environment import installed_ridgeline
 from ridgeline.serve.cluster.combined import FleetReport
+from ridgeline.serve.http.metrics import metrics_text
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reply import json_response, service_of
 from ridgeline.serve.http.service import Service
-from ridgeline.serve.messages import LinearKernel
+from ridgeline.serve.messages import LinearKernel, MemoryLedger
 
 HEARTBEAT_LATE_SECONDS = 10.0
 """The age from which a heartbeat, which comes twice a second, is late."""
@@ -39,6 +40,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whose kernels multiply the weights, on a CPU."""
     fleet: FleetReport | None = None
     """What is said of the fleet, where the server scales itself."""
+    models: dict[str, str] | None = None
+    """The status of each of several models; the rest is then of the worst."""
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +54,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 @router.get("/health")
 async def health(request: Request) -> Response:
     """200 while the engine lives, judged by its heartbeat, however busy it is; else 503."""
-    found = _health(service_of(request))
+    found = _health_of_all(service_of(request))
     return json_response(found, status=200 if found.status == "ok" else 503)
 
 
@@ -59,7 +62,7 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """200 while requests are taken; 503 while the engine starts and while the server drains."""
     service = service_of(request)
-    why = "draining" if service.draining else _health(service).status
+    why = "draining" if service.draining else _health_of_all(service).status
     found = Readiness(ready=why == "ok", why="" if why == "ok" else why)
     return json_response(found, status=200 if found.ready else 503)
 
@@ -67,14 +70,33 @@ async def ready(request: Request) -> Response:
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
     """All metrics in Prometheus's format, with vLLM's names."""
-    text = service_of(request).meters.text()
+    text = metrics_text([one.meters for one in service_of(request).all])
     return Response(text, media_type="text/plain; version=1.0.0; charset=utf-8")
 
 
 @router.get("/memory")
 async def memory(request: Request) -> Response:
-    """The memory ledger of the engine's start."""
-    return json_response(service_of(request).ready.ledger)
+    """The memory ledger of the engine's start; of several models each, and their sum."""
+    service = service_of(request)
+    if not service.beside or "model" in request.query_params:
+        return json_response(service.ready.ledger)
+    ledgers = {one.settings.model_name: one.ready.ledger for one in service.all}
+    return json_response(
+        SharedMemory(
+            models=ledgers,
+            total_bytes=sum(one.total_bytes * one.ranks for one in ledgers.values()),
+            limit_bytes=sum(one.limit_bytes * one.ranks for one in ledgers.values()),
+        )
+    )
+
+
+class SharedMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """One device's memory among several models."""
+
+    models: dict[str, MemoryLedger]
+    total_bytes: int
+    limit_bytes: int
+    """The sum of the engines' limits: the budget of all together."""
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +139,7 @@ async def load(request: Request) -> Response:
 @router.post("/ping")
 async def ping(request: Request) -> Response:
     """The same as `/health`, without a body."""
-    status = _health(service_of(request)).status
+    status = _health_of_all(service_of(request)).status
     return Response(status_code=200 if status == "ok" else 503)
 
 
@@ -139,10 +161,20 @@ _DOCS = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</
 <meta name="viewport" content="width=device-width">
 <style>body{{font:16px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}
 td{{padding:.3rem 1rem .3rem 0;vertical-align:top}}</style>
-<h1>{title}</h1><p>OpenAI-compatible API of one language model; the schema is
+<h1>{title}</h1><p>OpenAI-compatible API of language models; the schema is
 <a href="openapi.json">openapi.json</a>.<table>
 {table}
 </table></html>"""
+
+
+def _health_of_all(service: Service) -> Health:
+    """How the engine is; of several models, the one that is worst, and the status of each."""
+    if not service.beside:
+        return _health(service)
+    found = {one.settings.model_name: _health(one) for one in service.all}
+    worst = max(found.values(), key=lambda one: ("ok", "silent", "starting").index(one.status))
+    statuses = {name: one.status for name, one in found.items()}
+    return msgspec.structs.replace(worst, models=statuses)
 
 
 def _health(service: Service) -> Health:

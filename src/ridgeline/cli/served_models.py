@@ -1,0 +1,156 @@
+"""What `ridgeline serve` serves: one model, or a file with a table of options for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ridgeline.cli import server_options as naming
+from ridgeline.cli.engine_options import engine_config
+from ridgeline.errors import InputError
+from ridgeline.records.served_models import ModelPipeline, read_served_models
+
+if TYPE_CHECKING:
+    from ridgeline.serve.config import EngineConfig
+    from ridgeline.serve.http.service import ServerSettings
+
+_FRONTS = ("name", "share", "chat_template", "reasoning_parser", "tool_call_parser")
+"""Keys of a table that are no engine's."""
+_FLAGS_OF_SERVE = ("adapters", "longest_match", "speculate_always")
+"""Options that only this command has, or calls by another name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontModel:
+    """One model behind the front."""
+
+    folder: str
+    names: tuple[str, ...]
+    config: EngineConfig
+    table: Mapping[str, Any]
+    """What a file says of it; empty for a model of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontModels:
+    """All models behind the front, and the pipelines of them."""
+
+    models: tuple[FrontModel, ...]
+    pipelines: tuple[ModelPipeline, ...] = ()
+
+    @property
+    def first(self) -> FrontModel:
+        """The one that requests get which name none."""
+        return self.models[0]
+
+    def settings(self, front: Mapping[str, Any]) -> list[ServerSettings]:
+        """The settings of each model; `front` is what the command line says, for all of them."""
+        return [_settings(one, front) for one in self.models]
+
+
+def is_file_of_models(model: str) -> bool:
+    """Whether what is to be served is a file with several models."""
+    return Path(model).suffix == ".toml"
+
+
+def refuse_beside_several(**given: bool) -> None:
+    """Raise InputError for options that are of one model."""
+    for name, is_given in given.items():
+        if is_given:
+            flag = "--" + name.replace("_", "-")
+            raise InputError(f"{flag}: is of one model; leave it out, or serve that model alone")
+
+
+def served_models(
+    model: str,
+    options: Mapping[str, Any],
+    names: Sequence[str] | None = None,
+    revision: str | None = None,
+) -> FrontModels:
+    """The model, or the models of a file, each with its share of the memory.
+
+    Args:
+        model: A folder, a hub's id, or a file of models.
+        options: An engine's, from the command line; tables of a file stand before them.
+        names: What the model is called.
+        revision: Which revision of a hub's id.
+
+    Raises:
+        InputError: Something that was given cannot be served.
+    """
+    if is_file_of_models(model):
+        return _of_file(Path(model), options)
+    called = naming.names_of(model, names)
+    folder = naming.folder_of(model, revision)
+    config = _config(folder, options)
+    return FrontModels(models=(FrontModel(folder=folder, names=called, config=config, table={}),))
+
+
+def _of_file(path: Path, options: Mapping[str, Any]) -> FrontModels:
+    from ridgeline.serve.memory_split import split_memory
+
+    given = read_served_models(path)
+    configs = []
+    for table in given.models:
+        own = {key: value for key, value in table.items() if key not in _FRONTS}
+        unknown = own.keys() - options.keys() - {"model"}
+        if unknown:
+            raise InputError(
+                f"{path}: model {table['name']}: {min(unknown)} is no option of an engine"
+            )
+        try:
+            configs.append(_config(own.pop("model"), {**options, **own}))
+        except InputError as error:
+            raise InputError(f"{path}: model {table['name']}: {error}") from None
+    names = [table["name"] for table in given.models]
+    try:
+        split = split_memory(configs, [table.get("share") for table in given.models], names)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    models = [
+        FrontModel(folder=table["model"], names=(table["name"],), config=config, table=table)
+        for table, config in zip(given.models, split, strict=True)
+    ]
+    return FrontModels(models=tuple(models), pipelines=given.pipelines)
+
+
+def _config(folder: str, options: Mapping[str, Any]) -> EngineConfig:
+    given = {key: value for key, value in options.items() if key not in _FLAGS_OF_SERVE}
+    config = engine_config(folder, adapter=options["adapters"], **given)
+    if config.speculation is None:
+        return config
+    speculation = msgspec.structs.replace(
+        config.speculation,
+        longest_match=options["longest_match"],
+        always=options["speculate_always"],
+    )
+    return msgspec.structs.replace(config, speculation=speculation)
+
+
+def _settings(model: FrontModel, front: Mapping[str, Any]) -> ServerSettings:
+    from ridgeline.checkpoints.generation import GenerationDefaults, read_generation_defaults
+    from ridgeline.serve.http.chat_template import read_template
+    from ridgeline.serve.http.reasoning import check_parser
+    from ridgeline.serve.http.service import ServerSettings
+    from ridgeline.serve.http.tool_families import check_tool_parser
+
+    use_defaults = front["generation_defaults"]
+    defaults = read_generation_defaults(model.folder) if use_defaults else GenerationDefaults()
+    given = {key: value for key, value in front.items() if key != "generation_defaults"}
+    given |= {key: value for key, value in model.table.items() if key in _FRONTS[2:]}
+    template = given.pop("chat_template")
+    return ServerSettings(
+        **{
+            **given,
+            "model_name": model.names[0],
+            "other_names": model.names[1:],
+            "defaults": defaults,
+            "chat_template": None if template is None else read_template(template),
+            "reasoning_parser": check_parser(given["reasoning_parser"]),
+            "tool_call_parser": check_tool_parser(given["tool_call_parser"]),
+        }
+    )
