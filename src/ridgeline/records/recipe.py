@@ -270,6 +270,9 @@ class RecipeRun(Section, frozen=True, kw_only=True):
     in any case."""
     profile_keep: int = 3
     """How many of those traces stay, the newest ones of each rank."""
+    sample_gpus_seconds: float | None = None
+    """Time between two looks at the GPUs of rank 0's machine (NVML or rocm-smi), whose means stand
+    in the log; 0: none. Without it 5 where ranks train on GPUs."""
     stack: str = ""
     """A stack.toml of `ridgeline tune` that is applied to every rank."""
     kernels: Literal["torch", "fused"] = "torch"
@@ -280,6 +283,11 @@ class RecipeRun(Section, frozen=True, kw_only=True):
             raise InputError(
                 f"recipe: run.profile_every is {self.profile_every} and profile_keep"
                 f" {self.profile_keep}; give 0 or more steps, and keep 1 or more"
+            )
+        period = self.sample_gpus_seconds
+        if period is not None and not (period == 0 or 0.05 <= period < float("inf")):
+            raise InputError(
+                f"recipe: run.sample_gpus_seconds is {period:g}; give 0.05 s or more, or 0 for none"
             )
 
 

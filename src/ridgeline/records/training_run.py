@@ -17,6 +17,22 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """None where it cannot be measured."""
 
 
+class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one GPU of rank 0's machine did since the line before."""
+
+    index: int
+    samples: int
+    """How often it was looked at."""
+    busy_share: float | None = None
+    """Share of the time in which a kernel ran, however few of its units."""
+    memory_bytes: float | None = None
+    """The largest that was seen, of all programs on it."""
+    watts: float | None = None
+    celsius: float | None = None
+    """The highest that was seen."""
+    clock_hz: float | None = None
+
+
 class LoggedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the log: means over the steps since the line before."""
 
@@ -56,6 +72,8 @@ class LoggedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The phase that has become slower than it was at first, in words; empty where none has."""
     note: str = ""
     """What was out of the ordinary: a batch that was skipped, and why."""
+    devices: list[DeviceUse] = []
+    """What the GPUs did meanwhile, where they were looked at."""
 
 
 class Goodput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

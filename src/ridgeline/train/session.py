@@ -29,6 +29,7 @@ from ridgeline.train.loop import Trainer
 from ridgeline.train.ranks import Ranks, compute_alone, join, leave
 from ridgeline.train.survive.guard import RollBack
 from ridgeline.train.survive.vigil import TERMINATED_EXIT_CODE, Vigil, end_if_hung, vigil
+from ridgeline.train.watch.devices import USUAL_SECONDS, DeviceWatch
 from ridgeline.train.watch.expected import (
     flops_per_token,
     peak_flops_per_second,
@@ -64,7 +65,7 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
         ranks, flops_per_token(recipe), peak_flops_per_second(recipe, ranks.device)
     )
     built = build(recipe, ranks, interval.phases)
-    log = TrainingLog(folder) if ranks.rank == 0 else None
+    log = TrainingLog(folder, _device_watch(recipe, ranks)) if ranks.rank == 0 else None
     windows = ProfilerWindows(
         folder / TRACES,
         recipe.run.profile_steps,
@@ -109,6 +110,14 @@ def _train(recipe: Recipe, folder: Path, ranks: Ranks, keeper: Vigil) -> None:
         log.close()
         result = _result(trainer, wall_seconds, keeper, read_log(folder))
         write_record(folder / RESULT, result)
+
+
+def _device_watch(recipe: Recipe, ranks: Ranks) -> DeviceWatch | None:
+    """Who looks at the GPUs beside the training; None: nobody was asked to."""
+    usual = USUAL_SECONDS if ranks.device.type == "cuda" else 0.0
+    given = recipe.run.sample_gpus_seconds
+    period = usual if given is None else given
+    return DeviceWatch(period) if period else None
 
 
 def _go_on(trainer: Trainer, keeper: Vigil, folder: Path) -> None:

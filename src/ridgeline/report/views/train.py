@@ -10,6 +10,7 @@ from pathlib import Path
 from ridgeline import quantity
 from ridgeline.records.training_run import (
     Beside,
+    DeviceUse,
     Goodput,
     LoggedStep,
     TaughtStage,
@@ -42,12 +43,23 @@ def live_line(line: LoggedStep, steps: int | None) -> str:
     if line.mfu is not None:
         parts.append(f"MFU {quantity.percent(line.mfu, 1)}")
     parts.append(f"peak {quantity.memory(line.peak_memory_bytes)}")
+    if line.devices:
+        parts.append(_gpus(line.devices))
     if line.skipped_steps:
         parts.append(f"{line.skipped_steps} skipped")
     if steps and steps > line.step:
         parts.append(f"{quantity.seconds((steps - line.step) * line.step_seconds)} left")
     parts += [one for one in (line.straggler, line.drift) if one]
     return " · ".join(parts)
+
+
+def _gpus(devices: Sequence[DeviceUse]) -> str:
+    """The least busy of the GPUs, and the power of all."""
+    shares = [one.busy_share for one in devices if one.busy_share is not None]
+    watts = [one.watts for one in devices if one.watts is not None]
+    words = [f"{quantity.percent(min(shares), 0)} busy"] if shares else []
+    words += [f"{sum(watts):.0f} W"] if watts else []
+    return "GPUs " + ", ".join(words or ["seen"])
 
 
 def live_pictures(lines: Sequence[LoggedStep]) -> list[str]:

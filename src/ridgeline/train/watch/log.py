@@ -15,6 +15,7 @@ from ridgeline.errors import NO_ROOM
 from ridgeline.records.appended import AppendedFile
 from ridgeline.records.training_log import FILE
 from ridgeline.records.training_run import LoggedStep
+from ridgeline.train.watch.devices import DeviceWatch
 
 _SCALARS = (
     "loss",
@@ -33,11 +34,15 @@ _SCALARS = (
     "input_bound_share",
 )
 
+_OF_A_DEVICE = ("busy_share", "memory_bytes", "watts", "celsius", "clock_hz")
+
 
 class TrainingLog:
     """A writer of the log; a restarted run goes on in the same files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, devices: DeviceWatch | None = None) -> None:
+        """Write into `folder`; what `devices` has seen goes into every line."""
+        self._devices = devices
         folder.mkdir(parents=True, exist_ok=True)
         self._file = AppendedFile(folder / FILE)
         self._folder = folder / "tensorboard"
@@ -45,6 +50,10 @@ class TrainingLog:
 
     def write(self, line: LoggedStep) -> None:
         """Write one step, which is on disk when this returns."""
+        if self._devices is not None:
+            devices, problem = self._devices.take()
+            note = "; ".join(one for one in (line.note, problem) if one)
+            line = msgspec.structs.replace(line, devices=devices, note=note)
         self._file.append(msgspec.json.encode(line), sync=True)
         try:
             if self._board is None:
@@ -58,6 +67,8 @@ class TrainingLog:
 
     def close(self) -> None:
         """Close the files; nothing more will come."""
+        if self._devices is not None:
+            self._devices.close()
         self._file.close()
         if self._board is not None:
             with suppress(OSError):  # a board that found no room; the log has the lines
@@ -71,5 +82,10 @@ def _show(line: LoggedStep, board: SummaryWriter) -> None:
             board.add_scalar(name, value, line.step)
     for name, seconds in line.phases.items():
         board.add_scalar(f"seconds/{name}", seconds, line.step)
+    for device in line.devices:
+        for name in _OF_A_DEVICE:
+            value = getattr(device, name)
+            if value is not None:
+                board.add_scalar(f"gpu{device.index}/{name}", value, line.step)
     if line.straggler:
         board.add_text("straggler", line.straggler, line.step)
