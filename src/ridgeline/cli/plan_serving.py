@@ -43,6 +43,13 @@ def plan_serving(
     headroom: Annotated[
         float, typer.Option(help="The share of what replicas can carry that is left for bursts.")
     ] = 0.2,
+    split: Annotated[
+        bool,
+        typer.Option("--split", help="Plan replicas for prompts beside others that decode, too."),
+    ] = False,
+    link: Annotated[
+        float, typer.Option(help="With --split: between replicas, for keys and values, in GB/s.")
+    ] = 25.0,
     json: Json = False,
 ) -> None:
     """The cheapest deployment within the targets, how sure that is, and what would change it."""
@@ -56,6 +63,8 @@ def plan_serving(
 
     if min(prompt, answer) < 1 or any(value is not None and value <= 0 for value in (users, rate)):
         raise InputError("--prompt and --answer must be 1 or more, --users and --rate above 0")
+    if not 0.0 < link < float("inf"):
+        raise InputError(f"--link {link:g}: give GB/s above 0")
     engine_called(engine)
     allowed = tuple(weights or ("bf16", "fp8"))
     strange = [word for word in allowed if word not in WEIGHT_BITS]
@@ -75,6 +84,8 @@ def plan_serving(
         weights=allowed,
         engine=engine,
         headroom=headroom,
+        split=split,
+        link_bytes_per_second=link * 1e9,
     )
     found = plan(task)
     show_answer(found, serving_plan_document(found), json=json)

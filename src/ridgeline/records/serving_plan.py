@@ -121,6 +121,35 @@ class ServingOption(Computed, frozen=True, kw_only=True):
     """Where a 99th percentile was asked for."""
 
 
+class SplitPool(Computed, frozen=True, kw_only=True):
+    """The replicas of one side of a split deployment."""
+
+    gpu: str
+    tp: int
+    weights: str
+    replicas: int
+    usd_per_hour: float | None
+
+
+class SplitOption(Computed, frozen=True, kw_only=True):
+    """Replicas that only compute prompts beside replicas that only decode."""
+
+    prefill: SplitPool
+    decode: SplitPool
+    num_gpus: int
+    ttft_seconds: Ranged
+    tpot_seconds: Ranged
+    transfer_seconds: float
+    """The time in which a prompt's cache comes to the decode replica; part of the first token's."""
+    transfer_bytes_per_second: float
+    """What was given for the way between replicas."""
+    prefill_use: float
+    """Share of the time in which replicas that compute prompts do."""
+    requests_per_second: float
+    usd_per_hour: float | None
+    usd_per_million_output_tokens: float | None
+
+
 class Change(Computed, frozen=True, kw_only=True):
     """What another question would have been answered."""
 
@@ -151,3 +180,5 @@ class ServingPlan(Computed, frozen=True, kw_only=True, tag_field="record", tag="
     """Device → why no layout of it can serve the load."""
     changes: list[Change]
     searched: int
+    splits: list[SplitOption] = msgspec.field(default_factory=list)
+    """The cheapest deployment on two kinds of replicas, and the cheapest on different devices."""

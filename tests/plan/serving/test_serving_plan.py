@@ -174,3 +174,60 @@ def test_a_tighter_tail_never_costs_less() -> None:
         assert plan.best.usd_per_hour is not None
         paid.append(plan.best.usd_per_hour)
     assert paid == sorted(paid)
+
+
+SPLIT = replace(TASK, gpus=("H100", "RTX-4090"), weights=("fp8",), split=True)
+
+
+def test_prompts_and_decoding_may_be_bought_apart() -> None:
+    plan = plan_serving(SPLIT)
+    cheapest, *others = plan.splits
+    assert all(one.prefill.gpu != one.decode.gpu for one in others)
+    assert cheapest.usd_per_hour is not None
+    assert cheapest.requests_per_second == pytest.approx(40.0)
+    assert cheapest.ttft_seconds.value <= 1.0
+    assert cheapest.tpot_seconds.value <= 0.03
+    assert cheapest.prefill_use <= 0.8
+    sides = (cheapest.prefill, cheapest.decode)
+    assert cheapest.num_gpus == sum(one.replicas * one.tp for one in sides)
+    assert cheapest.usd_per_hour == pytest.approx(sum(one.usd_per_hour or 0.0 for one in sides))
+    assert plan_serving(replace(SPLIT, split=False)).splits == []
+
+
+def test_a_split_for_users_serves_as_many_as_ask() -> None:
+    found = plan_serving(replace(SPLIT, rate=None, users=100.0)).splits[0]
+    cycle = found.ttft_seconds.value + 249 * found.tpot_seconds.value
+    assert found.requests_per_second * cycle == pytest.approx(100.0, rel=0.02)
+
+
+def test_a_slow_way_between_replicas_and_a_tight_target_cost_more() -> None:
+    usual = plan_serving(SPLIT).splits[0]
+    slow = plan_serving(replace(SPLIT, link_bytes_per_second=0.5e9)).splits[0]
+    assert slow.transfer_seconds > usual.transfer_seconds + 0.05
+    tight = plan_serving(replace(SPLIT, itl_seconds=0.012)).splits[0]
+    assert (tight.usd_per_hour or 0.0) > (usual.usd_per_hour or 0.0)
+    with pytest.raises(InputError, match="--split is planned for mean latencies"):
+        plan_serving(replace(SPLIT, ttft_p99_seconds=1.0))
+
+
+def test_a_split_fleet_that_is_planned_holds_its_targets_when_it_is_simulated() -> None:
+    found = plan_serving(replace(SPLIT, gpus=("H100",), rate=20.0)).splits[0]
+    placed = Deployment(
+        gpu=found.decode.gpu,
+        tp=found.decode.tp,
+        weights="fp8",
+        replicas=found.prefill.replicas + found.decode.replicas,
+        prefill_replicas=found.prefill.replicas,
+        prefill_gpu=found.prefill.gpu,
+        prefill_tp=found.prefill.tp,
+        max_tokens_per_step=8192,
+        max_sequences=1024,
+    )
+    load = Load(
+        arrivals="poisson", rate=20.0, requests=200, input_tokens=1000, output_tokens=250, seed=0
+    )
+    seen = simulate_serving(load, placed, model=LLAMA, interval=False)
+    assert seen.ttft_seconds is not None
+    assert seen.itl_seconds is not None
+    assert seen.ttft_seconds.mean < 1.0
+    assert seen.itl_seconds.mean == pytest.approx(found.tpot_seconds.value, rel=0.1)

@@ -27,9 +27,10 @@ from ridgeline.plan.serving.coefficients import Calibration, read_calibration
 from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check_range, seen
+from ridgeline.plan.serving.split import SplitTask, split_options
 from ridgeline.plan.serving.spreads import factor_of
 from ridgeline.plan.serving.tail import MOST_TIMES, SharedLoad, TailTarget, within_tail
-from ridgeline.records.serving_plan import Change, ServingOption, ServingPlan
+from ridgeline.records.serving_plan import Change, ServingOption, ServingPlan, SplitOption
 
 TENSOR_RANKS = (1, 2, 4, 8)
 LEVELS = 48
@@ -58,6 +59,10 @@ class ServingTask:
     weights: tuple[str, ...] = ("bf16", "fp8")
     engine: str = "python"
     headroom: float = HEADROOM
+    split: bool = False
+    """Look for replicas that only compute prompts beside others that only decode, too."""
+    link_bytes_per_second: float = 25e9
+    """Between those, for the cache of a prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +111,23 @@ def plan_serving(task: ServingTask, calibration: Calibration | None = None) -> S
         why_not=why_not,
         changes=_changes(task, best, known),
         searched=searched,
+        splits=_splits(task, known) if task.split else [],
     )
+
+
+def _splits(task: ServingTask, calibration: Calibration) -> list[SplitOption]:
+    """Deployments on two kinds of replicas, cheapest first."""
+    replicas, _ = _candidates(task, calibration)
+    asked = SplitTask(
+        completion=task.completion,
+        users=task.users,
+        rate=task.rate,
+        ttft_seconds=task.ttft_seconds or math.inf,
+        itl_seconds=task.itl_seconds or math.inf,
+        headroom=task.headroom,
+        link_bytes_per_second=task.link_bytes_per_second,
+    )
+    return split_options(replicas, asked, calibration)
 
 
 def _check(task: ServingTask, calibration: Calibration) -> None:
@@ -120,6 +141,11 @@ def _check(task: ServingTask, calibration: Calibration) -> None:
         "completion": task.completion,
     }
     check_range(calibration, asked)
+    if task.split and (task.ttft_p99_seconds is not None or task.itl_p99_seconds is not None):
+        raise InputError(
+            "--split is planned for mean latencies; simulate serving --prefill-replicas N"
+            " --prefill-gpu DEVICE says the 99th percentiles"
+        )
 
 
 def _options(

@@ -9,6 +9,7 @@ from ridgeline.records.serving_plan import (
     ServingOption,
     ServingPlan,
     Speculation,
+    SplitOption,
 )
 from ridgeline.report import document as doc
 
@@ -95,6 +96,12 @@ def serving_plan_document(found: ServingPlan) -> doc.ReportDocument:
     ]  # fmt: skip
     columns = (doc.words("with"), doc.words("buy"), doc.Column("$/h"))
     shown: list[doc.Block] = [doc.DataTable(OPTION_COLUMNS, rows, title=title), doc.Lines(lines)]
+    if found.splits:
+        heads = (doc.words("prompts", ""), doc.words("decodes", ""), *OPTION_COLUMNS[2:-1])
+        split_rows = [_split(one) for one in found.splits]
+        title_of = "Prompts on some replicas, decoding on others"
+        shown.append(doc.DataTable(heads, split_rows, title=title_of))
+        shown.append(doc.Lines([_way(found.splits[0])]))
     shown.append(doc.DataTable(columns, changes, title="What would change the answer"))
     shown.append(doc.Lines([f"assumed: {line}" for line in best.estimate.assumed]))
     return doc.ReportDocument(title, shown)
@@ -125,6 +132,26 @@ def _option(option: ServingOption) -> tuple[doc.Cell, ...]:
         _money(option.usd_per_hour),
         _money(option.usd_per_million_output_tokens),
         quantity.percent(option.headroom),
+    )
+
+
+def _split(option: SplitOption) -> tuple[doc.Cell, ...]:
+    sides = (f"{one.replicas} of {one.tp} x {one.gpu}, {one.weights}"
+             for one in (option.prefill, option.decode))  # fmt: skip
+    return (
+        *sides,
+        option.ttft_seconds.value,
+        option.tpot_seconds.value,
+        _money(option.usd_per_hour),
+        _money(option.usd_per_million_output_tokens),
+    )
+
+
+def _way(option: SplitOption) -> str:
+    rate = quantity.scaled(option.transfer_bytes_per_second, "B/s")
+    return (
+        f"a prompt's cache is handed over in {quantity.seconds(option.transfer_seconds)} at {rate};"
+        f" replicas for prompts are busy {quantity.percent(option.prefill_use)} of the time"
     )
 
 
