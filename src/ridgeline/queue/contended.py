@@ -23,6 +23,7 @@ from ridgeline.queue.detailed_pool import (
     retake,
 )
 from ridgeline.queue.node_room import NodeRoom
+from ridgeline.queue.room_tally import RoomTally
 from ridgeline.queue.wants import Level, NodePiece, Wish
 
 Floats = NDArray[np.float64]
@@ -31,7 +32,7 @@ _KEYS = 3
 """Numbers by which running jobs are ordered, at most."""
 _ROWS = 256
 _ABOUT = 1e-6
-_LOOKED_AT = 32
+_LOOKED_AT = 6
 """Jobs that are looked at one by one before it is summed up whether all of them are enough."""
 
 
@@ -105,10 +106,8 @@ class _Enough:
 class ContendedNodes:
     """Running jobs by node, in the order in which they are interrupted."""
 
-    def __init__(self, pool: DetailedPool, jobs: int) -> None:
+    def __init__(self, pool: DetailedPool) -> None:
         self._pool = pool
-        self._first = np.full(jobs, np.inf)
-        """The first of the numbers by which running jobs are ordered; of others it is infinite."""
         self._key_of: dict[int, tuple[float, ...]] = {}
         self._ordered: list[tuple[float, ...]] = []
         """Those numbers and the job, the first to be interrupted first."""
@@ -120,10 +119,17 @@ class ContendedNodes:
         """The same as numbers of Python's."""
         self._node = np.zeros(0, dtype=np.int64)
         self._amounts = np.zeros((3, 0))
-        self._taken = np.zeros(0, dtype=bool)
+        self._row_first = np.zeros(0)
+        """The first number of the job of a row; infinite: nobody has the row."""
         self._placed: list[Placed | None] = []
         self._on_node: dict[int, dict[int, None]] = {}
         """Rows by node."""
+        self._reach: dict[int, tuple[Floats, Floats]] = {}
+        """What nodes have, free or held by the first of its jobs, and the numbers of these jobs."""
+        self._in_order: list[int] = []
+        """Rows of the first jobs in order, as far as that was asked since it last changed."""
+        self._row_ends: list[int] = []
+        """How many of these rows are of the first job, the first two, and so on."""
         self._near = 1
         """How many had to give back what they held when that was last looked for."""
 
@@ -136,7 +142,7 @@ class ContendedNodes:
                 self._grow()
             row = self._free.pop()
             rows.append(row)
-            self._job[row], self._node[row], self._taken[row] = job, node, True
+            self._job[row], self._node[row] = job, node
             self._job_of[row] = job
             piece = placed.piece
             self._amounts[:, row] = placed.gpus, piece.cpu_milli, piece.memory_bytes
@@ -147,15 +153,20 @@ class ContendedNodes:
         """Set by what a running job is ordered; the smallest is interrupted first."""
         self._forget(job)
         key = self._key_of[job] = (*numbers, *(0.0,) * (_KEYS - len(numbers)), job)
-        self._first[job] = key[0]
+        self._row_first[self._rows_of[job]] = key[0]
         insort(self._ordered, key)
+        self._row_ends.clear()
+        for node, _ in self._held[job]:
+            self._reach.pop(node, None)
 
     def leave(self, job: int) -> DetailedHeld:
         """Count what a job held no longer."""
         for row in self._rows_of.pop(job):
-            self._taken[row] = False
+            node = int(self._node[row])
+            self._row_first[row] = np.inf
             self._placed[row] = None
-            del self._on_node[int(self._node[row])][row]
+            del self._on_node[node][row]
+            self._reach.pop(node, None)
             self._free.append(row)
         self._forget(job)
         return self._held.pop(job)
@@ -169,12 +180,30 @@ class ContendedNodes:
 
         Also how many of them are ordered below each of several numbers.
         """
-        rows = list(self._on_node.get(node, ()))
-        first = self._first[self._job[rows]]
-        order = first.argsort()
-        free = self._pool.free_amounts()[:, node, None]
-        given = np.hstack([free, self._amounts[:, rows][:, order]]).cumsum(axis=1)
-        return given, np.searchsorted(first[order], below)
+        given, first = self._within_reach(node)
+        return given, first.searchsorted(below)
+
+    def amounts(self, node: int, below: float) -> Sequence[float]:
+        """What a node has, free or held by those of its jobs that are ordered below a number."""
+        given, first = self._within_reach(node)
+        found: list[float] = given[:, int(first.searchsorted(below))].tolist()
+        return found
+
+    def _within_reach(self, node: int) -> tuple[Floats, Floats]:
+        found = self._reach.get(node)
+        if found is None:
+            rows = list(self._on_node.get(node, ()))
+            first = self._row_first[rows]
+            order = first.argsort()
+            given = np.empty((3, len(rows) + 1))
+            given[:, 0] = self._pool.free_amounts()[:, node]
+            given[:, 1:] = self._amounts[:, rows][:, order]
+            found = self._reach[node] = given.cumsum(axis=1), first[order]
+        return found
+
+    def forget_reach(self) -> None:
+        """Add up again what nodes have: some of them failed, or came back."""
+        self._reach.clear()
 
     def victims(self, wish: Wish, below: float, among: Iterable[int] | None = None) -> list[int]:
         """The jobs ordered below a number that must go for another to fit; empty: no number does.
@@ -299,12 +328,17 @@ class ContendedNodes:
 
     def _rows(self, count: int) -> Ints:
         """The rows of the first jobs in order."""
-        rows_of, keys = self._rows_of, self._ordered[:count]
-        return np.array([row for key in keys for row in rows_of[key[-1]]], dtype=np.int64)  # type: ignore[index]
+        rows_of, ends = self._rows_of, self._row_ends
+        if not ends:
+            self._in_order.clear()
+        for key in self._ordered[len(ends) : count]:
+            self._in_order += rows_of[key[-1]]  # type: ignore[index]
+            ends.append(len(self._in_order))
+        return np.array(self._in_order[: ends[count - 1] if count else 0], dtype=np.int64)
 
     def _all_below(self, below: float) -> _Prefix:
         """Nodes without all jobs that are ordered below a number."""
-        return self._without(np.flatnonzero(self._taken & (self._first[self._job] < below)))
+        return self._without(np.flatnonzero(self._row_first < below))
 
     def _needed(self, wish: Wish, given: Ints, nodes: _AskedNodes) -> list[int]:
         """The jobs that must go indeed; all of them are on nodes that would hold pieces."""
@@ -313,12 +347,12 @@ class ContendedNodes:
             asked.append(nodes.counts(wish.single, single=True) > 0)
         holding = np.logical_or.reduce(asked)
         there = dict.fromkeys(self._job[given[holding[self._node[given]]]].tolist())
-        room, needed = self._pool.imagined(), []
+        room, needed = RoomTally(self._pool, wish), []
         for job in there:
             room.change(self._held[job], 1)
         for job in reversed(there):
             room.change(self._held[job], -1)
-            if not room.fits(wish):
+            if not room.fits():
                 room.change(self._held[job], 1)
                 needed.append(job)
         return needed[::-1]
@@ -327,7 +361,7 @@ class ContendedNodes:
         key = self._key_of.pop(job, None)
         if key is not None:
             del self._ordered[bisect_left(self._ordered, key)]
-            self._first[job] = np.inf
+            self._row_ends.clear()
 
     def _without(self, rows: Ints) -> _Prefix:
         node, free = self._node[rows], self._pool.free_amounts()
@@ -348,4 +382,4 @@ class ContendedNodes:
             np.concatenate([one, np.zeros(more, dtype=np.int64)]) for one in (self._job, self._node)
         )
         self._amounts = np.hstack([self._amounts, np.zeros((3, more))])
-        self._taken = np.concatenate([self._taken, np.zeros(more, dtype=bool)])
+        self._row_first = np.concatenate([self._row_first, np.full(more, np.inf)])

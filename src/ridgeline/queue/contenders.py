@@ -24,6 +24,8 @@ from ridgeline.queue.wants import NodePiece, Wish
 
 _SLIVER = 1e-5
 """Less of a GPU than any job asks for."""
+_ONE_BY_ONE = 8
+"""Rows that are looked at again one by one before it is done for all together."""
 _SLACK_SECONDS = 1e-3
 """By how much a rank that time wears away may be taken too high."""
 
@@ -32,7 +34,7 @@ class Contenders:
     """Rows of waiting jobs, those that may try first in rank first."""
 
     def __init__(self, pool: DetailedPool, asked: Sequence[Wish]) -> None:
-        self.nodes = ContendedNodes(pool, len(asked))
+        self.nodes = ContendedNodes(pool)
         self._pool = pool
         self._rows = HoldingRows(pool, asked)
         self._waiting: dict[int, list[tuple[Rank, int]]] = {}
@@ -50,8 +52,10 @@ class Contenders:
         self._ranks = np.zeros((0, len(self._rows)))
         self._again: list[int] = []
         """Rows that tried in vain and may try again, the first in rank at the end."""
-        self._changes = -1
+        self._changes = 0
         """How many changes of the pool there had been when those were found."""
+        self._looked_at = 0
+        """How many gains there had been by then."""
         self._gains = 0
         self._gained: dict[int, _Gain] = {}
         """Nodes that came within somebody's reach since all tried in vain who could gain by it."""
@@ -76,12 +80,14 @@ class Contenders:
             if row in self._new and self._waiting[row][0][1] == job:
                 break
             heapq.heappop(self._in_turn)
-        if self._changes != len(self._pool.changes):  # else whoever tried since changed nothing
-            rows = self._gaining(faded)
-            self._again = rows[np.lexsort(self._ranks[::-1, rows])][::-1].tolist()
-            self._changes = len(self._pool.changes)
-        while self._again and not self._vain[self._again[-1]]:
+        if self._looked_at < self._gains:
+            self._look(faded)
+        for _ in range(_ONE_BY_ONE):
+            if not self._again or self._may_try_again(self._again[-1], faded):
+                break
             self._again.pop()
+        else:
+            self._look(faded)
         if not self._again:
             self._gained.clear()
             return self._who(self._in_turn[0][2]) if self._in_turn else None
@@ -130,7 +136,8 @@ class Contenders:
         self._ranks[:, row] = self._waiting[row][0][0]
 
     def all_may_try(self) -> None:
-        """Let everyone try again."""
+        """Let everyone try again: nodes failed, or came back."""
+        self.nodes.forget_reach()
         for row in np.flatnonzero(self._vain).tolist():
             self._let_try(row)
 
@@ -141,35 +148,72 @@ class Contenders:
         jobs that held them: whoever outranks it had them within reach before.
         """
         self._gains += 1
-        self._changes = -1
         for node, _ in held:
             before = self._gained.get(node)
             last = max(last, before.last) if before else last
             self._gained[node] = _Gain(self._gains, last)
 
+    def _look(self, faded: float) -> None:
+        """Find who may try again, now that others have given something back or taken it."""
+        rows = self._gaining(faded)
+        self._again = rows[np.lexsort(self._ranks[::-1, rows])][::-1].tolist()
+        self._looked_at, self._changes = self._gains, len(self._pool.changes)
+
+    def _may_try_again(self, row: int, faded: float) -> bool:
+        """Whether that is still so for a row of which it was found."""
+        if not self._vain[row]:
+            return False
+        if self._changes == len(self._pool.changes):
+            return True
+        slack = _SLACK_SECONDS if faded else 0.0
+        below = float(self._below[row]) - faded + slack
+        if below <= self.nodes.lowest():
+            return self._rows.has_room(self._rows.wish(row))
+        tried = int(self._tried[row])
+        return any(
+            tried < gain.number
+            and below <= gain.last + 2 * slack
+            and self._least.is_within(self._pool.rooms[node], self.nodes.amounts(node, below), row)
+            for node, gain in self._gained.items()
+        )
+
     def _gaining(self, faded: float) -> NDArray[np.int64]:
         """The rows that tried in vain for which a node could be enough that gained since.
 
-        Of those that outrank nobody, only they that may fit.
+        Those that were found before are looked at again, since others have taken something; those
+        that were not can only have come to be by what has gained since then. Of those that outrank
+        nobody, only they that fit.
         """
-        rows = np.flatnonzero(self._vain) if self._gained else np.empty(0, dtype=np.int64)
+        before = np.zeros(len(self._vain), dtype=bool)
+        before[self._again] = True
+        before &= self._vain
+        found = [self._within(np.flatnonzero(before), 0, faded)]
+        if self._looked_at < self._gains:
+            rest = np.flatnonzero(self._vain & ~before)
+            found.append(self._within(rest, self._looked_at, faded))
+        return np.concatenate(found)
+
+    def _within(self, rows: NDArray[np.int64], since: int, faded: float) -> NDArray[np.int64]:
+        """Which of the rows could use a node that gained after so many gains."""
         if not len(rows):
             return rows
         slack = _SLACK_SECONDS if faded else 0.0
         below = self._below[rows] - faded + slack
         outranks = below > self.nodes.lowest()
-        may_fit = rows[~outranks]
-        if len(may_fit):
-            may_fit = may_fit[self._rows.marks()[may_fit]]
+        fitting = rows[~outranks]
+        if len(fitting):
+            fitting = self._rows.having_room(fitting)
         rows, below = rows[outranks], below[outranks]
-        tried, found = self._tried[rows], np.zeros(len(rows), dtype=bool)
+        tried, found = np.maximum(self._tried[rows], since), np.zeros(len(rows), dtype=bool)
         for node, gain in self._gained.items():
+            if gain.number <= since:
+                continue
             places = np.flatnonzero(~found & (tried < gain.number)
                                     & (below <= gain.last + 2 * slack))  # fmt: skip
             if len(places):
                 reach = self.nodes.reach(node, below[places])
                 found[places] = self._least.within(self._pool.rooms[node], reach, rows[places])
-        return np.concatenate([rows[found], may_fit])
+        return np.concatenate([rows[found], fitting])
 
     def _who(self, row: int) -> tuple[int, Wish]:
         return self._waiting[row][0][1], self._rows.wish(row)
@@ -201,20 +245,32 @@ class _Least:
         self._amounts = np.array(
             [gpus, [one.cpu_milli for one in pieces], [one.memory_bytes for one in pieces]]
         )
+        self._asked: list[list[float]] = self._amounts.T.tolist()
 
     def within(
         self, room: NodeRoom, reach: tuple[NDArray[np.float64], NDArray[np.int64]],
         rows: NDArray[np.int64],
     ) -> NDArray[np.bool_]:  # fmt: skip
         """Which rows a node could be of use to within whose reach it has so much."""
-        key = (room.gpu_type, room.spot)
-        if key not in self._admitted:
-            self._admitted[key] = marks_of(self._bits.admitted_by(room), self._amounts.shape[1])
         given, count = reach
-        found = self._admitted[key][rows]
+        found = self._admitting(room)[rows]
         for has, asks in zip(given, self._amounts, strict=True):
             found &= has[count] >= asks[rows]
         return found
+
+    def is_within(self, room: NodeRoom, amounts: Sequence[float], row: int) -> bool:
+        """The same of one row, within whose reach the node has these amounts."""
+        gpus, cpu_milli, memory_bytes = self._asked[row]
+        return bool(
+            amounts[0] >= gpus and amounts[1] >= cpu_milli and amounts[2] >= memory_bytes
+            and self._admitting(room)[row]
+        )  # fmt: skip
+
+    def _admitting(self, room: NodeRoom) -> NDArray[np.bool_]:
+        key = (room.gpu_type, room.spot)
+        if key not in self._admitted:
+            self._admitted[key] = marks_of(self._bits.admitted_by(room), self._amounts.shape[1])
+        return self._admitted[key]
 
 
 def _weakest(wish: Wish) -> NodePiece:

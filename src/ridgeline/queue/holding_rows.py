@@ -4,12 +4,13 @@ Thousands of jobs may wait that ask for thousands of things, so that asking the 
 every event is out of the question. Instead each thing has a row, which is a bit. What a node holds
 is a number with the bits of those rows, and a tree over the nodes has in its root what any of them
 holds: a node that changes changes one path of it. Where several nodes are asked for, those that
-hold a piece are counted. Jobs that ask alike share a row.
+hold a piece are counted, in each domain where all must lie in one. Jobs that ask alike share a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.node_room import NodeRoom
 from ridgeline.queue.piece_bits import PieceBits, bits_of, marks_of
-from ridgeline.queue.wants import NodePiece, Wish
+from ridgeline.queue.wants import Level, NodePiece, Wish
 
 
 class HoldingRows:
@@ -36,10 +37,16 @@ class HoldingRows:
         self._asked = 0
         """The bits of rows that somebody uses."""
         self._tree = _Union(pool, [_first_piece(wish) for wish in self._wishes])
-        many = [row for row, wish in enumerate(self._wishes) if _num_nodes(wish) > 1]
+        many: dict[Level, list[int]] = {}
+        for row, wish in enumerate(self._wishes):
+            if _num_nodes(wish) > 1:
+                many.setdefault(wish.level if wish.required else "node", []).append(row)
         scattering = [row for row, wish in enumerate(self._wishes) if _scatters(wish)]
         self._on_one = bits_of(np.array([_num_nodes(wish) == 1 for wish in self._wishes]))
-        self._many = _SeveralNodes(pool, self._wishes, many)
+        self._many = [
+            _SeveralNodes(pool, self._wishes, rows, _reaching(pool, level))
+            for level, rows in many.items()
+        ]
         self._singles = _SingleGpus(pool, self._wishes, scattering)
         self._seen = 0
         """How many of the pool's changes have been counted."""
@@ -61,30 +68,26 @@ class HoldingRows:
         if not self._users[row]:
             self._asked ^= 1 << row
 
-    def may_fit(self) -> int:
-        """The bits of rows that there may be room for; `fits` says whether there is."""
+    def fitting(self) -> int:
+        """The bits of rows that there is room for."""
         if not self._asked:
             return 0
-        self._sync()
-        return self._asked & (
-            (self._tree.bits() & self._on_one) | self._many.bits() | self._singles.bits()
-        )
+        return self._asked & (self._compactly() | self._singles.bits())
 
     def marks(self) -> NDArray[np.bool_]:
         """The same for each row."""
-        return marks_of(self.may_fit(), len(self._wishes))
+        return marks_of(self.fitting(), len(self._wishes))
 
-    def fits(self, row: int) -> bool:
-        """Whether there is room for one that may fit, now that nothing has changed."""
-        if self._many.counts_tell(row) or self._pool.fits(self._wishes[row]):
-            return True
-        self._many.refuse(row)
-        return False
+        """Keep those of some rows that there is room for."""
+        """Those of some rows that there is room for."""
+        return rows[self.marks()[rows]] if self.fitting() else rows[:0]
 
     def has_room(self, wish: Wish) -> bool:
         """Whether there is room for one that waits."""
         row = self._row_of[wish]
-        return bool(self.may_fit() >> row & 1) and self.fits(row)
+        return bool(self._compactly() >> row & 1) or (
+            self._singles.counts(row) and bool(self._singles.bits() >> row & 1)
+        )
 
     def row(self, wish: Wish) -> int:
         """The row of what somebody asks for."""
@@ -94,14 +97,20 @@ class HoldingRows:
         """What is asked for in a row."""
         return self._wishes[row]
 
-    def _sync(self) -> None:
+    def _compactly(self) -> int:
+        """The bits of rows that there are nodes for, whether somebody asks or not."""
         changes = self._pool.changes
-        if self._seen == len(changes):
-            return
-        changed = dict.fromkeys(changes[self._seen :])
-        self._seen = len(changes)
-        for counted in (self._tree, self._many, self._singles):
-            counted.sync(changed)
+        if self._seen < len(changes):
+            changed = dict.fromkeys(changes[self._seen :])
+            self._seen = len(changes)
+            self._tree.sync(changed)
+            self._singles.sync(changed)
+            for many in self._many:
+                many.sync(changed)
+        held = self._tree.bits() & self._on_one
+        for many in self._many:
+            held |= many.bits()
+        return held
 
 
 class _Union:
@@ -134,17 +143,18 @@ class _Union:
 
 
 class _SeveralNodes:
-    """How many nodes hold the pieces of jobs that need more than one of them.
+    """How many nodes of each domain hold the pieces of jobs that need more than one of them.
 
-    Whole nodes and a rest are two pieces, of which each must have nodes enough. Where all must lie
-    in one domain, the pool is asked as well, until it refuses.
+    Whole nodes and a rest are two pieces, of which each must have nodes enough in one domain.
     """
 
-    def __init__(self, pool: DetailedPool, wishes: Sequence[Wish], rows: Sequence[int]) -> None:
+    def __init__(
+        self, pool: DetailedPool, wishes: Sequence[Wish], rows: Sequence[int],
+        domains: NDArray[np.int64],
+    ) -> None:  # fmt: skip
         self._rooms = pool.rooms
         self._rows = np.array(rows, dtype=np.int64)
         self._num_rows = len(wishes)
-        self._place_of = {row: place for place, row in enumerate(rows)}
         whole, rest, needed = [], [], []
         for row in rows:
             wish = wishes[row]
@@ -153,13 +163,13 @@ class _SeveralNodes:
             rest.append(wish.rest or wish.full)
             needed.append((wish.num_full, wish.num_full + (wish.rest is not None)))
         self._pieces = PieceBits([*whole, *rest])
-        self._needed = np.array(needed, dtype=np.int64).T.ravel()
-        self._count = np.zeros(2 * len(rows), dtype=np.int64)
-        self._exact = np.array(
-            [wishes[row].level == "node" or not wishes[row].required for row in rows], dtype=bool
-        )
-        self._open = np.ones(len(rows), dtype=bool)
-        """Rows that were not refused since another node came to hold what they ask for."""
+        counts = np.int16 if len(pool.rooms) < 2**15 else np.int32
+        self._needed = np.array(needed, dtype=counts).T.ravel()
+        self._domain_of = domains.tolist()
+        num_domains = int(domains.max()) + 1 if rows else 0
+        self._count = np.zeros((num_domains, 2 * len(rows)), dtype=counts)
+        self._enough_in = np.zeros(len(rows), dtype=np.int64)
+        """How many domains have nodes enough."""
         self._held = [0] * len(pool.rooms)
         self._bits: int | None = None
         if rows:
@@ -168,20 +178,8 @@ class _SeveralNodes:
     def bits(self) -> int:
         """The bits of rows for which there are nodes enough."""
         if self._bits is None:
-            whole, rest = (self._count >= self._needed).reshape(2, -1)
-            enough = np.flatnonzero(whole & rest & (self._exact | self._open))
-            self._bits = _bits_at(self._rows[enough], self._num_rows)
+            self._bits = _bits_at(self._rows[self._enough_in > 0], self._num_rows)
         return self._bits
-
-    def counts_tell(self, row: int) -> bool:
-        """Whether the counts alone tell that there is room."""
-        place = self._place_of.get(row)
-        return place is None or bool(self._exact[place])
-
-    def refuse(self, row: int) -> None:
-        """Say no of a row until another node holds what it asks for."""
-        self._open[self._place_of[row]] = False
-        self._bits = None
 
     def sync(self, changed: Iterable[int]) -> None:
         """Count nodes that have changed again."""
@@ -192,11 +190,17 @@ class _SeveralNodes:
             if found == before:
                 continue
             self._held[node] = found
-            gained = marks_of(found & ~before, len(self._count))
-            self._count += gained
-            self._count -= marks_of(before & ~found, len(self._count))
-            self._open |= gained.reshape(2, -1).any(axis=0)
+            count = self._count[self._domain_of[node]]
+            self._enough_in -= self._enough(count)
+            count += marks_of(found & ~before, len(count))
+            count -= marks_of(before & ~found, len(count))
+            self._enough_in += self._enough(count)
             self._bits = None
+
+    def _enough(self, count: NDArray[Any]) -> NDArray[np.bool_]:
+        """For which rows a domain has nodes enough."""
+        whole, rest = (count >= self._needed).reshape(2, -1)
+        return np.asarray(whole & rest)
 
 
 class _SingleGpus:
@@ -205,6 +209,7 @@ class _SingleGpus:
     def __init__(self, pool: DetailedPool, wishes: Sequence[Wish], rows: Sequence[int]) -> None:
         self._rooms = pool.rooms
         self._rows = np.array(rows, dtype=np.int64)
+        self._counted = frozenset(rows)
         self._num_rows = len(wishes)
         pieces = [one for row in rows if (one := wishes[row].single) is not None]
         self._pieces = PieceBits(pieces)
@@ -217,21 +222,29 @@ class _SingleGpus:
         self._total = np.zeros(len(rows), dtype=np.int64)
         self._there: list[NDArray[np.int64] | None] = [None] * len(pool.rooms)
         """How many GPUs of a node each could have; None: nobody has any."""
-        self._bits: int | None = None
-        if rows:
-            self.sync(range(len(pool.rooms)))
+        self._bits = 0
+        self._stale: dict[int, None] = {}
+        """Nodes whose GPUs are to be counted again."""
+        self.sync(range(len(pool.rooms)))
+
+    def counts(self, row: int) -> bool:
+        """Whether GPUs are counted for a row."""
+        return row in self._counted
 
     def bits(self) -> int:
         """The bits of rows for which there are GPUs enough."""
-        if self._bits is None:
+        if self._stale:
+            self._count()
             self._bits = _bits_at(self._rows[self._total >= self._wanted], self._num_rows)
         return self._bits
 
     def sync(self, changed: Iterable[int]) -> None:
-        """Count GPUs of nodes that have changed again."""
-        if not len(self._rows):
-            return
-        for node in changed:
+        """Note that nodes have changed."""
+        if self._counted:
+            self._stale.update(dict.fromkeys(changed))
+
+    def _count(self) -> None:
+        for node in self._stale:
             room, before = self._rooms[node], self._there[node]
             if room.whole:
                 found = self._there[node] = self._times_on(room)
@@ -242,7 +255,7 @@ class _SingleGpus:
                 self._there[node] = None
             if before is not None:
                 self._total -= before
-            self._bits = None
+        self._stale.clear()
 
     def _times_on(self, room: NodeRoom) -> NDArray[np.int64]:
         """How many times a node holds each piece, as `NodeRoom.pieces_that_fit` says of one."""
@@ -259,6 +272,11 @@ class _SingleGpus:
 
 def _first_piece(wish: Wish) -> NodePiece:
     return wish.pieces()[0][0]
+
+
+def _reaching(pool: DetailedPool, level: Level) -> NDArray[np.int64]:
+    """The domain of each node, within which all nodes of a job must lie; anywhere is one domain."""
+    return np.zeros(len(pool.rooms), dtype=np.int64) if level == "node" else pool.domains(level)
 
 
 def _num_nodes(wish: Wish) -> int:

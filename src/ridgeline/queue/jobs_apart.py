@@ -48,7 +48,7 @@ class JobsApart:
     def first_fitting(self) -> dict[str, WaitingJob]:
         """The first in rank that fits now, of each queue that has one."""
         fitting: dict[str, WaitingJob] = {}
-        fit = self._rows.may_fit()
+        fit = self._rows.fitting()
         for queue, bits in self._bits.items():
             if left := bits & fit:
                 found = self._first_of(queue, left & self._early, None)
@@ -77,7 +77,7 @@ class JobsApart:
             if found is not None and found.rank < self._first[row] and not lowest & self._early:
                 break  # the later rows are no earlier
             head = self._waiting[queue][row][0]
-            if (found is None or head.rank < found.rank) and self._rows.fits(row):
+            if found is None or head.rank < found.rank:
                 found = head
         return found
 

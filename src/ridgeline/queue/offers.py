@@ -97,8 +97,8 @@ class OffersApart:
             heapq.heappush(self._firsts.setdefault(queue, []), found)
 
     def heads(self, in_vain: Container[int]) -> Iterator[WaitingJob]:
-        """Heads that may fit; of queues that interrupt also those that are not in vain."""
-        may_fit = left = self._rows.may_fit()
+        """Heads that fit; of queues that interrupt also those that are not in vain."""
+        fitting = left = self._rows.fitting()
         while left:
             lowest = left & -left
             left ^= lowest
@@ -109,7 +109,7 @@ class OffersApart:
         for queue in self._interrupting:
             if queue not in self._strict:
                 for row, heap in self._of_queue.get(queue, {}).items():
-                    if not may_fit >> row & 1 and heap[0].job not in in_vain:
+                    if not fitting >> row & 1 and heap[0].job not in in_vain:
                         yield heap[0]
         for heap in self._firsts.values():
             while heap and heap[0].job not in self._waits:

@@ -49,7 +49,7 @@ class EasyBackfill:
         """Who runs, in the order of ends, where nodes are told apart."""
         if isinstance(state.pool, DetailedPool):
             self._rows = HoldingRows(state.pool, state.asked)
-            self._running = ContendedNodes(state.pool, len(state.size))
+            self._running = ContendedNodes(state.pool)
         self._row_of = np.zeros(len(state.size), dtype=np.int64)
         self._end_of: dict[int, float] = {}
 
@@ -122,11 +122,11 @@ class EasyBackfill:
                 break
             at += first
             job = int(self._queue[at])
-            if self._rows.fits(int(rows[at])) if self._rows else state.pool.fits(state.asked[job]):
+            if self._rows or state.pool.fits(state.asked[job]):
                 self._start(job)
                 kept[at] = False
                 spare -= 0 if short[at] else state.size[job]
-            elif not self._rows:  # nor does any as large
+            else:  # nor does any as large
                 largest = state.size[job] - 1
             at += 1
             if at >= len(self._queue):
