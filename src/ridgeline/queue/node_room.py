@@ -100,13 +100,14 @@ class NodeRoom:
 
         Args:
             piece: What is asked for.
-            gpu: The number of the GPU for a part of one, shared already or not; None: the fullest.
+            gpu: The number of the GPU for a part of one, shared or split already or not; None: the
+                fullest that is shared, the first that is split.
         """
         self.cpu_milli -= piece.cpu_milli
         self.memory_bytes -= piece.memory_bytes
         self.whole -= piece.gpus
         if piece.gpu_slice:
-            return self._split(piece.gpu_slice)
+            return self._split(piece.gpu_slice, gpu)
         return (self._share(piece.milli, gpu), 0) if piece.milli else (-1, 0)
 
     def give(self, piece: NodePiece, at: tuple[int, int]) -> None:
@@ -153,14 +154,29 @@ class NodeRoom:
         slots = self.grid.slots_for(profile, 0)
         return (-1, slots) if slots and self.whole else None
 
-    def _split(self, profile: str) -> tuple[int, int]:
-        found = self._slot_for(profile)
+    def able(self, piece: NodePiece, number: int) -> bool:
+        """Whether a shared or split GPU can take a part more."""
+        if not piece.gpu_slice:
+            return self.parts.get(number, 0) >= piece.milli
+        taken = self.grids.get(number)
+        return (
+            taken is not None
+            and self.grid is not None
+            and bool(self.grid.slots_for(piece.gpu_slice, taken))
+        )
+
+    def _split(self, profile: str, number: int | None) -> tuple[int, int]:
+        found, grid = self._slot_for(profile), self.grid
         assert found is not None, "asked to put what it does not hold"
-        number, slots = found
-        if number < 0:
+        assert grid is not None, "which only nodes with a grid hold"
+        if number is None:
+            number = found[0]
+            if number < 0:
+                number, self.numbered = self.numbered, self.numbered + 1
+        if number not in self.grids:
             self.whole -= 1
-            number, self.numbered = self.numbered, self.numbered + 1
             self.grids[number] = 0
+        slots = grid.slots_for(profile, self.grids[number])
         self.grids[number] |= slots
         return number, slots
 

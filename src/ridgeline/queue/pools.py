@@ -19,11 +19,7 @@ from ridgeline.queue.wants import PLAIN, Level, Wish, wish_of
 
 
 def pool_for(cluster: QueuedCluster, jobs: Jobs, seed: int = 0) -> GpuPool:
-    """All GPUs of a cluster, free, told apart as far as its jobs or a rule of placement ask for it.
-
-    Raises:
-        InputError: A job asks for a MIG instance where a rule places.
-    """
+    """All GPUs of a cluster, free, told apart as far as its jobs or a rule of placement ask."""
     if cluster.placement not in get_args(PlacementName):
         return _ruled(cluster, jobs, seed)
     if any(one.detailed for one in set(jobs.wants)) or jobs.num_gpus.dtype.kind == "f":
@@ -117,12 +113,6 @@ def _detailed(cluster: QueuedCluster) -> DetailedPool:
 
 
 def _ruled(cluster: QueuedCluster, jobs: Jobs, seed: int) -> RuledPool:
-    for name, one in zip(jobs.names, jobs.wants, strict=False):
-        if one.gpu_slice:
-            raise InputError(
-                f"placement {cluster.placement}: job {name} asks for a MIG instance"
-                f" {one.gpu_slice}, which no rule scores; place by pack or spread"
-            )
     rooms, domains = _rooms(cluster)
     wishes = _wishes(jobs, max(1, *(room.whole for room in rooms)))
     return RuledPool(rooms, domains, rule=cluster.placement, wishes=wishes, seed=seed)

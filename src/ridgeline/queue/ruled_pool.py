@@ -3,7 +3,8 @@
 The rules are those of `queue place`, and so is the search: over the same arrays, kept beside the
 rooms. What fits is asked of the rooms. A job that asks for several nodes has its pieces placed one
 after the other, each by the rule; within which rack or NVLink domain, and on how few nodes where it
-may be scattered, is settled before the rule is asked.
+may be scattered, is settled before the rule is asked. A MIG instance is to a rule the part of a GPU
+that its memory slices are; it goes on the GPU that the rule takes where that has slots for it.
 """
 
 from __future__ import annotations
@@ -73,16 +74,26 @@ class RuledPool(DetailedPool):
 
     def _put(self, node: int, piece: NodePiece, on: tuple[int, ...] = ()) -> tuple[int, Placed]:
         kind, place = self._kind(piece), int(self._place_of[node])
-        on = self._nodes.put(kind, place, self._choice.gpu(kind, place))
+        gpu = self._choice.gpu(kind, place, self._able(node, place, piece))
+        on = self._nodes.put(kind, place, gpu)
         return super()._put(node, piece, on)
+
+    def _able(self, node: int, place: int, piece: NodePiece) -> NDArray[np.bool_]:
+        """Which GPUs of a node can take a part: those that nobody has, or that are so shared."""
+        able: NDArray[np.bool_] = self._nodes.gpu_left[place] == WHOLE
+        room = self.rooms[node]
+        for number in (*room.parts, *room.grids):
+            able[number] = room.able(piece, number)
+        return able
 
     def _kind(self, piece: NodePiece) -> TaskKind:
         found = self._kinds.get(piece)
         if found is None:
+            milli = piece.milli or round(WHOLE * self.gpus_of(piece.gpu_slice))
             found = self._kinds[piece] = TaskKind(
                 cpu_milli=piece.cpu_milli,
-                gpu_milli=piece.milli or (WHOLE if piece.gpus else 0),
-                num_gpus=1 if piece.milli else piece.gpus,
+                gpu_milli=milli or (WHOLE if piece.gpus else 0),
+                num_gpus=1 if milli else piece.gpus,
                 memory_bytes=piece.memory_bytes,
                 models=tuple(kinds_in(piece.gpu_type)),
             )

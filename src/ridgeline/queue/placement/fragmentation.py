@@ -3,12 +3,14 @@
 Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
 Descent", ATC 2023, section 4.1: F of a node is the mean, over typical tasks, of the GPUs left that
 such a task cannot be put on: all of them where the node does not hold the task (or the task wants
-no GPU), else those GPUs of the node that have too little left for it.
+no GPU), else those GPUs of the node that have too little left for it. Tasks are counted in whole
+numbers, those that differ by their cores alone together.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,20 @@ from ridgeline.queue.placement.tasks import PlacedTasks, TaskKind
 
 POPULAR = 0.95
 """Typical are the most frequent kinds of task, until they make up this share of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AlikeButForCores:
+    """Kinds of task that ask for the same GPUs."""
+
+    num: int
+    step: int
+    """The place of what each asks of a GPU among all that is asked of one."""
+    models: tuple[str, ...]
+    cpu: NDArray[np.int64]
+    """Thousandths of a core, ascending."""
+    tasks: NDArray[np.int64]
+    """How many tasks ask for no more than nothing, the first, the first two …"""
 
 
 class TypicalTasks:
@@ -36,13 +52,21 @@ class TypicalTasks:
                 break
             chosen.append((asks, count))
             covered += count
-        with_gpus = [(asks, count / covered) for asks, count in chosen if asks.gpu_milli]
-        self._share = np.array([share for _, share in with_gpus])
-        self._cpu = np.array([asks.cpu_milli for asks, _ in with_gpus])
-        self._num = np.array([asks.num_gpus for asks, _ in with_gpus])
-        milli = np.array([asks.gpu_milli for asks, _ in with_gpus])
-        self._steps, self._step_of = np.unique(milli, return_inverse=True)
-        self._models = [asks.models for asks, _ in with_gpus]
+        with_gpus = [(asks, count) for asks, count in chosen if asks.gpu_milli]
+        self._covered = covered
+        self._steps = np.unique(np.array([asks.gpu_milli for asks, _ in with_gpus], dtype=np.int64))
+        alike: dict[tuple[int, int, tuple[str, ...]], list[tuple[int, int]]] = {}
+        for asks, count in with_gpus:
+            key = (asks.num_gpus, asks.gpu_milli, asks.models)
+            alike.setdefault(key, []).append((asks.cpu_milli, count))
+        self._kinds = [
+            _AlikeButForCores(
+                num=num, step=int(self._steps.searchsorted(milli)), models=models,
+                cpu=np.array(sorted(cpu for cpu, _ in asked), dtype=np.int64),
+                tasks=np.cumsum([0, *(count for _, count in sorted(asked))]),
+            )
+            for (num, milli, models), asked in alike.items()
+        ]  # fmt: skip
 
     def fragmented(
         self,
@@ -61,14 +85,16 @@ class TypicalTasks:
         """
         left = gpu_left[:, :, None]
         enough = left >= self._steps
-        count = np.count_nonzero(enough, axis=1)[:, self._step_of]
-        usable = np.add.reduce(enough * left, axis=1)[:, self._step_of]
-        holds = (count >= self._num) & (cpu_left[:, None] >= self._cpu)
-        if any(self._models):
-            access = [nodes.allowed(one)[places] if one else np.ones(len(places), dtype=bool)
-                      for one in self._models]  # fmt: skip
-            holds &= np.stack(access, axis=1)
-        unused: NDArray[np.float64] = gpu_left.sum(axis=1) - (usable * holds) @ self._share
+        count = np.count_nonzero(enough, axis=1)
+        usable = np.add.reduce(enough * left, axis=1)
+        used = np.zeros(len(places), dtype=np.int64)
+        for one in self._kinds:
+            held = one.tasks[one.cpu.searchsorted(cpu_left, side="right")]
+            held = held * (count[:, one.step] >= one.num)
+            if one.models:
+                held = held * nodes.allowed(one.models)[places]
+            used += usable[:, one.step] * held
+        unused: NDArray[np.float64] = gpu_left.sum(axis=1) - used / max(1, self._covered)
         return unused
 
     def of_cluster(self, nodes: NodeState) -> float:

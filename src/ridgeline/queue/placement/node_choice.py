@@ -43,14 +43,23 @@ class NodeChoice:
         scores = self._scored(kind, looked_at)
         return int(looked_at[root_of_heap(np.flatnonzero(scores == scores.max()))])
 
-    def gpu(self, kind: TaskKind, node: int) -> int:
-        """The GPU of that node for a task that shares; 0 for others, which take free ones."""
+    def gpu(self, kind: TaskKind, node: int, able: NDArray[np.bool_] | None = None) -> int:
+        """The GPU of that node for a task that shares; 0 for others, which take free ones.
+
+        Args:
+            kind: What the task asks for.
+            node: Where it is put.
+            able: Which GPUs can take it; None: all that have as much left.
+        """
         if not kind.shares:
             return 0
-        if self._card.gpu == "own":
-            return self._rule.gpu_for(self._state, node, kind)
         left = self._state.gpu_left[node]
-        fitting = np.flatnonzero(left >= kind.gpu_milli)
+        enough = (left >= kind.gpu_milli) if able is None else able
+        if self._card.gpu == "own":
+            own = self._rule.gpu_for(self._state, node, kind)
+            if enough[own]:
+                return own
+        fitting = np.flatnonzero(enough)
         if self._card.gpu == "random":
             return int(fitting[self._random.integers(len(fitting))])
         return int(fitting[int(left[fitting].argmin())])
