@@ -143,6 +143,39 @@ def test_cores_and_memory_of_a_job_of_slurm_are_read(
     assert (wants.cpus, wants.memory_bytes / 2**30) == (cores, gibibytes)
 
 
+def test_a_job_of_slurm_ran_from_its_start_to_its_end_where_nothing_says_how_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sacct.txt"
+    head = "JobID|Submit|Start|End|State|AllocTRES|\n"
+    array = "7_1|2026-01-05T10:00:00|2026-01-05T10:05:00|2026-01-05T11:05:00|TIMEOUT|gres/gpu=2|\n"
+    rest = "7_[2-9]|2026-01-05T10:00:00|Unknown|Unknown|PENDING|gres/gpu=2|\n"
+    path.write_text(head + array + rest)
+    found = read_jobs(path)
+    assert found.jobs.duration_seconds.tolist() == [3600.0]
+    assert found.notes == ("1 jobs waiting or running were left out.",)
+    path.write_text(head + array.replace("T11:05", "T09:05"))
+    assert main.run(["queue", "simulate", str(path), "--gpus", "8"]) == 2
+    assert "line 2: it ends before it starts" in capsys.readouterr().err
+
+
+def test_replicas_of_shared_gpus_are_no_whole_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = pod("a", "nvidia.com/gpu.shared")
+    found = read_jobs(written(tmp_path, shared, pod("b")))
+    assert found.jobs.names == ("team/b",)
+    assert found.notes[0].startswith("1 workloads of replicas of shared GPUs")
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": {"nvidia.com/gpu.replicas": "4"}},
+        "status": {"allocatable": {"nvidia.com/gpu.shared": "32", "cpu": "64"}},
+    }
+    assert main.run(["queue", "doctor", str(written(tmp_path, node)), "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert any("counted there as 32 GPUs is replicas of 8 GPUs" in one for one in notes)
+
+
 def test_a_mig_instance_of_slurm_is_a_job_of_that_slice(tmp_path: Path) -> None:
     path = tmp_path / "sacct.txt"
     lines = [

@@ -78,8 +78,8 @@ class HoldingRows:
         """The same for each row."""
         return marks_of(self.fitting(), len(self._wishes))
 
+    def having_room(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Keep those of some rows that there is room for."""
-        """Those of some rows that there is room for."""
         return rows[self.marks()[rows]] if self.fitting() else rows[:0]
 
     def has_room(self, wish: Wish) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.queue.doctor.rules import doctor_rules
-from ridgeline.queue.doctor.state import LiveCluster
+from ridgeline.queue.doctor.state import LiveCluster, several
 from ridgeline.records.queue_finding import QueueDiagnosis
 
 
@@ -36,6 +36,15 @@ def _notes(state: LiveCluster) -> list[str]:
         notes.append("without --dcgm nobody can tell which allocated GPUs are idle")
     if state.now_seconds is None:
         notes.append("the state has no times: every pod that waits counts, however new it is")
+    shared = [node for node in state.nodes if node.num_gpus and node.replicas > 1]
+    if shared:
+        counted = sum(node.num_gpus for node in shared)
+        whole = sum(node.num_gpus / node.replicas for node in shared)
+        notes.append(
+            f"{several(len(shared), 'node')} share their GPUs by time-slicing or MPS"
+            f" (nvidia.com/gpu.replicas): what is counted there as {several(counted, 'GPU')} is"
+            f" replicas of {several(whole, 'GPU')}"
+        )
     if not state.templates:
         notes.append(
             "no templates of workloads were given; add kubectl get jobs,jobsets,... -o json to"

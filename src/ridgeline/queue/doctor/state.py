@@ -21,6 +21,8 @@ class LiveNode:
     name: str
     num_gpus: int
     """Whole GPUs that pods may have."""
+    replicas: int = 1
+    """How many of those a GPU is that pods share by time-slicing or MPS."""
     slices: dict[str, int] = field(default_factory=dict)
     """MIG slices by profile, as `3g.40gb`."""
     cpu_milli: int
@@ -45,6 +47,9 @@ class LivePod:
     node: str = ""
     """The node's name; empty: it waits for one."""
     num_gpus: int = 0
+    """GPUs, replicas of shared ones among them."""
+    shared_gpus: int = 0
+    """Those that are replicas of shared GPUs for certain: by the name of what it asks for."""
     slices: dict[str, int] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0

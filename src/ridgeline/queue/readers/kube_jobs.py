@@ -24,6 +24,7 @@ from ridgeline.queue.wants import JobWants, any_of
 NO_GPUS = "without GPUs that we know by name"
 UNENDED = "that had not ended, or do not say when"
 SEVERAL_SLICES = "of several MIG slices"
+SHARED_GPUS = "of replicas of shared GPUs, which pods do not tell the size of,"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,8 @@ def _job(name: str, asking: Sequence[LivePod]) -> _Ended | str:
     """The job that pods were together, or why they are none."""
     if not asking:
         return NO_GPUS
+    if any(pod.shared_gpus for pod in asking):
+        return SHARED_GPUS
     slices = [one for pod in asking for one, times in pod.slices.items() for _ in range(times)]
     gpus = sum(pod.num_gpus for pod in asking)
     if slices and (gpus or len(slices) > 1):

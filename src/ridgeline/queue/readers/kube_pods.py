@@ -19,6 +19,8 @@ _GPU = re.compile(
     r"|hygon\.com/dcu|enflame\.com/gcu|mthreads\.com/gpu|qualcomm\.com/qaic|furiosa\.ai/npu"
 )
 """Names under which device plugins count whole accelerators."""
+SHARED = "nvidia.com/gpu.shared"
+"""Replicas of GPUs that pods share; how many make a GPU, the node's label tells."""
 _SLICE = re.compile(r"nvidia\.com/mig-(\d+g\.\d+gb(?:\.\w+)?)")
 
 RANKED = {
@@ -61,6 +63,7 @@ def live_pod(one: dict[str, Any], where: str) -> LivePod:
         ranks=ranks,
         node=str(spec.get("nodeName") or ""),
         num_gpus=sum(whole(asked[name], name, where) for name in asked if is_gpu(name)),
+        shared_gpus=whole(asked.get(SHARED), SHARED, where),
         slices=asked_slices(asked, where),
         cpu_milli=milli(asked.get("cpu"), "cpu", where),
         memory_bytes=whole(asked.get("memory"), "memory", where),

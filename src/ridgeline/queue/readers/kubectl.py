@@ -25,6 +25,8 @@ from ridgeline.queue.readers.kube_quotas import quotas_of
 from ridgeline.records.input_file import read_json
 
 KUBECTL_CURE = "give what kubectl get nodes,pods --all-namespaces -o json prints"
+REPLICAS_LABEL = "nvidia.com/gpu.replicas"
+"""How often NVIDIA's device plugin counts each GPU that pods share by time-slicing or MPS."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
@@ -97,6 +99,7 @@ def _node(one: dict[str, Any], where: str) -> LiveNode:
     return LiveNode(
         name=one["metadata"].get("name", ""),
         num_gpus=sum(whole(amounts[name], name, where) for name in amounts if is_gpu(name)),
+        replicas=max(1, whole(labels.get(REPLICAS_LABEL) or 1, REPLICAS_LABEL, where)),
         slices=asked_slices(amounts, where),
         cpu_milli=milli(amounts.get("cpu"), "cpu", where),
         memory_bytes=whole(amounts.get("memory"), "memory", where),

@@ -3,11 +3,12 @@
     sacct -aX --parsable2 -S 2026-01-01 -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES
 
 Field names as in sacct's manual page. A job's GPUs are the `gres/gpu` of AllocTRES (or ReqTRES, or
-AllocGRES); its time is what it ran, however it ended, since that is what it held its GPUs for. The
-kind of GPU is the one that it asked for, where ReqTRES, ReqGRES or Constraints are there, else the
-one that it was given; one typed as a MIG profile is an instance of it. Cores and memory are those
-of AllocTRES (or ReqTRES, or AllocCPUS and ReqMem). The components of a heterogeneous job (`12+0`,
-`12+1`) are one job, which holds all of their GPUs.
+AllocGRES); its time is what it ran, however it ended, since that is what it held its GPUs for:
+ElapsedRaw, Elapsed, or from Start to End. The kind of GPU is the one that it asked for, where
+ReqTRES, ReqGRES or Constraints are there, else the one that it was given; one typed as a MIG
+profile is an instance of it. Cores and memory are those of AllocTRES (or ReqTRES, or AllocCPUS and
+ReqMem). The components of a heterogeneous job (`12+0`, `12+1`) are one job, which holds all of
+their GPUs.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
     name = "JobID" if "JobID" in head else "JobIDRaw"
     asked = [one for one in ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES") if one in head]
     runs = [one for one in ("ElapsedRaw", "Elapsed") if one in head]
+    if not runs and {"Start", "End"} <= set(head):
+        runs = ["Start", "End"]
     missing = [one for one, there in (("Submit", "Submit" in head), ("ElapsedRaw", runs),
                                       ("AllocTRES", asked)) if not there]  # fmt: skip
     if missing:
@@ -98,7 +101,7 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
                 raise InputError(f"{at}: the same as line {seen[line]}; print each job once")
             seen[line] = number
             gpus = next((found for one in asked if (found := num_gpus(cells[one], cells))), 0)
-            lasted = _elapsed(cells[runs[0]], f"{at}: {runs[0]}")
+            lasted = _lasted(cells, runs, at)
             if cells.get("State", "").split(" ")[0].rstrip("+").upper() in _GOING_ON:
                 left[GOING_ON] += 1
             elif not gpus:
@@ -271,6 +274,21 @@ def _moment(text: str, where: str, line: int) -> float:
     if found is None or math.isnan(found):
         raise InputError(f"{where}, line {line}: Submit is {text!r}, no time; {CURE}")
     return found
+
+
+def _lasted(cells: dict[str, str], runs: list[str], where: str) -> float:
+    """How long a job ran, by what it says of that or by its start and end; 0: it did not."""
+    if len(runs) == 1:
+        return _elapsed(cells[runs[0]], f"{where}: {runs[0]}")
+    start, end = (moment_seconds(cells[one]) for one in runs)
+    for name, moment in zip(runs, (start, end), strict=True):
+        if moment is not None and math.isnan(moment):
+            raise InputError(f"{where}: {name} is {cells[name]!r}, no time; {CURE}")
+    if start is None or end is None:
+        return 0.0
+    if end < start:
+        raise InputError(f"{where}: it ends before it starts; {CURE}")
+    return end - start
 
 
 def _elapsed(text: str, what: str) -> float:
