@@ -112,6 +112,7 @@ class SideBySide:
         self._config.pluginmanager.getplugin("terminalreporter")._show_progress_info = False
         if self._config.args_source is pytest.Config.ArgsSource.TESTPATHS:
             self._import_all()
+        self._config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all
         session.testscollected = 0
         queue = list(range(len(self._units)))
         try:

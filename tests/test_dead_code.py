@@ -11,9 +11,9 @@ import ast
 import functools
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from tests.sources import ROOT, nodes, trees
+from tests.sources import ROOT, of_kind, trees, walk
 
 OPENED_BY_OTHERS = {
     "cli/": "commands are registered by name",
@@ -44,7 +44,7 @@ OPENED_BY_OTHERS = {
 }
 
 
-def words(nodes: list[ast.AST]) -> Iterator[str]:
+def words(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Every name that a file mentions, those of definitions and parameters aside."""
     for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -62,8 +62,8 @@ def known() -> set[str]:
     pages = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     code = (re.findall(r"```.*?```|`[^`]+`", page.read_text(), re.DOTALL) for page in pages)
     return {
-        *(word for _, found in nodes() for word in words(found)),
-        *(word for tree in benchmarks for word in words(list(ast.walk(tree)))),
+        *words(node for _, node in of_kind(ast.Name, ast.Attribute, ast.Constant)),
+        *(word for tree in benchmarks for word in words(walk(tree))),
         *re.findall(r"[A-Za-z_]\w*", "\n".join(itertools.chain.from_iterable(code))),
     }
 
@@ -75,10 +75,8 @@ def opened_by_others(place: str) -> bool:
 def test_every_function_and_class_is_used() -> None:
     unused = [
         f"{place}:{node.lineno} {node.name}"
-        for place, found in nodes()
-        for node in found
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and node.name not in known()
+        for place, node in of_kind(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        if node.name not in known()
         and not node.name.startswith("__")
         and not any(isinstance(one, ast.Call) for one in node.decorator_list)  # registered there
         and not opened_by_others(place)
@@ -89,9 +87,7 @@ def test_every_function_and_class_is_used() -> None:
 def test_every_field_is_read_or_documented() -> None:
     unread = [
         f"{place}:{field.lineno} {node.name}.{field.target.id}"
-        for place, found in nodes()
-        for node in found
-        if isinstance(node, ast.ClassDef)
+        for place, node in of_kind(ast.ClassDef)
         for field in node.body
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)

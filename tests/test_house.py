@@ -18,7 +18,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from tests.sources import PACKAGE, ROOT, parsed, trees
+from tests.sources import PACKAGE, ROOT, of_kind, parsed, trees, walk
 
 import ridgeline
 from ridgeline.compress import rounding
@@ -40,10 +40,8 @@ def test_every_file_says_what_it_is_and_has_a_name_of_its_own() -> None:
 def test_units_in_names_are_si_or_bytes() -> None:
     names = {
         (place, node.arg if isinstance(node, ast.arg) else node.target.id)
-        for place, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.arg)
-        or (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name))
+        for place, node in of_kind(ast.arg, ast.AnnAssign)
+        if isinstance(node, ast.arg) or isinstance(node.target, ast.Name)
     }
     assert not [(place, name) for place, name in names if TIME_OR_SIZE.search(name.lower())]
 
@@ -51,19 +49,17 @@ def test_units_in_names_are_si_or_bytes() -> None:
 def test_nothing_below_the_faces_prints() -> None:
     printing = [
         f"{place}:{node.lineno}"
-        for place, tree in trees().items()
-        if Path(place).parent.name != "cli"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
+        for place, node in of_kind(ast.Call)
+        if isinstance(node.func, ast.Name)
         and node.func.id == "print"
+        and Path(place).parent.name != "cli"
     ]
     assert not printing
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_room_says_what_it_is_for_and_what_may_not_enter(room: str) -> None:
-    text = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or ""
+    text = ast.get_docstring(trees()[f"{room}/__init__.py"]) or ""
     assert len(text.splitlines()) >= 3, "what it is for, what may not enter, where to start"
 
 
@@ -178,14 +174,13 @@ def test_there_is_one_median_and_one_percentile() -> None:
 def test_a_finding_never_names_a_technique_that_does_not_exist() -> None:
     known = set(ridgeline.all_techniques())
     named = set()
-    for path in (PACKAGE / "diagnose").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.keyword) and node.arg == "technique":
-                named |= {
-                    c.value
-                    for c in ast.walk(node.value)
-                    if isinstance(c, ast.Constant) and isinstance(c.value, str)
-                }
+    for place, node in of_kind(ast.keyword):
+        if node.arg == "technique" and place.startswith("diagnose/"):
+            named |= {
+                c.value
+                for c in ast.walk(node.value)
+                if isinstance(c, ast.Constant) and isinstance(c.value, str)
+            }
     assert named
     assert named <= known, named - known
 
@@ -195,6 +190,12 @@ def suite() -> dict[str, ast.Module]:
     """What each file of the tests says, by its place in the repository."""
     paths = (ROOT / "tests").rglob("*.py")
     return parsed((path for path in paths if not {"planted", "scripts"} & set(path.parts)), ROOT)
+
+
+@functools.cache
+def nodes_of_suite() -> list[tuple[str, ast.AST]]:
+    """Place and node of every node of the tests."""
+    return [(place, node) for place, tree in suite().items() for node in walk(tree)]
 
 
 MAY_BIND = {"tests/cradle.py", "tests/ports.py", "tests/techniques/rehearsal.py"}
@@ -220,12 +221,15 @@ def called(node: ast.AST) -> str:
 def judged_by(function: ast.AST) -> set[str]:
     """What in a function can fail: "assert" and "raise", and the names of what it calls."""
     found = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Assert | ast.Raise):
             found.add("assert")
         elif isinstance(node, ast.Call):
             name = called(node)
-            checks = any(ast.unparse(one) == "check=True" for one in node.keywords)
+            checks = any(
+                one.arg == "check" and getattr(one.value, "value", None) is True
+                for one in node.keywords
+            )
             found.add("assert" if checks or name.startswith("assert_") else name)
     return found
 
@@ -233,8 +237,7 @@ def judged_by(function: ast.AST) -> set[str]:
 def test_every_test_can_fail() -> None:
     functions = [
         (place, node, judged_by(node))
-        for place, tree in suite().items()
-        for node in ast.walk(tree)
+        for place, node in nodes_of_suite()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     judges = {"assert", "raises", "warns", "fail", "exec", "run_path"}
@@ -252,7 +255,7 @@ def test_every_test_can_fail() -> None:
     assert not idle
 
 
-def says_nothing(test: ast.expr, rest: str) -> bool:
+def says_nothing(test: ast.expr, rest: list[ast.stmt]) -> bool:
     """An assertion that holds whatever the code does."""
     if isinstance(test, ast.Constant):
         return True
@@ -268,28 +271,28 @@ def says_nothing(test: ast.expr, rest: str) -> bool:
         kind = ast.unparse(test.args[1])
         subject = ast.unparse(test.args[0])
         decoded = "loads(" in subject  # another's text, whose kind may be all that is promised
-        return kind in {"list", "dict", "tuple", "str"} and subject not in rest and not decoded
+        return (
+            kind in {"list", "dict", "tuple", "str"}
+            and not decoded
+            and not any(subject in ast.unparse(one) for one in rest)
+        )
     return False
 
 
 def test_no_assertion_holds_whatever_the_code_does() -> None:
     found = []
-    for place, tree in suite().items():
-        for node in ast.walk(tree):
-            for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
-                for number, one in enumerate(block if isinstance(block, list) else []):
-                    if isinstance(one, ast.Assert):
-                        rest = "\n".join(ast.unparse(other) for other in block[number + 1 :])
-                        if says_nothing(one.test, rest):
-                            found.append(f"{place}:{one.lineno} {ast.unparse(one)}")
+    for place, node in nodes_of_suite():
+        for block in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            for number, one in enumerate(block if isinstance(block, list) else []):
+                if isinstance(one, ast.Assert) and says_nothing(one.test, block[number + 1 :]):
+                    found.append(f"{place}:{one.lineno} {ast.unparse(one)}")
     assert not found
 
 
 def test_no_test_finds_a_port_and_lets_it_go() -> None:
     found = [
         f"{place}:{node.lineno}"
-        for place, tree in suite().items()
-        for node in ast.walk(tree)
+        for place, node in nodes_of_suite()
         if called(node) == "bind" and place not in MAY_BIND
     ]
     assert not found, "use tests/ports.py, or let the server choose its port and say it"
@@ -305,13 +308,12 @@ def test_no_test_sleeps_in_hope() -> None:
         for child in ast.iter_child_nodes(node):
             look(place, child, polling=polling)
 
-    for place, tree in suite().items():
-        if place not in SLEEPERS:
-            look(place, tree, polling=False)
+    sleeping = {place for place, node in nodes_of_suite() if called(node) == "sleep"}
+    for place in sleeping - SLEEPERS.keys():
+        look(place, suite()[place], polling=False)
     assert not found, "wait for what you wait for"
 
 
-DESCRIBED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 FRAGMENT = re.compile(r"(Of|That|As|Those)\b")
 """How a sentence begins that can only be read after the name above it."""
 
@@ -320,24 +322,23 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?:])\s|\n\n", text.strip())[0]
 
 
-def described(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and text of every docstring: of modules, classes, functions, and those under fields."""
-    for node in ast.walk(tree):
-        if isinstance(node, DESCRIBED) and (text := ast.get_docstring(node)):
-            yield getattr(node, "lineno", 1), text
+def described() -> Iterator[tuple[str, int, str]]:
+    """Place, line and text of each docstring: of modules, classes, functions, and under fields."""
+    for place, node in of_kind(ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
+        if text := ast.get_docstring(node):
+            yield place, getattr(node, "lineno", 1), text
         if isinstance(node, ast.Module | ast.ClassDef):
             for field, below in itertools.pairwise(node.body):
                 if isinstance(field, ast.Assign | ast.AnnAssign) and isinstance(below, ast.Expr):
                     value = getattr(below.value, "value", None)
                     if isinstance(value, str):
-                        yield below.lineno, value
+                        yield place, below.lineno, value
 
 
 def test_what_is_said_of_a_name_can_be_read_without_it() -> None:
     fragments = [
         f"{place}:{line}: {first_sentence(text)}"
-        for place, tree in trees().items()
-        for line, text in described(tree)
+        for place, line, text in described()
         if len(first_sentence(text).split()) < 4 or FRAGMENT.match(first_sentence(text))
     ]
     assert not fragments
@@ -345,10 +346,9 @@ def test_what_is_said_of_a_name_can_be_read_without_it() -> None:
 
 def test_a_public_class_name_means_one_thing_in_the_whole_house() -> None:
     places: dict[str, set[str]] = defaultdict(set)
-    for place, tree in trees().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].add(place)
+    for place, node in of_kind(ast.ClassDef):
+        if not node.name.startswith("_"):
+            places[node.name].add(place)
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 

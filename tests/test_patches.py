@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import inspect
 import re
 import sys
 import tomllib
@@ -39,8 +38,21 @@ def is_there(name: str) -> bool:
         found = getattr(found, one, None)
     if hasattr(found, last):
         return True
-    makes = isinstance(found, type | types.FunctionType)
-    return makes and bool(re.search(rf"\b{last}\b", inspect.getsource(found)))
+    return any(last in names for names in names_made_in(found))
+
+
+def names_made_in(found: object) -> Iterator[tuple[str, ...]]:
+    """The names that a function, or those of a class, mention: there objects get theirs."""
+    if isinstance(found, type):
+        yield tuple(vars(found).get("__annotations__", ()))
+        for one in vars(found).values():
+            yield from names_made_in(getattr(one, "fget", None) or getattr(one, "__func__", one))
+    code = found if isinstance(found, types.CodeType) else getattr(found, "__code__", None)
+    if isinstance(code, types.CodeType):
+        yield (*code.co_names, *code.co_varnames, *code.co_cellvars)
+        for inner in code.co_consts:
+            if isinstance(inner, types.CodeType):
+                yield from names_made_in(inner)
 
 
 def offline_libraries() -> list[dict[str, Any]]:
@@ -154,10 +166,8 @@ def test_a_patch_that_is_not_in_the_list_is_found(code: str) -> None:
 def test_every_patch_of_the_list_is_made() -> None:
     made = {
         text
-        for place, nodes in sources.nodes()
-        if place != "patches.py"
-        for node in nodes
-        if isinstance(node, ast.Constant) and isinstance(text := node.value, str)
+        for place, node in sources.of_kind(ast.Constant)
+        if place != "patches.py" and isinstance(text := node.value, str)
     }
     made |= {held["call"] for library in offline_libraries() for held in library.get("held", ())}
     collectives = (*patches.COLLECTIVES, *patches.LATER_COLLECTIVES)
@@ -168,39 +178,34 @@ def test_every_patch_of_the_list_is_made() -> None:
 
 def own_names() -> set[str]:
     """Private names that Ridgeline defines itself."""
-    found = set()
-    for _, nodes in sources.nodes():
-        for node in nodes:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found.add(node.name)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-            elif (
-                isinstance(node, ast.Attribute)
-                and isinstance(node.ctx, ast.Store)
-                and isinstance(node.value, ast.Name)
-                and node.value.id in {"self", "cls"}
-            ):
-                found.add(node.attr)
-    return found
+    defined = sources.of_kind(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found = {node.name for _, node in defined}
+    found |= {node.id for _, node in sources.of_kind(ast.Name) if isinstance(node.ctx, ast.Store)}
+    return found | {
+        node.attr
+        for _, node in sources.of_kind(ast.Attribute)
+        if isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in {"self", "cls"}
+    }
 
 
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def read_private(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Private names that a file takes from something other than `self`."""
-    for node in nodes:
+def read_private() -> Iterator[tuple[str, int, str]]:
+    """Place, line and the private names that files take from something other than `self`."""
+    for place, node in sources.of_kind(ast.Attribute, ast.ImportFrom, ast.Import, ast.Call):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             if not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}):
-                yield node.lineno, node.attr
+                yield place, node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("ridgeline"):
             parts = [*(node.module or "").split("."), *(one.name for one in node.names)]
-            yield from ((node.lineno, part) for part in parts if is_private(part))
+            yield from ((place, node.lineno, part) for part in parts if is_private(part))
         elif isinstance(node, ast.Import):
             parts = [part for one in node.names for part in one.name.split(".")]
-            yield from ((node.lineno, part) for part in parts if is_private(part))
+            yield from ((place, node.lineno, part) for part in parts if is_private(part))
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -208,29 +213,22 @@ def read_private(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
             and isinstance(node.args[1], ast.Constant)
             and is_private(str(node.args[1].value))
         ):
-            yield node.lineno, str(node.args[1].value)
+            yield place, node.lineno, str(node.args[1].value)
 
 
 def test_every_private_name_that_is_read_stands_in_the_list() -> None:
     listed = {part for name in (*PATCHED, *PRIVATE) for part in re.split(r"[.:]", name)}
     known = listed | own_names() | DOCUMENTED
     unknown = [
-        f"{place}:{line}: {name}"
-        for place, nodes in sources.nodes()
-        for line, name in read_private(nodes)
-        if name not in known
+        f"{place}:{line}: {name}" for place, line, name in read_private() if name not in known
     ]
     assert not unknown
 
 
 def test_every_private_name_of_the_list_is_read() -> None:
-    read = {name for _, nodes in sources.nodes() for _, name in read_private(nodes)}
+    read = {name for _, _, name in read_private()}
     texts = {
-        str(node.value)
-        for place, nodes in sources.nodes()
-        if place != "patches.py"
-        for node in nodes
-        if isinstance(node, ast.Constant)
+        str(node.value) for place, node in sources.of_kind(ast.Constant) if place != "patches.py"
     }
     unread = [
         name

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grimp
 import pytest
-from tests.sources import trees
+from tests.sources import of_kind
 
 from ridgeline.cli.commands import COMMANDS
 from ridgeline.cli.program import load_command
@@ -48,17 +48,14 @@ def flags_by_module() -> dict[str, set[str]]:
 
 def raised_words() -> Iterator[tuple[str, str]]:
     """Module and text of all literals in `raise` statements."""
-    for place, tree in trees().items():
+    for place, node in of_kind(ast.Raise):
         parts = ("ridgeline", *Path(place).with_suffix("").parts)
-        module = ".".join(parts).removesuffix(".__init__")
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Raise):
-                texts = [
-                    part.value
-                    for part in ast.walk(node)
-                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
-                ]
-                yield module, " ".join(texts)
+        texts = [
+            part.value
+            for part in ast.walk(node)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        ]
+        yield ".".join(parts).removesuffix(".__init__"), " ".join(texts)
 
 
 @pytest.mark.slow
