@@ -1,9 +1,7 @@
 """Runs a script many times under the real interception, with one stack each, in one process.
 
-torch is imported once; each case runs in a fork of that process, so a case costs what its steps
-cost. As a program it reads cases from a JSON file and writes what happened to another:
-
-    python rehearsal.py cases.json results.json
+That process comes from the cradle, which has imported torch; each case runs in a fork of it, so a
+case costs what its steps cost.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import json
 import os
 import runpy
 import socket
-import subprocess
 import sys
 import tempfile
 import traceback
@@ -22,6 +19,8 @@ import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.cradle import Child, cradle
 
 from ridgeline import techniques
 
@@ -60,20 +59,17 @@ class Outcome:
 
 
 def rehearse(cases: dict[str, Case], folder: Path) -> dict[str, Outcome]:
-    """Run all cases; the process that does it has imported nothing but torch."""
+    """Run all cases in a process that has computed nothing yet."""
     asked, answered = folder / "cases.json", folder / "results.json"
     asked.write_text(json.dumps({n: [list(c.words), c.stack, c.ranks] for n, c in cases.items()}))
     # One thread: the cases are small, and threads that wait for each other burn the machine.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, __file__, str(asked), str(answered)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        env=environment,
+    pid = cradle().bear(
+        "tests.techniques.rehearsal:run_cases",
+        [str(asked), str(answered)],
+        log=folder / "log",
+        environment={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert Child(pid).wait(timeout=280) == 0, (folder / "log").read_text()
     return {n: Outcome(**outcome) for n, outcome in json.loads(answered.read_text()).items()}
 
 
@@ -143,14 +139,11 @@ def _in_child(words: list[str], stack: dict[str, Any], folder: Path) -> dict[str
     return outcome
 
 
-def _main() -> None:
+def run_cases(asked: str, answered: str) -> None:
+    """In the cradle's child: read cases from one file and write to another what happened."""
     for name in AHEAD:
         importlib.import_module(name)
-    cases = json.loads(Path(sys.argv[1]).read_text())
+    cases = json.loads(Path(asked).read_text())
     warnings.simplefilter("ignore")
     results = {name: _run_case(*case) for name, case in cases.items()}
-    Path(sys.argv[2]).write_text(json.dumps(results))
-
-
-if __name__ == "__main__":
-    _main()
+    Path(answered).write_text(json.dumps(results))
