@@ -63,6 +63,11 @@ class StoredTensors:
         """The names of all tensors, in the order of the files."""
         return tuple(self._file_of)
 
+    @property
+    def files(self) -> list[Path]:
+        """The files that hold the tensors, in order."""
+        return list(dict.fromkeys(self._file_of.values()))
+
     def __contains__(self, name: str) -> bool:
         return name in self._file_of
 

@@ -24,6 +24,7 @@ def bench_decode(
     kv_bytes: options.KvBytes = None,
     block_size: options.BlockSize = 16,
     compiled: options.Compiled = False,
+    packed_cache: options.PackedCache = True,
     threads: options.Threads = None,
     trust_remote_code: options.TrustRemoteCode = False,
     json: Json = False,
@@ -42,6 +43,7 @@ def bench_decode(
         kv_bytes=kv_bytes,
         block_size=block_size,
         compiled=compiled,
+        packed_cache=packed_cache,
         threads=threads,
         trust_remote_code=trust_remote_code,
     )

@@ -63,6 +63,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "ridgeline.cli.kernels_occupancy",
         "warps that a multiprocessor holds, and what limits them",
     ),
+    "packed list": ("ridgeline.cli.packed", "models that are kept packed for the next start"),
+    "packed empty": ("ridgeline.cli.packed", "remove what is kept packed; it is made anew"),
     "lesson": (
         "ridgeline.cli.lesson",
         "how kernels reach the limit: predicted, counted, and your own marked",
@@ -113,7 +115,7 @@ PANELS: dict[str, str] = {
         " hardware",
         "Plan before a GPU-hour is spent": "roofline predict plan simulate explain validate calc",
         "Train and launch": "train launch queue",
-        "Serve": "serve generate loadtest bench draft-heads kernels",
+        "Serve": "serve generate loadtest bench draft-heads kernels packed",
         "Meet a frame deadline": "realtime",
         "Compress and export": "compress export evaluate",
         "Read traces": "trace",

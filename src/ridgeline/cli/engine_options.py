@@ -67,6 +67,9 @@ Adapter = Annotated[
     ),
 ]
 Compiled = Annotated[bool, typer.Option("--compiled", help="Decode through torch.compile (CPU).")]
+PackedCache = Annotated[
+    bool, typer.Option(help="Keep packed weights on disk for the next start (CPU).")
+]
 Threads = Annotated[
     int | None, typer.Option(help="Threads on a CPU. Default: the cores it may use.")
 ]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ridgeline.diagnose.trace_facts import RankFacts, facts_beside
 from ridgeline.diagnose.trace_verdict import verdict_of
+from ridgeline.hardware.freed_memory import return_freed_memory
 from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.communication.collectives import RankCommunication, communication
@@ -22,7 +23,6 @@ from ridgeline.trace.communication.overlap import RankOverlap, overlap
 from ridgeline.trace.communication.stragglers import Stragglers, stragglers
 from ridgeline.trace.critical_path.path import CriticalPath, PathPiece, path_and_pieces
 from ridgeline.trace.critical_path.rank_path import rank_path
-from ridgeline.trace.freed_memory import return_freed_memory
 from ridgeline.trace.memory.allocations import RankMemory, memory_use
 from ridgeline.trace.pictures.flame import FlameNode, flame_graph, pruned
 from ridgeline.trace.pictures.timeline import TraceTimeline, timeline

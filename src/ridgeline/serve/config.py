@@ -75,6 +75,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Decode through torch.compile (CPU) in static shapes."""
     graphs: bool = True
     """Decode through CUDA graphs (CUDA)."""
+    packed_cache: bool = True
+    """Keep packed weights and proofs of a model of some size on disk for the next start (CPU)."""
     threads: int | None = None
     """Threads of each rank on a CPU; None: the cores it may use, dealt out to the ranks."""
     seed: int = 0

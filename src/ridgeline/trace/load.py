@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ridgeline.errors import ChildDied, InputError
+from ridgeline.hardware.freed_memory import return_freed_memory
 from ridgeline.records.overwriting import note_input
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.formats import folder_suffixes, format_of, looks_like_a_trace
 from ridgeline.trace.formats.ridgeline_export import is_export
-from ridgeline.trace.freed_memory import return_freed_memory
 
 _DIGITS = re.compile(r"(\d+)")
 

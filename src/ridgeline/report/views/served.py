@@ -1,10 +1,23 @@
-"""What `ridgeline generate` and `bench decode` show."""
+"""What `ridgeline generate`, `bench decode` and `packed list` show."""
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+from typing import Any
+
 from ridgeline import quantity
 from ridgeline.records.served import DecodeBench, Generation
-from ridgeline.report.document import Block, Lines, Paragraph, Phrase, ReportDocument
+from ridgeline.report.document import (
+    Block,
+    Column,
+    DataTable,
+    Lines,
+    Paragraph,
+    Phrase,
+    ReportDocument,
+    words,
+)
 
 
 def generation_document(found: Generation) -> ReportDocument:
@@ -44,3 +57,19 @@ def decode_bench_document(found: DecodeBench) -> ReportDocument:
         *(f"kernel of {kernel}" for kernel in found.kernels),
     ]  # fmt: skip
     return ReportDocument("Decoding", [Lines(lines)])
+
+
+def packed_document(found: dict[str, Any]) -> ReportDocument:
+    """The models that are kept packed; `found` is the JSON document of `packed list`."""
+    held, most = quantity.memory(found["bytes"]), quantity.memory(found["most_bytes"])
+    rows = [
+        (
+            Path(one.path).name,
+            quantity.memory(one.bytes),
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(one.used)),
+        )
+        for one in found["entries"]
+    ]
+    title = f"{held} of at most {most} in {found['folder']}"
+    columns = (words("entry"), Column("size"), words("last used"))
+    return ReportDocument("Packed models", [DataTable(columns, rows, title=title)])

@@ -34,6 +34,7 @@ _LACKS: dict[str, str] = {
     "max_waiting": "vLLM's queue has no bound; leave it out, or bound it in front of vLLM",
     "chunked_prefill": "vLLM always cuts long prompts into chunks; leave it out",
     "itl_target_seconds": "vLLM has no such target; lower --max-tokens-per-step instead",
+    "packed_cache": "vLLM keeps nothing packed; leave it out",
     "threads": "vLLM reads them from VLLM_CPU_OMP_THREADS_BIND; set that instead",
     "debug": "vLLM has no such checks; leave it out",
     "step_log": "vLLM writes no such file; leave it out",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+from msgspec.structs import replace as replace_fields
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
@@ -109,7 +110,10 @@ def _rows(
 ) -> list[MemoryRow]:
     draft = [] if small is None else [MemoryRow(what=DRAFT, bytes=small.weight_bytes())]
     tensors = [*loaded.weight_rows, *adapters.memory(), *draft]
-    return [*tensors, *_program(loaded, tensors), _activations(config, loaded)]
+    rows = [*tensors, *_program(loaded, tensors), _activations(config, loaded)]
+    if loaded.kept is not None and loaded.proven is not None:
+        loaded.kept.keep(loaded.proven)
+    return rows
 
 
 def _program(loaded: LoadedModel, tensors: list[MemoryRow]) -> list[MemoryRow]:
@@ -126,6 +130,21 @@ def _activations(config: EngineConfig, loaded: LoadedModel) -> MemoryRow:
     """What the largest step adds: every token of it, and a row of logits per sequence."""
     tokens = config.max_tokens_per_step
     measured = min(tokens, MEASURED_TOKENS)
+    proven = None if config.adapters else loaded.proven
+    known = {} if proven is None else proven.activation_bytes
+    peak = known.get(measured) or _measured_peak(config, loaded, measured)
+    if proven is not None:
+        loaded.proven = replace_fields(proven, activation_bytes={**known, measured: peak})
+    logits = config.max_sequences * loaded.vocab * (4 + loaded.dtype.itemsize)
+    return MemoryRow(
+        what="activations",
+        bytes=peak * tokens // measured + logits,
+        note=f"of {tokens} tokens, measured at {measured}; {config.max_sequences} rows of logits",
+    )
+
+
+def _measured_peak(config: EngineConfig, loaded: LoadedModel, measured: int) -> int:
+    """What a prompt of so many tokens adds at its peak."""
     blocks = -(-measured // config.block_size)
     pool = KvPool(
         loaded.kv_shapes,
@@ -137,10 +156,4 @@ def _activations(config: EngineConfig, loaded: LoadedModel) -> MemoryRow:
     batch = one_prompt(measured, blocks, loaded)
     with torch.inference_mode():
         loaded.forward(batch, pool.layers)  # whatever is made once and kept
-        peak = peak_bytes(lambda: loaded.forward(batch, pool.layers), loaded.device)
-    logits = config.max_sequences * loaded.vocab * (4 + loaded.dtype.itemsize)
-    return MemoryRow(
-        what="activations",
-        bytes=peak * tokens // measured + logits,
-        note=f"of {tokens} tokens, measured at {measured}; {config.max_sequences} rows of logits",
-    )
+        return peak_bytes(lambda: loaded.forward(batch, pool.layers), loaded.device)

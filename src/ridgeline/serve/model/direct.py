@@ -183,7 +183,12 @@ class Direct:
 
 
 def direct(
-    model: nn.Module, shapes: Sequence[KvShape], vocab: int, calls: Sequence[Attended]
+    model: nn.Module,
+    shapes: Sequence[KvShape],
+    vocab: int,
+    calls: Sequence[Attended],
+    *,
+    proven: bool = False,
 ) -> Direct:
     """The short way of a model, where it gives the model's own logits.
 
@@ -192,6 +197,7 @@ def direct(
         shapes: Key-value heads and head size of each layer.
         vocab: Words.
         calls: How each layer calls the attention.
+        proven: An earlier start found that it does; it is not tried again.
 
     Raises:
         NotInOne: It has none, and why.
@@ -202,6 +208,8 @@ def direct(
     if rotary is None or norm is None:
         raise NotInOne(f"{type(base).__name__} has no rotary_emb or no norm around them")
     made = Direct(model, layers, rotary, norm)
+    if proven:
+        return made
 
     def forward(tokens: Tensor, positions: Tensor, pages: Pages, rows: Tensor) -> Tensor:
         return made.logits(made.states(tokens, positions, pages)[rows])

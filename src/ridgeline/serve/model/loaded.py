@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from ridgeline.checkpoints.tokenizer import has_tokenizer, read_tokenizer
@@ -25,10 +26,11 @@ from ridgeline.serve.cache import KvForm, KvShape, form_of
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model import trial
-from ridgeline.serve.model.attention import KEYWORD, Pages, register
+from ridgeline.serve.model.attention import KEYWORD, NAME, Pages, register
 from ridgeline.serve.model.batch import StepBatch
 from ridgeline.serve.model.direct import Direct, NotInOne, direct
 from ridgeline.serve.model.fused import fuse
+from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
 from ridgeline.serve.pipeline_parallel.stages import load_stage
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.tensor_parallel.reading import load_share
@@ -73,6 +75,10 @@ class LoadedModel:
         self.device = next(model.parameters()).device
         self.weight_rows: list[MemoryRow] = []
         """Of the memory ledger."""
+        self.kept: KeptStart | None = None
+        """What the next start of this model finds, or what this one found; None: neither."""
+        self.proven: Proven | None = None
+        """What was found out about it by computing, now or at an earlier start."""
         self.direct: Direct | None = None
         """The short way from tokens to logits, where this model has one."""
         self.layer_path = "all in one operator"
@@ -159,12 +165,18 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         register()
         device = device_of(config) if group is None else group.device
         dtype = dtype_of(config, device)
-        model = _read(config, dtype, device, group)
+        kept = kept_start(config, dtype, device)
+        model = _read(config, dtype, device, group, kept)
     model.requires_grad_(requires_grad=False).eval()
     vocab = model.config.get_text_config().vocab_size
-    shapes = trial.kv_shapes(model, vocab)
-    calls = trial.check(model, shapes, vocab)
+    if kept is not None and kept.proven is not None:
+        shapes, calls = list(kept.proven.shapes), list(kept.proven.calls)
+        model.set_attn_implementation(NAME)
+    else:
+        shapes = trial.kv_shapes(model, vocab)
+        calls = trial.check(model, shapes, vocab)
     loaded = LoadedModel(model, _tokenizer(config), shapes)
+    loaded.kept = kept
     stored = calibrated_cache(config.model, model, shapes) if is_compressed(config.model) else None
     loaded.kv_form = form_of(config.kv_dtype, loaded.dtype, stored)
     loaded.weight_rows = shrink(model, config)
@@ -173,10 +185,21 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         why = "add up what they have twice a layer" if config.pp == 1 else "pass states on"
         loaded.layer_path = f"one by one: {group.size} ranks {why}"
         return loaded
-    try:
-        loaded.direct = direct(model, shapes, vocab, calls)
-    except NotInOne as why:
-        loaded.layer_path = f"one by one: {why}"
+    if kept is not None and kept.note:
+        loaded.weight_rows = [
+            replace(row, note=f"{row.note}, {kept.note}") for row in loaded.weight_rows
+        ]
+    loaded.proven = None if kept is None else kept.proven
+    not_in_one = "" if loaded.proven is None else loaded.proven.not_in_one
+    if not not_in_one:
+        try:
+            loaded.direct = direct(model, shapes, vocab, calls, proven=loaded.proven is not None)
+        except NotInOne as why:
+            not_in_one = str(why)
+    if not_in_one:
+        loaded.layer_path = f"one by one: {not_in_one}"
+    if loaded.proven is None:
+        loaded.proven = Proven(shapes=tuple(shapes), calls=tuple(calls), not_in_one=not_in_one)
     return loaded
 
 
@@ -205,7 +228,11 @@ def dtype_of(config: EngineConfig, device: torch.device) -> torch.dtype:
 
 
 def _read(
-    config: EngineConfig, dtype: torch.dtype, device: torch.device, group: RankGroup | None
+    config: EngineConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    group: RankGroup | None,
+    kept: KeptStart | None,
 ) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging as notices
@@ -236,8 +263,14 @@ def _read(
             group,
             trust_remote_code=config.trust_remote_code,
         )
+    if kept is not None:
+        mapped = kept.model(about, dtype, Path(config.model))
+        if mapped is not None:
+            return mapped
     layered = read_by_layer(config, about, dtype, device)
     if layered is not None:
+        if kept is not None:
+            kept.notice(layered)
         return layered
     with read_by_library(config.model):
         model = AutoModelForCausalLM.from_pretrained(

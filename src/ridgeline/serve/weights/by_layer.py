@@ -25,6 +25,7 @@ from ridgeline.checkpoints.skeleton import (
     stored_pieces,
 )
 from ridgeline.errors import InputError
+from ridgeline.hardware.freed_memory import LARGE_BYTES, return_freed_memory
 from ridgeline.models.folder import read_by_library
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.weights.shrink import is_shrunk, shrink
@@ -70,6 +71,7 @@ def read_by_layer(
     shrink(model, config, fill=filling.fill_layer)
     for target in list(filling.left):
         filling.fill(target)
+    return_freed_memory(checkpoint.read_bytes)
     read_generation_config(model, directory)
     return model.to(device)  # type: ignore[no-any-return]
 
@@ -87,6 +89,8 @@ class _Filling:
         self._model = model
         self._checkpoint = checkpoint
         self._device = device
+        self._returned = 0
+        """The bytes that were read when freed memory was given back."""
         self.left = dict(pieces)
         """What has not been read yet."""
 
@@ -104,3 +108,6 @@ class _Filling:
         for leaf in ("weight", "bias"):
             if f"{name}.{leaf}" in self.left:
                 self.fill(f"{name}.{leaf}")
+        if self._checkpoint.read_bytes - self._returned >= LARGE_BYTES:
+            return_freed_memory(self._checkpoint.read_bytes - self._returned)
+            self._returned = self._checkpoint.read_bytes

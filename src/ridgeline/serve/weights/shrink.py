@@ -75,7 +75,7 @@ def shrink(
                 continue
             made[id(layer)] = replacement
             if tied is not None:
-                _share(tied, replacement)
+                share_panels(tied, replacement)
             layer._parameters.clear()
         setattr(parent, name, made[id(layer)])
     return weight_rows(model)
@@ -161,7 +161,8 @@ def _tied_embedding(model: nn.Module, layer: nn.Module) -> tuple[nn.Module, str]
     return None
 
 
-def _share(place: tuple[nn.Module, str], head: nn.Module) -> None:
+def share_panels(place: tuple[nn.Module, str], head: nn.Module) -> None:
+    """Let an embedding read the panels of the head that it is tied to."""
     parent, name = place
     assert isinstance(head, DenseLinear)
     setattr(parent, name, PanelEmbedding(getattr(parent, name), head))

@@ -1,0 +1,148 @@
+"""What a start leaves for the next one of the same model on the same machine.
+
+Reading, rounding and packing the weights, the proof that blocks compute what the model computes,
+and the measurement of what a step needs take the most of a start, and give the same each time. So
+they are kept in one entry of `packed/`, under everything that they depend on. A model whose layers
+torch multiplies as they are stored keeps the proofs alone: its checkpoint is its packed form.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.skeleton import empty_model, read_generation_config
+from ridgeline.errors import InputError, in_words
+from ridgeline.models.folder import read_by_library
+from ridgeline.serve.cache import KvShape
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.model.attention import Attended
+from ridgeline.serve.packed import entries
+from ridgeline.serve.packed.file import EntryDamaged, read_entry, total_bytes, write_entry
+from ridgeline.serve.packed.key import key_of, path_of
+from ridgeline.serve.packed.layers import PackedModel, put_together, take_apart
+from ridgeline.serve.weights import is_compressed
+
+
+class Proven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was found out about a model by computing with it."""
+
+    shapes: tuple[KvShape, ...]
+    calls: tuple[Attended, ...]
+    not_in_one: str
+    """Why its layers are computed one by one; empty: they are one operator."""
+    activation_bytes: dict[int, int] = {}
+    """The peak of a step beside what is kept, by its tokens."""
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an entry holds beside tensors."""
+
+    packed: PackedModel | None
+    """The packed layers; None where the checkpoint is read as it is."""
+    proven: Proven
+
+
+class KeptStart:
+    """One model's entry, there or still to be written."""
+
+    def __init__(self, config: EngineConfig, key: str) -> None:
+        self._key = key
+        self._path = path_of(config, key)
+        self._content: _Content | None = None
+        self._tensors: list[Tensor] = []
+        self._to_keep: tuple[PackedModel | None, list[Tensor]] | None = None
+        self.note = ""
+        """For the row of the weights in the ledger."""
+        self._read()
+
+    @property
+    def proven(self) -> Proven | None:
+        """What the entry says was found out; None: there is none."""
+        return None if self._content is None else self._content.proven
+
+    def model(self, about: Any, dtype: torch.dtype, directory: Path) -> nn.Module | None:
+        """The model over the mapped entry; None: its checkpoint is to be read."""
+        if self._content is None or self._content.packed is None:
+            return None
+        with read_by_library(directory):
+            model = empty_model(about, dtype=dtype, attention="eager")
+        tensors, self._tensors = self._tensors, []
+        try:
+            put_together(model, self._content.packed, tensors)
+        except EntryDamaged as why:
+            self._forget(why)
+            return None
+        read_generation_config(model, directory)
+        self.note = "mapped from the cache"
+        return model  # type: ignore[no-any-return]
+
+    def notice(self, model: nn.Module) -> None:
+        """Note what was read, before anything else is changed about the model."""
+        if self._content is not None:
+            return
+        packed, tensors = take_apart(model)
+        if any(not one.numel() for one in tensors):
+            return
+        self._to_keep = (packed, tensors) if packed.layers else (None, [])
+
+    def keep(self, proven: Proven) -> None:
+        """Write the entry, where there is none yet."""
+        if self._to_keep is None:
+            return
+        (packed, tensors), self._to_keep = self._to_keep, None
+        why = entries.no_room_for(total_bytes(tensors))
+        if why is None:
+            content = msgspec.msgpack.encode(_Content(packed=packed, proven=proven))
+            try:
+                write_entry(self._path, self._key, content, tensors)
+                entries.make_room()
+            except OSError as error:
+                why = f"{self._path}: {error.strerror or error}"
+        if why is not None:
+            _say(f"packed weights are not kept: {why}")
+
+    def _read(self) -> None:
+        try:
+            content, self._tensors = read_entry(self._path, self._key)
+            self._content = msgspec.msgpack.decode(content, type=_Content)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except msgspec.MsgspecError:
+            self._forget(EntryDamaged("its content is of another layout"))
+        except (EntryDamaged, OSError) as why:
+            self._forget(why)
+        else:
+            entries.touch(self._path)
+
+    def _forget(self, why: Exception) -> None:
+        self._content, self._tensors = None, []
+        _say(f"packed weights are made anew: {self._path}: {in_words(why)}")
+
+
+def kept_start(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> KeptStart | None:
+    """The entry of a model; None: for this one there is none.
+
+    One process, a CPU, a folder of safetensors whose layers are packed here: shares of several
+    ranks, models on a GPU, with code of their own or compressed before are read as ever.
+    """
+    directory = Path(config.model)
+    if not config.packed_cache or device.type != "cpu" or config.ranks > 1:
+        return None
+    if config.trust_remote_code or not directory.is_dir() or is_compressed(config.model):
+        return None
+    try:
+        key = key_of(config, dtype, CheckpointFiles(directory).files)
+    except (InputError, OSError):  # whoever reads the checkpoint says what is wrong
+        return None
+    return None if key is None else KeptStart(config, key)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"ridgeline: {line}\n")

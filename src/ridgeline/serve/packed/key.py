@@ -1,0 +1,88 @@
+"""What the entry of a packed model is named by, namely all that it depends on.
+
+The checkpoint, the asked format and whose kernel multiplies it, the layout that `LAYOUT` counts,
+Ridgeline's own code that packs, checks and multiplies, torch, transformers and the CPU. A
+checkpoint is known by the size and time of change of each file and by samples of what is in it,
+not by where it lies: another one that was put in its place is another model, a copy that keeps its
+times is the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+
+import torch
+
+from ridgeline.hardware.environment import installed
+from ridgeline.hardware.machine import this_machine
+from ridgeline.kernels.cpu import build
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.packed.entries import SUFFIX, folder
+from ridgeline.serve.weights.choice import Format, Kind, kernel_for
+
+LAYOUT = 1
+"""Raise it when an entry changes its meaning: older ones are then not found."""
+LEAST_BYTES = 64 * 2**20
+"""The least size of a checkpoint; a smaller one is packed sooner than looked up."""
+_SAMPLES, _SAMPLE_BYTES = 256, 4096
+_CODE = ("serve/packed", "serve/weights", "serve/model", "checkpoints")
+"""Rooms whose Python decides what is in an entry; the kernels' sources are in their libraries."""
+_KINDS: dict[str, Kind] = {"model": "dense", "int8": "int8", "int4": "int4"}
+
+
+def key_of(config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path]) -> str | None:
+    """The name of a model's entry; None: it is not worth one.
+
+    Args:
+        config: Of the engine.
+        dtype: The dtype of what is not quantised.
+        checkpoint: The files of the weights.
+    """
+    files = [path.stat() for path in checkpoint]
+    if sum(one.st_size for one in files) < LEAST_BYTES:
+        return None
+    kind = _KINDS.get(config.weights)
+    if kind is None:
+        return None
+    arithmetic = torch.float32 if dtype == torch.float16 else dtype
+    group = config.group_size if kind == "int4" else None
+    chosen = kernel_for(Format(kind, arithmetic, group))
+    cpu = this_machine(gpus=[]).cpu
+    parts: list[object] = [LAYOUT, _code_digest(), dtype, kind, group, chosen.kernel]
+    parts += [f"{name}=={installed(name)}" for name in ("torch", "transformers", "ridgeline")]
+    parts += [cpu.model, *cpu.isa, *(one.path.name for one in build.wanted_recipes())]
+    about = Path(config.model) / "config.json"
+    parts.append(hashlib.sha256(about.read_bytes()).hexdigest())
+    for path, known in zip(checkpoint, files, strict=True):
+        parts += [path.name, known.st_size, known.st_mtime_ns, _samples(path, known.st_size)]
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:24]
+
+
+def path_of(config: EngineConfig, key: str) -> Path:
+    """The file of an entry; the model's name in it is for people."""
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(config.model).name)
+    return folder() / f"{name[:40]}-{config.weights}-{key}{SUFFIX}"
+
+
+def _samples(path: Path, size: int) -> str:
+    """A digest of the file's first bytes, which list its tensors, and of pieces all over it."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        digest.update(file.read(2**20))
+        for at in range(_SAMPLES):
+            file.seek(max(0, size - _SAMPLE_BYTES) * at // (_SAMPLES - 1))
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+@functools.cache
+def _code_digest() -> str:
+    """What all Python sources of the rooms that an entry depends on hash to."""
+    top = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for room in _CODE:
+        for path in sorted((top / room).glob("*.py")):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
