@@ -9,7 +9,8 @@ from tests.batching.test_scheduler import sequence_of
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.consecutive import FreeRuns
-from ridgeline.batching.paged import BlockPool, prefix_hashes
+from ridgeline.batching.paged import BlockNames, BlockPool, prefix_hashes
+from ridgeline.batching.sequence import Content
 
 
 def test_the_block_let_go_longest_ago_is_forgotten_first() -> None:
@@ -121,3 +122,22 @@ def test_names_of_blocks_follow_the_whole_prefix() -> None:
     assert prefix_hashes([9, 2, 3, 4, 5, 6], 2)[1:] != names[1:]
     assert prefix_hashes([1, 2, 3, 4], 4)[0] != names[1]
     assert len(set(names)) == 3
+
+
+def test_names_of_blocks_follow_what_stands_behind_alike_tokens() -> None:
+    names = BlockNames(2)
+
+    def of(*contents: Content) -> list[bytes]:
+        found: list[bytes] = []
+        names.append(found, [7, 9, 9, 9, 9, 8], 3, "", contents)
+        return found
+
+    cat, dog, plain = of(Content(1, 5, b"cat")), of(Content(1, 5, b"dog")), of()
+    assert len({*cat, *dog, *plain}) == 9
+    both = of(Content(1, 3, b"cat"), Content(3, 5, b"dog"))
+    other = of(Content(1, 4, b"cat"), Content(4, 5, b"dog"))
+    assert both[0] == other[0]
+    assert both[1] != other[1]
+    later = of(Content(4, 5, b"cat"))
+    assert later[:2] == plain[:2]
+    assert later[2] != plain[2]

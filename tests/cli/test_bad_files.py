@@ -173,6 +173,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
 NO_FILES = {
     ("predict scaling", "devices"),
     ("serve", "allowed_origins"),
+    ("serve", "allowed_media_domains"),
     ("serve", "root_path"),
     ("serve", "reasoning_parser"),
     ("kernels bench", "words"),

@@ -75,6 +75,7 @@ def test_the_servers_flags_have_the_settings_defaults() -> None:
         (["m", "--chat-template", "{% for x in messages"], "the text given, line 1"),
         (["m", "--chat-template", "{{ messages }}", "--engine", "vllm"], "has no --chat-template"),
         (["m", "--allowed-origins", "localhost"], "--allowed-origins localhost: give scheme"),
+        (["m", "--allowed-media-domains", "https://a.b"], "give the name of a host"),
         (["m", "--ssl-certfile", "c.pem"], "--ssl-certfile and --ssl-keyfile go together"),
         (["m", "--ssl-certfile", "c", "--ssl-keyfile", "k"], "--ssl-certfile c: no such file"),
     ],

@@ -6,8 +6,9 @@ into a shared block gets a copy of it.
 
 The KV of a block depends on every token up to its end and on the adapter, so a block's name is a
 hash over its tokens and the name of the block before it; the first block's predecessor is the
-adapter. Only full blocks have names. BLAKE2b with 128 bits: a collision would show one user's
-context to another, so it must not be possible to make one.
+adapter. The tokens that stand for an image are the same for every image, so a block with some of
+them also takes the image's hash and place. Only full blocks have names. BLAKE2b with 128 bits: a
+collision would show one user's context to another, so it must not be possible to make one.
 
 A free block is either empty or kept: its content has a name and comes back to life when a prompt
 needs it. Empty blocks are given out first, then the kept one that was let go longest ago. Every
@@ -22,9 +23,10 @@ from functools import cache
 from hashlib import blake2b
 from struct import Struct
 
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Content, Sequence
 
 DIGEST_BYTES = 16
+_PLACE = Struct("q")
 
 
 @cache
@@ -40,14 +42,32 @@ class BlockNames:
         self._size = block_size
         self._pack = Struct(f"{block_size}I").pack
 
-    def append(self, hashes: list[bytes], tokens: list[int], num_blocks: int, adapter: str) -> None:
+    def append(
+        self,
+        hashes: list[bytes],
+        tokens: list[int],
+        num_blocks: int,
+        adapter: str,
+        contents: tuple[Content, ...] = (),
+    ) -> None:
         """Make `hashes`, the names of the first blocks of `tokens`, as many as `num_blocks`."""
         size = self._size
         parent = hashes[-1] if hashes else root(adapter)
         for start in range(len(hashes) * size, num_blocks * size, size):
             packed = self._pack(*tokens[start : start + size])
+            if contents:
+                packed += _behind(contents, start, start + size)
             parent = blake2b(parent + packed, digest_size=DIGEST_BYTES).digest()
             hashes.append(parent)
+
+
+def _behind(contents: tuple[Content, ...], start: int, stop: int) -> bytes:
+    """What stands behind the tokens [start, stop), and where it begins, seen from `start`."""
+    return b"".join(
+        _PLACE.pack(one.start - start) + one.digest
+        for one in contents
+        if one.start < stop and one.stop > start
+    )
 
 
 def prefix_hashes(tokens: list[int], block_size: int, adapter: str = "") -> list[bytes]:
@@ -279,8 +299,10 @@ class Paged:
         sequence.num_remembered = full
 
     def _name(self, sequence: Sequence, num_blocks: int) -> None:
-        adapter = sequence.request.adapter
-        self._names.append(sequence.hashes, sequence.tokens, num_blocks, adapter)
+        request = sequence.request
+        self._names.append(
+            sequence.hashes, sequence.tokens, num_blocks, request.adapter, request.contents
+        )
 
     def free(self, sequence: Sequence) -> None:
         """Let go of its blocks, its end first: beginnings are what others share."""

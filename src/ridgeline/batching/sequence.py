@@ -13,6 +13,16 @@ from typing import NamedTuple
 from ridgeline.records.step_log import StepWork
 
 
+class Content(NamedTuple):
+    """What stands behind some of a prompt's tokens, which look alike whatever it is: an image."""
+
+    start: int
+    stop: int
+    """The place behind its last token."""
+    digest: bytes
+    """A hash of what it is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One prompt and how long its completion may become."""
@@ -32,6 +42,8 @@ class Request:
     """Ends after its first token with its blocks kept, for another engine to go on from."""
     reuse_prefix: bool = True
     """Whether blocks come from the prefix cache; off where every token's logits are wanted."""
+    contents: tuple[Content, ...] = ()
+    """What tokens of the prompt stand for, in order; prefixes are shared where it is the same."""
 
 
 class Status(Enum):

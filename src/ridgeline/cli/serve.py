@@ -69,6 +69,12 @@ def serve(
             metavar="ORIGIN", help="A page's origin that may ask from a browser, or *; repeatable."
         ),
     ] = None,
+    allowed_media_domains: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST", help="A host that images may be fetched from by https; repeatable."
+        ),
+    ] = None,
     ssl_certfile: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve https with this certificate (PEM).")
     ] = None,
@@ -252,10 +258,11 @@ def serve(
             generation_config=None if generation_config == "auto" else generation_config,
             root_path=root_path or None,
         )
-        for one in served_model_name or ():
-            words += ["--served-model-name", one]
-        for origin in allowed_origins or ():
-            words += ["--allowed-origins", origin]
+        words += [
+            *_each("--served-model-name", served_model_name),
+            *_each("--allowed-origins", allowed_origins),
+            *_each("--allowed-media-domains", allowed_media_domains),
+        ]
         print_manifests(
             config,
             words,
@@ -292,14 +299,24 @@ def serve(
             raise InputError(f"--engine vllm has no {given[0]}; leave it out")
         from ridgeline.serve.cluster import vllm
 
-        vllm.run(config, host=host, port=port, names=names, revision=revision, api_keys=keys)
+        vllm.run(
+            config,
+            host=host,
+            port=port,
+            names=names,
+            revision=revision,
+            api_keys=keys,
+            media_domains=allowed_media_domains or (),
+        )
         return
     server = _server()
     from ridgeline.serve.http.browsers import check_origins
+    from ridgeline.serve.http.image_fetch import check_domains
     from ridgeline.serve.http.tls import check_tls
 
     front: dict[str, Any] = {
         "allowed_origins": check_origins(allowed_origins or []),
+        "allowed_media_domains": check_domains(allowed_media_domains or []),
         "tls": check_tls(ssl_certfile, ssl_keyfile),
         "root_path": root_path.rstrip("/"),
         "reasoning_parser": reasoning_parser,
@@ -359,6 +376,11 @@ def _server() -> ModuleType:
     except ModuleNotFoundError as error:
         raise MissingExtra((error.name or "fastapi").partition(".")[0], "serve") from None
     return server
+
+
+def _each(option: str, values: list[str] | None) -> list[str]:
+    """An option once for each value."""
+    return [word for value in values or () for word in (option, value)]
 
 
 def _keys(path: Path) -> tuple[str, ...]:

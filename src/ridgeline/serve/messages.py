@@ -54,6 +54,32 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     grammar: Grammar | None = None
 
 
+class ImageArray(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the arrays that a vision tower is given."""
+
+    name: str
+    """The keyword of the tower that it goes to."""
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+    """The elements, row by row."""
+
+
+class PromptImage(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of a prompt, as the model's processor has prepared it."""
+
+    places: tuple[tuple[int, int], ...]
+    """Runs [start, stop) of the prompt's tokens that its features take the place of."""
+    digest: bytes
+    """A hash over all arrays."""
+    arrays: tuple[ImageArray, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """The tokens that stand for it."""
+        return sum(stop - start for start, stop in self.places)
+
+
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A prompt and `n` completions to it."""
 
@@ -66,6 +92,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     adapter: str = ""
     cache_salt: str = ""
     """Prefixes are shared only with requests of the same salt."""
+    images: tuple[PromptImage, ...] = ()
+    """What the placeholders in the prompt stand for, in order."""
     handover: bool = False
     """Prefill only; the KV is fetched by another engine (`cluster/kv_transfer.py`)."""
 
@@ -320,6 +348,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     adapters: tuple[str, ...] = ()
     kernels: tuple[LinearKernel, ...] = ()
     """Kernels of the linear layers, on a CPU."""
+    sees_images: bool = False
+    """Whether prompts may have images."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):

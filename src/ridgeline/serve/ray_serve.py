@@ -88,7 +88,7 @@ class RayReplica:
         from ridgeline.serve.http.app import create_app
         from ridgeline.serve.http.metrics import Meters
         from ridgeline.serve.http.service import Service
-        from ridgeline.serve.http.text import TextTokens, load_tokenizer
+        from ridgeline.serve.http.text import TextTokens, load_images, load_tokenizer
 
         config = self._config
         tokenizer = await asyncio.to_thread(load_tokenizer, config)
@@ -101,6 +101,7 @@ class RayReplica:
             chat_template=settings.chat_template,
             reasoning_parser=settings.reasoning_parser,
             tool_call_parser=settings.tool_call_parser,
+            images=await load_images(config, ready, settings.allowed_media_domains),
         )
         service = Service(link, text, self._settings, Meters(link, self._settings.model_name))
         self.app = create_app(service)

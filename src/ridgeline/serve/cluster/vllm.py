@@ -50,6 +50,7 @@ def run(
     names: Sequence[str],
     revision: str | None = None,
     api_keys: Sequence[str] = (),
+    media_domains: Sequence[str] = (),
     execute: Callable[[str, list[str], dict[str, str]], object] = os.execve,
 ) -> None:
     """Become vLLM, and do not return.
@@ -57,7 +58,14 @@ def run(
     Raises:
         InputError: vLLM is not installed, or a flag has no counterpart there.
     """
-    words = command(config, host=host, port=port, names=names, revision=revision)
+    words = command(
+        config,
+        host=host,
+        port=port,
+        names=names,
+        revision=revision,
+        media_domains=media_domains,
+    )
     environment = dict(os.environ)
     if len(api_keys) > 1:
         raise InputError("--engine vllm takes one API key; --api-key-file has several")
@@ -76,6 +84,7 @@ def command(
     port: int,
     names: Sequence[str],
     revision: str | None = None,
+    media_domains: Sequence[str] = (),
 ) -> list[str]:
     """The command line, beginning with `vllm serve`.
 
@@ -89,6 +98,8 @@ def command(
         words += ["--tokenizer", config.tokenizer]
     if revision is not None:
         words += ["--revision", revision]
+    if media_domains:
+        words += ["--allowed-media-domains", *media_domains]
     words += ["--block-size", str(config.block_size), "--seed", str(config.seed)]
     words += ["--max-num-batched-tokens", str(config.max_tokens_per_step)]
     words += ["--max-num-seqs", str(config.max_sequences), "--scheduling-policy", config.order]

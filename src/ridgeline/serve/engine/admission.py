@@ -17,6 +17,7 @@ from ridgeline.serve.adapters.examined import examined
 from ridgeline.serve.cache import SequenceKv
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.embeddings import open_prompts
+from ridgeline.serve.engine.looking import Looking, Unseeable
 from ridgeline.serve.engine.outcomes import Outcomes
 from ridgeline.serve.engine.requests import OpenCompletion, OpenSearch, RequestBooks, request_of
 from ridgeline.serve.engine.start import Parts
@@ -34,6 +35,7 @@ from ridgeline.serve.sampling.grammar import Grammars, grammars_of
 from ridgeline.serve.sampling.logprobs import PromptLogprobs
 from ridgeline.serve.sampling.state import Picked, SamplingState, take
 from ridgeline.serve.sampling.validate import RequestError, UnknownAdapter, validate
+from ridgeline.serve.vision.features import PlacedImage
 
 
 class Admission:
@@ -59,11 +61,14 @@ class Admission:
         self._clock = clock
         self._arriving: list[tuple[OpenCompletion, SequenceKv]] = []
         """Requests from another engine, without room here so far."""
+        tower = parts.loaded.tower
+        self._looking = None if tower is None else Looking(tower)
+        """Requests whose images nobody has looked at."""
 
     @property
     def has_arriving(self) -> bool:
-        """Whether requests from another engine wait for room."""
-        return bool(self._arriving)
+        """Whether requests wait that the scheduler does not know of."""
+        return bool(self._arriving or self._looking)
 
     def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
         """What of a message may take long, or come to no end: not to be done between two steps.
@@ -82,11 +87,46 @@ class Admission:
     def submit(self, submit: Submit) -> None:
         """Queue a request for completions. Raises InputError or Refusal."""
         self._check_new(submit.id)
-        tokenizer = self._model.tokenizer
-        validate(submit, self._limits, vocab=self._model.vocab, has_text=tokenizer is not None)
+        has_text = self._model.tokenizer is not None
+        validate(submit, self._limits, vocab=self._model.vocab, has_text=has_text)
+        if submit.images:
+            self._let_look(submit)
+            return
+        self._queue(submit, self._clock())
+
+    def look(self) -> None:
+        """Look at one image that waits, and queue its request if it was the last one of it."""
+        if not self._looking:
+            return
+        try:
+            seen = self._looking.look()
+        except Unseeable as why:
+            self._outcomes.refuse(why.request_id, why.error)
+            return
+        if seen is None:
+            return
+        try:
+            self._queue(seen.submit, seen.arrived, seen.images)
+        except Exception as error:
+            self._outcomes.refuse(seen.submit.id, error)
+
+    def _let_look(self, submit: Submit) -> None:
+        if self._looking is None:
+            raise RequestError("this model takes no images", "messages")
+        if submit.handover:
+            raise RequestError(
+                "requests with images are not handed over between engines; serve the model without"
+                " --disaggregated",
+                "messages",
+            )
+        if len(self._scheduler.waiting) + len(self._looking) >= self._limits.max_waiting:
+            raise QueueFull(f"{self._limits.max_waiting} requests wait already; try again later")
+        self._looking.join(submit, self._clock(), self._requests.feature_bytes)
+
+    def _queue(self, submit: Submit, arrived: float, images: tuple[PlacedImage, ...] = ()) -> None:
         index, salt = self._adapter(submit.adapter)
         salt = _salted(salt, submit)
-        arrived = self._clock()
+        tokenizer = self._model.tokenizer
         request = request_of(submit, 0, arrived, salt)
         sequence = Sequence(request=request, tokens=list(submit.prompt))
         states = tuple(self._state(submit, place) for place in range(submit.n))
@@ -99,7 +139,9 @@ class Admission:
             if top is not None:
                 opened.prompt_logprobs = PromptLogprobs(submit.prompt, top, tokenizer)
         self._scheduler.add(sequence, arrived)
-        self._requests.add(submit.id, sequence, opened, adapter=submit.adapter, index=index)
+        self._requests.add(
+            submit.id, sequence, opened, adapter=submit.adapter, index=index, images=images
+        )
         if isinstance(opened, OpenCompletion) and opened.prompt_logprobs is not None:
             self._requests.rows_of[sequence] = "all"
 
@@ -173,6 +215,8 @@ class Admission:
             if completion.submit.id == request_id:
                 completion.sequence.status = Status.FINISHED  # the scheduler has never seen it
         self._arriving = [one for one in self._arriving if one[0].submit.id != request_id]
+        if self._looking is not None:
+            self._looking.leave(request_id)
         self._outcomes.abort(request_id)
 
     def load_adapter(self, message: LoadAdapter) -> None:
@@ -188,7 +232,7 @@ class Admission:
         self._adapters.unload(message.name, self._requests.adapters)
 
     def _check_new(self, request_id: str) -> None:
-        if request_id in self._requests:
+        if request_id in self._requests or request_id in (self._looking or ()):
             raise RequestError(f"a request with the id {request_id} is running already", "id")
 
     def _check_adapter(self, name: str) -> None:

@@ -184,6 +184,7 @@ class ServingEngine:
         """Compute one step if there is something to compute now."""
         began = self._clock()
         self._admission.adopt(began)
+        self._admission.look()
         if self._speculating is not None:
             self._speculating.propose(self.scheduler.running, self._requests.completions, began)
         step = self.scheduler.schedule(began)
@@ -226,7 +227,10 @@ class ServingEngine:
         """Compute a step and pick from it; nothing but the blocks of its own tokens changes."""
         requests = self._requests
         batch = self._inputs.batch(
-            step, rows_of=requests.rows_of, adapters=requests.adapter_indices
+            step,
+            rows_of=requests.rows_of,
+            adapters=requests.adapter_indices,
+            images=requests.images,
         )
         forward = self._clock()
         computed = self._runner.forward(batch)

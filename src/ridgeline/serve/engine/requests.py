@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ridgeline.batching.sequence import Request, Sequence, Status
+from ridgeline.batching.sequence import Content, Request, Sequence, Status
 from ridgeline.serve.engine.embeddings import OpenPrompt
 from ridgeline.serve.messages import Delta, Submit, Times
 from ridgeline.serve.model.batch import Rows
 from ridgeline.serve.sampling.beams import BeamSearch
 from ridgeline.serve.sampling.logprobs import PromptLogprobs
 from ridgeline.serve.sampling.state import SamplingState
+from ridgeline.serve.vision.features import PlacedImage
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +48,7 @@ class OpenSearch:
 @dataclass(slots=True)
 class _OpenRequest:
     adapter: str
+    images: tuple[PlacedImage, ...]
     sequences: list[Sequence] = field(default_factory=list)
 
 
@@ -60,6 +62,8 @@ class RequestBooks:
         """Prompts that are being embedded."""
         self.adapter_indices: dict[Sequence, int] = {}
         """Indices of the adapters of sequences that have one."""
+        self.images: dict[Sequence, tuple[PlacedImage, ...]] = {}
+        """Images of the prompts that have some."""
         self.rows_of: dict[Sequence, Rows] = {}
         """Sequences that want logits of other tokens than those that sample."""
         self.handed_over: dict[str, Sequence] = {}
@@ -80,6 +84,16 @@ class RequestBooks:
         """Names of the adapters that requests under way use."""
         return {one.adapter for one in self._requests.values()}
 
+    @property
+    def feature_bytes(self) -> int:
+        """The size of the features of all images that requests under way have."""
+        held = {
+            id(image.features): image.features.nbytes
+            for images in self.images.values()
+            for image in images
+        }
+        return sum(held.values())
+
     def id_of(self, sequence: Sequence) -> str:
         """The id of the request that a sequence belongs to."""
         return self._id_of[sequence]
@@ -97,8 +111,12 @@ class RequestBooks:
         *,
         adapter: str,
         index: int,
+        images: tuple[PlacedImage, ...] = (),
     ) -> None:
-        """Note down a sequence, what it is for, and its adapter's name and index (0: none)."""
+        """Note down a sequence, what it is for, and its adapter's name and index (0: none).
+
+        The images of a request come with its first sequence.
+        """
         match what:
             case OpenCompletion():
                 self.completions[sequence] = what
@@ -108,7 +126,10 @@ class RequestBooks:
                 self.prompts[sequence] = what
         if index:
             self.adapter_indices[sequence] = index
-        self._requests.setdefault(request_id, _OpenRequest(adapter)).sequences.append(sequence)
+        request = self._requests.setdefault(request_id, _OpenRequest(adapter, images))
+        request.sequences.append(sequence)
+        if request.images:
+            self.images[sequence] = request.images
         self._id_of[sequence] = request_id
 
     def remove(self, sequence: Sequence) -> None:
@@ -123,6 +144,7 @@ class RequestBooks:
         for book in (self.completions, self.searches, self.prompts):
             book.pop(sequence, None)  # type: ignore[attr-defined]
         self.adapter_indices.pop(sequence, None)
+        self.images.pop(sequence, None)
         self.rows_of.pop(sequence, None)
 
 
@@ -144,6 +166,10 @@ def request_of(submit: Submit, index: int, arrival: float, salt: str) -> Request
         adapter=salt,
         prefill_only=submit.handover,
         reuse_prefix=submit.sampling.prompt_logprobs is None,
+        contents=tuple(
+            Content(image.places[0][0], image.places[-1][1], image.digest)
+            for image in submit.images
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from ridgeline.serve.engine.speculating import draft_model_of
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model.loaded import LoadedModel, device_of, load
 from ridgeline.serve.tensor_parallel.group import RankGroup
+from ridgeline.serve.vision.features import KEPT_BYTES
 
 MEASURED_TOKENS = 256
 """Activations grow in proportion to the tokens of a step, so a smaller step tells."""
@@ -111,6 +112,9 @@ def _rows(
     draft = [] if small is None else [MemoryRow(what=DRAFT, bytes=small.weight_bytes())]
     tensors = [*loaded.weight_rows, *adapters.memory(), *draft]
     rows = [*tensors, *_program(loaded, tensors), _activations(config, loaded)]
+    if loaded.tower is not None:
+        kept = "of images that may come again; those of open requests besides"
+        rows.append(MemoryRow(what="image features", bytes=KEPT_BYTES, note=kept))
     if loaded.kept is not None and loaded.proven is not None:
         loaded.kept.keep(loaded.proven)
     return rows

@@ -24,6 +24,7 @@ from ridgeline.serve.model.batch import StepInputs
 from ridgeline.serve.model.loaded import LoadedModel
 from ridgeline.serve.pipeline_parallel.stages import check_stages
 from ridgeline.serve.tensor_parallel.reading import check_cuts
+from ridgeline.serve.vision.model import sees_images
 from ridgeline.serve.weights import is_compressed, kernels_of
 
 
@@ -94,6 +95,8 @@ def check_cut(config: EngineConfig) -> None:
 
     with quiet_libraries(), read_by_library(config.model, what="config.json"):
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
+        if sees_images(about):
+            raise InputError(f"{option}: models that see images are not cut over ranks")
         check = check_cuts if config.tp > 1 else check_stages
         trusted = config.trust_remote_code
         check(about, Path(config.model), config.ranks, trust_remote_code=trusted)
@@ -133,6 +136,7 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
         vocab=loaded.vocab,
         adapters=share.adapters.names,
         kernels=kernels_of(loaded.model),
+        sees_images=loaded.tower is not None,
     )
     return Parts(
         loaded=loaded,

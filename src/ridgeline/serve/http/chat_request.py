@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from ridgeline.serve.http.access_log import RequestRecord
-from ridgeline.serve.http.conversation import render
+from ridgeline.serve.http.conversation import Rendered, render, tokens_of
 from ridgeline.serve.http.growing_chat import GrowingChat
 from ridgeline.serve.http.protocol.chat import (
     AssistantMessage,
@@ -17,6 +17,7 @@ from ridgeline.serve.http.protocol.chat import (
     JsonObjectFormat,
     JsonSchemaFormat,
     StructuralTagFormat,
+    UserMessage,
 )
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
@@ -31,7 +32,7 @@ from ridgeline.serve.http.tool_request import (
     strict_calls,
     tools_of,
 )
-from ridgeline.serve.messages import Grammar, Submit
+from ridgeline.serve.messages import Grammar, PromptImage, Submit
 
 EFFORT, SWITCH = "reasoning_effort", "enable_thinking"
 """The variables of templates that tell how much to think, and whether at all."""
@@ -62,6 +63,8 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
     record.without_effect = [*record.without_effect, *body.without_effect]
     if _unseen_thoughts(body, service.text.template.text):
         record.without_effect.append("messages.reasoning_content")
+    if _unheeded_detail(body):
+        record.without_effect.append("messages.image_url.detail")
     record.metadata = body.metadata
     record.user = body.user or body.safety_identifier
     body = service.with_defaults(body, record)
@@ -78,7 +81,7 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
     choices = [
         GrowingChat(
             index=index,
-            thoughts=None if marks is None else ThoughtReader.behind(rendered, marks),
+            thoughts=None if marks is None else ThoughtReader.behind(rendered.text, marks),
             shows_thoughts=body.include_reasoning is not False,
             reader=reader_of(body, service.text.tool_family, special),
             one_call=body.parallel_tool_calls is False,
@@ -95,17 +98,20 @@ async def chat_prompt(service: Service, body: ChatRequest) -> tuple[int, ...]:
     """The tokens of a conversation as the engine would get it. Raises ApiError."""
     check_tools(body, service.text.tool_family)
     service.adapter(body.model)
-    return await _tokens(service, await _render(service, body), body)
+    prompt, _ = await _tokens(service, await _render(service, body), body)
+    return prompt
 
 
-async def _tokens(service: Service, rendered: str, body: ChatRequest) -> tuple[int, ...]:
+async def _tokens(
+    service: Service, rendered: Rendered, body: ChatRequest
+) -> tuple[tuple[int, ...], tuple[PromptImage, ...]]:
     special = body.add_special_tokens
     if special is None:
         special = service.text.template.special
-    return await service.text.prompt(rendered, special=special, param="messages")
+    return await tokens_of(service.text, rendered, special=special)
 
 
-async def _render(service: Service, body: ChatRequest) -> str:
+async def _render(service: Service, body: ChatRequest) -> Rendered:
     continues = bool(body.continue_final_message)
     opens = not continues if body.add_generation_prompt is None else body.add_generation_prompt
     return await render(
@@ -148,6 +154,12 @@ def _unseen_thoughts(body: ChatRequest, template: str) -> bool:
     return "reasoning" not in template and any(given)
 
 
+def _unheeded_detail(body: ChatRequest) -> bool:
+    """Whether an image says how closely to look, which no processor can be told."""
+    messages = (one for one in body.messages if isinstance(one, UserMessage))
+    return any(image.asks_for_detail for one in messages for image in one.images)
+
+
 def _reads_marks(body: ChatRequest) -> bool:
     """Whether calls are looked for between a family's marks."""
     return bool(tools_of(body)) and body.tool_choice in (None, "auto")
@@ -156,13 +168,17 @@ def _reads_marks(body: ChatRequest) -> bool:
 async def _submit(
     service: Service,
     body: ChatRequest,
-    rendered: str,
+    rendered: Rendered,
     grammar: Grammar | None,
     adapter: str,
     *,
     keeps: bool,
 ) -> Submit:
-    prompt = await _tokens(service, rendered, body)
+    prompt, images = await _tokens(service, rendered, body)
+    if images and body.truncate_prompt_tokens is not None:
+        raise refused(
+            "truncate_prompt_tokens: a prompt with images is not cut", "truncate_prompt_tokens"
+        )
     wanted = body.max_completion_tokens or body.max_tokens
     prompt = service.cut(prompt, body.truncate_prompt_tokens, wanted)
     return Submit(
@@ -181,6 +197,7 @@ async def _submit(
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
         adapter=adapter,
+        images=images,
     )
 
 

@@ -13,8 +13,10 @@ import contextlib
 import ctypes
 import functools
 import inspect
+import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,14 +24,18 @@ import msgspec
 from ridgeline.records.input_file import too_deep
 from ridgeline.serve.http.protocol.chat import (
     AssistantMessage,
+    ImagePart,
     InstructionMessage,
     Message,
     TextPart,
     Tool,
     ToolMessage,
+    UserMessage,
 )
 from ridgeline.serve.http.protocol.errors import ApiError, refused
 from ridgeline.serve.http.text import TextTokens
+from ridgeline.serve.messages import PromptImage
+from ridgeline.serve.vision.processor import PreparedImage
 
 LONGEST_SECONDS = 10.0
 """A long conversation takes some milliseconds."""
@@ -42,6 +48,19 @@ _GIVEN = frozenset(
     }
 )  # fmt: skip
 """Names given by transformers or by jinja's own statements, beside their tables of names."""
+
+
+_SHOWS_PARTS = re.compile(r"""['"]image(_url)?['"]""")
+"""What templates ask for that walk through the parts of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A conversation as the template writes it."""
+
+    text: str
+    """With one placeholder for each image."""
+    images: tuple[PreparedImage, ...]
 
 
 class _TimeOver(Exception):
@@ -123,8 +142,8 @@ async def prompt_of(
     variables: dict[str, Any],
     documents: Sequence[dict[str, Any]] = (),
     special: bool = False,
-) -> tuple[int, ...]:
-    """Token ids of a conversation.
+) -> tuple[tuple[int, ...], tuple[PromptImage, ...]]:
+    """Token ids of a conversation, and the images that some of them stand for.
 
     Raises:
         ApiError: 400, for the template is missing, or refuses this conversation.
@@ -134,7 +153,58 @@ async def prompt_of(
         documents=documents,
     )  # fmt: skip
     special = special or text.template.special
-    return await text.prompt(rendered, special=special, param="messages")
+    return await tokens_of(text, rendered, special=special)
+
+
+async def tokens_of(
+    text: TextTokens, rendered: Rendered, *, special: bool
+) -> tuple[tuple[int, ...], tuple[PromptImage, ...]]:
+    """Token ids of a rendered conversation, and the images that some of them stand for.
+
+    Raises:
+        ApiError: 400, it is empty, or has not one placeholder for each image.
+    """
+    reader, images = text.images, rendered.images
+    if reader is None:
+        return await text.prompt(rendered.text, special=special, param="messages"), ()
+    pieces = rendered.text.split(reader.token)
+    if len(pieces) != len(images) + 1:
+        raise refused(
+            f"the conversation has {len(images)} images, and {len(pieces) - 1} places for them once"
+            f" the chat template has written it; the text may not contain {reader.token}",
+            "messages",
+        )
+    written = [one + image.text for one, image in zip(pieces[:-1], images, strict=True)]
+    whole = "".join([*written, pieces[-1]])
+    prompt = await text.prompt(whole, special=special, param="messages")
+    return prompt, _placed(prompt, images, reader.token, reader.token_id)
+
+
+def _placed(
+    prompt: tuple[int, ...], images: tuple[PreparedImage, ...], token: str, token_id: int
+) -> tuple[PromptImage, ...]:
+    """Which placeholders stand for which image."""
+    places = [place for place, found in enumerate(prompt) if found == token_id]
+    counts = [image.text.count(token) for image in images]
+    if len(places) != sum(counts):
+        raise refused("the model's tokenizer does not know its placeholder for images", "messages")
+    found, first = [], 0
+    for image, count in zip(images, counts, strict=True):
+        runs = _runs(places[first : first + count])
+        found.append(PromptImage(places=runs, digest=image.digest, arrays=image.arrays))
+        first += count
+    return tuple(found)
+
+
+def _runs(places: list[int]) -> tuple[tuple[int, int], ...]:
+    """Places in a row as one run [start, stop) each."""
+    runs: list[tuple[int, int]] = []
+    for place in places:
+        if runs and runs[-1][1] == place:
+            runs[-1] = (runs[-1][0], place + 1)
+        else:
+            runs.append((place, place + 1))
+    return tuple(runs)
 
 
 async def render(
@@ -146,8 +216,8 @@ async def render(
     continues: bool,
     variables: dict[str, Any],
     documents: Sequence[dict[str, Any]] = (),
-) -> str:
-    """The conversation as the template writes it."""
+) -> Rendered:
+    """The conversation as the template writes it. Raises ApiError, 400."""
     if documents and "documents" not in text.template.text:
         raise refused("this model's chat template shows no documents", "documents")
     if tools and text.template.origin == "plain":
@@ -166,7 +236,14 @@ async def render(
     if continues and opens_turn:
         text_ = "continue_final_message needs add_generation_prompt: false"
         raise refused(text_, "continue_final_message")
-    conversation = [_plain(message) for message in messages]
+    pictures = [part for one in messages if isinstance(one, UserMessage) for part in one.images]
+    if pictures and text.images is None:
+        raise refused(
+            "this model takes text alone, no images; serve a vision-language model for them",
+            "messages",
+        )
+    write = _writer(text)
+    conversation = [_plain(message, write) for message in messages]
     work = functools.partial(
         text.tokenizer.apply_chat_template,
         conversation,
@@ -178,8 +255,9 @@ async def render(
         tokenize=False,
         **variables,
     )
+    images = () if text.images is None else await text.images.read(pictures)
     try:
-        return await in_time(work)
+        return Rendered(await in_time(work), images)
     except ApiError:
         raise
     except Exception as error:  # templates are programs: they raise what they like
@@ -188,10 +266,10 @@ async def render(
         raise refused(message, "messages") from None
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def _plain(message: Message, write: Callable[[Any], Any]) -> dict[str, Any]:
     """A message as templates expect it: text as a string, arguments of calls as objects."""
     role = "system" if isinstance(message, InstructionMessage) else message.role
-    plain: dict[str, Any] = {"role": role, "content": _text(message.content)}
+    plain: dict[str, Any] = {"role": role, "content": write(message.content)}
     if message.name is not None:
         plain["name"] = message.name
     if isinstance(message, ToolMessage) and message.tool_call_id is not None:
@@ -213,10 +291,26 @@ def _plain(message: Message) -> dict[str, Any]:
     return plain
 
 
-def _text(content: str | list[TextPart] | None) -> str:
+def _writer(text: TextTokens) -> Callable[[Any], Any]:
+    """How contents are given to the template: as text, or part by part where it shows images."""
+    if text.images is not None and _SHOWS_PARTS.search(text.template.text):
+        return _parts
+    return functools.partial(_text, token="" if text.images is None else text.images.token)
+
+
+def _text(content: str | list[TextPart] | list[TextPart | ImagePart] | None, token: str) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(part.text for part in content)
+    return "\n".join(part.text if isinstance(part, TextPart) else token for part in content)
+
+
+def _parts(content: str | list[TextPart | ImagePart] | None) -> list[dict[str, str]]:
+    if content is None or isinstance(content, str):
+        return [{"type": "text", "text": content or ""}]
+    return [
+        {"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"}
+        for part in content
+    ]
 
 
 def _arguments(text: str) -> Any:

@@ -8,6 +8,8 @@ from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text
 from ridgeline.serve.http.protocol.messages import (
     AssistantTurn,
+    ImageBlock,
+    InlineImage,
     InputTool,
     MessagesRequest,
     TextBlock,
@@ -82,7 +84,7 @@ def _messages(body: MessagesRequest) -> list[dict[str, Any]]:
 
 
 def _of_user(turn: UserTurn) -> list[dict[str, Any]]:
-    """What tools returned is a message of its own; texts in a row are one."""
+    """What tools returned is a message of its own; texts and images in a row are one."""
     if isinstance(turn.content, str):
         return [{"role": "user", "content": turn.content}]
     found: list[dict[str, Any]] = []
@@ -92,11 +94,22 @@ def _of_user(turn: UserTurn) -> list[dict[str, Any]]:
             if block.is_error:
                 content = f"Error: {content}"
             found.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": content})
-        elif found and found[-1]["role"] == "user":
-            found[-1]["content"] += "\n" + block.text
-        else:
-            found.append({"role": "user", "content": block.text})
+            continue
+        if not found or found[-1]["role"] != "user":
+            found.append({"role": "user", "content": []})
+        found[-1]["content"].append(_part(block))
     return found
+
+
+def _part(block: TextBlock | ImageBlock) -> dict[str, Any]:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    source = block.source
+    if isinstance(source, InlineImage):
+        url = f"data:{source.media_type};base64,{source.data}"
+    else:
+        url = source.url
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _of_assistant(turn: AssistantTurn) -> dict[str, Any]:

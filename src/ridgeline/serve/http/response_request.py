@@ -11,6 +11,7 @@ from ridgeline.serve.http.protocol.responses import (
     CallOutputItem,
     FunctionChoice,
     FunctionTool,
+    InputImage,
     InputItem,
     MessageItem,
     NamedSchemaFormat,
@@ -62,7 +63,7 @@ def _add(item: InputItem, messages: list[dict[str, Any]]) -> None:
         case MessageItem(role="assistant"):
             _turn(messages, new_behind=("content", "tool_calls"))["content"] = _text(item.content)
         case MessageItem():
-            messages.append({"role": item.role, "content": _text(item.content)})
+            messages.append({"role": item.role, "content": _content(item.content)})
         case CallOutputItem():
             output = _text(item.output)
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": output})
@@ -84,6 +85,19 @@ def _turn(messages: list[dict[str, Any]], *, new_behind: tuple[str, ...]) -> dic
         last = {"role": "assistant"}
         messages.append(last)
     return last
+
+
+def _content(content: Any) -> Any:
+    """The content of a message: text, or parts where images are among it."""
+    if isinstance(content, str) or not any(isinstance(part, InputImage) for part in content):
+        return _text(content)
+    return [_part(part) for part in content]
+
+
+def _part(part: Any) -> dict[str, Any]:
+    if not isinstance(part, InputImage):
+        return {"type": "text", "text": part.text}
+    return {"type": "image_url", "image_url": {"url": part.image_url, "detail": part.detail}}
 
 
 def _text(content: Any) -> str:

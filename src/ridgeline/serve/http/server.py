@@ -34,7 +34,7 @@ from ridgeline.serve.http.app import create_app
 from ridgeline.serve.http.connection import HEAD_BYTES, Connection, ConnectionRoom
 from ridgeline.serve.http.metrics import Meters
 from ridgeline.serve.http.service import ServerSettings, Service
-from ridgeline.serve.http.text import TextTokens, load_tokenizer
+from ridgeline.serve.http.text import TextTokens, load_images, load_tokenizer
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.client import EngineLink
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
@@ -230,21 +230,22 @@ class _Server:
             tokenizers = group.create_task(loading)
             started = [group.create_task(one.start()) for one in self._engines]
         first = len(started) - len(self._beside) - 1
-        vocabs = [task.result().vocab for task in started[first:]]
+        all_ready = [task.result() for task in started[first:]]
         found = [
             (link, self._settings),
             *((engine.client, model.settings) for model, engine in self._beside),
         ]
         services = []
-        for (client, settings), tokenizer, vocab in zip(
-            found, tokenizers.result(), vocabs, strict=True
+        for (client, settings), tokenizer, ready, of in zip(
+            found, tokenizers.result(), all_ready, configs, strict=True
         ):
             text = TextTokens(
                 tokenizer,
-                vocab,
+                ready.vocab,
                 chat_template=settings.chat_template,
                 reasoning_parser=settings.reasoning_parser,
                 tool_call_parser=settings.tool_call_parser,
+                images=await load_images(of, ready, settings.allowed_media_domains),
             )
             of_it = fleet if client is link else None
             services.append(_service(client, text, settings, of_it))

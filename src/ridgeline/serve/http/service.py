@@ -52,6 +52,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The family of models whose way of writing tool calls is read."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of pages that browsers let ask; "*": all."""
+    allowed_media_domains: tuple[str, ...] = ()
+    """Hosts that images may be fetched from, over https."""
     tls: tuple[str, str] | None = None
     """The files of a certificate and its key; None: plain HTTP."""
     root_path: str = ""

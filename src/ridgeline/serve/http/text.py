@@ -19,9 +19,12 @@ from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.chat_template import choose_template
+from ridgeline.serve.http.image_input import ImageReader
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reasoning import NONE, choose_marks
 from ridgeline.serve.http.tool_families import AUTO, choose_tool_family, special_marks
+from ridgeline.serve.messages import Ready
+from ridgeline.serve.vision.processor import read_image_processor
 
 SHORT_CHARACTERS = 4000
 T = TypeVar("T")
@@ -58,6 +61,24 @@ def load_tokenizer(config: EngineConfig) -> Tokenizer:
     return found
 
 
+async def load_images(
+    config: EngineConfig, ready: Ready, hosts: tuple[str, ...]
+) -> ImageReader | None:
+    """What reads the images of an engine's conversations; None: its model takes none.
+
+    Args:
+        config: Of the engine.
+        ready: What the engine said when it came up.
+        hosts: Those that images may be fetched from.
+
+    Raises:
+        InputError: The processor beside the model cannot be read.
+    """
+    if not ready.sees_images:
+        return None
+    return ImageReader(await asyncio.to_thread(read_image_processor, config), hosts)
+
+
 class TextTokens:
     """One tokenizer, shared by all requests."""
 
@@ -69,8 +90,11 @@ class TextTokens:
         chat_template: str | None = None,
         reasoning_parser: str = NONE,
         tool_call_parser: str = AUTO,
+        images: ImageReader | None = None,
     ) -> None:
         self.tokenizer = tokenizer
+        self.images = images
+        """What reads the images of conversations; None: the model takes none."""
         self.vocab = vocab
         """The size of the model's vocabulary: ids from here on are refused."""
         self.template = choose_template(tokenizer.chat_template, chat_template)

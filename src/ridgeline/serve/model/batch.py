@@ -21,9 +21,20 @@ from torch import Tensor
 
 from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.kernels.paged_attention import PackedTokens
+from ridgeline.serve.vision.features import PlacedImage
 
 Rows = Literal["all", "none"]
 """Which tokens of a sequence want logits, where it is not only those that sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRows:
+    """Tokens of a step whose embeddings are the features of images, I in all."""
+
+    rows: Tensor
+    """Their places in the step, [I] int64."""
+    features: Tensor
+    """What takes the place of their embeddings, [I, hidden]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,8 @@ class StepBatch:
     """The rows whose logits are wanted (every draft's too), [R] int64."""
     adapters: Tensor | None = None
     """[T] int64 index of each token's LoRA adapter, 0: none; None: no token has one."""
+    seen: SeenRows | None = None
+    """The tokens that stand for images; None: none does."""
 
 
 class StepInputs:
@@ -66,6 +79,7 @@ class StepInputs:
         *,
         rows_of: Mapping[Sequence, Rows],
         adapters: Mapping[Sequence, int],
+        images: Mapping[Sequence, tuple[PlacedImage, ...]] | None = None,
     ) -> StepBatch:
         """Tensors of a step.
 
@@ -73,6 +87,7 @@ class StepInputs:
             step: At least one slice.
             rows_of: Sequences that want logits of other tokens than those that sample.
             adapters: Index of each sequence's adapter where it has one.
+            images: The images of each sequence's prompt where it has some.
         """
         slices = step.slices
         rows = np.array([self._row(one.sequence) for one in slices])
@@ -100,6 +115,7 @@ class StepInputs:
             packed=packed,
             logit_rows=self._tensor(_logit_rows(slices, first, rows_of)),
             adapters=self._adapters(slices, counts, adapters) if adapters else None,
+            seen=self._seen(slices, first, images) if images else None,
         )
 
     def _row(self, sequence: Sequence) -> int:
@@ -131,6 +147,24 @@ class StepInputs:
     ) -> Tensor | None:
         each = np.array([indices.get(one.sequence, 0) for one in slices])
         return self._tensor(np.repeat(each, counts)) if each.any() else None
+
+    def _seen(
+        self,
+        slices: tuple[Slice, ...],
+        first: NDArray[np.int64],
+        images: Mapping[Sequence, tuple[PlacedImage, ...]],
+    ) -> SeenRows | None:
+        rows: list[NDArray[np.int64]] = []
+        features: list[Tensor] = []
+        for index, one in enumerate(slices):
+            for image in images.get(one.sequence, ()):
+                positions, found = image.between(one.start, one.start + one.count)
+                if len(positions):
+                    rows.append(positions - one.start + first[index])
+                    features.append(found)
+        if not rows:
+            return None
+        return SeenRows(self._tensor(np.concatenate(rows)), torch.cat(features))
 
     def _tensor(self, values: NDArray[np.generic]) -> Tensor:
         tensor = torch.from_numpy(values)

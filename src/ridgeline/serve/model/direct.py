@@ -166,10 +166,21 @@ class Direct:
         self._rotary = rotary
         self._norm = norm
 
-    def states(self, tokens: Tensor, positions: Tensor, pages: Pages) -> Tensor:
-        """[T] and [T] to [T, hidden]: what the head reads."""
-        embedding: nn.Module = self._model.get_input_embeddings()  # type: ignore[operator]
-        embedded = embedding(tokens)[None]
+    def states(
+        self, tokens: Tensor, positions: Tensor, pages: Pages, embedded: Tensor | None = None
+    ) -> Tensor:
+        """[T] and [T] to [T, hidden]: what the head reads.
+
+        Args:
+            tokens: Token ids.
+            positions: Of the tokens.
+            pages: Blocks and caches.
+            embedded: [T, hidden], where it is not what the model's table has for the tokens.
+        """
+        if embedded is None:
+            embedding: nn.Module = self._model.get_input_embeddings()  # type: ignore[operator]
+            embedded = embedding(tokens)
+        embedded = embedded[None]
         cos, sin = (one[0] for one in self._rotary(embedded, positions[None]))
         found = decoder_layers(embedded[0], cos, sin, self._layers, pages.caches, pages.packed)
         states: Tensor = self._norm(found[None])[0]

@@ -27,13 +27,15 @@ from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import KEYWORD, NAME, Pages, register
-from ridgeline.serve.model.batch import StepBatch
+from ridgeline.serve.model.batch import SeenRows, StepBatch
 from ridgeline.serve.model.direct import Direct, NotInOne, direct
 from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
 from ridgeline.serve.pipeline_parallel.stages import load_stage
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.tensor_parallel.reading import load_share
+from ridgeline.serve.vision.features import VisionTower
+from ridgeline.serve.vision.model import read_apart, sees_images
 from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
 from ridgeline.serve.weights.by_layer import read_by_layer
 
@@ -83,6 +85,8 @@ class LoadedModel:
         """The short way from tokens to logits, where this model has one."""
         self.layer_path = "all in one operator"
         """How its layers are computed, and why not otherwise; in words, for the start's ledger."""
+        self.tower: VisionTower | None = None
+        """What looks at images, where this model sees any."""
         self._states: Tensor | None = None
         model.base_model.register_forward_hook(self._keep_states)  # type: ignore[union-attr]
 
@@ -127,12 +131,18 @@ class LoadedModel:
     def forward(self, batch: StepBatch, caches: list[LayerCache]) -> ForwardOutput:
         """Compute one step; keys and values of its tokens go to the caches."""
         pages = Pages(batch.packed, caches, adapted=batch.adapters is not None)
+        embedded = None if batch.seen is None else self._embedded(batch.tokens, batch.seen)
         if self.direct is not None and not pages.adapted:
-            found = self.direct.states(batch.tokens, batch.positions, pages)
+            found = self.direct.states(batch.tokens, batch.positions, pages, embedded)
             logits = self.direct.logits(found[batch.logit_rows]).float()
             return ForwardOutput(logits, found, batch.logit_rows)
+        given = (
+            {"input_ids": batch.tokens[None]}
+            if embedded is None
+            else {"inputs_embeds": embedded[None]}
+        )
         inputs = {
-            "input_ids": batch.tokens[None],
+            **given,
             "position_ids": batch.positions[None],
             "use_cache": False,
             KEYWORD: pages,
@@ -145,6 +155,11 @@ class LoadedModel:
         states, self._states = self._states, None
         assert states is not None
         return ForwardOutput(logits, states[0], batch.logit_rows)
+
+    def _embedded(self, tokens: Tensor, seen: SeenRows) -> Tensor:
+        """The embeddings of a step, [T, hidden], with features where tokens stand for images."""
+        embedding: nn.Module = self.model.get_input_embeddings()  # type: ignore[operator]
+        return embedding(tokens).index_copy(0, seen.rows, seen.features)  # type: ignore[no-any-return]
 
     def _keep_states(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
         self._states = output.last_hidden_state
@@ -166,7 +181,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         device = device_of(config) if group is None else group.device
         dtype = dtype_of(config, device)
         kept = kept_start(config, dtype, device)
-        model = _read(config, dtype, device, group, kept)
+        model, tower = _read(config, dtype, device, group, kept)
     model.requires_grad_(requires_grad=False).eval()
     vocab = model.config.get_text_config().vocab_size
     if kept is not None and kept.proven is not None:
@@ -180,6 +195,10 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     stored = calibrated_cache(config.model, model, shapes) if is_compressed(config.model) else None
     loaded.kv_form = form_of(config.kv_dtype, loaded.dtype, stored)
     loaded.weight_rows = shrink(model, config)
+    if tower is not None:
+        loaded.tower = tower
+        row = MemoryRow(what="vision tower", bytes=tower.weight_bytes(), note="and projector")
+        loaded.weight_rows.append(row)
     fuse(model)
     if group is not None:
         why = "add up what they have twice a layer" if config.pp == 1 else "pass states on"
@@ -233,7 +252,8 @@ def _read(
     device: torch.device,
     group: RankGroup | None,
     kept: KeptStart | None,
-) -> Any:
+) -> tuple[Any, VisionTower | None]:
+    """The language model, and what sees where it has that."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging as notices
 
@@ -245,33 +265,43 @@ def _read(
             f"{config.model}: models of the family {about.model_type} have an encoder; "
             "only causal language models are served"
         )
+    seeing = sees_images(about)
     if is_compressed(config.model):
-        return load_compressed(
+        if seeing:
+            raise InputError(
+                f"{config.model}: models that see images are not read from compressed-tensors;"
+                " give the model that it was made from, with --weights int8 or int4"
+            )
+        model = load_compressed(
             config.model, dtype, device=device, trust_remote_code=config.trust_remote_code
         )
+        return model, None
     if getattr(about, "quantization_config", None) is not None:
         raise InputError(
             f"{config.model}: only compressed-tensors checkpoints are read quantised; "
             "give the unquantised model with --weights int8 or int4"
         )
+    if seeing:
+        return read_apart(config, about, dtype, device)
     if group is not None:
         read = load_share if config.pp == 1 else load_stage
-        return read(
+        model = read(
             about,
             Path(config.model),
             dtype,
             group,
             trust_remote_code=config.trust_remote_code,
         )
+        return model, None
     if kept is not None:
         mapped = kept.model(about, dtype, Path(config.model))
         if mapped is not None:
-            return mapped
+            return mapped, None
     layered = read_by_layer(config, about, dtype, device)
     if layered is not None:
         if kept is not None:
             kept.notice(layered)
-        return layered
+        return layered, None
     with read_by_library(config.model):
         model = AutoModelForCausalLM.from_pretrained(
             config.model,
@@ -280,7 +310,7 @@ def _read(
             attn_implementation="eager",
             trust_remote_code=config.trust_remote_code,
         )
-    return model.to(device)
+    return model.to(device), None
 
 
 def _tokenizer(config: EngineConfig) -> Any:

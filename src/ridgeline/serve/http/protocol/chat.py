@@ -87,12 +87,41 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TextPart(Strict):
-    """A part of a message's text; images and sounds are refused."""
+    """A part of a message's text."""
 
     type: Literal["text"]
     text: Text
 
 
+class ImageAddress(Strict):
+    """Where an image is."""
+
+    url: Text
+    """A data URL, or an https address whose host the server allows."""
+    detail: Literal["auto", "low", "high"] | None = None
+    """How closely to look; the model's processor looks as it always does."""
+
+
+class ImagePart(Strict):
+    """An image in a message; sounds and videos are refused."""
+
+    type: Literal["image_url"]
+    image_url: ImageAddress | Text
+
+    @property
+    def url(self) -> str:
+        """Where it is, in either form."""
+        given = self.image_url
+        return given if isinstance(given, str) else given.url
+
+    @property
+    def asks_for_detail(self) -> bool:
+        """Whether it says how closely to look."""
+        given = self.image_url
+        return isinstance(given, ImageAddress) and given.detail in ("low", "high")
+
+
+Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 Content = Text | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
 
 
@@ -115,7 +144,14 @@ class UserMessage(ChatTurn):
     """What the user says."""
 
     role: Literal["user"]
-    content: Content
+    content: Text | Annotated[list[Part], Field(min_length=1, fail_fast=True)]
+
+    @property
+    def images(self) -> list[ImagePart]:
+        """The images in it, in order."""
+        if isinstance(self.content, str):
+            return []
+        return [part for part in self.content if isinstance(part, ImagePart)]
 
 
 class AssistantMessage(ChatTurn):

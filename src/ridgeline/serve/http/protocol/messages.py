@@ -14,12 +14,35 @@ CacheControl = Annotated[dict[str, Any], few(8)] | None
 
 
 class TextBlock(Strict):
-    """A block of text; images and documents are refused."""
+    """A block of text; documents are refused."""
 
     type: Literal["text"]
     text: Text
     cache_control: CacheControl = None
     citations: Annotated[list[Any], Field(max_length=0)] | None = None
+
+
+class InlineImage(Strict):
+    """The bytes of an image."""
+
+    type: Literal["base64"]
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
+    data: Text
+
+
+class LinkedImage(Strict):
+    """The address of an image."""
+
+    type: Literal["url"]
+    url: Text
+
+
+class ImageBlock(Strict):
+    """A block with an image."""
+
+    type: Literal["image"]
+    source: Annotated[InlineImage | LinkedImage, Field(discriminator="type")]
+    cache_control: CacheControl = None
 
 
 class ThinkingBlock(Strict):
@@ -56,7 +79,7 @@ class ToolResultBlock(Strict):
     cache_control: CacheControl = None
 
 
-UserBlock = Annotated[TextBlock | ToolResultBlock, Field(discriminator="type")]
+UserBlock = Annotated[TextBlock | ImageBlock | ToolResultBlock, Field(discriminator="type")]
 AssistantBlock = Annotated[TextBlock | ThinkingBlock | ToolUseBlock, Field(discriminator="type")]
 
 

@@ -18,6 +18,8 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     max_model_len: int
     root: str
+    input_modalities: tuple[str, ...]
+    """What a prompt may have: text, and image where the model sees."""
     parent: str | None = None
     owned_by: str = "ridgeline"
     object: str = "model"

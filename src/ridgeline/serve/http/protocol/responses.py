@@ -25,7 +25,7 @@ Status = Literal["in_progress", "completed", "incomplete"]
 
 
 class InputText(Strict):
-    """A text that is given; images, files and sounds are refused."""
+    """A text that is given; files and sounds are refused."""
 
     type: Literal["input_text", "output_text", "text"]
     text: Text
@@ -37,15 +37,37 @@ class InputText(Strict):
 InputTexts = Text | Annotated[list[InputText], Field(min_length=1, fail_fast=True)]
 
 
+class InputImage(Strict):
+    """An image that is given, by its address or in a data URL."""
+
+    type: Literal["input_image"]
+    image_url: Text
+    detail: Literal["auto", "low", "high"] | None = None
+    file_id: None = None
+
+
+InputPart = Annotated[
+    Annotated[InputText, Tag("text")] | Annotated[InputImage, Tag("image")],
+    Discriminator(lambda part: "image" if _kind_of(part) == "input_image" else "text"),
+]
+
+
 class MessageItem(Strict):
     """A message of the conversation so far."""
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: InputTexts
+    content: Text | Annotated[list[InputPart], Field(min_length=1, fail_fast=True)]
     id: Text | None = None
     status: Status | None = None
     phase: None = None
+
+    @model_validator(mode="after")
+    def _images_are_users(self) -> MessageItem:
+        parts = [] if isinstance(self.content, str) else self.content
+        if self.role != "user" and any(isinstance(part, InputImage) for part in parts):
+            raise ValueError("images belong into messages of the user")
+        return self
 
 
 class CallItem(Strict):

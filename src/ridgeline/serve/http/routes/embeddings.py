@@ -123,7 +123,7 @@ async def _embedded(request: Request, body: EmbeddingRequest) -> list[list[float
 
 
 async def _conversation(service: Service, body: EmbeddingRequest) -> tuple[int, ...]:
-    return await prompt_of(
+    prompt, images = await prompt_of(
         service.text,
         body.messages or [],
         [],
@@ -132,6 +132,9 @@ async def _conversation(service: Service, body: EmbeddingRequest) -> tuple[int, 
         variables=body.chat_template_kwargs or {},
         special=bool(body.add_special_tokens),
     )
+    if images:
+        raise refused("vectors are made of text, not of images", "messages")
+    return prompt
 
 
 async def _tokens(

@@ -65,8 +65,15 @@ async def unload_adapter(request: Request, body: UnloadAdapterRequest) -> Respon
 
 def _cards(service: Service) -> list[ModelCard]:
     ready, name = service.ready, service.settings.model_name
+    modalities = ("text", "image") if ready.sees_images else ("text",)
     own = [
-        ModelCard(id=one, created=service.created, max_model_len=ready.max_length, root=ready.model)
+        ModelCard(
+            id=one,
+            created=service.created,
+            max_model_len=ready.max_length,
+            root=ready.model,
+            input_modalities=modalities,
+        )
         for one in service.settings.names
     ]
     adapters = [
@@ -76,6 +83,7 @@ def _cards(service: Service) -> list[ModelCard]:
             max_model_len=ready.max_length,
             root=adapter,
             parent=name,
+            input_modalities=modalities,
         )
         for adapter in service.adapters
     ]
@@ -107,7 +115,7 @@ async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         special = body.add_special_tokens is not False
         tokens = await service.text.encode(body.prompt or "", special=special)
     else:
-        tokens = await prompt_of(
+        tokens, _ = await prompt_of(
             service.text,
             body.messages,
             body.tools or [],
