@@ -9,6 +9,7 @@ import pytest
 from tests.serve.http.servers import Server
 
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 TOOL = {"type": "function", "function": {"name": "f"}}
 FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"bogus": 1}, "bogus"),
@@ -45,6 +46,7 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str | None]] = [
     ({"messages": [{"role": "poet", "content": "x"}]}, "messages"),
     ({"messages": [{"role": "user"}]}, "messages"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
+    ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages"),
     ({"functions": []}, "functions"),
     ({"modalities": ["audio"]}, "modalities"),
     ({"reasoning_effort": "endless"}, "reasoning_effort"),

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import io
+import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-from tests.serve.http.servers import Server, running
+from tests.serve.http.servers import Server, running, sse
+from tests.serve.vision.picture_host import RED, picture_host, png
 from tests.serve.vision.tiny_seers import Judge, save
 
-WORDS = ("--port", "0", "--dtype", "fp32", "--kv-bytes", str(1 << 24), "--debug")
+WORDS = ("--port", "0", "--dtype", "fp32", "--debug")
 CHUNK = 48
 """Tokens of a step: images and long texts come in chunks."""
 GRADIENT = Image.linear_gradient("L").resize((50, 40)).convert("RGB")
-RED = Image.new("RGB", (30, 60), (200, 10, 30))
 BLUE = Image.new("RGB", (30, 60), (10, 30, 200))
 COUNT = 12
 
@@ -39,6 +40,8 @@ class Seen:
 
     server: Server
     judge: Judge
+    host: str = ""
+    """A host of pictures that the server may ask."""
 
     def chat(self, *content: Any, path: str = "/v1/chat/completions", **fields: Any) -> Any:
         parts = [{"type": "text", "text": one} if isinstance(one, str) else one for one in content]
@@ -61,17 +64,19 @@ class Seen:
         return self.judge.answer(f"user: {text}\nassistant:", [*images], count=COUNT)
 
 
-def seen(family: str, folder: Path, *words: str) -> Iterator[Seen]:
-    model = save(family, folder)
-    with running("ridgeline.cli.main", "serve", str(model), *WORDS, *words) as server:
-        judge = Judge(family, model)
-        server.wait_until_ready()
-        yield Seen(server, judge)
-
-
 @pytest.fixture(scope="module")
 def llava(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    yield from seen("llava", tmp_path_factory.mktemp("seer"), "--max-tokens-per-step", str(CHUNK))
+    folder = tmp_path_factory.mktemp("seer")
+    model = save("llava", folder)
+    words = ["ridgeline.cli.main", "serve", str(model), *WORDS, "--kv-bytes", str(1 << 24)]
+    words += ["--max-tokens-per-step", str(CHUNK), "--allowed-media-domains", "localhost"]
+    with (
+        picture_host(folder) as (host, cert),
+        running(*words, SSL_CERT_FILE=str(cert)) as server,
+    ):
+        judge = Judge("llava", model)
+        server.wait_until_ready()
+        yield Seen(server, judge, host)
 
 
 def test_one_image_gives_the_tokens_of_transformers(llava: Seen) -> None:
@@ -116,3 +121,135 @@ def test_several_at_once_are_answered_each_by_its_own_image(llava: Seen) -> None
     with ThreadPoolExecutor() as threads:
         found = list(threads.map(lambda one: llava.ids(part(one), "Which?")[1], pictures))
     assert found == [llava.expected("<image>Which?", one)[1] for one in pictures]
+
+
+def text_of(reply: Any) -> str:
+    assert reply.status_code == 200, reply.text
+    text: str = reply.json()["choices"][0]["message"]["content"]
+    return text
+
+
+def test_two_answers_to_one_image_are_both_right(llava: Seen) -> None:
+    reply = llava.chat(part(BLUE), "Twice", n=2).json()
+    expected = llava.expected("<image>Twice", BLUE)[1]
+    assert [one["token_ids"] for one in reply["choices"]] == [expected, expected]
+
+
+def test_a_stream_counts_the_tokens_of_images(llava: Seen) -> None:
+    options = {"include_usage": True}
+    chunks = sse(llava.chat(part(RED), "How many?", stream=True, stream_options=options))
+    prompt, answer = llava.expected("<image>How many?", RED)
+    assert chunks[-1]["usage"]["prompt_tokens"] == len(prompt)
+    found = [t for one in chunks for c in one["choices"] for t in c.get("token_ids") or ()]
+    assert found == answer
+
+
+def test_an_image_comes_by_https_from_an_allowed_host(llava: Seen) -> None:
+    inline = llava.ids(part(RED), "From afar")
+    for path in ("/red.png", "/near"):
+        linked = {"type": "image_url", "image_url": llava.host + path}
+        assert llava.ids(linked, "From afar")[:2] == inline[:2]
+
+
+def test_other_endpoints_take_images_in_their_own_words(llava: Seen) -> None:
+    said = text_of(llava.chat(part(RED), "Say it"))
+    data = {"type": "base64", "media_type": "image/png", "data": url(RED).partition(",")[2]}
+    block = {"type": "image", "source": data}
+    asked = {"role": "user", "content": [block, {"type": "text", "text": "Say it"}]}
+    body = {"model": "llava", "messages": [asked], "max_tokens": COUNT, "temperature": 0}
+    reply = llava.server.post("/v1/messages", body)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["content"][0]["text"] == said
+    counted = llava.server.post(
+        "/v1/messages/count_tokens", {"model": "llava", "messages": [asked]}
+    )
+    usage = reply.json()["usage"]
+    read = usage["input_tokens"] + usage["cache_read_input_tokens"]
+    assert counted.json()["input_tokens"] == read > 16
+    image = {"type": "input_image", "image_url": url(RED), "detail": "high"}
+    item = {"role": "user", "content": [image, {"type": "input_text", "text": "Say it"}]}
+    body = {"model": "llava", "input": [item], "max_output_tokens": COUNT, "temperature": 0}
+    reply = llava.server.post("/v1/responses", body)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["output"][0]["content"][0]["text"] == said
+    assert reply.headers["x-without-effect"] == "messages.image_url.detail"
+
+
+def test_the_model_says_that_it_takes_images(llava: Seen) -> None:
+    (card,) = llava.server.get("/v1/models").json()["data"]
+    assert card["input_modalities"] == ["text", "image"]
+
+
+def test_a_conversation_with_images_is_tokenised_as_the_model_sees_it(llava: Seen) -> None:
+    content = [part(RED), {"type": "text", "text": "x"}]
+    reply = llava.server.post("/tokenize", {"messages": [{"role": "user", "content": content}]})
+    assert reply.json()["tokens"] == llava.expected("<image>x", RED)[0]
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    check = zlib.crc32(name + content).to_bytes(4, "big")
+    return len(content).to_bytes(4, "big") + name + content + check
+
+
+def claiming(side: int) -> bytes:
+    """A file of some bytes that says that it is a picture of so many pixels squared."""
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    parts = [chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(bytes(100))), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def inline(content: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(content).decode()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("file:///etc/passwd", "begins with data: or https://"),
+        ("/etc/passwd", "begins with data: or https://"),
+        ("http://localhost/red.png", "begins with data: or https://"),
+        ("https://images.example/red.png", "not fetched from 'images.example' here"),
+        ("https://localhost@images.example/", "not fetched from 'images.example' here"),
+        ("HOST/away", "not fetched from '127.0.0.1' here"),
+        ("HOST/down", "begins with data: or https://"),
+        ("HOST/round", "behind more than 3 redirects"),
+        ("HOST/nowhere", "'localhost' answers 404"),
+        ("HOST/words", "is none of PNG"),
+        ("HOST/large", "larger than 20971520 bytes"),
+        ("https://localhost:1/red.png", "cannot be fetched"),
+        ("https://localhost:port/", "url is none"),
+        ("data:image/png;base64,%%%", "no base64"),
+        ("data:text/plain,hello", "begins as data:image/png;base64,"),
+        (inline(b"no picture"), "is none of PNG"),
+        (inline(png(RED)[:60]), "an image"),
+        (inline(claiming(9000)), "9000 x 9000 pixels; at most 33554432"),
+        (inline(claiming(30000)), "more than 33554432 pixels"),
+    ],
+)
+def test_an_image_that_may_not_be_read_is_refused_in_one_line(
+    llava: Seen, given: str, message: str
+) -> None:
+    given = given.replace("HOST", llava.host)
+    reply = llava.chat({"type": "image_url", "image_url": {"url": given}}, "x")
+    assert reply.status_code == 400, reply.text
+    error = reply.json()["error"]
+    assert message in error["message"]
+    assert "\n" not in error["message"]
+    assert error["param"] == "messages"
+    assert error["type"] == "invalid_request_error"
+
+
+def test_what_cannot_go_with_images_is_refused(llava: Seen) -> None:
+    def why(*content: Any, **fields: Any) -> str:
+        reply = llava.chat(*content, **fields)
+        assert reply.status_code == 400, reply.text
+        message: str = reply.json()["error"]["message"]
+        return message
+
+    assert "33 images; at most 32" in why(*[part(RED)] * 33)
+    assert "1 images, and 2 places" in why(part(RED), "so <image> it is")
+    assert "0 images, and 1 places" in why("only <image>")
+    assert "is not cut" in why(part(RED), truncate_prompt_tokens=8)
+    assert "context is 512 tokens" in why(*[part(RED)] * 31, "x" * 100)
+    system = [{"role": "system", "content": [part(RED)]}, {"role": "user", "content": "x"}]
+    assert "system" in why(messages=system)

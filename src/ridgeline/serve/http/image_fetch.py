@@ -68,7 +68,7 @@ async def _follow(url: str, hosts: tuple[str, ...]) -> bytes:
     for _ in range(MOST_REDIRECTS + 1):
         address = _allowed(url, hosts)
         async with (
-            httpx.AsyncClient(verify=_certificates(), timeout=FETCH_SECONDS) as client,
+            httpx.AsyncClient(verify=_certificates(), timeout=2 * FETCH_SECONDS) as client,
             client.stream("GET", address, headers={"Accept-Encoding": "identity"}) as response,
         ):
             if not response.has_redirect_location:

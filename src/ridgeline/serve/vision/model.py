@@ -67,7 +67,6 @@ def read_apart(
     """
     from transformers import AutoModelForImageTextToText
 
-    processor = read_image_processor(config)
     with read_by_library(config.model):
         whole = AutoModelForImageTextToText.from_pretrained(
             config.model, config=about, dtype=dtype, trust_remote_code=config.trust_remote_code
@@ -75,7 +74,7 @@ def read_apart(
     whole = whole.requires_grad_(requires_grad=False).eval().to(device)
     try:
         with torch.inference_mode():
-            return _taken_apart(whole, processor, dtype, device)
+            return _taken_apart(whole, config, dtype, device)
     except InputError:
         raise
     except Exception as error:  # any code of any family runs here
@@ -83,7 +82,7 @@ def read_apart(
 
 
 def _taken_apart(
-    whole: Any, processor: ImageProcessor, dtype: torch.dtype, device: torch.device
+    whole: Any, config: EngineConfig, dtype: torch.dtype, device: torch.device
 ) -> tuple[nn.Module, VisionTower]:
     about = whole.config
     base, decoder = whole.base_model, whole.get_decoder()
@@ -98,7 +97,7 @@ def _taken_apart(
             about, f"its language model alone differs by {difference:.2g} of the logits' spread"
         )
     tower = VisionTower(base, dtype, device)
-    _check_handed(whole, decoder, tower, processor, dtype)
+    _check_handed(whole, decoder, tower, read_image_processor(config), dtype)
     del base._modules[owners[0]]
     return text, tower
 
