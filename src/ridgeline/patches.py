@@ -293,6 +293,7 @@ PRIVATE: Final[dict[str, str]] = {
     "torch.nn:Module._call_impl": "what the compiled or captured call wraps",
     "torch.nn:Module._compiled_call_impl": "where module.compile() puts the call, and so do we",
     "torch.nn:Module._parameters": "a parameter takes another's place; shared ones are told apart",
+    "torch.nn:Module._non_persistent_buffers_set": "buffers that no checkpoint holds are not kept",
     "torch.nn:Module._buffers": "the same, of buffers",
     "torch.nn:Module._modules": "children in order, those that are None too",
     "torch.nn:Module._apply": "moves what meta tensors stand for, all of a module at once",

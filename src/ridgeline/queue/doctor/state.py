@@ -49,7 +49,7 @@ class LivePod:
     num_gpus: int = 0
     """GPUs, replicas of shared ones among them."""
     shared_gpus: int = 0
-    """Those that are replicas of shared GPUs for certain: by the name of what it asks for."""
+    """Replicas of shared GPUs among them, by the name of what it asks for."""
     slices: dict[str, int] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0

@@ -99,6 +99,7 @@ def _pipeline_cards(service: Service) -> list[ModelCard]:
             created=service.created,
             max_model_len=longest[one.stages[-1].model],
             root=" → ".join(stage.model for stage in one.stages),
+            input_modalities=("text",),
         )
         for one in service.pipelines
     ]
