@@ -57,6 +57,46 @@ def test_of_twenty_four_planted_clusters_every_cause_is_named_first(
         assert not missed
 
 
+@pytest.mark.parametrize(
+    ("other_uses", "limits", "lending", "held"),
+    [
+        (0, {}, {}, False),  # its cohort lends what it lacks
+        (8, {}, {}, True),  # the other queue has taken back what is its own
+        (0, {"borrowingLimit": "0"}, {}, True),
+        (0, {}, {"lendingLimit": "0"}, True),
+    ],
+)
+def test_a_quota_in_a_cohort_holds_back_only_what_the_cohort_does_not_lend(
+    other_uses: int,
+    limits: dict[str, str],
+    lending: dict[str, str],
+    held: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster = Cluster(1)
+    names = cluster.nodes(4)
+    for queue, more in (("mine", limits), ("other", lending)):
+        resource = {"name": GPU, "nominalQuota": "8", **more}
+        flavors = [{"name": "gpu", "resources": [resource]}]
+        cluster.objects += [
+            {"kind": "ClusterQueue", "metadata": {"name": queue},
+             "spec": {"cohortName": "ml", "resourceGroups": [{"flavors": flavors}]}},
+            {"kind": "LocalQueue", "metadata": {"name": queue, "namespace": "research"},
+             "spec": {"clusterQueue": queue}},
+        ]  # fmt: skip
+    queued = {"kueue.x-k8s.io/queue-name": "mine"}
+    cluster.pod(gpus=8, node=names[0], ran=500, labels=queued)
+    if other_uses:
+        cluster.pod(gpus=8, node=names[1], ran=500, labels={"kueue.x-k8s.io/queue-name": "other"})
+    cluster.pod(gpus=8, gates=True, labels=queued, prefix="held")
+    found = diagnosed(write(cluster, tmp_path), capsys)
+    causes = [one.cause for one in found.findings]
+    assert ("quota-holds-back" in causes) == held
+    if held:
+        assert "cohort ml lends it no more" in found.findings[0].summary
+
+
 @pytest.mark.slow
 def test_of_fourteen_clusters_of_other_kinds_every_cause_is_named_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

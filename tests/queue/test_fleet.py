@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from ridgeline.queue.cluster import Network, NodeGroup, QueuedCluster
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.pools import counted_jobs
 from ridgeline.queue.share_tree import ShareTree
-from ridgeline.queue.shares import QueueShare
+from ridgeline.queue.shares import CohortShare, QueueShare
 from ridgeline.queue.simulate import PlayedQueue, play_queue, unfit_jobs
 from ridgeline.queue.wants import JobWants
 from ridgeline.records.queue_simulation import QueueSimulation
@@ -95,6 +96,84 @@ def test_a_department_of_many_queues_gets_no_more_than_one_of_one() -> None:
         played = play_queue(jobs, QueuedCluster(gpus=60, queues=shares), policy)
         first = played.first_start_seconds == 0.0
         assert [int(first[p * count : (p + 1) * count].sum()) for p in range(4)] == [10, 10, 10, 30]
+
+
+def test_what_a_cohort_lends_is_shared_by_weight_and_taken_back_down_to_that() -> None:
+    # a holds all 12 idle GPUs of home when b comes, which weighs twice as much: b gets 8 of them.
+    shares = {"home": QueueShare(quota=12), "a": QueueShare(), "b": QueueShare(weight=2.0)}
+    rows = [(0.0, 1000.0, "a", 0)] * 12 + [(10.0, 1000.0, "b", 0)] * 12
+    jobs = jobs_in_order(
+        names=[str(place) for place in range(len(rows))],
+        submit_seconds=[row[0] for row in rows],
+        duration_seconds=[row[1] for row in rows],
+        num_gpus=[1] * len(rows),
+        queues=[row[2] for row in rows],
+    )
+    fair = play_queue(jobs, QueuedCluster(gpus=12, queues=shares, fair_sharing=True), "quota")
+    assert fair.first_start_seconds[12:].tolist().count(10.0) == 8
+    assert fair.interruptions[:12].sum() == 8
+    assert fair.interruptions[12:].sum() == 0
+    plain = play_queue(jobs, QueuedCluster(gpus=12, queues=shares), "quota")
+    assert plain.interruptions.sum() == 0  # b has no quota that it could ask back
+
+
+def test_cohorts_share_by_their_weights_before_their_queues_do() -> None:
+    # Two cohorts of one root borrow its 12 GPUs: however many queues west has, east gets half.
+    cohorts = {name: CohortShare(parent="root") for name in ("west", "east")}
+    queues = {
+        "w1": QueueShare(cohort="west"),
+        "w2": QueueShare(cohort="west"),
+        "e": QueueShare(cohort="east"),
+    }
+    names = ["w1"] * 6 + ["w2"] * 6 + ["e"] * 12
+    jobs = jobs_in_order(
+        names=[str(place) for place in range(len(names))],
+        submit_seconds=[0.0] * 12 + [5.0] * 12,
+        duration_seconds=[1000.0] * len(names),
+        num_gpus=[1] * len(names),
+        queues=names,
+    )
+    cluster = QueuedCluster(
+        gpus=12,
+        queues=queues,
+        cohorts={"root": CohortShare(quota=12), **cohorts},
+        fair_sharing=True,
+    )
+    played = play_queue(jobs, cluster, "quota")
+    assert played.first_start_seconds[12:].tolist().count(5.0) == 6
+    assert played.interruptions[:6].sum() == played.interruptions[6:12].sum() == 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 9), st.integers(1, 40), st.integers(1, 4), st.sampled_from("abc"),
+                  st.integers(0, 2)), min_size=1, max_size=30),
+    quotas=st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)),
+    within=st.sampled_from(["never", "lower-priority", "lower-or-newer-equal-priority"]),
+)  # fmt: skip
+def test_fair_sharing_ends_every_job_and_gives_no_gpu_twice(
+    rows: list[tuple[int, int, int, str, int]], quotas: tuple[int, int, int], within: str
+) -> None:
+    jobs = jobs_in_order(
+        names=[str(place) for place in range(len(rows))],
+        submit_seconds=[row[0] for row in rows],
+        duration_seconds=[row[1] for row in rows],
+        num_gpus=[row[2] for row in rows],
+        queues=[row[3] for row in rows],
+        priority=[row[4] for row in rows],
+    )
+    shares = {
+        name: msgspec.convert({"quota": quota, "within_queue": within, "weight": 1.0 + quota},
+                              QueueShare)
+        for name, quota in zip("abc", quotas, strict=True)
+    }  # fmt: skip
+    cluster = QueuedCluster(
+        nodes=[NodeGroup(count=3, gpus=4)], queues=shares, fair_sharing=True, restart_seconds=1.0
+    )
+    played = play_queue(jobs, cluster, "quota")
+    assert np.isfinite(played.end_seconds).all()
+    assert played.busy_gpus.max() <= 12
 
 
 def quota_played(shares: dict[str, QueueShare], rows: list[tuple[float, int, str, int]],

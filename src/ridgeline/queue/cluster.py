@@ -99,6 +99,9 @@ class QueuedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     queues: dict[str, QueueShare] = {}
     cohorts: dict[str, CohortShare] = {}
     """Groups of queues that lend to each other (policy `quota`)."""
+    fair_sharing: bool = False
+    """Whether what cohorts lend is shared by weight, as Kueue's fair sharing does (policy `quota`);
+    it does not heed borrow_within_cohort."""
     gpu_hour_price: float | None = None
     spot_offer: SpotOffer | None = None
     """To ask how many of the nodes had better be spot capacity (`--spot-mix`)."""

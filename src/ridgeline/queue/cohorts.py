@@ -3,7 +3,8 @@
 Kueue's documentation, "Cluster Queue" (borrowing and lending limits) and "Cohort" (trees). A queue
 or cohort keeps for itself what its lending limit does not let go. What it uses beyond that counts
 against its parent; beyond its quota it borrows, at most its borrowing limit. A tree gives as much
-as its root has.
+as its root has. Fair sharing ("Preemption", share value): what a member borrows, of all that its
+cohort could have, for its weight.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class _Node:
     borrowing_limit: float
     lending_limit: float
     parent: _Node | None = None
+    weight: float = 1.0
     used: float = 0.0
     """By its jobs or, of a cohort, of its members beyond what they keep."""
     children: list[_Node] = field(default_factory=list)
@@ -50,6 +52,21 @@ class _Node:
             return self.quota
         lent_in = self.quota - self.kept
         return self.kept + min(lent_in + self.borrowing_limit, self.parent.most())
+
+    def share(self) -> float:
+        """What it borrows of all that its cohort could have, for its weight; 0: nothing."""
+        borrowed = self.used - self.quota
+        if self.parent is None or borrowed <= 0.0:
+            return 0.0
+        lendable = self.parent.most()
+        return borrowed / lendable / self.weight if lendable > 0.0 else 0.0
+
+    def line(self) -> list[_Node]:
+        """The root, the cohorts below it down to this one, and itself."""
+        found = [self]
+        while found[-1].parent is not None:
+            found.append(found[-1].parent)
+        return found[::-1]
 
     def add(self, amount: float) -> None:
         """Use so much more, or less."""
@@ -85,6 +102,7 @@ class QuotaTree:
                 quota=share.quota,
                 borrowing_limit=_limit(share.borrowing_limit),
                 lending_limit=_limit(share.lending_limit),
+                weight=share.weight,
                 parent=parent,
             )
             parent.children.append(self._queues[name])
@@ -114,6 +132,16 @@ class QuotaTree:
         """How much a queue could use if nobody else used anything."""
         return self._queues[queue].most()
 
+    def shares(self, queue: str) -> list[float]:
+        """What a queue and the cohorts that it is in borrow for their weights, the root's last."""
+        return [one.share() for one in reversed(self._queues[queue].line())]
+
+    def rival_shares(self, queue: str, other: str) -> tuple[float, float]:
+        """What two queues, or the cohorts that part them, borrow for their weights."""
+        pairs = zip(self._queues[queue].line(), self._queues[other].line(), strict=False)
+        first, second = next((a, b) for a, b in pairs if a is not b)
+        return first.share(), second.share()
+
     def root_of(self, queue: str) -> int:
         """Queues with one root lend to each other."""
         node = self._queues[queue]
@@ -133,6 +161,7 @@ class QuotaTree:
                 quota=share.quota,
                 borrowing_limit=_limit(share.borrowing_limit),
                 lending_limit=_limit(share.lending_limit),
+                weight=share.weight,
                 parent=parent,
             )
             if parent is not None:

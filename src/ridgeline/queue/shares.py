@@ -17,7 +17,8 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What one queue may have. Quotas count GPUs; their words are Kueue's."""
 
     weight: float = 1.0
-    """Its part of what its parent has, beside the weights of its siblings (`fair`, `drf`)."""
+    """Its part of what its parent has, beside the weights of its siblings (`fair`, `drf`); of what
+    a cohort lends, where `fair_sharing` is on (`quota`)."""
     parent: str = ""
     """The queue that it is a part of; empty: the cluster."""
     quota: int = 0
@@ -49,6 +50,8 @@ class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     parent: str = ""
     """The cohort that it is a part of; empty: it is a root, and lends to nobody."""
+    weight: float = 1.0
+    """Its part of what its parent lends, where `fair_sharing` is on."""
     quota: int = 0
     """GPUs that belong to the cohort and none of its queues."""
     borrowing_limit: int | None = None
@@ -70,8 +73,8 @@ def check_shares(
         if share.parent and share.parent not in queues:
             raise InputError(f"{where}: queues.{name}: no queue {share.parent!r} to be its parent")
     for name, cohort in cohorts.items():
-        if cohort.quota < 0:
-            raise InputError(f"{where}: cohorts.{name}: quota is 0 or more")
+        if not 0.0 < cohort.weight < float("inf") or cohort.quota < 0:
+            raise InputError(f"{where}: cohorts.{name}: weight is above 0 and quota 0 or more")
         _check_limits(cohort, f"{where}: cohorts.{name}")
         if cohort.parent and cohort.parent not in cohorts:
             raise InputError(f"{where}: cohorts.{name}: no cohort {cohort.parent!r} above it")

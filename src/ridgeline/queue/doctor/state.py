@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ridgeline.queue.doctor.constraints import Constraints, Taint
+from ridgeline.queue.shares import CohortShare
 
 ANYWHERE = Constraints()
 SETTLED_SECONDS = 300.0
@@ -49,7 +50,7 @@ class LivePod:
     num_gpus: int = 0
     """GPUs, replicas of shared ones among them."""
     shared_gpus: int = 0
-    """Replicas of shared GPUs among them, by the name of what it asks for."""
+    """How many of them are certainly replicas, by the name of what it asks for."""
     slices: dict[str, int] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -94,8 +95,12 @@ class GpuQuota:
     queues: tuple[str, ...]
     """The queues whose pods it counts, as `team/queue`."""
     gpus: int
-    borrows: bool = False
-    """It may have more while others leave theirs unused."""
+    cohort: str = ""
+    """Whom it borrows from and lends to; empty: nobody."""
+    borrowing_limit: int | None = None
+    """Most GPUs above its own; none: as many as the cohort lends."""
+    lending_limit: int | None = None
+    """Most of its own that others may have; none: all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +111,8 @@ class LiveCluster:
     pods: tuple[LivePod, ...]
     templates: tuple[AskedTemplate, ...] = ()
     quotas: tuple[GpuQuota, ...] = ()
+    cohorts: dict[str, CohortShare] = field(default_factory=dict)
+    """What cohorts have beside the quotas of their queues, and which they are part of."""
     used_share: dict[str, float] = field(default_factory=dict)
     """Mean utilisation of a pod's GPUs, 0 to 1, by the pod's name; empty: nobody measured."""
     now_seconds: float | None = None

@@ -5,8 +5,10 @@ admitted). Of the offers those go first that borrow nothing, then the more urgen
 A job that does not fit may interrupt: less urgent jobs of its own queue (`within_queue`), and, if
 its queue's quota covers it, jobs of queues that borrow (`reclaim_within_cohort`), as long as they
 borrow. Those of other queues go first, then the less urgent, then the newest; whom it does not
-need is spared. Source: Kueue's documentation, "Cluster Queue" and "Preemption" (classic). Flavors
-and fair sharing are not modelled, and a job is admitted only where nodes have room for it.
+need is spared. With `fair_sharing` the offer goes first whose queue would borrow least for its
+weight, and jobs of other queues are interrupted as `fair_victims.py` says. Source: Kueue's
+documentation, "Cluster Queue" and "Preemption". Flavors are not modelled, and a job is admitted
+only where nodes have room for it.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Iterable
 
 from ridgeline.errors import InputError
 from ridgeline.queue.cohorts import QuotaTree
+from ridgeline.queue.fair_victims import Preemptor, fair_victims
 from ridgeline.queue.first_fitting import WaitingJob
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.offers import offers_on
@@ -37,16 +40,24 @@ class QuotasWithBorrowing:
         self.state = state
         self.running: dict[str, dict[int, None]] = {name: {} for name in state.queue}
         cluster = state.cluster
+        self._fair = cluster.fair_sharing
         self.tree = QuotaTree(self.running, cluster.queues, cluster.cohorts, state.pool.gpus)
         self.share = {name: cluster.queues.get(name, QueueShare()) for name in self.running}
         self.waiting = offers_on(
             state.pool,
             state.asked,
             {name for name, one in self.share.items() if one.strategy == "strict-fifo"},
-            [name for name, one in self.share.items() if one.interrupts],
+            [
+                name
+                for name, one in self.share.items()
+                if one.interrupts or (self._fair and one.reclaim_within_cohort != "never")
+            ],
         )
         self._in_vain: set[int] = set()
         """Jobs that found nobody to interrupt since anything ended or was submitted."""
+        self._evicted: set[int] = set()
+        """Jobs that were interrupted at this moment: queues whose policies differ could else take
+        the same GPUs from each other for good."""
         self._gpus = state.pool.gpus
         for job, name in enumerate(state.queue):
             if state.size[job] > self.tree.most(name) + 1e-9:
@@ -76,6 +87,7 @@ class QuotasWithBorrowing:
         if self._gpus != self.state.pool.gpus:  # a node failed, or came back
             self._gpus = self.state.pool.gpus
             self._in_vain.clear()
+        self._evicted.clear()
         while self._admit_one():
             pass
 
@@ -90,7 +102,7 @@ class QuotasWithBorrowing:
             if available and self.waiting.fits(offered.size):
                 self._start(offered)
                 return True
-            if job in self._in_vain:
+            if job in self._in_vain or (self._fair and job in self._evicted):
                 continue
             victims = self._victims(name, job)
             if victims:
@@ -100,19 +112,32 @@ class QuotasWithBorrowing:
             self._in_vain.add(job)
         return False
 
-    def _offers(self) -> list[tuple[bool, Rank, WaitingJob]]:
-        """The heads of all queues that may be admitted: whether one borrows, its rank, itself."""
-        tree, size = self.tree, self.state.size
+    def _offers(self) -> list[tuple[list[float], Rank, WaitingJob]]:
+        """The heads of all queues that may be admitted: how much one borrows, its rank, itself.
+
+        Without fair sharing it counts whether it borrows, and not how much.
+        """
         return [
-            (tree.used(one.queue) + size[one.job] > tree.quota(one.queue), one.rank, one)
+            (self._borrowing(one.queue, one.job), one.rank, one)
             for one in self.waiting.heads(self._in_vain)
         ]
+
+    def _borrowing(self, name: str, job: int) -> list[float]:
+        tree, size = self.tree, self.state.size[job]
+        if not self._fair:
+            return [float(tree.used(name) + size > tree.quota(name))]
+        tree.add(name, size)
+        found = tree.shares(name)[::-1]  # the cohorts at the top compete first
+        tree.add(name, -size)
+        return found
 
     def _start(self, offered: WaitingJob) -> None:
         self.waiting.take(offered)
         self.state.start(offered.job)
         self.running[offered.queue][offered.job] = None
         self.tree.add(offered.queue, self.state.size[offered.job])
+        if self._fair:  # whoever borrows more now is nearer to giving up
+            self._in_vain.clear()
 
     def _leave(self, job: int) -> None:
         name = self.state.queue[job]
@@ -120,6 +145,7 @@ class QuotasWithBorrowing:
         del self.running[name][job]
 
     def _evict(self, victims: list[int]) -> None:
+        self._evicted.update(victims)
         for job in victims:
             self._leave(job)
             self.state.interrupt(job)
@@ -129,6 +155,8 @@ class QuotasWithBorrowing:
     def _victims(self, name: str, job: int) -> list[int]:
         """Whom to interrupt so that a job can start; empty: that cannot be done."""
         own = self._own_candidates(name, job)
+        if self._fair:
+            return self._fair_victims(name, job, own)
         covered = self.tree.used(name) + self.state.size[job] <= self.tree.quota(name)
         if covered or self.share[name].borrow_within_cohort:
             lower_alone = not covered or self.share[name].reclaim_within_cohort == "lower-priority"
@@ -138,6 +166,21 @@ class QuotasWithBorrowing:
                 if found:
                     return found
         return self._enough(name, job, own, borrowing=True)
+
+    def _fair_victims(self, name: str, job: int, own: list[int]) -> list[int]:
+        state, rule = self.state, self.share[name].reclaim_within_cohort
+        others = [] if rule == "never" else self._borrowers(
+            name, job, lower_alone=rule == "lower-priority"
+        )  # fmt: skip
+        by_queue: dict[str, list[int]] = {name: own} if own else {}
+        for other in others:
+            by_queue.setdefault(state.queue[other], []).append(other)
+        room = state.pool.imagined()
+        return fair_victims(
+            Preemptor(name, state.size[job]), by_queue, self.tree, sizes=state.size,
+            give=lambda one, sign: room.change(state.held[one], sign),
+            fits=lambda: room.fits(state.asked[job]),
+        )  # fmt: skip
 
     def _own_candidates(self, name: str, job: int) -> list[int]:
         rule, state = self.share[name].within_queue, self.state

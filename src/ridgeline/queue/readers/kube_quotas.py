@@ -1,4 +1,6 @@
-"""The quotas of GPUs that Kueue's ClusterQueues set, with the LocalQueues that lead to them.
+"""The quotas of GPUs that Kueue's ClusterQueues and Cohorts set, with the LocalQueues to them.
+
+Flavors of one queue count together: a pod that waits may take any of them.
 
 A ResourceQuota refuses pods instead of letting them wait: nobody sees them, so it is not read.
 """
@@ -7,10 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ridgeline.queue.doctor.state import GpuQuota
 from ridgeline.queue.readers.kube_pods import is_gpu, name_of, section, whole
+from ridgeline.queue.shares import CohortShare, check_shares
 
 
 def quotas_of(objects: Sequence[dict[str, Any]], where: str) -> tuple[GpuQuota, ...]:
@@ -31,17 +34,71 @@ def quotas_of(objects: Sequence[dict[str, Any]], where: str) -> tuple[GpuQuota, 
     return tuple(found)
 
 
+def cohorts_of(objects: Sequence[dict[str, Any]], where: str) -> dict[str, CohortShare]:
+    """What Cohort objects say that they have, by name, and what is above them.
+
+    Raises:
+        InputError: A quota is no amount, or a cohort is above itself.
+    """
+    found: dict[str, CohortShare] = {}
+    for one in objects:
+        if one["kind"] == "Cohort":
+            limits = _limits(section(one, "spec"), f"{where}: Cohort {name_of(one)}")
+            found[name_of(one)] = CohortShare(
+                parent=_above(section(one, "spec"), "parentName", "parent"),
+                quota=limits.nominal,
+                borrowing_limit=limits.borrowing,
+                lending_limit=limits.lending,
+            )
+    above = {one.parent for one in found.values()} - {""}
+    found |= {name: CohortShare() for name in sorted(above - set(found))}
+    check_shares({}, found, where)
+    return found
+
+
 def _of_queue(one: dict[str, Any], queues: tuple[str, ...], where: str) -> Iterator[GpuQuota]:
     spec = section(one, "spec")
-    limits, borrows = [], bool(spec.get("cohort") or spec.get("cohortName"))
-    for group in _dicts(spec.get("resourceGroups")):
-        for flavor in _dicts(group.get("flavors")):
-            for resource in _dicts(flavor.get("resources")):
-                if is_gpu(str(resource.get("name"))):
-                    limits.append(whole(resource.get("nominalQuota"), "nominalQuota", where))
-    if limits:
-        yield GpuQuota(name=f"ClusterQueue {name_of(one)}", queues=queues, gpus=sum(limits),
-                       borrows=borrows)  # fmt: skip
+    limits = _limits(spec, where)
+    if limits.flavors:
+        yield GpuQuota(
+            name=f"ClusterQueue {name_of(one)}", queues=queues, gpus=limits.nominal,
+            cohort=_above(spec, "cohortName", "cohort"), borrowing_limit=limits.borrowing,
+            lending_limit=limits.lending,
+        )  # fmt: skip
+
+
+def _above(spec: dict[str, Any], *names: str) -> str:
+    """The cohort that a queue or cohort is in, by the name of the newer API or the older."""
+    return next((str(spec[one]) for one in names if spec.get(one)), "")
+
+
+class _Limits(NamedTuple):
+    """GPUs of all flavors together; a limit that one flavor lacks, all together have none of."""
+
+    flavors: int
+    nominal: int
+    borrowing: int | None
+    lending: int | None
+
+
+def _limits(spec: dict[str, Any], where: str) -> _Limits:
+    counted = [
+        resource
+        for group in _dicts(spec.get("resourceGroups"))
+        for flavor in _dicts(group.get("flavors"))
+        for resource in _dicts(flavor.get("resources"))
+        if is_gpu(str(resource.get("name")))
+    ]
+
+    def together(key: str) -> int | None:
+        if any(one.get(key) is None for one in counted):
+            return None
+        return sum(whole(one[key], key, where) for one in counted)
+
+    nominal = sum(whole(one.get("nominalQuota"), "nominalQuota", where) for one in counted)
+    if not counted:
+        return _Limits(0, 0, None, None)
+    return _Limits(len(counted), nominal, together("borrowingLimit"), together("lendingLimit"))
 
 
 def _dicts(found: object) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from ridgeline.queue.readers.kube_pods import (
     unix_seconds,
     whole,
 )
-from ridgeline.queue.readers.kube_quotas import quotas_of
+from ridgeline.queue.readers.kube_quotas import cohorts_of, quotas_of
 from ridgeline.records.input_file import read_json
 
 KUBECTL_CURE = "give what kubectl get nodes,pods --all-namespaces -o json prints"
@@ -79,6 +79,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         nodes=tuple(nodes),
         pods=tuple(pods),
         quotas=quotas_of(objects, where),
+        cohorts=cohorts_of(objects, where),
         templates=tuple(t for t in templates if t.workload.partition(" ")[2] not in started),
         now_seconds=_latest(objects),
     )
