@@ -270,6 +270,9 @@ class RecipeRun(Section, frozen=True, kw_only=True):
     in any case."""
     profile_keep: int = 3
     """How many of those traces stay, the newest ones of each rank."""
+    balance: Literal["flops", "measured"] = "flops"
+    """What stages of a pipeline are evened out by; `measured`: by the time that each kind of layer
+    takes on rank 0's device, forward and backward, before the first step."""
     sample_gpus_seconds: float | None = None
     """Time between two looks at the GPUs of rank 0's machine (NVML or rocm-smi), whose means stand
     in the log; 0: none. Without it 5 where ranks train on GPUs."""

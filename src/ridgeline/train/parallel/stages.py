@@ -36,6 +36,7 @@ from ridgeline.models.config import spec_from_config
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.parallel.balance import end_flops, layer_flops, split_layers
+from ridgeline.train.parallel.layer_times import measured_times
 from ridgeline.train.ranks import Ranks
 
 _ROUNDING = 1e-5
@@ -121,8 +122,10 @@ def cut(model: PreTrainedModel, recipe: Recipe, ranks: Ranks) -> list[nn.Module]
     """
     layout = recipe.layout
     count = layout.pp * layout.vpp
-    splits = balanced(model.config, recipe, count)
     around = check_family(model, count)
+    splits = balanced(model.config, recipe, count)
+    if recipe.run.balance == "measured":
+        splits = _timed(model, recipe, ranks, count, around)
     mine = stages_of_rank(layout, ranks.index("pp"))
     return [take_stage(copy.deepcopy(model), splits, index, around) for index in mine]
 
@@ -159,6 +162,21 @@ def balanced(config: PretrainedConfig, recipe: Recipe, count: int) -> list[range
     before, behind = end_flops(spec, seq)
     costs = layer_flops(spec, seq, recipe.layout.recompute)
     return split_layers(costs, count, before=before, behind=behind)
+
+
+def _timed(
+    model: PreTrainedModel, recipe: Recipe, ranks: Ranks, count: int, around: StageSurroundings
+) -> list[range]:
+    """The layers of each stage, by what they take on this device."""
+    holder, name = _layers_of(model)
+    times = measured_times(
+        model,
+        getattr(holder, name),
+        lambda whole, splits, index: take_stage(whole, splits, index, around),
+        recipe,
+        ranks,
+    )
+    return split_layers(times.layers, count, before=times.before, behind=times.behind)
 
 
 def take_stage(
