@@ -59,7 +59,7 @@ def test_a_person_reads_the_best_the_losers_and_how_to_run_it(
     assert run([*ASK, "--tokens", "2B"]) == 0
     out = capsys.readouterr().out
     for words in ("why they lose", "What would change the answer", "Time against memory",
-                  "torchtitan", "megatron-lm", "deepspeed", "fsdp", "device-hours",
+                  "torchtitan", "megatron-lm", "nemo", "deepspeed", "fsdp", "device-hours",
                   "2B tokens", "layouts judged"):  # fmt: skip
         assert words in out, words
     copied = out[out.index("fsdp") :]

@@ -16,7 +16,14 @@ from tests.plan.tasks import a_mixture, a_model, a_space, a_task
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.training.enumeration import chunks
-from ridgeline.plan.training.launch_arguments import FRAMEWORKS, deepspeed, fsdp, launches, megatron
+from ridgeline.plan.training.launch_arguments import (
+    FRAMEWORKS,
+    deepspeed,
+    fsdp,
+    launches,
+    megatron,
+    nemo,
+)
 from ridgeline.plan.training.launch_arguments import torchtitan as titan
 from ridgeline.plan.training.launch_arguments.request import LaunchRequest
 from ridgeline.plan.training.task import find
@@ -66,6 +73,12 @@ SPACE = [
 ]
 
 
+def settings(command: str) -> dict[str, str]:
+    """What a command of NeMo-Run sets."""
+    words = shlex.split(command.replace("\\\n", " "))
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
 @pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.NAME)
 def test_what_a_framework_can_run_is_written_and_counts_every_device(framework: Any) -> None:
@@ -94,6 +107,15 @@ def test_what_a_framework_can_run_is_written_and_counts_every_device(framework: 
                 int(given["--global-batch-size"]) % (16 // other * int(given["--micro-batch-size"]))
                 == 0
             )
+        if framework is nemo:
+            said = settings(text.command)
+            sizes = ("tensor_model", "pipeline_model", "context")
+            other = 1
+            for size in sizes:
+                other *= int(said[f"trainer.strategy.{size}_parallel_size"])
+            assert int(said["trainer.num_nodes"]) * int(said["trainer.devices"]) == 16
+            whole = 16 // other * int(said["data.micro_batch_size"])
+            assert int(said["data.global_batch_size"]) % whole == 0
         if framework is deepspeed:
             content = json.loads(text.files["ds_config.json"])
             ranks = 16 // content.get("tensor_parallel", {"autotp_size": 1})["autotp_size"]
@@ -117,7 +139,7 @@ def keys(content: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.sweep(every=3)
-@pytest.mark.parametrize("framework", [titan, megatron, deepspeed], ids=lambda one: one.NAME)
+@pytest.mark.parametrize("framework", [titan, megatron, nemo, deepspeed], ids=lambda one: one.NAME)
 def test_every_name_that_is_written_is_one_that_the_framework_has(framework: Any) -> None:
     names = known(framework.NAME)
     used: set[str] = set()
@@ -132,6 +154,8 @@ def test_every_name_that_is_written_is_one_that_the_framework_has(framework: Any
         if framework is megatron:
             command = written.command.partition("pretrain_gpt.py")[2]
             used |= set(re.findall(r"(?:^|\s)(--[a-z0-9-]+)", command))
+        if framework is nemo:
+            used |= {name.rpartition(".")[2] for name in settings(written.command)}
         if framework is titan:
             module = written.files["ridgeline_plan.py"]
             used |= set(re.findall(r"config\.\w+\.(\w+) =", module))
@@ -259,6 +283,8 @@ def test_a_rack_of_trays_is_launched_by_tray() -> None:
         (titan, {"dp": 4, "pp": 4, "schedule": "zero-bubble"}, "zero-bubble"),
         (fsdp, {"dp": 16, "fsdp": 16, "zero": 3, "precision": "mxfp8"}, "mxfp8"),
         (deepspeed, {"dp": 16, "fsdp": 8, "zero": 1}, "all data-parallel ranks"),
+        (nemo, {"dp": 16, "fsdp": 16, "zero": 3}, "another strategy"),
+        (nemo, {"dp": 4, "pp": 4, "schedule": "zero-bubble"}, "1F1B"),
     ],
 )
 def test_what_a_framework_cannot_do_is_said(

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.training.launch_arguments import deepspeed, fsdp, megatron, torchtitan
+from ridgeline.plan.training.launch_arguments import deepspeed, fsdp, megatron, nemo, torchtitan
 from ridgeline.plan.training.launch_arguments.request import LaunchRequest, Written
 from ridgeline.plan.training.search import Candidates
 from ridgeline.records.estimate import Estimate
@@ -33,7 +33,7 @@ class Framework(Protocol):
         """Command line and files."""
 
 
-FRAMEWORKS: tuple[Framework, ...] = (torchtitan, megatron, deepspeed, fsdp)
+FRAMEWORKS: tuple[Framework, ...] = (torchtitan, megatron, nemo, deepspeed, fsdp)
 
 
 def launches(
