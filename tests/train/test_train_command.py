@@ -79,6 +79,18 @@ def test_a_run_says_where_it_ended_and_transformers_loads_its_model(folder: Path
     assert sum(one.numel() for one in model.parameters()) > 0
 
 
+def test_the_command_loads_no_torch_before_its_ranks_do(folder: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from ridgeline.cli.main import run\n"
+        "from ridgeline.train import start\n"
+        "start._Ranks.run = lambda *_: os._exit(8 if 'torch' in sys.modules else 7)\n"
+        "run(['train', 'recipe.toml', '--out', 'no-torch'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, check=False)
+    assert done.returncode == 7
+
+
 @pytest.mark.slow
 def test_two_processes_end_where_one_does_and_transformers_loads_the_model(
     folder: Path, of_one_process: dict[str, Any]

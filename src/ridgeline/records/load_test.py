@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 from ridgeline.records.finite import Computed
 
@@ -33,6 +32,8 @@ class Percentiles(Computed, frozen=True, kw_only=True):
         """
         if not len(values):
             return None
+        import numpy as np  # commands must start at once
+
         array = np.asarray(values, dtype=np.float64)
         p50, p75, p90, p95, p99, p999 = np.percentile(array, (50, 75, 90, 95, 99, 99.9)).tolist()
         return cls(

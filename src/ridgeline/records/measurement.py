@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +25,8 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         >>> Distribution.of([1.0, 2.0, 3.0]).p50
         2.0
         """
+        import numpy as np  # commands must start at once
+
         array = np.asarray(values, dtype=np.float64)
         p50, p95, p99 = np.percentile(array, (50, 95, 99))
         return cls(

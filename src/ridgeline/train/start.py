@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -167,11 +168,15 @@ def _command(recipe: Recipe, folder: Path, nodes: Nodes | None) -> list[str]:
 
 
 def _grace(seconds: float) -> list[str]:
-    """How long torchrun lets ranks end; one that has no such option gives them 30 s."""
-    from torch.distributed.run import get_args_parser
+    """How long torchrun lets ranks end; one that has no such option gives them 30 s.
 
+    Its source tells: importing it would load torch into a process that needs nothing of it.
+    """
+    torch = find_spec("torch")
+    if torch is None or torch.origin is None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
     option = "--shutdown-timeout"
-    known = option in get_args_parser().format_help()
+    known = option in (Path(torch.origin).parent / "distributed" / "run.py").read_text()
     return [option, str(max(1, round(seconds)))] if known else []
 
 
