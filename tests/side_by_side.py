@@ -30,7 +30,6 @@ from typing import Any
 import pytest
 from _pytest.runner import collect_one_node
 from tests.cradle import cradle, quiet
-from tests.sources import trees
 
 IMPORTS = (
     "anthropic",
@@ -65,6 +64,8 @@ IMPORTS = (
     "transformers.models.llama.modeling_llama",
 )
 """The largest imports of the whole suite, each at least a tenth of a second."""
+TOGETHER = ("tests/test_house.py", "tests/test_dead_code.py", "tests/test_patches.py")
+"""They look at how the house is written: one fork reads it, for all of them."""
 _SECONDS = "side-by-side/seconds"
 _BYTES_PER_SECOND = 4000
 """Of source, for files of which the cache knows no time."""
@@ -114,10 +115,12 @@ class SideBySide:
             self._import_all()
         self._config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all
         session.testscollected = 0
-        queue = list(range(len(self._units)))
+        together = [n for n, unit in enumerate(self._units) if unit.nodeid in TOGETHER]
+        others = ([n] for n in range(len(self._units)) if n not in together)
+        queue = [*([together] if together else []), *others]
         try:
             self._serve(session, queue, min(self._config.option.forks, len(queue)), alone=False)
-            alone = sorted(self._alone)
+            alone = [[unit] for unit in sorted(self._alone)]
             self._serve(session, alone, min(1, len(alone)), alone=True)
         finally:
             for connection, fork in self._forks.items():
@@ -133,14 +136,13 @@ class SideBySide:
         with quiet(Path(os.devnull)):
             for name in IMPORTS:
                 importlib.import_module(name)
-        trees()  # four files look at how the house is written
         from hypothesis.internal.conjecture.providers import _get_local_constants
 
         _get_local_constants()  # it reads every module of the house, in every fork otherwise
         self._config.pluginmanager.getplugin("capturemanager").read_global_capture()
 
     def _serve(
-        self, session: pytest.Session, queue: list[int], num_forks: int, *, alone: bool
+        self, session: pytest.Session, queue: list[list[int]], num_forks: int, *, alone: bool
     ) -> None:
         queue.reverse()
         gc.collect()
@@ -161,7 +163,9 @@ class SideBySide:
                 if session.shouldfail:
                     raise session.Failed(session.shouldfail)
 
-    def _heed(self, connection: Connection, message: tuple[Any, ...], queue: list[int]) -> None:
+    def _heed(
+        self, connection: Connection, message: tuple[Any, ...], queue: list[list[int]]
+    ) -> None:
         fork, hook = self._forks[connection], self._config.hook
         match message:
             case ("next",):
@@ -311,20 +315,25 @@ class Worker:
     def _items(self, *, alone: bool) -> Iterator[pytest.Item]:
         while True:
             self._connection.send(("next",))
-            unit = self._connection.recv()
-            if unit is None:
+            units = self._connection.recv()
+            if units is None:
                 return
-            gc.disable()  # until all of them are there
-            items = list(self._session.genitems(self._units[unit]))
-            self._config.hook.pytest_collection_modifyitems(
-                session=self._session, config=self._config, items=items
-            )
-            self._session.items += items  # fixtures look there for what is asked of them
-            self._config.hook.pytest_collection_finish(session=self._session)
-            chosen = [one for one in items if bool(one.get_closest_marker("alone")) == alone]
-            if len(chosen) < len(items) and not alone:
-                self._connection.send(("alone", unit))
-            yield from chosen
+            for unit in units:
+                yield from self._items_of(unit, alone=alone)
+
+    def _items_of(self, unit: int, *, alone: bool) -> list[pytest.Item]:
+        """Collect a file."""
+        gc.disable()  # until all of them are there
+        items = list(self._session.genitems(self._units[unit]))
+        self._config.hook.pytest_collection_modifyitems(
+            session=self._session, config=self._config, items=items
+        )
+        self._session.items += items  # fixtures look there for what is asked of them
+        self._config.hook.pytest_collection_finish(session=self._session)
+        chosen = [one for one in items if bool(one.get_closest_marker("alone")) == alone]
+        if len(chosen) < len(items) and not alone:
+            self._connection.send(("alone", unit))
+        return chosen
 
 
 class _Speaker:
