@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli import engine_options as options
+from ridgeline.cli import server_options as naming
 from ridgeline.cli.output_options import Json
 
 
@@ -42,11 +43,14 @@ def generate(
     use_adapter: Annotated[
         str, typer.Option(metavar="NAME", help="Which of the --adapter to use.")
     ] = "",
+    tokenizer: naming.TokenizerFolder = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     weights: options.Weights = "model",
     group_size: options.GroupSize = 128,
     kv_dtype: options.KvDtype = "model",
+    tp: options.Tp = 1,
+    pp: options.Pp = 1,
     kv_layout: options.KvLayout = "paged",
     kv_bytes: options.KvBytes = None,
     memory_share: options.MemoryShare = 0.9,
@@ -70,11 +74,14 @@ def generate(
 
     config = options.engine_config(
         model,
+        tokenizer=tokenizer,
         device=device,
         dtype=dtype,
         weights=weights,
         group_size=group_size,
         kv_dtype=kv_dtype,
+        tp=tp,
+        pp=pp,
         kv_layout=kv_layout,
         kv_bytes=kv_bytes,
         memory_share=memory_share,

@@ -94,4 +94,5 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def cut(self) -> str:
         """The option that cuts the model, as it was given."""
-        return f"--pp {self.pp}" if self.pp > 1 else f"--tp {self.tp}"
+        given = {"--tp": self.tp, "--pp": self.pp}
+        return " ".join(f"{option} {size}" for option, size in given.items() if size > 1)

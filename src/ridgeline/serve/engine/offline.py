@@ -39,8 +39,26 @@ def generate(
     """
     began = time.monotonic()
     engine = ServingEngine(config)
-    loaded = time.monotonic()
-    on_progress(f"loaded {config.model}")
+    try:
+        loaded = time.monotonic()
+        on_progress(f"loaded {config.model}")
+        answers = _answered(engine, prompts, sampling, n=n, adapter=adapter, chat=chat)
+        seconds = time.monotonic() - loaded
+        return _generation(engine, config, answers, loaded - began, seconds)
+    finally:
+        engine.close()
+
+
+def _answered(
+    engine: ServingEngine,
+    prompts: Sequence[str],
+    sampling: Sampling,
+    *,
+    n: int,
+    adapter: str,
+    chat: bool,
+) -> tuple[Generated, ...]:
+    """All completions, by prompt and number."""
     for place, prompt in enumerate(prompts):
         tokens = prompt_tokens(engine.model.tokenizer, prompt, chat=chat)
         engine.handle(Submit(id=str(place), prompt=tokens, sampling=sampling, n=n, adapter=adapter))
@@ -55,12 +73,10 @@ def generate(
         if not engine.has_work:
             break
         engine.step()
-    seconds = time.monotonic() - loaded
-    answers = tuple(
+    return tuple(
         _generated(prompts[int(name)], deltas)
         for (name, _), deltas in sorted(pieces.items(), key=lambda one: (int(one[0][0]), one[0][1]))
     )
-    return _generation(engine, config, answers, loaded - began, seconds)
 
 
 def prompt_tokens(tokenizer: object, prompt: str, *, chat: bool) -> tuple[int, ...]:

@@ -61,7 +61,9 @@ def _build(meet: Meet) -> RankShare:
     config = meet.config
     set_threads(config)
     device = rank_device(config, meet.rank)
-    group = RankGroup(Path(meet.meeting), rank=meet.rank, size=config.ranks, device=device)
+    group = RankGroup(
+        Path(meet.meeting), rank=meet.rank, size=config.ranks, device=device, shares=config.tp
+    )
     return build_share(config, group=group)
 
 

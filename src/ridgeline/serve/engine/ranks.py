@@ -63,7 +63,9 @@ class OtherRanks:
             for rank in range(1, config.ranks):
                 self._start(config, rank, meeting)
             with self.in_step("they met"):
-                self.group = RankGroup(meeting, rank=0, size=config.ranks, device=device)
+                self.group = RankGroup(
+                    meeting, rank=0, size=config.ranks, device=device, shares=config.tp
+                )
         except BaseException:
             self.close(at_once=True)
             raise

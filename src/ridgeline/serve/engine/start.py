@@ -70,8 +70,6 @@ def build_parts(config: EngineConfig) -> Parts:
 def check_cut(config: EngineConfig) -> None:
     """Raise `InputError` for what does not go together with a model cut over several ranks."""
     option = config.cut
-    if config.tp > 1 and config.pp > 1:
-        raise InputError(f"--tp {config.tp} and {option}: one way of cutting at a time")
     if config.adapters:
         raise InputError(f"{option}: LoRA adapters are not cut over ranks; leave out --adapters")
     if config.compiled:
@@ -97,9 +95,10 @@ def check_cut(config: EngineConfig) -> None:
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         if sees_images(about):
             raise InputError(f"{option}: models that see images are not cut over ranks")
-        check = check_cuts if config.tp > 1 else check_stages
-        trusted = config.trust_remote_code
-        check(about, Path(config.model), config.ranks, trust_remote_code=trusted)
+        for check, size in ((check_cuts, config.tp), (check_stages, config.pp)):
+            if size > 1:
+                trusted = config.trust_remote_code
+                check(about, Path(config.model), size, trust_remote_code=trusted)
 
 
 def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> Parts:

@@ -201,7 +201,8 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         loaded.weight_rows.append(row)
     fuse(model)
     if group is not None:
-        why = "add up what they have twice a layer" if config.pp == 1 else "pass states on"
+        sums = ["add up what they have twice a layer"] if group.shares > 1 else []
+        why = " and ".join([*sums, *(["pass states on"] if group.stages > 1 else [])])
         loaded.layer_path = f"one by one: {group.size} ranks {why}"
         return loaded
     if kept is not None and kept.note:
@@ -284,14 +285,11 @@ def _read(
     if seeing:
         return read_apart(config, about, dtype, device)
     if group is not None:
-        read = load_share if config.pp == 1 else load_stage
-        model = read(
-            about,
-            Path(config.model),
-            dtype,
-            group,
-            trust_remote_code=config.trust_remote_code,
-        )
+        directory, trusted = Path(config.model), config.trust_remote_code
+        if config.pp == 1:
+            model = load_share(about, directory, dtype, group.line, trust_remote_code=trusted)
+        else:
+            model = load_stage(about, directory, dtype, group, trust_remote_code=trusted)
         return model, None
     if kept is not None:
         mapped = kept.model(about, dtype, Path(config.model))

@@ -6,6 +6,9 @@ them. Each other stage takes states before its first layer and sends them on beh
 so that a step passes every stage once and ends where it began. To everything else a stage is a
 model with fewer layers: its own, counted from zero, with a cache of their own.
 
+Where each stage is cut over several ranks besides (`tensor_parallel/`), the ranks with the same
+share of neighbouring stages pass states on to each other: every one of them has all of them.
+
 A step keeps one stage busy at a time: stages share memory, not time.
 """
 
@@ -30,6 +33,8 @@ from ridgeline.checkpoints.skeleton import (
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
 from ridgeline.serve.tensor_parallel.group import RankGroup
+from ridgeline.serve.tensor_parallel.plan import plan_of
+from ridgeline.serve.tensor_parallel.reading import place_shares, share_of, words_of
 
 OPTION = "--pp"
 
@@ -90,7 +95,7 @@ def load_stage(
     *,
     trust_remote_code: bool = False,
 ) -> nn.Module:
-    """One rank's stage of a model, which computes once all ranks do.
+    """One rank's stage of a model, or its share of one, which computes once all ranks do.
 
     Args:
         config: The model's, as transformers reads it.
@@ -105,26 +110,29 @@ def load_stage(
     model = _without_weights(config, directory, dtype, trust_remote_code=trust_remote_code)
     checkpoint = CheckpointFiles(directory)
     pieces, tied = stored_pieces(model, checkpoint), first_names(model)
+    plan = plan_of(model) if group.shares > 1 else None
+    words = {} if plan is None else words_of(model, plan)
     prefix, layers = _layers_of(model)
-    first, last = stage_bounds(len(layers), group.size, group.rank)
-    stage = LayerStage(prefix, first, last, is_first=not group.rank)
+    first, last = stage_bounds(len(layers), group.stages, group.stage)
+    stage = LayerStage(prefix, first, last, is_first=not group.stage)
+    found = {
+        name: share_of(model, target, parts, checkpoint, plan, group.line)
+        for target, parts in pieces.items()
+        if (name := stage.own_name(target)) is not None
+    }
     _keep(model, prefix, first, last)
-    if group.rank:
+    if group.stage:
         _without_ends(model, dtype)
-    for target, parts in pieces.items():
-        name = stage.own_name(target)
-        if name is None:
-            continue
-        parent, leaf = owner_of(model, name)
-        values = torch.empty_like(getattr(parent, leaf), device="cpu")
-        for piece in parts:
-            piece.of(values).copy_(checkpoint.read(piece.source))
-        set_tensor(parent, leaf, values)
+    for name, values in found.items():
+        set_tensor(*owner_of(model, name), values)
+    found.clear()
     if stage.is_first:
         for name, other in tied.items():
             if name != other:
                 parent, leaf = owner_of(model, name)
                 parent._parameters[leaf] = model.get_parameter(other)
+    if plan is not None:
+        place_shares(model, plan, group.line, words)
     missing = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     if missing:
         raise InputError(f"{missing[0]} is missing from the files of the checkpoint")
@@ -220,24 +228,23 @@ def _without_ends(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _join(layers: nn.ModuleList, group: RankGroup) -> None:
-    """Take states before the first layer and send them on behind the last, as the rank has to."""
-    before, behind = (group.rank - 1) % group.size, (group.rank + 1) % group.size
+    """Take states before the first layer and send them on behind the last, as the stage has to."""
 
     def take(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         states = args[0] if args else kwargs["hidden_states"]
-        came = group.take(states, before)
+        came = group.take(states)
         if args:
             return (came, *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": came}
 
     def send(_layer: nn.Module, _args: Any, out: Any) -> Any:
         states = out[0] if isinstance(out, tuple) else out
-        group.send(states, behind)
-        if group.rank:
+        group.send_on(states)
+        if group.stage:
             return None
-        came = group.take(states, before)
+        came = group.take(states)
         return (came, *out[1:]) if isinstance(out, tuple) else came
 
-    if group.rank:
+    if group.stage:
         layers[0].register_forward_pre_hook(take, with_kwargs=True)
     layers[-1].register_forward_hook(send)

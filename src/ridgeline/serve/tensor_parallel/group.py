@@ -26,7 +26,15 @@ LONGEST_SECONDS = 600.0
 class RankGroup:
     """The ranks of one model, as one of them sees them; there is at most one in a process."""
 
-    def __init__(self, meeting: Path, *, rank: int, size: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        meeting: Path,
+        *,
+        rank: int,
+        size: int,
+        device: torch.device,
+        shares: int | None = None,
+    ) -> None:
         """Wait for the others.
 
         Args:
@@ -34,6 +42,7 @@ class RankGroup:
             rank: Which of them this is.
             size: How many there are.
             device: Where this one computes.
+            shares: How many of them share the layers of one stage; they stand in a row. None: all.
         """
         self.rank = rank
         self.size = size
@@ -51,6 +60,11 @@ class RankGroup:
             timeout=timedelta(seconds=LONGEST_SECONDS),
             device_id=device if device.type == "cuda" else None,
         )
+        self.shares = shares or size
+        """The ranks of one stage."""
+        self.stage, self.stages = rank // self.shares, size // self.shares
+        self.line = self._line()
+        """Those that share this one's layers."""
 
     @property
     def seconds(self) -> float:
@@ -65,27 +79,17 @@ class RankGroup:
         self._pending.clear()
         self._seconds, self.bytes = 0.0, 0
 
-    def add_up(self, share: Tensor) -> Tensor:
-        """Replace a tensor by the sum of all ranks' tensors, in place."""
-        self._timed(lambda: dist.all_reduce(share), share)
-        return share
-
-    def put_together(self, share: Tensor) -> Tensor:
-        """[..., C] of every rank to [..., size · C], in the order of ranks."""
-        share = share.contiguous()
-        found = share.new_empty(self.size, *share.shape)
-        self._timed(lambda: dist.all_gather(list(found.unbind(0)), share), share)
-        return found.movedim(0, -2).flatten(-2)
-
-    def send(self, states: Tensor, rank: int) -> None:
-        """Send states to another rank, which takes them."""
+    def send_on(self, states: Tensor) -> None:
+        """Send states to the rank of the next stage that has the same share of its layers."""
         states = states.contiguous()
-        self._timed(lambda: dist.send(states, rank), states)
+        rank = (self.rank + self.shares) % self.size
+        self.timed(lambda: dist.send(states, rank), states)
 
-    def take(self, like: Tensor, rank: int) -> Tensor:
-        """States of this shape from another rank, which sends them."""
+    def take(self, like: Tensor) -> Tensor:
+        """States of this shape from the stage before, which sends them on."""
         found = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-        self._timed(lambda: dist.recv(found, rank), found)
+        rank = (self.rank - self.shares) % self.size
+        self.timed(lambda: dist.recv(found, rank), found)
         return found
 
     def least(self, value: int) -> int:
@@ -99,7 +103,16 @@ class RankGroup:
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def _timed(self, collective: Callable[[], object], share: Tensor) -> None:
+    def _line(self) -> RankLine:
+        """Make the group of each stage's ranks, in the same order everywhere; this one's."""
+        if self.stages == 1:
+            return RankLine(self, None, self.rank, self.size)
+        rows = [range(first, first + self.shares) for first in range(0, self.size, self.shares)]
+        made = [dist.new_group(list(row)) if self.shares > 1 else None for row in rows]
+        return RankLine(self, made[self.stage], self.rank % self.shares, self.shares)
+
+    def timed(self, collective: Callable[[], object], share: Tensor) -> None:
+        """Call a collective, and count its time and its bytes."""
         self.bytes += share.nbytes
         if share.is_cuda:
             self._timed_on_stream(collective)
@@ -117,3 +130,30 @@ class RankGroup:
         collective()
         events[1].record()
         self._pending.append(events)
+
+
+class RankLine:
+    """The ranks that each have a share of the same layers, as one of them sees them."""
+
+    def __init__(
+        self, group: RankGroup, line: dist.ProcessGroup | None, rank: int, size: int
+    ) -> None:
+        """Count ranks within the line; None is the group of all."""
+        self._group = group
+        self._line = line
+        self.rank = rank
+        self.size = size
+        self.device = group.device
+
+    def add_up(self, share: Tensor) -> Tensor:
+        """Replace a tensor by the sum of all ranks' tensors, in place."""
+        self._group.timed(lambda: dist.all_reduce(share, group=self._line), share)
+        return share
+
+    def put_together(self, share: Tensor) -> Tensor:
+        """[..., C] of every rank to [..., size · C], in the order of ranks."""
+        share = share.contiguous()
+        found = share.new_empty(self.size, *share.shape)
+        parts = list(found.unbind(0))
+        self._group.timed(lambda: dist.all_gather(parts, share, group=self._line), share)
+        return found.movedim(0, -2).flatten(-2)

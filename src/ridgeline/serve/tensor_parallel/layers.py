@@ -11,13 +11,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ridgeline.serve.tensor_parallel.group import RankGroup
+from ridgeline.serve.tensor_parallel.group import RankLine
 
 
 class SummedLinear(nn.Module):
     """A linear layer of which each rank has some of the inputs: outputs are added up."""
 
-    def __init__(self, inner: nn.Module, group: RankGroup, *, takes_all: bool) -> None:
+    def __init__(self, inner: nn.Module, group: RankLine, *, takes_all: bool) -> None:
         """Wrap this rank's share of the layer.
 
         Args:
@@ -40,7 +40,7 @@ class SummedLinear(nn.Module):
 class GatheredLinear(nn.Module):
     """A linear layer of which each rank has some of the outputs: all are put together."""
 
-    def __init__(self, inner: nn.Module, group: RankGroup, out_features: int) -> None:
+    def __init__(self, inner: nn.Module, group: RankLine, out_features: int) -> None:
         super().__init__()
         self.inner = inner
         self._group = group
@@ -54,7 +54,7 @@ class GatheredLinear(nn.Module):
 class SplitEmbedding(nn.Module):
     """An embedding of which each rank has some of the words: one rank's row, the others' zeros."""
 
-    def __init__(self, inner: nn.Module, group: RankGroup, num_words: int) -> None:
+    def __init__(self, inner: nn.Module, group: RankLine, num_words: int) -> None:
         """Wrap this rank's share of the layer.
 
         Args:
@@ -75,7 +75,7 @@ class SplitEmbedding(nn.Module):
         return self._group.add_up(rows.masked_fill(others[..., None], 0))
 
 
-def add_up_outputs(module: nn.Module, group: RankGroup) -> None:
+def add_up_outputs(module: nn.Module, group: RankLine) -> None:
     """Let a module (a mixture's experts) answer with the sum over all ranks.
 
     A hook, and no module around it: whoever owns experts reads more of them than their output.

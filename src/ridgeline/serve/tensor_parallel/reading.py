@@ -21,7 +21,7 @@ from ridgeline.checkpoints.skeleton import (
 )
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
-from ridgeline.serve.tensor_parallel.group import RankGroup
+from ridgeline.serve.tensor_parallel.group import RankLine
 from ridgeline.serve.tensor_parallel.layers import (
     GatheredLinear,
     SplitEmbedding,
@@ -50,7 +50,7 @@ def load_share(
     config: Any,
     directory: Path,
     dtype: torch.dtype,
-    group: RankGroup,
+    group: RankLine,
     *,
     trust_remote_code: bool = False,
 ) -> nn.Module:
@@ -69,16 +69,16 @@ def load_share(
     model = _without_weights(config, directory, dtype, trust_remote_code=trust_remote_code)
     plan = plan_of(model)
     first = first_names(model)
-    words = {name: len(module.weight) for name, module in _by_words(model, plan).items()}
+    words = words_of(model, plan)
     checkpoint = CheckpointFiles(directory)
     for target, pieces in stored_pieces(model, checkpoint).items():
-        share = _share(model, target, pieces, checkpoint, plan, group)
+        share = share_of(model, target, pieces, checkpoint, plan, group)
         set_tensor(*owner_of(model, target), share)
     for name, other in first.items():
         if name != other:  # tied: one tensor under two names
             parent, leaf = owner_of(model, name)
             parent._parameters[leaf] = model.get_parameter(other)
-    _place(model, plan, group, words)
+    place_shares(model, plan, group, words)
     read_generation_config(model, directory)
     return model.to(group.device)  # type: ignore[no-any-return]
 
@@ -92,27 +92,27 @@ def _without_weights(
         )
 
 
-def _by_words(model: nn.Module, plan: TensorPlan) -> dict[str, Any]:
-    """The modules that are cut along what they answer with, and whose cut may be uneven."""
+def words_of(model: nn.Module, plan: TensorPlan) -> dict[str, int]:
+    """The outputs of modules that are cut along what they answer with, maybe unevenly."""
     return {
-        name: module
+        name: len(module.weight)  # type: ignore[arg-type]
         for name, module in model.named_modules()
         if plan.style(name) in ("embedding_rowwise", "colwise_gather_output")
     }
 
 
-def _share(
+def share_of(
     model: nn.Module,
     target: str,
     pieces: list[StoredPiece],
     checkpoint: CheckpointFiles,
-    plan: TensorPlan,
-    group: RankGroup,
+    plan: TensorPlan | None,
+    group: RankLine,
 ) -> Tensor:
-    """What this rank has of a parameter or buffer."""
+    """What this rank has of a parameter or buffer; without a plan all of it."""
     parent, leaf = owner_of(model, target)
     whole: Tensor = getattr(parent, leaf)
-    cut = plan.cut(target, whole.ndim)
+    cut = None if plan is None else plan.cut(target, whole.ndim)
     shape = list(whole.shape)
     if cut is not None:
         shape[cut.dim] = cut.parts * cut.per_rank(shape[cut.dim], group.size, target)
@@ -132,7 +132,7 @@ def _share(
 
 
 def _copy(
-    source: str, into: Tensor, checkpoint: CheckpointFiles, cut: TensorCut | None, group: RankGroup
+    source: str, into: Tensor, checkpoint: CheckpointFiles, cut: TensorCut | None, group: RankLine
 ) -> None:
     """Fill a tensor with this rank's ranges of a stored one; what is left stays zero."""
     if cut is None:
@@ -148,7 +148,9 @@ def _copy(
         at += last - first
 
 
-def _place(model: nn.Module, plan: TensorPlan, group: RankGroup, words: dict[str, int]) -> None:
+def place_shares(
+    model: nn.Module, plan: TensorPlan, group: RankLine, words: dict[str, int]
+) -> None:
     """Put around each share what makes it answer as the whole."""
     for name, module in list(model.named_modules()):
         style = plan.style(name)
