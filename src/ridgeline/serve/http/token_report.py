@@ -74,7 +74,7 @@ class TokenReport:
         return cls(
             submits=submits,
             ids_wanted=bool(body.return_token_ids),
-            continuous=options is not None and options.continuous_usage_stats,
+            continuous=options is not None and bool(options.continuous_usage_stats),
             names_by_id=bool(body.return_tokens_as_token_ids),
         )
 

@@ -8,7 +8,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from ridgeline.serve.http.protocol.fields import (
-    COMMON_HINTS,
+    ASKED_HINTS,
     MOST_LOGPROBS,
     SamplingFields,
     Strict,
@@ -35,7 +35,7 @@ class FunctionDefinition(Strict):
 class Tool(Strict):
     """A tool that the model may call; only functions are."""
 
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: FunctionDefinition
 
 
@@ -271,10 +271,9 @@ class PredictedOutput(Strict):
 class ChatRequest(SamplingFields):
     """A conversation to be answered."""
 
-    hints: ClassVar[frozenset[str]] = COMMON_HINTS | frozenset(
+    hints: ClassVar[frozenset[str]] = ASKED_HINTS | frozenset(
         {
-            "store", "service_tier", "prediction", "prompt_cache_key", "prompt_cache_options",
-            "prompt_cache_retention", "verbosity",
+            "store", "prediction", "prompt_cache_options", "verbosity",
         }
     )  # fmt: skip
 
@@ -289,14 +288,9 @@ class ChatRequest(SamplingFields):
     tools: list[Tool] | None = Field(None, max_length=128)
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    metadata: Annotated[dict[str, Text], few(16)] | None = None
-    """Stands in the request's log line."""
     store: bool | None = None
     """Nothing is stored here."""
-    service_tier: Annotated[str, Field(max_length=64)] | None = None
     modalities: list[Literal["text"]] | None = None
-    safety_identifier: str | None = Field(None, max_length=512)
-    """Stands in the request's log line."""
     add_special_tokens: bool | None = None
     """Whether the tokenizer's first token goes before the template's text."""
     echo: Literal[False] | None = None
@@ -313,14 +307,13 @@ class ChatRequest(SamplingFields):
     chat_template_kwargs: Variables | None = None
     """Variables of the template, such as Qwen's `enable_thinking`."""
     audio: None = None
-    function_call: None = None
+    function_call: Literal["none"] | None = None
+    """The older name of `tool_choice`, as far as it asks for nothing."""
     functions: None = None
     moderation: None = None
     prediction: PredictedOutput | None = None
-    prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
     prompt_cache_options: Annotated[dict[str, Any], few(16)] | None = None
-    prompt_cache_retention: Annotated[str, Field(max_length=64)] | None = None
-    """The prefix cache keeps what fits, for everybody, whatever these three say."""
+    """The prefix cache keeps what fits, for everybody, whatever this and its like say."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     """How much the model thinks first; for templates that know of it."""
     include_reasoning: bool | None = None
@@ -330,7 +323,7 @@ class ChatRequest(SamplingFields):
 
     @model_validator(mode="after")
     def _fields_go_together(self) -> ChatRequest:
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: true")
         if self.tool_choice not in (None, "none") and not self.tools:
             raise ValueError("tool_choice needs tools")

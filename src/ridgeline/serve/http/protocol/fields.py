@@ -35,8 +35,17 @@ Choices = Annotated[list[Text], Field(min_length=1, max_length=1 << 16, fail_fas
 Schema = dict[str, Any] | Text
 
 
+MOST_STOPS = 256
+LARGEST_EXACT = 2.0**53
+"""Up to here every whole number is a float, too."""
+
+
 class Strict(BaseModel):
-    """No conversion ("5" is no number), no unknown field, no infinity."""
+    """No conversion ("5" is no number), no unknown field that asks for something, no infinity.
+
+    Clients that fill in all that they know send nulls for what they do not want, and JSON knows
+    no difference between 5 and 5.0.
+    """
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
@@ -45,7 +54,20 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _few_fields(cls, given: Any) -> Any:
-        return _at_most(given, MOST_FIELDS, "fields")
+        given = _at_most(given, MOST_FIELDS, "fields")
+        if not isinstance(given, dict):
+            return given
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        unused = {
+            field.alias or name
+            for name, field in cls.model_fields.items()
+            if field.annotation is type(None)
+        }
+        return {
+            name: _whole(value)
+            for name, value in given.items()
+            if name in known - unused or not _asks_nothing(value)
+        }
 
 
 def few(most: int) -> BeforeValidator:
@@ -53,8 +75,20 @@ def few(most: int) -> BeforeValidator:
     return BeforeValidator(lambda given: _at_most(given, most, "entries"))
 
 
+def _asks_nothing(value: Any) -> bool:
+    """Whether nothing could follow from a field that is not known here."""
+    return value is None or value in ([], {})
+
+
+def _whole(value: Any) -> Any:
+    """A whole number as an int, which every field of numbers takes."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_EXACT:
+        return int(value)
+    return value
+
+
 def _at_most(given: Any, most: int, what: str) -> Any:
-    if isinstance(given, dict) and len(given) > most:
+    if isinstance(given, dict | list) and len(given) > most:
         raise ValueError(f"more than {most} {what}")
     return given
 
@@ -84,12 +118,16 @@ COMMON_HINTS = frozenset({"spaces_between_special_tokens", "guided_decoding_back
 compiler makes all grammars, and a request's id stands in a header."""
 
 
+ASKED_HINTS = COMMON_HINTS | {"service_tier", "prompt_cache_key", "prompt_cache_retention"}
+"""Those and OpenAI's of completions and chats."""
+
+
 class StreamOptions(Strict):
     """Options of a streamed reply."""
 
-    include_usage: bool = False
+    include_usage: bool | None = None
     """A last chunk without choices says the usage."""
-    continuous_usage_stats: bool = False
+    continuous_usage_stats: bool | None = None
     """Every chunk says the usage so far (vLLM's)."""
     include_obfuscation: Literal[False] | None = None
 
@@ -127,7 +165,7 @@ class StructuredOutputs(Strict):
 class SamplingFields(Strict):
     """OpenAI's fields with their limits, then vLLM's extras."""
 
-    hints: ClassVar[frozenset[str]] = COMMON_HINTS
+    hints: ClassVar[frozenset[str]] = ASKED_HINTS
     """Fields that are taken though nothing follows from them: they cannot alter a token."""
 
     model: AskedModel = ""
@@ -138,9 +176,20 @@ class SamplingFields(Strict):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     logit_bias: Annotated[dict[str, Bias], few(MOST_BIASES)] | None = None
     seed: int | None = Field(None, ge=-LARGEST_INT, le=LARGEST_INT)
-    stop: StopString | Annotated[list[StopString], Field(max_length=256)] | None = None
+    stop: Annotated[
+        StopString | list[StopString] | None,
+        BeforeValidator(lambda given: _at_most(given, MOST_STOPS, "stop strings")),
+    ] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    metadata: Annotated[dict[str, Text], few(16)] | None = None
+    """Stands in the request's log line."""
+    service_tier: Annotated[str, Field(max_length=64)] | None = None
+    safety_identifier: str | None = Field(None, max_length=512)
+    """Stands in the request's log line."""
+    prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
+    prompt_cache_retention: Annotated[str, Field(max_length=64)] | None = None
+    """The prefix cache keeps what fits, for everybody, whatever these two say."""
     user: str | None = Field(None, max_length=512)
     """Stands in the request's log line."""
     top_k: int | None = Field(None, ge=-1, lt=2**31)
@@ -208,7 +257,7 @@ class SamplingFields(Strict):
     @property
     def usage_in_stream(self) -> bool:
         """Whether the stream ends with a chunk of usage."""
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
     def with_defaults(self, defaults: GenerationDefaults) -> dict[str, Any]:
         """What a model's makers say about the fields that the request leaves out.

@@ -46,7 +46,8 @@ async def completions(request: Request, body: CompletionRequest) -> Response:
     """Continue each prompt, whole or as a stream."""
     service, record = service_of(request), record_of(request)
     record.without_effect = body.without_effect
-    record.user = body.user
+    record.user = body.user or body.safety_identifier
+    record.metadata = body.metadata
     _check(body)
     body = service.with_defaults(body, record)
     adapter = service.adapter(body.model)
