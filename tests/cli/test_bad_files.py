@@ -139,6 +139,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("serve", "manifest"): (f"serve {LIBRARY} --manifest PATH", TABLE),
     ("serve", "speculative"): (f"serve {LIBRARY} --speculative draft:model-of-PATH", TABLE),
     ("generate", "model"): ("generate model-of-PATH --prompt a", TABLE),
+    ("generate", "tokenizer"): (f"generate {LIBRARY} --prompt a --tokenizer model-of-PATH", TABLE),
     ("generate", "speculative"): (
         f"generate {LIBRARY} --prompt a --speculative heads:heads-of-PATH",
         TABLE,
