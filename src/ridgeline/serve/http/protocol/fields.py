@@ -119,7 +119,7 @@ compiler makes all grammars, and a request's id stands in a header."""
 
 
 ASKED_HINTS = COMMON_HINTS | {"service_tier", "prompt_cache_key", "prompt_cache_retention"}
-"""Those hints, and the ones that OpenAI has for completions and chats alike."""
+"""The hints above, and the ones that OpenAI has for completions and chats alike."""
 
 
 class StreamOptions(Strict):
