@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 from tests.serve.vision.tiny_seers import Judge, save
 
@@ -14,6 +17,8 @@ from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.engine.start import check_cut
 from ridgeline.serve.messages import Delta, PromptImage, Sampling, Submit
+from ridgeline.serve.vision.axes import axes_between
+from ridgeline.serve.vision.features import PlacedImage
 from ridgeline.serve.vision.processor import read_image_processor
 
 COUNT = 40
@@ -26,19 +31,25 @@ PICTURES = [
 ]
 
 
-def submit(engine: ServingEngine, folder: str, name: str, picture: Any, **fields: Any) -> Submit:
-    """What the server makes of a picture with a text behind it."""
+def submit(engine: ServingEngine, folder: str, name: str, *pictures: Any) -> Submit:
+    """What the server makes of pictures with a text behind each."""
     processor = read_image_processor(EngineConfig(model=folder))
-    prepared = processor.prepare(picture)
-    prompt = engine.model.tokenizer(prepared.text + TEXT, add_special_tokens=False).input_ids
-    places = [place for place, one in enumerate(prompt) if one == processor.token_id]
-    image = PromptImage(
-        places=tuple((one, one + 1) for one in places),
-        digest=prepared.digest,
-        arrays=prepared.arrays,
+    prepared = [processor.prepare(one) for one in pictures]
+    text = "".join(one.text + TEXT for one in prepared)
+    prompt = engine.model.tokenizer(text, add_special_tokens=False).input_ids
+    places = iter([place for place, one in enumerate(prompt) if one == processor.token_id])
+    images = tuple(
+        PromptImage(
+            places=tuple(
+                (place, place + 1) for place in islice(places, one.text.count(processor.token))
+            ),
+            digest=one.digest,
+            arrays=one.arrays,
+        )
+        for one in prepared
     )
     sampling = Sampling(temperature=0.0, max_tokens=COUNT)
-    return Submit(id=name, prompt=tuple(prompt), sampling=sampling, images=(image,), **fields)
+    return Submit(id=name, prompt=tuple(prompt), sampling=sampling, images=images)
 
 
 def answers(engine: ServingEngine, submits: list[Submit]) -> dict[str, list[int]]:
@@ -55,7 +66,7 @@ def answers(engine: ServingEngine, submits: list[Submit]) -> dict[str, list[int]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["llava", "idefics3", "smolvlm"])
+@pytest.mark.parametrize("family", ["llava", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl"])
 def test_pictures_are_seen_again_after_a_preemption(family: str, tmp_path: Path) -> None:
     folder = save(family, tmp_path)
     engine = ServingEngine(
@@ -79,24 +90,55 @@ def test_pictures_are_seen_again_after_a_preemption(family: str, tmp_path: Path)
         assert found[str(place)] == expected
 
 
-QWEN = {
-    "vision_config": {
-        "depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 4,
-    },
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["smolvlm", "qwen2_vl", "qwen2_5_vl"])
+def test_several_pictures_count_on_from_each_other_cached_or_not(
+    family: str, tmp_path: Path
+) -> None:
+    folder = save(family, tmp_path)
+    config = EngineConfig(model=str(folder), dtype="fp32", kv_bytes=1 << 22, debug=True)
+    engine = ServingEngine(config)
+    judge = Judge(family, folder)
+    shown = [PICTURES[:3], PICTURES[:2], [*PICTURES[:2], PICTURES[3]], PICTURES[1::-1]]
+    for pictures in shown:
+        asked = submit(engine, str(folder), "x", *pictures)
+        prompt, expected = judge.answer(f"<image>{TEXT}" * len(pictures), pictures, count=COUNT)
+        assert tuple(prompt) == asked.prompt
+        assert answers(engine, [asked])["x"] == expected
+    assert engine.stats().prefix_hits > 100
+
+
+def test_positions_behind_an_image_go_on_behind_its_longer_side() -> None:
+    images = [
+        PlacedImage(np.arange(2, 8), torch.empty(6, 1), grid=(2, 3)),
+        PlacedImage(np.arange(9, 11), torch.empty(2, 1), grid=(2, 1)),
+    ]
+    whole = [
+        [0, 1, 2, 2, 2, 2, 2, 2, 5, 6, 6, 8, 9],
+        [0, 1, 2, 2, 2, 3, 3, 3, 5, 6, 7, 8, 9],
+        [0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 6, 8, 9],
+    ]
+    assert axes_between(images, 0, 13).tolist() == whole
+    assert axes_between(images, 4, 10).tolist() == [axis[4:10] for axis in whole]
+    assert axes_between(images, 12, 13).tolist() == [[9], [9], [9]]
+
+
+QWEN3 = {
+    "vision_config": {"depth": 1, "hidden_size": 32, "num_heads": 2, "patch_size": 4},
     "text_config": {
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 8,
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
-        "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2]},
+        "rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1]},
     },
 }  # fmt: skip
 
 
-def test_a_family_with_positions_of_its_own_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_family_that_hands_over_more_is_refused_by_name(tmp_path: Path) -> None:
     from transformers import AutoConfig, AutoModelForImageTextToText
 
-    config = AutoConfig.for_model("qwen2_vl", **QWEN)
+    config = AutoConfig.for_model("qwen3_vl", **QWEN3)
     AutoModelForImageTextToText.from_config(config).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="family qwen2_vl cannot be served with images: ") as why:
+    with pytest.raises(InputError, match="family qwen3_vl cannot be served with images: ") as why:
         ServingEngine(EngineConfig(model=str(tmp_path), dtype="fp32"))
     assert "\n" not in str(why.value)
 

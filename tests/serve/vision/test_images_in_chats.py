@@ -7,7 +7,9 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,19 +66,33 @@ class Seen:
         return self.judge.answer(f"user: {text}\nassistant:", [*images], count=COUNT)
 
 
-@pytest.fixture(scope="module")
-def llava(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    folder = tmp_path_factory.mktemp("seer")
-    model = save("llava", folder)
+@contextmanager
+def served(family: str, folder: Path) -> Iterator[Seen]:
+    model = save(family, folder)
     words = ["ridgeline.cli.main", "serve", str(model), *WORDS, "--kv-bytes", str(1 << 24)]
     words += ["--max-tokens-per-step", str(CHUNK), "--allowed-media-domains", "localhost"]
     with (
         picture_host(folder) as (host, cert),
         running(*words, SSL_CERT_FILE=str(cert)) as server,
     ):
-        judge = Judge("llava", model)
+        judge = Judge(family, model)
         server.wait_until_ready()
         yield Seen(server, judge, host)
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    with served("llava", tmp_path_factory.mktemp("seer")) as server:
+        yield server
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["qwen2_5_vl"])
+def test_images_of_any_shape_are_seen_through_the_server(family: str, tmp_path: Path) -> None:
+    with served(family, tmp_path) as seen:
+        for first, second in ((RED, GRADIENT), (GRADIENT, RED), (RED, BLUE)):
+            prompt, answer, _ = seen.ids("First", part(first), "then", part(second), "?")
+            assert (prompt, answer) == seen.expected("First<image>then<image>?", first, second)
 
 
 def test_one_image_gives_the_tokens_of_transformers(llava: Seen) -> None:

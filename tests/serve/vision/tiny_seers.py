@@ -63,10 +63,14 @@ def save(family: str, folder: Path, *, template: str | None = TEMPLATE) -> Path:
             "vision_feature_layer": -2,
             "image_token_index": image_token,
         }
+    elif family.startswith("qwen"):
+        special = _qwen(family, image_token)
     else:
         vision = {"image_size": 16, "patch_size": 4, "num_hidden_layers": 2}
         special = {"vision_config": {**VISION, **vision}, "scale_factor": 2}
-    config = AutoConfig.for_model(family, text_config=TEXT, image_token_id=image_token, **special)
+    config = AutoConfig.for_model(
+        family, image_token_id=image_token, **{"text_config": TEXT, **special}
+    )
     torch.manual_seed(0)
     model = AutoModelForImageTextToText.from_config(config).eval()
     with torch.no_grad():
@@ -75,8 +79,40 @@ def save(family: str, folder: Path, *, template: str | None = TEMPLATE) -> Path:
                 weight.mul_(6.0)
     target = folder / family
     model.save_pretrained(target)
-    processor(family, words).save_pretrained(target)
+    if family.startswith("qwen"):
+        words.save_pretrained(target)
+        patches().save_pretrained(target)
+    else:
+        processor(family, words).save_pretrained(target)
     return target
+
+
+def _qwen(family: str, image_token: int) -> dict[str, Any]:
+    """What Qwen's families have of their own: positions in three axes, images of any shape."""
+    rotary = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}
+    vision: dict[str, Any] = {"depth": 2, "hidden_size": 32, "num_heads": 2, "patch_size": 4}
+    if family == "qwen2_vl":
+        vision |= {"embed_dim": 32}
+    else:
+        vision |= {"intermediate_size": 48, "out_hidden_size": 32, "window_size": 16}
+        vision |= {"fullatt_block_indexes": [1]}
+    text = {name: value for name, value in TEXT.items() if name != "model_type"}
+    others = ("vision_start_token_id", "vision_end_token_id", "video_token_id")
+    return {
+        "text_config": {**text, "rope_parameters": rotary},
+        "vision_config": vision,
+        **{name: image_token + 1 + place for place, name in enumerate(others)},
+    }
+
+
+def patches() -> Any:
+    """Qwen's image processor, for pictures of at most 32 features."""
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import (
+        Qwen2VLImageProcessorPil,
+    )
+
+    size = {"shortest_edge": 64, "longest_edge": 2048}
+    return Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size=size)
 
 
 def processor(family: str, words: Any) -> Any:
@@ -109,13 +145,31 @@ class Judge:
         from transformers import AutoModelForImageTextToText, AutoTokenizer
 
         self.model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
-        self.processor = processor(family, AutoTokenizer.from_pretrained(folder))
+        words = AutoTokenizer.from_pretrained(folder)
+        self.processor = None if family.startswith("qwen") else processor(family, words)
+        self._words = words
 
     def answer(self, text: str, images: list[Any], *, count: int) -> tuple[list[int], list[int]]:
         """The prompt's tokens, and the most likely completion's, end token left out."""
-        inputs = self.processor(
-            text=text, images=images or None, return_tensors="pt", add_special_tokens=False
+        inputs = (
+            self._patched(text, images)
+            if self.processor is None
+            else self.processor(
+                text=text, images=images or None, return_tensors="pt", add_special_tokens=False
+            )
         )
         prompt = inputs["input_ids"][0].tolist()
         whole = self.model.generate(**inputs, max_new_tokens=count, do_sample=False)[0].tolist()
         return prompt, [one for one in whole[len(prompt) :] if one != TEXT["eos_token_id"]]
+
+    def _patched(self, text: str, images: list[Any]) -> Any:
+        """What Qwen's processor makes, which cannot be had whole without torchvision."""
+        found = dict(patches()(images=images, return_tensors="pt"))
+        pieces = text.split("<image>")
+        counts = (found["image_grid_thw"].prod(-1) // 4).tolist()
+        whole = pieces[0] + "".join(
+            "<image>" * count + piece for count, piece in zip(counts, pieces[1:], strict=True)
+        )
+        ids = self._words(whole, return_tensors="pt", add_special_tokens=False)
+        kinds = (ids["input_ids"] == self.model.config.image_token_id).int()
+        return {**ids, **found, "mm_token_type_ids": kinds}

@@ -86,7 +86,7 @@ class Runner:
             self._version = self._adapters.layout_version
             self._fixed = self._recorded()
         self._adapters.use(batch.adapters, batch.logit_rows)
-        if self._fixed is not None and batch.seen is None:
+        if self._fixed is not None and batch.seen is None and batch.axes is None:
             computed = self._fixed.run(batch)
             if computed is not None:
                 return computed

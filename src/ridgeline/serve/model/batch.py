@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.kernels.paged_attention import PackedTokens
+from ridgeline.serve.vision.axes import axes_between
 from ridgeline.serve.vision.features import PlacedImage
 
 Rows = Literal["all", "none"]
@@ -52,6 +53,8 @@ class StepBatch:
     """[T] int64 index of each token's LoRA adapter, 0: none; None: no token has one."""
     seen: SeenRows | None = None
     """The tokens that stand for images; None: none does."""
+    axes: Tensor | None = None
+    """Positions in time, height and width, [3, T] int64; None: they are the same as `positions`."""
 
 
 class StepInputs:
@@ -116,6 +119,7 @@ class StepInputs:
             logit_rows=self._tensor(_logit_rows(slices, first, rows_of)),
             adapters=self._adapters(slices, counts, adapters) if adapters else None,
             seen=self._seen(slices, first, images) if images else None,
+            axes=self._axes(slices, first, positions, images) if images else None,
         )
 
     def _row(self, sequence: Sequence) -> int:
@@ -165,6 +169,24 @@ class StepInputs:
         if not rows:
             return None
         return SeenRows(self._tensor(np.concatenate(rows)), torch.cat(features))
+
+    def _axes(
+        self,
+        slices: tuple[Slice, ...],
+        first: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        images: Mapping[Sequence, tuple[PlacedImage, ...]],
+    ) -> Tensor | None:
+        axes = None
+        for index, one in enumerate(slices):
+            placed = images.get(one.sequence)
+            if placed is None or placed[0].grid is None:
+                continue
+            if axes is None:
+                axes = np.repeat(positions[None], 3, axis=0)
+            stop = one.start + one.num_tokens
+            axes[:, first[index] : first[index + 1]] = axes_between(placed, one.start, stop)
+        return None if axes is None else self._tensor(axes)
 
     def _tensor(self, values: NDArray[np.generic]) -> Tensor:
         tensor = torch.from_numpy(values)

@@ -132,7 +132,7 @@ class LoadedModel:
         """Compute one step; keys and values of its tokens go to the caches."""
         pages = Pages(batch.packed, caches, adapted=batch.adapters is not None)
         embedded = None if batch.seen is None else self._embedded(batch.tokens, batch.seen)
-        if self.direct is not None and not pages.adapted:
+        if self.direct is not None and not pages.adapted and batch.axes is None:
             found = self.direct.states(batch.tokens, batch.positions, pages, embedded)
             logits = self.direct.logits(found[batch.logit_rows]).float()
             return ForwardOutput(logits, found, batch.logit_rows)
@@ -143,7 +143,7 @@ class LoadedModel:
         )
         inputs = {
             **given,
-            "position_ids": batch.positions[None],
+            "position_ids": batch.positions[None] if batch.axes is None else batch.axes[:, None],
             "use_cache": False,
             KEYWORD: pages,
         }

@@ -28,6 +28,8 @@ class PlacedImage:
     """Positions of the placeholders in order, [K]."""
     features: Tensor
     """What takes the place of their embeddings, [K, hidden]."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns of the placeholders, where positions have three axes (`axes.py`)."""
 
     def between(self, start: int, stop: int) -> tuple[NDArray[np.int64], Tensor]:
         """Positions and features of the placeholders in [start, stop)."""
@@ -38,17 +40,26 @@ class PlacedImage:
 class VisionTower:
     """The tower and projector of a model, transformers' own modules."""
 
-    def __init__(self, module: nn.Module, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        dtype: torch.dtype,
+        device: torch.device,
+        merged: int | None = None,
+    ) -> None:
         """Take over what a model sees with.
 
         Args:
             module: A model of transformers whose language model was taken out.
             dtype: In which it computes.
             device: Where it computes.
+            merged: Patches along each side that become one feature, where the language model has
+                positions in three axes; None: its positions are plain.
         """
         self.module = module
+        self._merged = merged
         self._dtype = dtype
-        self._device = device
+        self.device = device
 
     @torch.inference_mode()
     def features(self, arrays: tuple[ImageArray, ...]) -> Tensor:
@@ -61,10 +72,18 @@ class VisionTower:
         result: Tensor = features.reshape(-1, features.shape[-1]).to(self._dtype)
         return result
 
+    def grid(self, arrays: tuple[ImageArray, ...]) -> tuple[int, int] | None:
+        """Rows and columns of an image's features, where the language model is told them."""
+        if self._merged is None:
+            return None
+        (found,) = (one for one in arrays if one.name == "image_grid_thw")
+        (_, height, width) = self.tensor(found)[0].tolist()
+        return height // self._merged, width // self._merged
+
     def tensor(self, array: ImageArray) -> Tensor:
         """An array as the tower takes it."""
         values = np.frombuffer(array.data, dtype=array.dtype).reshape(array.shape)
-        tensor = torch.from_numpy(values.copy()).to(self._device)
+        tensor = torch.from_numpy(values.copy()).to(self.device)
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
     def weight_bytes(self) -> int:
@@ -102,7 +121,7 @@ class ImageFeatures:
                 f"an image has {len(features)} features and {len(positions)} placeholders; the"
                 " model's processor does not fit its vision tower"
             )
-        return PlacedImage(positions, features)
+        return PlacedImage(positions, features, self._tower.grid(image.arrays))
 
     def _keep(self, digest: bytes, features: Tensor) -> None:
         self._kept[digest] = features

@@ -2,29 +2,34 @@
 
 Families differ in what they hand their language model beside embeddings: positions of their own, a
 mask by which an image's tokens see each other, features for deeper layers. The engine hands over
-embeddings at plain positions, and nothing else. So a picture goes through the model at load, up to
-the call of its language model, and what is handed over there must be what the engine would hand
-over; and the language model must give by itself the logits that the whole gives. A family that
-passes is served, by whatever name.
+embeddings at plain positions, or at positions in three axes (`axes.py`), and nothing else. So a
+picture goes through the model at load, up to the call of its language model, and what is handed
+over there must be what the engine would hand over; and the language model must give by itself the
+logits that the whole gives. A family that passes is served, by whatever name.
 """
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.models.folder import read_by_library
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import PromptImage
+from ridgeline.serve.vision.axes import axes_between
 from ridgeline.serve.vision.features import ImageFeatures, VisionTower
 from ridgeline.serve.vision.processor import ImageProcessor, read_image_processor
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.01, torch.bfloat16: 0.05}
 """The largest difference over the spread."""
+_HEADS = {"qwen2_vl_text": "Qwen2ForCausalLM", "qwen2_5_vl_text": "Qwen2ForCausalLM"}
+"""Language models that transformers has under no head of their own, and one that fits."""
 _HARMLESS = {"use_cache", "return_dict", "output_attentions", "output_hidden_states"}
 """Keywords that say how to answer."""
 _SIZE = (80, 60)
@@ -96,7 +101,7 @@ def _taken_apart(
         raise _refusal(
             about, f"its language model alone differs by {difference:.2g} of the logits' spread"
         )
-    tower = VisionTower(base, dtype, device)
+    tower = VisionTower(base, dtype, device, _merged(about))
     _check_handed(whole, decoder, tower, read_image_processor(config), dtype)
     del base._modules[owners[0]]
     return text, tower
@@ -104,15 +109,20 @@ def _taken_apart(
 
 def _language_model(whole: Any, decoder: Any) -> Any:
     """The decoder under a head, as transformers has it for text alone."""
+    import transformers
     from transformers import AutoModelForCausalLM
 
+    kind = decoder.config.model_type
     try:
         with torch.device("meta"):
-            text = AutoModelForCausalLM.from_config(decoder.config, dtype=decoder.dtype)
+            if kind in _HEADS:
+                headed = getattr(transformers, _HEADS[kind])
+                text = headed._from_config(decoder.config, dtype=decoder.dtype)
+            else:
+                text = AutoModelForCausalLM.from_config(decoder.config, dtype=decoder.dtype)
     except ValueError:
-        kind = decoder.config.model_type
         raise _refusal(whole.config, f"transformers has no causal model of {kind}") from None
-    if type(text.base_model) is not type(decoder):
+    if kind not in _HEADS and type(text.base_model) is not type(decoder):
         raise _refusal(whole.config, f"its language model is a {type(decoder).__name__}")
     setattr(text, text.base_model_prefix, decoder)
     text.set_output_embeddings(whole.get_output_embeddings())
@@ -138,7 +148,9 @@ def _check_handed(
     image = PromptImage(places=((2, 2 + count),), digest=prepared.digest, arrays=prepared.arrays)
     placed = ImageFeatures(tower, 0).placed(image)
     inputs = {one.name: tower.tensor(one) for one in prepared.arrays}
-    device = placed.features.device
+    if "mm_token_type_ids" in signature(whole.forward).parameters:
+        inputs["mm_token_type_ids"] = (tokens == processor.token_id).int().to(tower.device)
+    device = tower.device
     given = _handed(whole, decoder, {"input_ids": tokens.to(device), **inputs})
     ours = whole.get_input_embeddings()(tokens.to(device))[0].clone()
     ours[torch.from_numpy(placed.positions).to(device)] = placed.features
@@ -150,8 +162,10 @@ def _check_handed(
         raise _refusal(
             whole.config, f"embeddings with an image differ by {difference:.2g} of their spread"
         )
+    length = len(ours)
+    expected = np.arange(length) if placed.grid is None else axes_between([placed], 0, length)
     for name, value in given.items():
-        if value is None or name in _HARMLESS or _is_plain(name, value, len(ours)):
+        if value is None or name in _HARMLESS or _is_expected(name, value, expected):
             continue
         raise _refusal(whole.config, f"its language model is handed {name} beside embeddings")
 
@@ -172,11 +186,20 @@ def _handed(whole: Any, decoder: nn.Module, inputs: dict[str, Any]) -> dict[str,
     raise _refusal(whole.config, "its language model is not called")
 
 
-def _is_plain(name: str, value: Any, length: int) -> bool:
-    """Positions from 0 on, which the engine gives, too."""
+def _is_expected(name: str, value: Any, positions: NDArray[np.int64]) -> bool:
+    """Whether these are the positions that the engine gives, too."""
     if name != "position_ids" or not isinstance(value, Tensor):
         return False
-    return value.ndim == 2 and np.array_equal(value[0].cpu().numpy(), np.arange(length))
+    if value.ndim != positions.ndim + 1:
+        return False
+    found = value[0] if value.ndim == 2 else value[:, 0]
+    return np.array_equal(found.cpu().numpy(), positions)
+
+
+def _merged(about: Any) -> int | None:
+    """Patches along each side of a feature, where rotary positions have three axes."""
+    rotary = getattr(about.get_text_config(), "rope_parameters", None) or {}
+    return about.vision_config.spatial_merge_size if "mrope_section" in rotary else None
 
 
 def _distance(mine: Tensor, theirs: Tensor) -> float:

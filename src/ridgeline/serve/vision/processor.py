@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ridgeline.batching.paged import DIGEST_BYTES
+from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
@@ -21,6 +22,24 @@ from ridgeline.serve.messages import ImageArray
 
 _FOR_IMAGES_ALONE = {"smolvlm": "Idefics3Processor"}
 """Families whose own processor wants packages for videos, and one that treats images alike."""
+
+_WRITERS = {"qwen2_vl": "Qwen2VLProcessor", "qwen2_5_vl": "Qwen2_5_VLProcessor"}
+"""Families whose own processor cannot be made without torchvision, which it wants for videos."""
+
+
+class _Writer:
+    """A processor without its part for videos."""
+
+    def __init__(self, kind: Any, image_processor: Any, tokenizer: Any, token_id: int) -> None:
+        self._kind = kind
+        self.image_processor = image_processor
+        self.image_token: str = tokenizer.convert_ids_to_tokens(token_id)
+        self.image_token_id = token_id
+
+    def replace_image_token(self, found: Any, index: int) -> str:
+        """What stands in a prompt for an image, as the processor itself writes it."""
+        text: str = self._kind.replace_image_token(self, found, index)
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +92,18 @@ def read_image_processor(config: EngineConfig) -> ImageProcessor:
     trusted = config.trust_remote_code
     with quiet_libraries(), read_by_library(config.model, what="its image processor"):
         about = transformers.AutoConfig.from_pretrained(config.model, trust_remote_code=trusted)
-        kind = _FOR_IMAGES_ALONE.get(about.model_type, "AutoProcessor")
-        processor = getattr(transformers, kind).from_pretrained(
-            config.model, backend="pil", trust_remote_code=trusted
-        )
+        options = {"backend": "pil", "trust_remote_code": trusted}
+        writer = _WRITERS.get(about.model_type)
+        if writer is not None:
+            processor: Any = _Writer(
+                getattr(transformers, writer),
+                transformers.AutoImageProcessor.from_pretrained(config.model, **options),
+                read_tokenizer(config.model, trust_remote_code=trusted),
+                about.image_token_id,
+            )
+        else:
+            kind = _FOR_IMAGES_ALONE.get(about.model_type, "AutoProcessor")
+            processor = getattr(transformers, kind).from_pretrained(config.model, **options)
     needed = ("image_processor", "image_token", "image_token_id", "replace_image_token")
     missing = [name for name in needed if getattr(processor, name, None) is None]
     if missing:
