@@ -272,7 +272,7 @@ PRIVATE: Final[dict[str, str]] = {
     "numba.cuda.simulator.cudadrv.devicearray:FakeWithinKernelCUDAArray._item": "its strides",
     "numba.cuda.simulator.cudadrv.devicearray:FakeCUDAArray._ary": "the same, of what it wraps",
     "numba.cuda.simulator.kernelapi:FakeCUDAShared._allocations": "shared memory of a block",
-    "transformers:PreTrainedModel._from_config": "the language model of one that sees, by its class",
+    "transformers:PreTrainedModel._from_config": "the language model of one that sees",
     # -- transformers: what the parts of a model pass on to each other, for stages of it
     "transformers.models.llama.modeling_llama:LlamaForCausalLM._pp_plan": "where to cut it",
     # -- images: norms of every kind, what they keep, and rounded nodes in an exported graph

@@ -257,6 +257,16 @@ def test_a_failing_script_is_reported_in_its_own_words() -> None:
         run.steps(50)
 
 
+def test_a_loader_that_no_name_holds_is_seen_over_its_epochs() -> None:
+    report, _ = measured(command("nameless_loader.py"), steps=13)
+    assert report.facts is not None
+    (loader,) = report.facts.loaders
+    assert (loader.batch_size, loader.num_batches, loader.dataset) == (8, 6, "TensorDataset")
+    assert loader.restarts >= 2
+    assert loader.site is not None
+    assert loader.site.line == 12
+
+
 def test_a_killed_script_is_named_with_its_signal() -> None:
     with Conductor(command("plain_loop.py", "100000000"), Session()) as run:
         run.steps(5)

@@ -15,7 +15,12 @@ from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.anatomy import children, named_parameters, parameters, parts
 from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.usage import Usage, graph_compiles, used_since
-from ridgeline.measure.child.watched import LoaderWatch, ModelWatch, OptimizerWatch
+from ridgeline.measure.child.watched import (
+    LoaderTraits,
+    LoaderWatch,
+    ModelWatch,
+    OptimizerWatch,
+)
 from ridgeline.records import LoaderFacts, ModelFacts, OptimizerFacts, Settings
 from ridgeline.records.profile import Habit, HabitName
 
@@ -174,27 +179,26 @@ def _optimizer(
 def loader_facts(agent: Agent) -> list[LoaderFacts]:
     """Every DataLoader that was iterated."""
     facts = [
-        attempt(_loader, loader, watch, agent, otherwise=None)
+        attempt(_loader, watch.traits, watch, agent, otherwise=None)
         for watch in agent.watched.loaders.values()
-        if (loader := watch.loader()) is not None and (watch.waits or watch.starts)
+        if watch.traits is not None and (watch.waits or watch.starts)
     ]
     return [fact for fact in facts if fact is not None]
 
 
-def _loader(loader: Any, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
+def _loader(traits: LoaderTraits, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
     waits = watch.waits or watch.starts
     wait = sum(waits) / len(waits)
     padding = agent.watched.padding
     fetch = watch.fetches.per_batch()
-    size, ahead = (_whole(getattr(loader, n, None)) for n in ("batch_size", "prefetch_factor"))
     return LoaderFacts(
-        batch_size=size,
-        num_workers=loader.num_workers,
-        pin_memory=bool(loader.pin_memory),
-        persistent_workers=bool(loader.persistent_workers),
-        prefetch_factor=ahead,
-        dataset=type(loader.dataset).__name__,
-        num_batches=_length(loader),
+        batch_size=traits.batch_size,
+        num_workers=traits.num_workers,
+        pin_memory=traits.pin_memory,
+        persistent_workers=traits.persistent_workers,
+        prefetch_factor=traits.prefetch_factor,
+        dataset=traits.dataset,
+        num_batches=traits.num_batches,
         batch_bytes=watch.batch_bytes,
         site=watch.site,
         fetch_seconds=fetch[0] if fetch else None,
@@ -206,18 +210,6 @@ def _loader(loader: Any, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
         start_seconds=sum(watch.starts) / len(watch.starts) if watch.starts else 0.0,
         padding_share=sum(padding) / len(padding) if padding else 0.0,
     )
-
-
-def _length(loader: Any) -> int | None:
-    """Batches that it says it has; an iterable dataset has no length, and a length may fail."""
-    try:
-        return len(loader)
-    except Exception:  # the script's own answer to a question that the script never asked
-        return None
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
 
 
 def habits(agent: Agent, steps: int, evaluation_seconds: float) -> dict[HabitName, Habit]:

@@ -56,12 +56,51 @@ class OptimizerWatch:
     zeroed_in_place: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderTraits:
+    """What a DataLoader was when it was iterated; it may be gone before its iterator is."""
+
+    batch_size: int | None
+    num_workers: int
+    pin_memory: bool
+    persistent_workers: bool
+    prefetch_factor: int | None
+    dataset: str
+    """The name of its class."""
+    num_batches: int | None
+    """Batches that it says it has; an iterable dataset has no length, and a length may fail."""
+
+    @classmethod
+    def of(cls, loader: Any) -> LoaderTraits:
+        """The traits of a loader that is there."""
+        size, ahead = (_whole(getattr(loader, n, None)) for n in ("batch_size", "prefetch_factor"))
+        try:
+            length = len(loader)
+        except Exception:  # the script's own answer to a question that the script never asked
+            length = None
+        return cls(
+            batch_size=size,
+            num_workers=loader.num_workers,
+            pin_memory=bool(loader.pin_memory),
+            persistent_workers=bool(loader.persistent_workers),
+            prefetch_factor=ahead,
+            dataset=type(loader.dataset).__name__,
+            num_batches=length,
+        )
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
 @dataclass(slots=True)
 class LoaderWatch:
-    """What is remembered of one DataLoader."""
+    """What is remembered of one DataLoader, or of those that one line makes one after another."""
 
     loader: weakref.ref[Any]
     site: Site | None
+    traits: LoaderTraits | None = None
+    """Null until it is iterated."""
     waits: list[float] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     restarts: int = 0
@@ -200,13 +239,24 @@ class Watched:
         return watch
 
     def loader_made(self, loader: Any, site: Site | None) -> None:
-        """Remember where a DataLoader was constructed."""
-        self.loaders[id(loader)] = LoaderWatch(
-            loader=weakref.ref(loader),
-            site=site,
-            fetches=FetchTimes(loader.num_workers),
-            dataset=id(loader.dataset),
-        )
+        """Remember where a DataLoader was constructed.
+
+        A line that makes one for each epoch (`for x in DataLoader(…)`) goes on with the watch of
+        the one before, which is gone.
+        """
+        gone = [
+            key
+            for key, one in self.loaders.items()
+            if site is not None and one.site == site and one.loader() is None
+        ]
+        watch = self.loaders.pop(gone[0]) if gone else None
+        if watch is None:
+            watch = LoaderWatch(
+                loader=weakref.ref(loader), site=site, fetches=FetchTimes(loader.num_workers)
+            )
+        watch.loader = weakref.ref(loader)
+        watch.dataset = id(loader.dataset)
+        self.loaders[id(loader)] = watch
 
     @guarded()
     def fetch_times(self, dataset: Any) -> FetchTimes | None:
@@ -221,6 +271,7 @@ class Watched:
         watch = self.loaders.get(id(loader))
         if watch is None:
             return
+        watch.traits = attempt(LoaderTraits.of, loader, otherwise=None)
         watch.restarts += 1
         watch.construction_seconds = seconds
         watch.fresh = True
