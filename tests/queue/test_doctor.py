@@ -220,6 +220,19 @@ def plain() -> list[dict[str, Any]]:
     return cluster.objects
 
 
+def test_pods_of_a_node_that_is_gone_are_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(0)
+    gone, there = cluster.node(), cluster.node()
+    for node in (gone, there):
+        cluster.pod(gpus=8, node=node)
+    cluster.objects = [one for one in cluster.objects if one["metadata"]["name"] != gone]
+    found = diagnosed(write(cluster, tmp_path), capsys)
+    assert (found.gpus, found.allocated_gpus) == (8, 8)
+    assert any(note.startswith("2 pods on nodes that were not given") for note in found.notes)
+
+
 def broken(change: Callable[[list[dict[str, Any]]], None]) -> object:
     objects = plain()
     change(objects)

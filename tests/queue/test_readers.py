@@ -47,6 +47,7 @@ def written(folder: Path, *pods: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     "resource",
     ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi",
+     "habana.com/gaudi",
      "google.com/tpu", "aws.amazon.com/neuron", "huawei.com/Ascend910", "cambricon.com/mlu",
      "metax-tech.com/gpu", "hygon.com/dcu", "mthreads.com/gpu"],
 )  # fmt: skip

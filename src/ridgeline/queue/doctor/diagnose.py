@@ -34,6 +34,11 @@ def _notes(state: LiveCluster) -> list[str]:
     notes = []
     if not state.used_share:
         notes.append("without --dcgm nobody can tell which allocated GPUs are idle")
+    if state.num_homeless:
+        notes.append(
+            f"{several(state.num_homeless, 'pod')} on nodes that were not given (gone, or selected"
+            " away) are left out"
+        )
     if state.now_seconds is None:
         notes.append("the state has no times: every pod that waits counts, however new it is")
     shared = [node for node in state.nodes if node.num_gpus and node.replicas > 1]

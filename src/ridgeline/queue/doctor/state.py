@@ -109,6 +109,8 @@ class LiveCluster:
 
     nodes: tuple[LiveNode, ...]
     pods: tuple[LivePod, ...]
+    num_homeless: int = 0
+    """Pods that run on nodes which were not given, and are left out: their node may be gone."""
     templates: tuple[AskedTemplate, ...] = ()
     quotas: tuple[GpuQuota, ...] = ()
     cohorts: dict[str, CohortShare] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from ridgeline.records.kube_quantity import parse_quantity
 
 _GPU = re.compile(
     r"(nvidia|amd)\.com/gpu|nvidia\.com/(gpu\.shared|pgpu)|gpu\.intel\.com/(i915|xe)"
-    r"|habana\.ai/gaudi|google\.com/tpu|aws\.amazon\.com/neuron(device)?"
+    r"|habana\.(ai|com)/gaudi|google\.com/tpu|aws\.amazon\.com/neuron(device)?"
     r"|huawei\.com/Ascend\d+\w*|cambricon\.com/mlu\d*|(metax-tech|iluvatar|birentech)\.com/gpu"
     r"|hygon\.com/dcu|enflame\.com/gcu|mthreads\.com/gpu|qualcomm\.com/qaic|furiosa\.ai/npu"
 )

@@ -51,8 +51,8 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
     """The state that objects tell.
 
     Raises:
-        InputError: An object is given twice, an amount is no amount, or a pod is on a node that
-            was not given.
+        InputError: An object is given twice, an amount is no amount, or no pod that runs is on a
+            node that was given.
     """
     seen: set[tuple[str, str]] = set()
     nodes, pods, templates = [], [], []
@@ -69,15 +69,19 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         else:
             templates += list(_templates(one))
     known = {node.name for node in nodes}
-    for pod in pods:
-        if pod.node and not pod.done and pod.node not in known:
-            raise InputError(
-                f"{where}: pod {pod.name} is on node {pod.node}, which is not there; {KUBECTL_CURE}"
-            )
+    running = [pod for pod in pods if pod.node and not pod.done]
+    left = [pod for pod in pods if pod.done or not pod.node or pod.node in known]
+    num_homeless = len(pods) - len(left)
+    if running and num_homeless == len(running):
+        pod = running[0]
+        raise InputError(
+            f"{where}: pod {pod.name} is on node {pod.node}, which is not there; {KUBECTL_CURE}"
+        )
     started = {pod.workload.partition(" ")[2] for pod in pods}
     return LiveCluster(
         nodes=tuple(nodes),
-        pods=tuple(pods),
+        pods=tuple(left),
+        num_homeless=num_homeless,
         quotas=quotas_of(objects, where),
         cohorts=cohorts_of(objects, where),
         templates=tuple(t for t in templates if t.workload.partition(" ")[2] not in started),
