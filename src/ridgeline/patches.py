@@ -61,6 +61,7 @@ PATCHED: Final[dict[str, str]] = {
         for name in (*COLLECTIVES, *LATER_COLLECTIVES)
     },
     "torch.distributed.distributed_c10d:Work.wait": "what was started before is waited for",
+    "torch.distributed._functional_collectives:wait_tensor": "the same, of a DTensor's",
     "torch.jit._trace:trace_module": "what TorchScript traces and compares is no step",
     # -- the measured process: sizes that the script states
     "argparse:ArgumentParser.parse_known_args": "batch sizes that a command or a default gives",

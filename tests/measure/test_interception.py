@@ -326,10 +326,13 @@ def test_every_rank_is_measured(way: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.multiprocess
-def test_what_python_waits_for_is_communication_and_takes_nothing_else_from_backward() -> None:
-    command = ["doctor", "--steps", "8", "--json", "--", "torchrun", "--nproc_per_node=2"]
+@pytest.mark.parametrize("words", [["ring.py"], ["cut_layers.py", "fsdp"], ["cut_layers.py", "tp"]])
+def test_what_python_waits_for_is_communication_and_takes_nothing_else_from_backward(
+    words: list[str],
+) -> None:
+    doctor = ["doctor", "--steps", "8", "--json", "--", "torchrun", "--nproc_per_node=2"]
     done = subprocess.run(
-        [sys.executable, "-m", "ridgeline.cli.main", *command, str(SCRIPTS / "ring.py")],
+        [sys.executable, "-m", "ridgeline.cli.main", *doctor, *command(*words)],
         check=True,
         capture_output=True,
     )

@@ -32,6 +32,7 @@ from torch.optim.optimizer import (
 
 from ridgeline.measure.child.fetch_times import time_fetches
 from ridgeline.measure.child.guard import attempt, guarded
+from ridgeline.measure.guard.on_import import after_import
 from ridgeline.patches import COLLECTIVES, LATER_COLLECTIVES, patch
 
 if TYPE_CHECKING:
@@ -326,6 +327,8 @@ class Hooks:
             patch(f"torch.distributed.distributed_c10d:{name}", timed)
             patch(f"torch.distributed:{name}", the_timed)
         patch("torch.distributed.distributed_c10d:Work.wait", timed)
+        functional = "torch.distributed._functional_collectives:wait_tensor"
+        after_import(functional.partition(":")[0], functools.partial(patch, functional, timed))
 
     def _timed(self, function: Callable[..., Any], phase: str) -> Callable[..., Any]:
         agent = self.agent

@@ -19,8 +19,8 @@ from ridgeline.measure.wire import OperatorCall
 _STALL_RATIO = 4.0
 """A call this many times above the median of its kind waited for a core."""
 _COLLECTIVES = ("gloo:", "nccl:", "ncclDevKernel", "ncclKernel", "mpi:", "ucc:", "rccl")
-_BELOW_PYTHON = ("DistributedDataParallel.", "_c10d_functional::")
-"""Events of whoever waits for collectives without a Python call that could be timed."""
+_DDP = "DistributedDataParallel."
+"""Events of the one that waits for collectives without a Python call that could be timed."""
 
 
 class ProfilerWindow:
@@ -108,7 +108,7 @@ class ProfilerWindow:
         for event in collectives:
             key = event.name().split("(")[0]
             result[key] = result.get(key, 0.0) + event.duration_ns() * 1e-9 / steps
-        if cuda or any(e.name().startswith(_BELOW_PYTHON) for e in self._events):
+        if cuda or any(e.name().startswith(_DDP) for e in self._events):
             exposed = exposed_ns(_intervals(collectives), _intervals(others))
             result["exposed"] = exposed * 1e-9 / steps
         result["calls"] = len(collectives) / steps
