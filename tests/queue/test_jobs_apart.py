@@ -79,7 +79,7 @@ SHARES: list[dict[str, QueueShare]] = [
 
 
 class AskedEachTime:
-    """Says of every waiting job that it may fit, and asks the pool about each."""
+    """Asks the pool about each waiting job."""
 
     def __init__(self, pool: DetailedPool, wishes: list[Wish]) -> None:
         self.pool = pool
@@ -93,12 +93,8 @@ class AskedEachTime:
         """Keep the row."""
 
     def marks(self) -> NDArray[np.bool_]:
-        """All of them."""
-        return np.ones(len(self.wishes), dtype=bool)
-
-    def fits(self, row: int) -> bool:
-        """What the pool says."""
-        return self.pool.fits(self.wishes[row])
+        """What the pool says of each."""
+        return np.array([self.pool.fits(wish) for wish in self.wishes])
 
 
 def one_after_the_other(
