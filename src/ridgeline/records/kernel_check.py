@@ -28,10 +28,10 @@ class LaunchArgument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     name: str
     kind: str
-    """`tensor`, `descriptor` (of a tensor, with its block as the value), `number`, `constant`, or
-    `other`, which cannot be compiled ahead of time."""
+    """`tensor`, `descriptor` (of a tensor, with its block as the value), `number`, `constant`,
+    `dtype` (a constant), or `other`, which cannot be compiled ahead of time."""
     dtype: str = ""
-    """What torch calls the dtype of a tensor; empty for the rest."""
+    """What torch calls the dtype of a tensor, or Triton a dtype; empty for the rest."""
     value: int | float | bool | str | None = None
     aligned: bool = False
     """Whether a tensor's address is a multiple of 16 bytes."""

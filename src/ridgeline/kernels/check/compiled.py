@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 import triton
+import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
@@ -97,6 +98,8 @@ def _source(kernel: Any, launch: KernelLaunch) -> ASTSource:
                 facts[index,] = [["tt.divisibility", 16]]
         elif one.kind == "descriptor":
             signature[name] = f"tensordesc<{TYPES[one.dtype].removeprefix('*')}[{one.value}]>"
+        elif one.kind == "dtype":
+            signature[name], constants[name] = "constexpr", tl.dtype(one.dtype)
         elif one.kind == "other":
             raise ValueError(f"argument {name} is nothing that can be compiled ahead of time")
         elif parameter.is_constexpr or one.value is None or (

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton.language as tl
 
 from ridgeline.kernels.check.races import place_of, races, without_barrier
 from ridgeline.kernels.check.seen import Access, SeenLaunch, among, distinct
@@ -293,6 +294,9 @@ def _arguments(seen: SeenLaunch) -> Iterator[LaunchArgument]:
             )
             continue
         given = getattr(value, "value", value)
+        if isinstance(given, tl.dtype):
+            yield LaunchArgument(name=name, kind="dtype", dtype=given.name)
+            continue
         plain = given is None or isinstance(given, bool | int | float | str)
         fixed = name in seen.constants or given is None or isinstance(given, str)
         kind = "other" if not plain else "constant" if fixed else "number"
