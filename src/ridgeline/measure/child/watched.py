@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -73,23 +73,22 @@ class LoaderTraits:
     @classmethod
     def of(cls, loader: Any) -> LoaderTraits:
         """The traits of a loader that is there."""
-        size, ahead = (_whole(getattr(loader, n, None)) for n in ("batch_size", "prefetch_factor"))
-        try:
-            length = len(loader)
-        except Exception:  # the script's own answer to a question that the script never asked
-            length = None
         return cls(
-            batch_size=size,
+            batch_size=_whole(lambda: loader.batch_size),
             num_workers=loader.num_workers,
             pin_memory=bool(loader.pin_memory),
             persistent_workers=bool(loader.persistent_workers),
-            prefetch_factor=ahead,
+            prefetch_factor=_whole(lambda: loader.prefetch_factor),
             dataset=type(loader.dataset).__name__,
-            num_batches=length,
+            num_batches=_whole(lambda: len(loader)),
         )
 
 
-def _whole(value: Any) -> int | None:
+def _whole(asked: Callable[[], Any]) -> int | None:
+    try:
+        value = asked()
+    except Exception:  # the script's own answer to a question that the script never asked
+        return None
     return value if isinstance(value, int) else None
 
 
