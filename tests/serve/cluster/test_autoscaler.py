@@ -105,6 +105,7 @@ def gone(pid: int | None) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
 
 
+@pytest.mark.alone  # where its long requests lie when the burst ends is a matter of time
 async def test_a_burst_brings_replicas_and_its_end_takes_them_without_a_lost_request() -> None:
     policy = Stabilised(
         policy=OpenRequests(per_replica=4, every_seconds=EVERY), maximum=3, down_window_seconds=0.2
