@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -83,13 +83,7 @@ def find_gpus(run: Runner = run_tool) -> tuple[list[Gpu], list[str]]:
 def parse_nvidia(output: str) -> list[Gpu]:
     """GPUs out of nvidia-smi's CSV: index, name, MiB, driver, watts."""
     gpus = []
-    for line in output.splitlines():
-        if not line.strip():
-            continue
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 5 or not fields[0].isdigit():
-            raise ToolError(f"nvidia-smi: cannot read {line.strip()!r}")
-        index, name, mebibytes, driver, watts = fields
+    for index, name, mebibytes, driver, watts in nvidia_rows(output, 5):
         # Jetsons and shared-memory parts say [N/A] where a discrete card has a number.
         memory = _number(mebibytes)
         gpus.append(
@@ -107,21 +101,13 @@ def parse_nvidia(output: str) -> list[Gpu]:
 
 def parse_rocm(output: str) -> list[Gpu]:
     """GPUs out of rocm-smi's JSON; the case of its keys differs between versions."""
-    try:
-        cards = msgspec.json.decode(output, type=dict[str, dict[str, str | int | float]])
-    except msgspec.MsgspecError as error:
-        raise ToolError(f"rocm-smi: {error}") from None
     gpus = []
-    for card, given in cards.items():
-        number = re.fullmatch(r"card(\d+)", card)
-        if number is None:
-            continue
-        fields = {key.casefold(): str(value) for key, value in given.items()}
-        name = fields.get("card series") or fields.get("card model") or card
+    for index, fields in rocm_cards(output):
+        name = fields.get("card series") or fields.get("card model") or f"card{index}"
         memory = _number(fields.get("vram total memory (b)", ""))
         gpus.append(
             Gpu(
-                index=int(number[1]),
+                index=index,
                 name=name,
                 device=_catalogue_name(name),
                 memory_bytes=None if memory is None else int(memory),
@@ -129,7 +115,38 @@ def parse_rocm(output: str) -> list[Gpu]:
                 power_limit_watts=None,
             )
         )
-    return sorted(gpus, key=lambda gpu: gpu.index)
+    return gpus
+
+
+def nvidia_rows(output: str, num_fields: int) -> Iterator[list[str]]:
+    """The fields of each GPU in nvidia-smi's CSV, its index first.
+
+    Raises:
+        ToolError: A line has another number of them, or no index.
+    """
+    for line in filter(str.strip, output.splitlines()):
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) != num_fields or not fields[0].isdigit():
+            raise ToolError(f"nvidia-smi: cannot read {line.strip()!r}")
+        yield fields
+
+
+def rocm_cards(output: str) -> list[tuple[int, dict[str, str]]]:
+    """The index of each card in rocm-smi's JSON, and its fields by their names in lower case.
+
+    Raises:
+        ToolError: It is no JSON of cards.
+    """
+    try:
+        cards = msgspec.json.decode(output, type=dict[str, dict[str, str | int | float]])
+    except msgspec.MsgspecError as error:
+        raise ToolError(f"rocm-smi: {error}") from None
+    found = [
+        (int(number[1]), {key.casefold(): str(value) for key, value in given.items()})
+        for card, given in cards.items()
+        if (number := re.fullmatch(r"card(\d+)", card)) is not None
+    ]
+    return sorted(found, key=lambda card: card[0])
 
 
 def _catalogue_name(name: str) -> str | None:

@@ -11,7 +11,13 @@ import re
 
 import msgspec
 
-from ridgeline.hardware.accelerators import Runner, ToolError, run_tool
+from ridgeline.hardware.accelerators import (
+    Runner,
+    ToolError,
+    nvidia_rows,
+    rocm_cards,
+    run_tool,
+)
 
 NVIDIA_USE = (
     "nvidia-smi",
@@ -54,16 +60,11 @@ def read_gpu_use(run: Runner = run_tool) -> list[GpuUse]:
 def parse_nvidia_use(output: str) -> list[GpuUse]:
     """GPUs out of nvidia-smi's CSV: index, percent, MiB, watts, degrees, MHz."""
     found = []
-    for line in output.splitlines():
-        if not line.strip():
-            continue
-        fields = [field.strip() for field in line.split(",")]
-        if len(fields) != 6 or not fields[0].isdigit():
-            raise ToolError(f"nvidia-smi: cannot read {line.strip()!r}")
-        busy, memory, watts, celsius, clock = (_number(field) for field in fields[1:])
+    for index, *fields in nvidia_rows(output, 6):
+        busy, memory, watts, celsius, clock = (_number(field) for field in fields)
         found.append(
             GpuUse(
-                index=int(fields[0]),
+                index=int(index),
                 busy_share=_scaled(busy, 0.01),
                 memory_bytes=_scaled(memory, 2.0**20),
                 watts=watts,
@@ -76,27 +77,17 @@ def parse_nvidia_use(output: str) -> list[GpuUse]:
 
 def parse_rocm_use(output: str) -> list[GpuUse]:
     """GPUs out of rocm-smi's JSON; its keys differ between versions, their beginnings do not."""
-    try:
-        cards = msgspec.json.decode(output, type=dict[str, dict[str, str | int | float]])
-    except msgspec.MsgspecError as error:
-        raise ToolError(f"rocm-smi: {error}") from None
-    found = []
-    for card, given in cards.items():
-        number = re.fullmatch(r"card(\d+)", card)
-        if number is None:
-            continue
-        fields = {key.casefold(): str(value) for key, value in given.items()}
-        found.append(
-            GpuUse(
-                index=int(number[1]),
-                busy_share=_scaled(_first(fields, "gpu use"), 0.01),
-                memory_bytes=_first(fields, "vram total used memory"),
-                watts=_first(fields, "average graphics package power", "current socket graphics"),
-                celsius=_first(fields, "temperature (sensor junction)", "temperature"),
-                clock_hz=_scaled(_first(fields, "sclk clock speed"), 1e6),
-            )
+    return [
+        GpuUse(
+            index=index,
+            busy_share=_scaled(_first(fields, "gpu use"), 0.01),
+            memory_bytes=_first(fields, "vram total used memory"),
+            watts=_first(fields, "average graphics package power", "current socket graphics"),
+            celsius=_first(fields, "temperature (sensor junction)", "temperature"),
+            clock_hz=_scaled(_first(fields, "sclk clock speed"), 1e6),
         )
-    return sorted(found, key=lambda one: one.index)
+        for index, fields in rocm_cards(output)
+    ]
 
 
 def _first(fields: dict[str, str], *beginnings: str) -> float | None:
