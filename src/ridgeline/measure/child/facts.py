@@ -15,12 +15,7 @@ from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.anatomy import children, named_parameters, parameters, parts
 from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.usage import Usage, graph_compiles, used_since
-from ridgeline.measure.child.watched import (
-    LoaderTraits,
-    LoaderWatch,
-    ModelWatch,
-    OptimizerWatch,
-)
+from ridgeline.measure.child.watched import LoaderWatch, ModelWatch, OptimizerWatch
 from ridgeline.records import LoaderFacts, ModelFacts, OptimizerFacts, Settings
 from ridgeline.records.profile import Habit, HabitName
 
@@ -179,28 +174,21 @@ def _optimizer(
 def loader_facts(agent: Agent) -> list[LoaderFacts]:
     """Every DataLoader that was iterated."""
     facts = [
-        attempt(_loader, watch.traits, watch, agent, otherwise=None)
+        attempt(_loader, watch.facts, watch, agent, otherwise=None)
         for watch in agent.watched.loaders.values()
-        if watch.traits is not None and (watch.waits or watch.starts)
+        if watch.facts is not None and (watch.waits or watch.starts)
     ]
     return [fact for fact in facts if fact is not None]
 
 
-def _loader(traits: LoaderTraits, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
+def _loader(untimed: LoaderFacts, watch: LoaderWatch, agent: Agent) -> LoaderFacts:
     waits = watch.waits or watch.starts
     wait = sum(waits) / len(waits)
     padding = agent.watched.padding
     fetch = watch.fetches.per_batch()
-    return LoaderFacts(
-        batch_size=traits.batch_size,
-        num_workers=traits.num_workers,
-        pin_memory=traits.pin_memory,
-        persistent_workers=traits.persistent_workers,
-        prefetch_factor=traits.prefetch_factor,
-        dataset=traits.dataset,
-        num_batches=traits.num_batches,
+    return msgspec.structs.replace(
+        untimed,
         batch_bytes=watch.batch_bytes,
-        site=watch.site,
         fetch_seconds=fetch[0] if fetch else None,
         fetch_cpu_seconds=fetch[1] if fetch else None,
         fetch_read_bytes=fetch[2] if fetch else 0.0,

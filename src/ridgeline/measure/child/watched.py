@@ -17,7 +17,7 @@ from ridgeline.measure.child.anatomy import is_unfinished, parameters
 from ridgeline.measure.child.fetch_times import FetchTimes
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.sites import user_site
-from ridgeline.records import Site
+from ridgeline.records import LoaderFacts, Site
 from ridgeline.records.profile import Habit, HabitName
 
 _TELLING_WEIGHTS = 4
@@ -56,34 +56,6 @@ class OptimizerWatch:
     zeroed_in_place: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderTraits:
-    """What a DataLoader was when it was iterated; it may be gone before its iterator is."""
-
-    batch_size: int | None
-    num_workers: int
-    pin_memory: bool
-    persistent_workers: bool
-    prefetch_factor: int | None
-    dataset: str
-    """The name of its class."""
-    num_batches: int | None
-    """Batches that it says it has; an iterable dataset has no length, and a length may fail."""
-
-    @classmethod
-    def of(cls, loader: Any) -> LoaderTraits:
-        """The traits of a loader that is there."""
-        return cls(
-            batch_size=_whole(lambda: loader.batch_size),
-            num_workers=loader.num_workers,
-            pin_memory=bool(loader.pin_memory),
-            persistent_workers=bool(loader.persistent_workers),
-            prefetch_factor=_whole(lambda: loader.prefetch_factor),
-            dataset=type(loader.dataset).__name__,
-            num_batches=_whole(lambda: len(loader)),
-        )
-
-
 def _whole(asked: Callable[[], Any]) -> int | None:
     try:
         value = asked()
@@ -92,14 +64,32 @@ def _whole(asked: Callable[[], Any]) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def _untimed(loader: Any, site: Site | None) -> LoaderFacts:
+    return LoaderFacts(
+        batch_size=_whole(lambda: loader.batch_size),
+        num_workers=loader.num_workers,
+        pin_memory=bool(loader.pin_memory),
+        persistent_workers=bool(loader.persistent_workers),
+        prefetch_factor=_whole(lambda: loader.prefetch_factor),
+        dataset=type(loader.dataset).__name__,
+        num_batches=_whole(lambda: len(loader)),
+        batch_bytes=0,
+        site=site,
+        fetch_seconds=None,
+        wait_seconds=0.0,
+        restarts=0,
+        start_seconds=0.0,
+    )
+
+
 @dataclass(slots=True)
 class LoaderWatch:
     """What is remembered of one DataLoader, or of those that one line makes one after another."""
 
     loader: weakref.ref[Any]
     site: Site | None
-    traits: LoaderTraits | None = None
-    """Null until it is iterated."""
+    facts: LoaderFacts | None = None
+    """What it was when it was last iterated, without times; it may be gone before its iterator."""
     waits: list[float] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     restarts: int = 0
@@ -270,7 +260,7 @@ class Watched:
         watch = self.loaders.get(id(loader))
         if watch is None:
             return
-        watch.traits = attempt(LoaderTraits.of, loader, otherwise=None)
+        watch.facts = attempt(_untimed, loader, watch.site, otherwise=None)
         watch.restarts += 1
         watch.construction_seconds = seconds
         watch.fresh = True
