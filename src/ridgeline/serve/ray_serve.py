@@ -87,22 +87,14 @@ class RayReplica:
             return
         from ridgeline.serve.http.app import create_app
         from ridgeline.serve.http.metrics import Meters
-        from ridgeline.serve.http.service import Service
-        from ridgeline.serve.http.text import TextTokens, load_images, load_tokenizer
+        from ridgeline.serve.http.service import Service, text_of
+        from ridgeline.serve.http.text import load_tokenizer
 
         config = self._config
         tokenizer = await asyncio.to_thread(load_tokenizer, config)
         ready = await self._supervisor.start()
         link = self._supervisor.client
-        settings = self._settings
-        text = TextTokens(
-            tokenizer,
-            ready.vocab,
-            chat_template=settings.chat_template,
-            reasoning_parser=settings.reasoning_parser,
-            tool_call_parser=settings.tool_call_parser,
-            images=await load_images(config, ready, settings.allowed_media_domains),
-        )
+        text = await text_of(config, self._settings, tokenizer, ready)
         service = Service(link, text, self._settings, Meters(link, self._settings.model_name))
         self.app = create_app(service)
         self._watching = asyncio.create_task(self._supervisor.watch())

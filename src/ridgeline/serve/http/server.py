@@ -33,8 +33,8 @@ from ridgeline.serve.http.access_log import log_as_json
 from ridgeline.serve.http.app import create_app
 from ridgeline.serve.http.connection import HEAD_BYTES, Connection, ConnectionRoom
 from ridgeline.serve.http.metrics import Meters
-from ridgeline.serve.http.service import ServerSettings, Service
-from ridgeline.serve.http.text import TextTokens, load_images, load_tokenizer
+from ridgeline.serve.http.service import ServerSettings, Service, text_of
+from ridgeline.serve.http.text import TextTokens, load_tokenizer
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.client import EngineLink
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
@@ -239,14 +239,7 @@ class _Server:
         for (client, settings), tokenizer, ready, of in zip(
             found, tokenizers.result(), all_ready, configs, strict=True
         ):
-            text = TextTokens(
-                tokenizer,
-                ready.vocab,
-                chat_template=settings.chat_template,
-                reasoning_parser=settings.reasoning_parser,
-                tool_call_parser=settings.tool_call_parser,
-                images=await load_images(of, ready, settings.allowed_media_domains),
-            )
+            text = await text_of(of, settings, tokenizer, ready)
             of_it = fleet if client is link else None
             services.append(_service(client, text, settings, of_it))
         services[0].beside, services[0].pipelines = tuple(services[1:]), self._pipelines

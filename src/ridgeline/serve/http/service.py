@@ -16,13 +16,14 @@ from starlette.requests import Request
 from ridgeline.checkpoints.generation import GenerationDefaults
 from ridgeline.records.served_models import ModelPipeline
 from ridgeline.serve.cluster.combined import FleetReport
+from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
 from ridgeline.serve.http.metrics import Meters
 from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError
 from ridgeline.serve.http.protocol.fields import SamplingFields
 from ridgeline.serve.http.reply import Deltas, error_of, unless_gone
-from ridgeline.serve.http.text import TextTokens
+from ridgeline.serve.http.text import TextTokens, Tokenizer, load_images
 from ridgeline.serve.messages import Ready, Submit
 from ridgeline.serve.process.client import EngineLink, RequestRefused
 
@@ -229,6 +230,24 @@ class Service:
             )
             raise ApiError(400, text, param=param, code="context_length_exceeded")
         return left if wanted is None else wanted
+
+
+async def text_of(
+    config: EngineConfig, settings: ServerSettings, tokenizer: Tokenizer, ready: Ready
+) -> TextTokens:
+    """How an engine's service reads and writes text and images.
+
+    Raises:
+        InputError: The model takes images, and the processor beside it cannot be read.
+    """
+    return TextTokens(
+        tokenizer,
+        ready.vocab,
+        chat_template=settings.chat_template,
+        reasoning_parser=settings.reasoning_parser,
+        tool_call_parser=settings.tool_call_parser,
+        images=await load_images(config, ready, settings.allowed_media_domains),
+    )
 
 
 def shutting_down() -> ApiError:
