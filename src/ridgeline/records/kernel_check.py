@@ -95,7 +95,7 @@ class CompiledKernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     registers: int = 0
     stack_bytes: int = 0
     spill_instructions: int = 0
-    """Loads and stores of local memory; on AMD, registers that were spilled."""
+    """Loads and stores of a thread's own memory: LDL and STL; on AMD, scratch_load and _store."""
     shared_bytes: int = 0
     instructions: dict[str, int] = {}
     """How many of the telling instructions there are, by name."""

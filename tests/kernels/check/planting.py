@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -55,6 +56,8 @@ def plant_own(kernel: str, mistake: str, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     planted = folder / f"planted_{kernel}.py"
     planted.write_text(text.replace(old, new))
+    for table in (KERNELS / "triton").glob("*.csv"):  # read beside the file of the kernels
+        shutil.copy(table, folder)
     name = EXAMPLE_OF.get(kernel, kernel)
     example = (conduct.EXAMPLES / f"{name}.py").read_text()
     first = "from __future__ import annotations\n"

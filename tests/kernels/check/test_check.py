@@ -62,6 +62,14 @@ def test_a_planted_mistake_is_found(tmp_path: Path) -> None:
     assert "out-of-bounds" in judge([file])[file]
 
 
+def test_every_mistake_can_be_planted(tmp_path: Path) -> None:
+    for at, one in enumerate(SMALL):
+        plant_small(one, tmp_path / f"small-{at}")
+    for kernel, those in OWN.items():
+        for at, name in enumerate(those):
+            plant_own(kernel, name, tmp_path / f"{kernel}-{at}")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_planted_mistake_is_found(tmp_path: Path) -> None:
@@ -75,6 +83,22 @@ def test_every_planted_mistake_is_found(tmp_path: Path) -> None:
     causes = set(CAUSES)
     missed = {planted[file]: what for file, what in found.items() if not causes & set(what)}
     assert missed == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "size"), [("sm_90", 8192), ("gfx942", 65536)])
+def test_a_row_that_no_warp_can_hold_spills(
+    arch: str, size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (HERE / "sound/softmax.py").read_text()
+    file = tmp_path / "softmax.py"
+    file.write_text(text.replace("BLOCK=128, num_warps=4", f"BLOCK={size}, num_warps=1"))
+    code, found = checked(str(file), capsys, arch)
+    (built,) = found["compiled"]
+    assert code == 3
+    assert built["spill_instructions"] > 100
+    assert built["stack_bytes"] > 0
+    assert "spills" in {one["cause"] for one in found["findings"]}
 
 
 @pytest.mark.slow

@@ -239,6 +239,21 @@ def test_only_allowed_tokens_come(real: Server) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_forbids_every_token_is_told_so(real: Server, stream: bool) -> None:
+    end = 0
+    fields = {"model": "library", "prompt": "import", "max_tokens": 4, "stream": stream}
+    limits = {"allowed_token_ids": [end], "stop_token_ids": [end], "min_tokens": 2}
+    response = real.post("/v1/completions", {**fields, **limits})
+    said = "no token may follow the 0 of this answer: allowed_token_ids and min_tokens forbid"
+    assert said in response.text
+    if not stream:
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == "allowed_token_ids"
+    assert greedy(real)["token_ids"]  # others go on
+
+
+@pytest.mark.slow
 def test_forbidden_words_do_not_come_and_the_rest_is_as_without(real: Server) -> None:
     plain = greedy(real)
     word = plain["text"].split()[0]

@@ -50,7 +50,7 @@ async def fetch(url: str, hosts: tuple[str, ...]) -> bytes:
     try:
         async with asyncio.timeout(FETCH_SECONDS):
             return await _follow(url, hosts)
-    except TimeoutError:
+    except (TimeoutError, httpx.TimeoutException):
         raise refused(f"an image did not come within {FETCH_SECONDS:g} s", PARAM) from None
     except (httpx.HTTPError, OSError) as error:
         words = in_words(error) or type(error).__name__
@@ -65,10 +65,13 @@ def too_large() -> ApiError:
 async def _follow(url: str, hosts: tuple[str, ...]) -> bytes:
     import httpx
 
+    # A connection that is cancelled in the middle of its handshake is left open by httpcore; one
+    # whose time runs out is closed.
+    limits = httpx.Timeout(2 * FETCH_SECONDS, connect=FETCH_SECONDS / 2)
     for _ in range(MOST_REDIRECTS + 1):
         address = _allowed(url, hosts)
         async with (
-            httpx.AsyncClient(verify=_certificates(), timeout=2 * FETCH_SECONDS) as client,
+            httpx.AsyncClient(verify=_certificates(), timeout=limits) as client,
             client.stream("GET", address, headers={"Accept-Encoding": "identity"}) as response,
         ):
             if not response.has_redirect_location:

@@ -10,16 +10,31 @@ same tokens for the same seed as without drafts. Drafts drawn from a distributio
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ridgeline.errors import InputError
+from ridgeline.serve.messages import Sampling
 from ridgeline.serve.sampling.distribution import LogitRow, candidates, edit, probabilities
 from ridgeline.serve.sampling.draw import Purpose, check_finite, draw
 from ridgeline.serve.sampling.logprobs import token_logprobs
 from ridgeline.serve.sampling.state import Picked, SamplingState
 from ridgeline.serve.sampling.verify import Claim, verify
+
+
+class NoTokenLeft(InputError):
+    """What a request forbids leaves nothing that could come next."""
+
+    def __init__(self, limits: list[str], num_tokens: int) -> None:
+        super().__init__(
+            f"no token may follow the {num_tokens} of this answer: {' and '.join(limits)} "
+            f"forbid{'' if len(limits) > 1 else 's'} every one; allow more, or give fewer "
+            "max_tokens"
+        )
+        self.parameter = limits[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +60,8 @@ def pick(logits: Tensor, wanted: list[Wanted]) -> list[Picked]:
         wanted: The completions; nothing of them changes here.
 
     Raises:
-        NotFinite: Nothing can be picked from some row.
+        NotFinite: The model gave some row no numbers.
+        NoTokenLeft: A request allows no token at all where it has come to.
     """
     if not wanted:
         return []
@@ -60,12 +76,35 @@ def pick(logits: Tensor, wanted: list[Wanted]) -> list[Picked]:
     reported = [at for at, row in enumerate(rows) if row.state.sampling.logprobs is not None]
     raw = logits[reported] if reported else None
     edit(logits, rows)
+    _check_choice(logits, rows)
     tokens = _each_row(logits, rows, wanted)
     picked = _matched(wanted, tokens)
     _verified(logits, wanted, picked)
     if raw is not None:
         _report(raw, wanted, picked)
     return picked
+
+
+def _check_choice(logits: Tensor, rows: list[LogitRow]) -> None:
+    """Raise `NoTokenLeft` where all that a request forbids is everything."""
+    limited = [at for at, row in enumerate(rows) if _limits(row.state.sampling)]
+    if not limited:
+        return
+    for at, best in zip(limited, logits[limited].amax(-1).tolist(), strict=True):
+        if best == -math.inf:
+            state = rows[at].state
+            raise NoTokenLeft(_limits(state.sampling), state.num_tokens + len(rows[at].drafts))
+
+
+def _limits(sampling: Sampling) -> list[str]:
+    """The fields of the API that may forbid a token altogether."""
+    given = {
+        "allowed_token_ids": sampling.allowed_ids,
+        "bad_words": sampling.forbidden,
+        "min_tokens": sampling.min_tokens,
+        "response_format": sampling.grammar,
+    }
+    return [name for name, value in given.items() if value]
 
 
 def _each_row(logits: Tensor, rows: list[LogitRow], wanted: list[Wanted]) -> list[int]:
