@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ridgeline.errors import InputError
+from ridgeline.hardware.cluster import parse_cluster
+from ridgeline.hardware.storage import StorageRates, save_storage
+from ridgeline.plan.training.disk import cluster_with_disk
 from ridgeline.plan.training.estimate import predict_training
 from ridgeline.records.layout import Layout
 
@@ -29,6 +33,33 @@ def test_what_was_assumed_is_said() -> None:
     for part in ("H100-SXM-80GB", "DGX H100", "of the bf16 peak", "published runs on Hopper",
                  "class torch"):  # fmt: skip
         assert part in words
+
+
+def test_a_state_on_disk_spares_its_memory_and_costs_its_bytes_over_the_bandwidth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    plain = predict()
+    moments = plain.memory.stages[0].terms["optimizer"]
+    layout = msgspec.structs.replace(LAYOUT, offload="optimizer-on-disk")
+    for rate in (1e9, 4e9):
+        cluster = cluster_with_disk(parse_cluster("8xH100"), bytes_per_second=rate)
+        found = predict(layout=layout, cluster=cluster)
+        assert found.breakdown["optimizer"] == pytest.approx(2 * moments / rate)
+        assert found.memory.stages[0].terms["optimizer"] < moments / 4
+        assert found.memory.stages[0].terms["master"] == plain.memory.stages[0].terms["master"]
+    assert "as in a DGX-2" in " ".join(cluster_with_disk(parse_cluster("8xH100")).assumed)
+    with pytest.raises(InputError, match=r"hardware --probe --disk .* does that"):
+        cluster_with_disk(parse_cluster("8xH100"), tmp_path)
+    rates = StorageRates(
+        folder=str(tmp_path), file_bytes=1, cache="circumvented", write_bytes_per_second=8e8,
+        sequential_bytes_per_second=16e8, random_bytes_per_second=1.0, random_read_bytes=1,
+        random_readers=1, small_read_seconds=1.0, date="",
+    )  # fmt: skip
+    save_storage(rates)
+    shared = cluster_with_disk(parse_cluster("8xH100"), tmp_path)
+    assert shared.disk_read_bytes_per_second == pytest.approx(2e8)
+    assert shared.disk_write_bytes_per_second == pytest.approx(1e8)
 
 
 def test_an_architecture_without_published_runs_is_called_assumed() -> None:

@@ -46,6 +46,7 @@ OF_TOKENS = {
     **dict.fromkeys(
         ("tp", "sp", "pp", "vpp", "schedule", "cp", "ep", "etp", "zero", "fsdp", "offload"), _WHOLE
     ),
+    **dict.fromkeys(("disk", "disk_bandwidth"), "nothing of it lies on disk; leave it out"),
     "recompute": "its activations are all kept; leave it out, or take a smaller --micro-batch",
     "recompute_every": "its activations are all kept; leave it out",
     "software": "--compile or --eager says what runs it",
@@ -148,8 +149,27 @@ def predict_training(
     ] = 1,
     offload: Annotated[
         Offload,
-        typer.Option(help="What waits in the host's memory.", rich_help_panel=TOKENS_PANEL),
+        typer.Option(
+            help="What waits in the host's memory, or in a file on disk.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
     ] = "none",
+    disk: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --offload optimizer-on-disk: a folder whose disk hardware --probe measured.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
+    ] = None,
+    disk_bandwidth: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB/S",
+            help="In place of --disk: what one device's share of the disks reads and writes.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
+    ] = None,
     software: Software = "torch",
     calibrate: Annotated[
         list[Path] | None,
@@ -210,6 +230,7 @@ def predict_training(
     refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
     from ridgeline.plan.training.filled_layout import filled_layout
 
+    place = _with_disk(place, offload, disk, disk_bandwidth)
     layout = filled_layout(
         place,
         tp=tp,
@@ -237,6 +258,21 @@ def predict_training(
         "measured": calibrate or (),
     }
     _of_tokens(model, place, setting, title=name, html=html, json=json)
+
+
+def _with_disk(
+    place: Cluster, offload: Offload, folder: Path | None, bandwidth: float | None
+) -> Cluster:
+    """The cluster with the disk that the options tell of."""
+    if offload != "optimizer-on-disk":
+        if folder is not None or bandwidth is not None:
+            raise InputError("--disk and --disk-bandwidth go with --offload optimizer-on-disk")
+        return place
+    if folder is not None and bandwidth is not None:
+        raise InputError("--disk and --disk-bandwidth say the same thing; give one")
+    from ridgeline.plan.training.disk import cluster_with_disk
+
+    return cluster_with_disk(place, folder, None if bandwidth is None else bandwidth * 1e9)
 
 
 def _of_images(

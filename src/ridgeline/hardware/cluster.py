@@ -15,6 +15,9 @@ from ridgeline.hardware.facts import Device, Link, Node
 from ridgeline.hardware.nodes import FALLBACK_HOST_LINK, node_of
 
 _FALLBACK_LATENCY_LINK = "nvlink-4"
+TYPICAL_DISK_BYTES_PER_SECOND = 1.6e9
+"""One GPU's share of a DGX-2's NVMe drives, either way (Rajbhandari et al., "ZeRO-Infinity", arXiv
+2104.07857, figure 2b)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,9 @@ class Cluster:
     """How many times less bandwidth the network's core has than its edge."""
     host_bytes_per_second: float
     """Device to host memory, for offloading."""
+    disk_read_bytes_per_second: float
+    """One device's share of what its node's local disks read, for an optimizer's state there."""
+    disk_write_bytes_per_second: float
     assumed: tuple[str, ...] = ()
     """What was not given but taken as typical, one sentence each."""
 
@@ -157,6 +163,8 @@ def _typical(part: Device, num_devices: int, assumed: list[str]) -> Cluster:
         ),
         network_latency_seconds=_latency(network, assumed),
         host_bytes_per_second=_host(part, assumed),
+        disk_read_bytes_per_second=TYPICAL_DISK_BYTES_PER_SECOND,
+        disk_write_bytes_per_second=TYPICAL_DISK_BYTES_PER_SECOND,
     )
 
 

@@ -26,7 +26,7 @@ class StorageRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """`circumvented` (direct reads), `emptied` (the file's pages were dropped first) or `in the
     way`: then memory was measured, and the disk is slower."""
     write_bytes_per_second: float
-    """Until the file was on the disk (fsync)."""
+    """One writer, blocks of `SEQUENTIAL_BYTES`, until the file was on the disk (fsync)."""
     sequential_bytes_per_second: float
     """One reader, blocks of `SEQUENTIAL_BYTES`."""
     random_bytes_per_second: float

@@ -1,8 +1,8 @@
 """Measure the disk below a folder: a temporary file is written, read in order and at random places.
 
-Reads go past the system's page cache (O_DIRECT) where the file system permits it; else the file's
-pages are dropped before each pass, and where neither works the answer says that the cache was in
-the way. What a disk's own controller keeps is part of what is measured.
+Reads and writes go past the system's page cache (O_DIRECT) where the file system permits it; else
+the file's pages are dropped before each pass of reads, and where neither works the answer says that
+the cache was in the way. What a disk's own controller keeps is part of what is measured.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def probe_storage(folder: Path) -> StorageRates:
         raise InputError(f"--disk {folder}: no such folder")
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".ridgeline-probe-") as file:
-            written = _write(file.fileno(), FILE_BYTES)
+            written = _write(file.name, FILE_BYTES)
             with _Readers(file.name, FILE_BYTES) as readers:
                 sequential = readers.in_order(SEQUENTIAL_BYTES)
                 at_random, _ = readers.at_random(RANDOM_BYTES, RANDOM_READERS)
@@ -64,14 +64,36 @@ def probe_storage(folder: Path) -> StorageRates:
     )
 
 
-def _write(descriptor: int, file_bytes: int) -> float:
+def _write(name: str, file_bytes: int) -> float:
     """Bytes per second until all of it is on the disk; no two blocks are alike."""
-    noise = random.Random(0).randbytes(SEQUENTIAL_BYTES)
-    started = perf_counter()
-    for number in range(max(1, file_bytes // SEQUENTIAL_BYTES)):
-        os.write(descriptor, number.to_bytes(8, "little") + noise[8:])
-    os.fsync(descriptor)
-    return file_bytes / (perf_counter() - started)
+    with mmap.mmap(-1, SEQUENTIAL_BYTES) as block:  # aligned, as direct writes want it
+        block[:] = random.Random(0).randbytes(SEQUENTIAL_BYTES)
+        descriptor = _to_write(name, block)
+        try:
+            started = perf_counter()
+            for number in range(max(1, file_bytes // SEQUENTIAL_BYTES)):
+                block[:8] = number.to_bytes(8, "little")
+                os.write(descriptor, block)
+            os.fsync(descriptor)
+            return file_bytes / (perf_counter() - started)
+        finally:
+            os.close(descriptor)
+
+
+def _to_write(name: str, block: mmap.mmap) -> int:
+    """A descriptor past the page cache, where the file system takes the flag and such a write."""
+    direct = getattr(os, "O_DIRECT", 0)
+    if direct:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(name, os.O_WRONLY | direct)
+            try:
+                os.write(descriptor, block)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+            except OSError:
+                os.close(descriptor)
+                raise
+            return descriptor
+    return os.open(name, os.O_WRONLY)
 
 
 class _Readers:

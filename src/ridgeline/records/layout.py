@@ -23,7 +23,9 @@ TRAINED: tuple[Precision, ...] = ("fp32", "bf16", "fp16", "fp8")
 UNTRAINED: frozenset[str] = frozenset(get_args(Precision)) - frozenset(TRAINED)
 """What only other programs compute in."""
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
-Offload = Literal["none", "optimizer", "optimizer+parameters"]
+Offload = Literal["none", "optimizer", "optimizer+parameters", "optimizer-on-disk"]
+"""What is kept away from the devices: in their host's memory, or, of the last, in a file on disk
+that is read and written portion by portion while the weights are updated."""
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +81,15 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         16
         """
         return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def on_host(self) -> bool:
+        """Whether anything of the model waits in the host's memory, and is updated there.
+
+        >>> Layout(offload="optimizer").on_host, Layout(offload="optimizer-on-disk").on_host
+        (True, False)
+        """
+        return self.offload in ("optimizer", "optimizer+parameters")
 
     @property
     def num_microbatches(self) -> int:

@@ -224,11 +224,15 @@ class RecipeMemory(Section, frozen=True, kw_only=True):
     of √L runs of √L blocks, which are recomputed together (Chen et al., arXiv 1604.06174)."""
     offload_activations: bool = False
     """Keep what backward needs in host memory."""
+    offload_path: str = ""
+    """With `layout.offload = "optimizer-on-disk"`, an existing folder on the disk that takes the
+    optimizer's state: each rank has a file there without a name, which ends with it."""
 
     def check(self, recipe: Recipe, model: ModelSpec) -> None:
         """Check this table as `Section.check` says."""
         del model
         layout = recipe.layout
+        self._check_disk(recipe)
         if self.recompute_every < 1:
             raise InputError(
                 f"recipe: memory.recompute_every is {self.recompute_every}; it must be 1 or more"
@@ -251,6 +255,26 @@ class RecipeMemory(Section, frozen=True, kw_only=True):
                 'recipe: memory.recompute_runs "sqrt" recomputes whole runs of blocks: it goes with'
                 ' layout.recompute "full", with recompute_every 1 and with layout.zero below 3,'
                 " which gathers weights block by block"
+            )
+
+    def _check_disk(self, recipe: Recipe) -> None:
+        on_disk = recipe.layout.offload == "optimizer-on-disk"
+        if self.offload_path and not on_disk:
+            raise InputError(
+                'recipe: memory.offload_path goes with layout.offload "optimizer-on-disk"; set'
+                " that, or leave the path out"
+            )
+        if not on_disk:
+            return
+        if not self.offload_path:
+            raise InputError(
+                'recipe: layout.offload "optimizer-on-disk" wants memory.offload_path, a folder on'
+                " a fast local disk"
+            )
+        if recipe.optimizer.name in ("adamw8bit", "adafactor"):
+            raise InputError(
+                f"recipe: the state of optimizer.name {recipe.optimizer.name!r} is small and stays"
+                ' in memory; set layout.offload to "none", or optimizer.name to adamw'
             )
 
 

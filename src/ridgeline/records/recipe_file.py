@@ -48,6 +48,7 @@ _PATHS = (
     ("images", "path"),
     ("images", "validation"),
     ("distillation", "teacher"),
+    ("memory", "offload_path"),
     ("run", "stack"),
 )
 

@@ -66,6 +66,8 @@ class LoggedStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Share of the steps' time in which they waited for images, mean over ranks."""
     unreadable_images: int = 0
     """Images of these steps that could not be decoded; their names stand in the note."""
+    disk_bytes_per_second: float | None = None
+    """With the optimizer's state on disk, the rate at which this rank read and wrote it."""
     straggler: str = ""
     """The rank and phase that hold the others up, in words; empty where none does."""
     drift: str = ""

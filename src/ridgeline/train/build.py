@@ -32,6 +32,7 @@ from ridgeline.train.local_sgd import LocalSgd
 from ridgeline.train.loss import next_token, token_loss
 from ridgeline.train.lottery import Lottery
 from ridgeline.train.model import fill, skeleton
+from ridgeline.train.optimizer_on_disk import OptimizerOnDisk
 from ridgeline.train.optimizers.build import build_optimizer
 from ridgeline.train.optimizers.shards import ShardedOptimizer
 from ridgeline.train.parallel.context import use_ring_attention
@@ -68,6 +69,7 @@ PARTS: tuple[type[Part], ...] = (
     LocalSgd,
     StragglerWatch,
     PhaseDrift,
+    OptimizerOnDisk,
     LearningRate,  # asks the others where a course stands
 )
 """Every technique of training, in the order in which each is asked."""

@@ -87,8 +87,7 @@ def fill(modules: Sequence[nn.Module], recipe: Recipe, ranks: Ranks) -> None:
         for part in modules:
             part.to(ranks.device)
         return
-    host = recipe.layout.offload != "none"
-    device = torch.device("cpu") if host else ranks.device
+    device = torch.device("cpu") if recipe.layout.on_host else ranks.device
     weights = open_weights(skeleton(recipe), recipe, ranks.device)
     for part in modules:
         empty = [name for name, parameter in part.named_parameters() if parameter.is_meta]

@@ -56,4 +56,6 @@ def small_run(folder: Path, kind: str = "gpt2", **tables: dict[str, Any]) -> Rec
     }
     for table, values in tables.items():
         base[table] = base.get(table, {}) | values
+    if base["layout"].get("offload") == "optimizer-on-disk":
+        base["memory"] = base.get("memory", {}) | {"offload_path": str(folder)}
     return msgspec.convert(base, type=Recipe)

@@ -29,6 +29,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "bf16 weights rounded by chance": {
         "precision": {"weights": "bf16", "stochastic_rounding": True}
     },
+    "optimizer on disk": {"layout": {"offload": "optimizer-on-disk"}},
     "adalora": {"adapter": {"kind": "adalora", "rank": 2}},
     "pruned step by step": {
         "pruning": {"share": 0.5, "begin_step": 1, "end_step": 4, "every_steps": 2},
@@ -41,6 +42,7 @@ ALONE: dict[str, dict[str, Any]] = {
 }
 TOGETHER: dict[str, dict[str, Any]] = {
     "zero 3": {"layout": {"dp": 2, "fsdp": 2, "zero": 3}, "optimizer": {"ema": 0.9}},
+    "zero 3, on disk": {"layout": {"dp": 2, "fsdp": 2, "zero": 3, "offload": "optimizer-on-disk"}},
     "pipeline, tied": {"kind": "llama-tied", "layout": {"pp": 2}},
 }
 MORE_ALONE: dict[str, dict[str, Any]] = {

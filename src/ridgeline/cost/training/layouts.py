@@ -18,7 +18,8 @@ from ridgeline.records.layout import Layout
 RECOMPUTES = ("none", "selective", "full")
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
-OFFLOADS = ("none", "optimizer", "optimizer+parameters")
+OFFLOADS = ("none", "optimizer", "optimizer+parameters", "optimizer-on-disk")
+ON_DISK = OFFLOADS.index("optimizer-on-disk")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.cost.arrays import Floats
+from ridgeline.cost.disk_state import PORTION_BYTES, WINDOWS
 from ridgeline.cost.training.head import head_rows
+from ridgeline.cost.training.layouts import ON_DISK
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, held_parameters
 
@@ -110,8 +112,10 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
     full = dense + held.experts
     states = dense / shards + held.experts / copies
     trained = np.where(setting.frozen_weights, 0.0, 1.0)
-    offloaded = np.where(layouts.offload > 0, 0.0, 1.0)
-    by_optimizer = np.where(zero >= 1, states, full) * trained * offloaded
+    on_disk = layouts.offload == ON_DISK
+    kept = np.where(zero >= 1, states, full) * trained
+    by_optimizer = kept * np.where((layouts.offload > 0) & ~on_disk, 0.0, 1.0)
+    moments = np.where(on_disk, _windows(setting, kept), by_optimizer * software.optimizer_bytes)
     # Fully sharded weights are the master copy themselves; the 16-bit copy lives for two layers.
     two_layers = 2.0 * full * layouts.pp / dims.layers
     copy = np.where(zero == 3, 0.0, full)
@@ -132,12 +136,23 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
             + by_optimizer * software.step_gradient_bytes
         ),
         "master": by_optimizer * software.master_bytes,
-        "optimizer": by_optimizer * software.optimizer_bytes,
+        "optimizer": moments,
         "gathered": np.where(zero == 3, two_layers * (software.weight_bytes * 2.0), 0.0),
         "activations": kept_layer_bytes(setting) * layers * flights,
         "recompute": working,
         "logits": logits,
     }
+
+
+def _windows(setting: Setting, kept: Floats) -> Floats:
+    """Memory through which states on disk pass: of the largest parameter, or of many small ones."""
+    dims, layouts, held = setting.dims, setting.layouts, held_parameters(setting)
+    table = np.maximum(dims.embedding_parameters, dims.outputs * dims.hidden) / layouts.tp
+    block = dims.hidden * dims.ffn / layouts.tp
+    largest = np.maximum(table, np.minimum(block, held.dense))
+    largest = largest / np.where(layouts.zero >= 1, layouts.fsdp, 1)
+    each = setting.software.optimizer_bytes
+    return WINDOWS * np.minimum(kept * each, np.maximum(largest * each, PORTION_BYTES))
 
 
 def _overhead_terms(setting: Setting, terms: dict[str, Floats]) -> dict[str, Floats]:

@@ -47,6 +47,8 @@ class ClusterNumbers:
     network_bytes_per_second: Floats
     network_latency_seconds: Floats
     host_bytes_per_second: Floats
+    disk_read_bytes_per_second: Floats
+    disk_write_bytes_per_second: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,8 @@ def setting_of(
         "network_bytes_per_second": cluster.network_bytes_per_second / cluster.oversubscription,
         "network_latency_seconds": cluster.network_latency_seconds,
         "host_bytes_per_second": cluster.host_bytes_per_second,
+        "disk_read_bytes_per_second": cluster.disk_read_bytes_per_second,
+        "disk_write_bytes_per_second": cluster.disk_write_bytes_per_second,
     }
     return Setting(
         dims=dimensions_of(model, causal=workload.causal),

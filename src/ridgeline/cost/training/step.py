@@ -22,12 +22,13 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.cost.arrays import Bools, Floats
+from ridgeline.cost.disk_state import disk_state_seconds
 from ridgeline.cost.training.attention import attention_flops
 from ridgeline.cost.training.communication import exposed_data_seconds, exposed_waits
 from ridgeline.cost.training.head import head_matmul, head_seconds
 from ridgeline.cost.training.host import launch_seconds, update_seconds
 from ridgeline.cost.training.layer import in_sixteen_bits, layer_matmuls, layer_pass, total
-from ridgeline.cost.training.layouts import SCHEDULES, Layouts
+from ridgeline.cost.training.layouts import ON_DISK, SCHEDULES, Layouts
 from ridgeline.cost.training.memory import FULL, SELECTIVE
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, held_parameters
@@ -145,4 +146,12 @@ def optimizer_seconds(setting: Setting) -> Floats:
     on_device = count * moved / (site.memory_bytes_per_second * setting.rates.memory)
     crossing = count * (software.gradient_bytes + software.weight_bytes)
     on_host = crossing / site.host_bytes_per_second + count * moved / HOST_MEMORY_BYTES_PER_SECOND
-    return np.where(setting.layouts.offload > 0, on_host, on_device)
+    moments = count * software.optimizer_bytes
+    from_disk = disk_state_seconds(
+        moments, site.disk_read_bytes_per_second, site.disk_write_bytes_per_second
+    )
+    # One portion is updated while others are read and written.
+    beside_disk = np.maximum(from_disk, 2.0 * moments / site.host_bytes_per_second + on_device)
+    offload = setting.layouts.offload
+    away = np.where(offload == ON_DISK, beside_disk, on_host)
+    return np.where(offload > 0, away, on_device)

@@ -40,7 +40,8 @@ def layout_name(layout: Layout) -> str:
     if layout.recompute != "none":
         parts.append(f"{layout.recompute} recompute")
     if layout.offload != "none":
-        parts.append(f"{layout.offload} offloaded")
+        on_disk = layout.offload == "optimizer-on-disk"
+        parts.append("optimizer on disk" if on_disk else f"{layout.offload} offloaded")
     if not layout.compiled:
         parts.append("eager")
     return " · ".join(parts)

@@ -2,15 +2,15 @@
 
 A save copies the state to host memory in a thread, while the next step's passes run, and must be
 through with that before the next update; a second thread then writes, on a process group of its
-own. One save is under way at a time. A disk that is full, or away, costs that checkpoint and a line
-in the log; anything else that goes wrong in a save ends the run.
+own. State that lies on disk is copied from file to file, while the run waits. One save is under
+way at a time. A disk that is full, or away, costs that checkpoint and a line in the log; anything else that goes wrong in a save ends the run.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +96,9 @@ class Saver:
                 use_non_blocking_copy=cuda,
             )
         )
+        # A copy of what lies on disk would need the memory that it is on disk to spare.
+        self._in_place = recipe.layout.offload == "optimizer-on-disk"
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._flight: _Flight | None = None
         self._write_seconds: float | None = None
         self._made = 0
@@ -149,23 +152,32 @@ class Saver:
             begin=lambda: self._store.begin(step),
             seal=lambda files: self._seal(step, tokens, files),
         )
-        response = dcp.async_save(
-            self._state.gather(),
-            storage_writer=writer,
-            process_group=self._group,
-            async_stager=self._stager,
-        )
-        assert isinstance(response, dcp.state_dict_saver.AsyncSaveResponse)
+        staged, written = self._begin(writer)
         self._flight = _Flight(
             step=step,
             begun=begun,
             stall_seconds=perf_counter() - begun,
-            staged=response.staging_completion,
-            written=response.upload_completion,
+            staged=staged,
+            written=written,
         )
         self._flight.written.add_done_callback(self._flight.note_end)
-        if wait:
+        if wait or self._in_place:
             self.wait()
+
+    def _begin(self, writer: SealingWriter) -> tuple[Future[None], Future[Any]]:
+        """What ends when the state was copied, and when it is on the disk."""
+        state = self._state.gather()
+        if self._in_place:
+            group = self._group
+            written: Future[Any] = self._writing.submit(
+                lambda: dcp.save(state, storage_writer=writer, process_group=group)
+            )
+            return written, written
+        response = dcp.async_save(
+            state, storage_writer=writer, process_group=self._group, async_stager=self._stager
+        )
+        assert isinstance(response, dcp.state_dict_saver.AsyncSaveResponse)
+        return response.staging_completion, response.upload_completion
 
     def holds_up(self) -> bool:
         """Whether `before_update` has to wait."""
@@ -205,6 +217,7 @@ class Saver:
         """Finish what is under way; nothing more is saved."""
         self.wait()
         self._stager.close()
+        self._writing.shutdown()
 
     def _look(self) -> None:
         """Take note of a save that has ended."""

@@ -57,6 +57,11 @@ class Adafactor(ShardedOptimizer):
     ) -> None:
         super().__init__(groups, {"weight_decay": weight_decay}, rounding)
 
+    def tensors_kept(self, group: Group) -> int:
+        """Sums of rows and columns alone."""
+        del group
+        return 0
+
     def update(self, group: Group, parameters: list[nn.Parameter], gradients: list[Tensor]) -> None:
         """One step of a group."""
         steps = [self._state(parameter) for parameter in parameters]
@@ -77,13 +82,11 @@ class Adafactor(ShardedOptimizer):
         for parameter, factors in zip(parameters, kept, strict=True):
             factors.update_squares = factors.update.square().sum(dtype=_wide(parameter))
         _complete(parameters, [factors.update_squares for factors in kept], None)
-        for index, (parameter, factors, step) in enumerate(
-            zip(parameters, kept, steps, strict=True)
-        ):
+        for parameter, factors, step in zip(parameters, kept, steps, strict=True):
             rms = math.sqrt(float(factors.weight_squares) / parameter.numel())
             size = max(_LEAST_SCALE, rms) * min(group["lr"], step**-0.5)
             clip = max(1.0, math.sqrt(float(factors.update_squares) / parameter.numel()) / _CLIP)
-            with self.wide(group, index, parameter) as weight:
+            with self.wide(group, parameter) as weight:
                 weight.mul_(1.0 - group["lr"] * group["weight_decay"])
                 weight.add_(factors.update, alpha=-size / clip)
 

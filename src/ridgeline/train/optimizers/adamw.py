@@ -54,6 +54,11 @@ class AdamW(ShardedOptimizer):
         settings = {"betas": betas, "eps": epsilon, "weight_decay": weight_decay}
         super().__init__(groups, settings, rounding)
 
+    def tensors_kept(self, group: Group) -> int:
+        """Two moments; of 8-bit ones none is like its parameter."""
+        del group
+        return 0 if self._eight_bit else 2
+
     def update(self, group: Group, parameters: list[nn.Parameter], gradients: list[Tensor]) -> None:
         """One step of a group."""
         if self._eight_bit or self._rounding is not None:
@@ -66,7 +71,7 @@ class AdamW(ShardedOptimizer):
     ) -> None:
         rule = _torchao_rule(gradients[0].device)
         rate = torch.tensor(group["lr"], dtype=torch.float32)
-        for index, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             state = self.state[parameter]
             if not state:
                 state["step"] = torch.tensor(0.0)
@@ -74,7 +79,7 @@ class AdamW(ShardedOptimizer):
                     quantised = _zeros_8bit(parameter, signed=signed) if self._eight_bit else None
                     state[name] = zeros_for(parameter) if quantised is None else quantised
             state["step"] += 1
-            with self.wide(group, index, parameter) as weight:
+            with self.wide(group, parameter) as weight:
                 rule(
                     weight,
                     gradient,

@@ -69,6 +69,10 @@ class Muon(ShardedOptimizer):
         self._match_adamw = match_adamw
         super().__init__(groups, settings, rounding)
 
+    def tensors_kept(self, group: Group) -> int:
+        """One moment of what is made orthogonal, AdamW's two of the rest."""
+        return 1 if group["orthogonal"] else 2
+
     def update(self, group: Group, parameters: list[nn.Parameter], gradients: list[Tensor]) -> None:
         """One step of a group."""
         if not group["orthogonal"]:
@@ -84,8 +88,8 @@ class Muon(ShardedOptimizer):
         updates = self._matrices.apply(
             parameters, [direction.bfloat16() for direction in directions], orthogonalised
         )
-        for index, (parameter, update) in enumerate(zip(parameters, updates, strict=True)):
-            with self.wide(group, index, parameter) as weight:
+        for parameter, update in zip(parameters, updates, strict=True):
+            with self.wide(group, parameter) as weight:
                 weight.mul_(1.0 - group["lr"] * group["weight_decay"])
                 weight.add_(update, alpha=-group["lr"] * self._scale(parameter.shape))
 

@@ -31,6 +31,10 @@ class Sgd(ShardedOptimizer):
     ) -> None:
         super().__init__(groups, {"momentum": momentum, "weight_decay": weight_decay}, rounding)
 
+    def tensors_kept(self, group: Group) -> int:
+        """One moment, where there is momentum."""
+        return int(bool(group["momentum"]))
+
     def update(self, group: Group, parameters: list[nn.Parameter], gradients: list[Tensor]) -> None:
         """One step of a group."""
         directions = gradients

@@ -16,11 +16,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate
+
+from ridgeline.train.optimizers.on_disk import DiskState
 
 Group = dict[str, Any]
 
@@ -81,6 +84,24 @@ class ShardedOptimizer(torch.optim.Optimizer):
     ) -> None:
         super().__init__(groups, {**defaults, "updates": 0})
         self._rounding = rounding
+        self._places: dict[Tensor, int] = {}
+        """Of the parameters of the group that is updated, their places in it."""
+        self.on_disk: DiskState | None = None
+        """Where the state lies between steps; None: in memory."""
+
+    def keep_on_disk(self, folder: Path, device: torch.device) -> DiskState:
+        """Keep the state in a file of `folder` from the first step on.
+
+        Raises:
+            InputError: The folder cannot take it.
+        """
+        wanted = [(group["params"], self.tensors_kept(group)) for group in self.param_groups]
+        self.on_disk = DiskState(folder, wanted, device)
+        return self.on_disk
+
+    @abstractmethod
+    def tensors_kept(self, group: Group) -> int:
+        """Tensors like a parameter that the rule keeps of each; 0: what it keeps is smaller."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Tensor] | None = None) -> Tensor | None:  # type: ignore[override]
@@ -89,12 +110,21 @@ class ShardedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
+        for number, group in enumerate(self.param_groups):
             group["updates"] += 1
-            parameters = [p for p in group["params"] if p.grad is not None]
-            if parameters:
-                self.update(group, parameters, [_gradient(p) for p in parameters])
+            self._places = {p: place for place, p in enumerate(group["params"])}
+            if self.on_disk is None:
+                self._update_some(group, group["params"])
+                continue
+            portions = self.on_disk.portions(number)
+            for portion in self.on_disk.at_hand(portions, self.state):
+                self._update_some(group, portion.parameters)
         return loss
+
+    def _update_some(self, group: Group, some: Sequence[nn.Parameter]) -> None:
+        parameters = [p for p in some if p.grad is not None]
+        if parameters:
+            self.update(group, parameters, [_gradient(p) for p in parameters])
 
     @abstractmethod
     def update(self, group: Group, parameters: list[nn.Parameter], gradients: list[Tensor]) -> None:
@@ -111,11 +141,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
             yield slice(None), [local(parameter) for parameter in parameters]
             return
         for index, parameter in enumerate(parameters):
-            with self.wide(group, index, parameter) as weight:
+            with self.wide(group, parameter) as weight:
                 yield slice(index, index + 1), [weight]
 
     @contextmanager
-    def wide(self, group: Group, index: int, parameter: Tensor) -> Iterator[Tensor]:
+    def wide(self, group: Group, parameter: Tensor) -> Iterator[Tensor]:
         """The local weight to update in place; an fp32 copy that is rounded back by chance."""
         weight = local(parameter)
         if self._rounding is None or weight.dtype is not torch.bfloat16:
@@ -123,7 +153,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
             return
         copy = weight.float()
         yield copy
-        self._rounding(copy, weight, (group["updates"], index, shard_key(parameter)))
+        place = self._places[parameter]
+        self._rounding(copy, weight, (group["updates"], place, shard_key(parameter)))
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ def uses_fsdp(layout: Layout) -> bool:
 
     DDP serves where only dp and cp exceed 1: it knows nothing of DTensors or of pipeline stages.
     """
-    if layout.zero or layout.offload != "none":
+    if layout.zero or layout.on_host:
         return True
     return layout.dp * layout.cp > 1 and (layout.tp > 1 or layout.pp > 1 or layout.ep > 1)
 
@@ -136,6 +136,6 @@ def _policy(recipe: Recipe) -> MixedPrecisionPolicy:
 
 
 def _offload(recipe: Recipe, ranks: Ranks) -> OffloadPolicy:
-    if recipe.layout.offload == "none":
+    if not recipe.layout.on_host:
         return OffloadPolicy()
     return CPUOffloadPolicy(pin_memory=ranks.device.type == "cuda")
