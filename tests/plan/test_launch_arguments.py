@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -227,6 +228,31 @@ def test_deepspeed_gets_zero_offload_and_tensor_parallelism() -> None:
     assert content["bf16"] == {"enabled": True}
 
 
+def test_deepspeed_gets_optimizer_schedule_and_checkpointing_of_the_recipe() -> None:
+    tokens = 32 * 2048 * 5000.0
+    asked = request(
+        dp=16, fsdp=16, zero=3, global_batch=32, precision="fp16", recompute="full",
+        offload="optimizer-on-disk",
+    )  # fmt: skip
+    short = deepspeed.configuration(asked)
+    assert short["scheduler"]["type"] == "WarmupLR"
+    assert short["scheduler"]["params"]["warmup_max_lr"] == short["optimizer"]["params"]["lr"]
+    written = deepspeed.write(replace(asked, tokens=tokens))
+    content = json.loads(written.files["ds_config.json"])
+    assert content["optimizer"]["type"] == "AdamW"
+    assert set(content["optimizer"]["params"]) == {"lr", "betas", "eps", "weight_decay"}
+    assert content["scheduler"]["type"] == "WarmupCosineLR"
+    assert content["scheduler"]["params"] == {
+        "total_num_steps": 5000, "warmup_num_steps": 2000, "warmup_min_ratio": 0.0,
+        "cos_min_ratio": 0.1, "warmup_type": "linear",
+    }  # fmt: skip
+    assert content["fp16"] == {"enabled": True, "loss_scale": 0, "initial_scale_power": 16}
+    assert content["activation_checkpointing"]["partition_activations"] is False
+    assert content["zero_optimization"]["offload_optimizer"]["device"] == "nvme"
+    assert "nvme_path is where" in written.command
+    assert keys(content) - known("deepspeed") == set()
+
+
 def test_torchtitan_gets_every_number_of_the_layout() -> None:
     asked = request(
         dp=2, fsdp=4, zero=1, tp=2, sp=True, pp=2, vpp=3, schedule="interleaved", cp=2,
@@ -283,6 +309,10 @@ def test_a_rack_of_trays_is_launched_by_tray() -> None:
         (titan, {"dp": 4, "pp": 4, "schedule": "zero-bubble"}, "zero-bubble"),
         (fsdp, {"dp": 16, "fsdp": 16, "zero": 3, "precision": "mxfp8"}, "mxfp8"),
         (deepspeed, {"dp": 16, "fsdp": 8, "zero": 1}, "all data-parallel ranks"),
+        (deepspeed, {"dp": 16, "fsdp": 16, "zero": 1, "offload": "optimizer-on-disk"}, "ZeRO-3"),
+        (megatron, {"dp": 16, "fsdp": 16, "zero": 1, "offload": "optimizer-on-disk"}, "on disk"),
+        (titan, {"dp": 16, "fsdp": 16, "zero": 3, "offload": "optimizer-on-disk"}, "on disk"),
+        (fsdp, {"dp": 16, "fsdp": 16, "zero": 3, "offload": "optimizer-on-disk"}, "on disk"),
         (nemo, {"dp": 16, "fsdp": 16, "zero": 3}, "another strategy"),
         (nemo, {"dp": 4, "pp": 4, "schedule": "zero-bubble"}, "1F1B"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models import parameter_count
 from ridgeline.models.spec import ModelSpec
+from ridgeline.plan.training.starting_rate import FINAL_SHARE, starting_rate
 from ridgeline.records.plan import Plan
 from ridgeline.records.recipe import (
     Recipe,
@@ -15,23 +16,17 @@ from ridgeline.records.recipe import (
     RecipePrediction,
 )
 
-_LEARNING_RATES = ((20e9, 3.0e-4), (float("inf"), 1.5e-4))
-"""Up to so many parameters, this rate (LLaMA, arXiv 2302.13971, table 2)."""
-_FINAL_SHARE = 0.1
-"""The share of the peak rate at the end of the cosine (section 2.3 there)."""
-
 
 def recipe_of(plan: Plan, config: str, model: ModelSpec, cluster: Cluster) -> Recipe:
     """The plan's best layout as a recipe; `config` is what the user called the model."""
-    parameters = parameter_count(model)
-    rate = next(rate for most, rate in _LEARNING_RATES if parameters <= most)
+    rate = starting_rate(parameter_count(model))
     estimate = plan.best.estimate
     return Recipe(
         model=RecipeModel(config=config),
         data=RecipeData(seq=plan.seq, tokens=None if plan.bill is None else plan.bill.tokens),
         layout=plan.best.layout,
         optimizer=RecipeOptimizer(
-            learning_rate=rate, final_learning_rate=round(rate * _FINAL_SHARE, 9)
+            learning_rate=rate, final_learning_rate=round(rate * FINAL_SHARE, 9)
         ),
         cluster=RecipeCluster(
             devices=plan.cluster,

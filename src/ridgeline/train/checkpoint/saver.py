@@ -3,7 +3,8 @@
 A save copies the state to host memory in a thread, while the next step's passes run, and must be
 through with that before the next update; a second thread then writes, on a process group of its
 own. State that lies on disk is copied from file to file, while the run waits. One save is under
-way at a time. A disk that is full, or away, costs that checkpoint and a line in the log; anything else that goes wrong in a save ends the run.
+way at a time. A disk that is full, or away, costs that checkpoint and a line in the log; anything
+else that goes wrong in a save ends the run.
 """
 
 from __future__ import annotations

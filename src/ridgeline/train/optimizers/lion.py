@@ -32,7 +32,7 @@ class Lion(ShardedOptimizer):
         super().__init__(groups, {"betas": betas, "weight_decay": weight_decay}, rounding)
 
     def tensors_kept(self, group: Group) -> int:
-        """One moment."""
+        """One moment of each parameter."""
         del group
         return 1
 

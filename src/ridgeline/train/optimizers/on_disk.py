@@ -70,7 +70,7 @@ class DiskFile:
     """A nameless file of fixed size, read and written past the page cache where that can be."""
 
     def __init__(self, folder: Path, size_bytes: int) -> None:
-        """Take the room.
+        """Take the room of the whole file.
 
         Raises:
             InputError: The folder is none, cannot be written to, or has no room.

@@ -37,7 +37,12 @@ FRAMEWORKS: tuple[Framework, ...] = (torchtitan, megatron, nemo, deepspeed, fsdp
 
 
 def launches(
-    model: ModelSpec, families: Candidates, best: Estimate, cluster: Cluster, seq: int
+    model: ModelSpec,
+    families: Candidates,
+    best: Estimate,
+    cluster: Cluster,
+    seq: int,
+    tokens: float | None = None,
 ) -> list[Launch]:
     """For each framework, the best layout that it can run, in its words.
 
@@ -45,7 +50,9 @@ def launches(
     """
     if not model.is_causal_language_model:
         return []
-    request = LaunchRequest(model=model, layout=best.layout, cluster=cluster, seq=seq)
+    request = LaunchRequest(
+        model=model, layout=best.layout, cluster=cluster, seq=seq, tokens=tokens
+    )
     return [_launch(framework, request, families, best) for framework in FRAMEWORKS]
 
 

@@ -1,8 +1,10 @@
 """The layout for DeepSpeed: its JSON configuration and the launcher's command line.
 
-Names are those of `deepspeed/runtime/config.py`, `zero/config.py`, `zero/offload_config.py` and
-`tensor_parallel/config.py`. Tensor parallelism is its AutoTP. Pipelines and experts are written
-into the model's code there, not into the configuration, so layouts with them are left to others.
+Names are those of `deepspeed/runtime/config.py`, `zero/config.py`, `zero/offload_config.py`,
+`lr_schedules.py`, `activation_checkpointing/config.py` and `tensor_parallel/config.py`. Optimizer
+and schedule are those that the plan's recipe starts from. Tensor parallelism is its AutoTP.
+Pipelines and experts are written into the model's code there, not into the configuration, so
+layouts with them are left to others.
 """
 
 from __future__ import annotations
@@ -10,11 +12,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ridgeline.models import parameter_count
 from ridgeline.plan.training.launch_arguments.request import LaunchRequest, Written, lines
+from ridgeline.plan.training.starting_rate import FINAL_SHARE, starting_rate
+from ridgeline.records.recipe import RecipeOptimizer
 
 NAME = "deepspeed"
 CHECKED = "commit edaa72212 of 2026-08-22"
 FILE = "ds_config.json"
+NVME_PATH = "/local_nvme"
+"""A place to be replaced: the plan does not know where a node's disk is mounted."""
 
 
 def cannot(request: LaunchRequest) -> list[str]:
@@ -33,6 +40,8 @@ def cannot(request: LaunchRequest) -> list[str]:
         reasons.append("hybrid sharding (MiCS) does not combine with AutoTP")
     if layout.offload != "none" and layout.zero == 0:
         reasons.append("offloading needs ZeRO-1 or more")
+    if layout.offload == "optimizer-on-disk" and layout.zero in (1, 2):
+        reasons.append("NVMe takes the state of ZeRO-3 alone")
     if layout.recompute == "selective":
         reasons.append("its checkpointing is per layer")
     if layout.precision not in ("fp32", "fp16", "bf16"):
@@ -48,7 +57,12 @@ def write(request: LaunchRequest) -> Written:
     launcher += f" --num_gpus {request.per_node}"
     command = lines(launcher, "train.py", f"--deepspeed_config {FILE}")
     if request.layout.recompute == "full":
-        command += "\n# in train.py: model.gradient_checkpointing_enable()"
+        command += (
+            "\n# in train.py: deepspeed.checkpointing.checkpoint around each layer, or, of"
+            " transformers, model.gradient_checkpointing_enable()"
+        )
+    if request.layout.offload == "optimizer-on-disk":
+        command += f"\n# in {FILE}: nvme_path is where the node's NVMe disk is mounted"
     return Written(
         command=command, files={FILE: json.dumps(configuration(request), indent=2) + "\n"}
     )
@@ -62,19 +76,71 @@ def configuration(request: LaunchRequest) -> dict[str, Any]:
         zero |= {"overlap_comm": True, "contiguous_gradients": True}
     if layout.zero == 3 and request.replicas > 1:
         zero["mics_shard_size"] = layout.fsdp
-    if layout.offload != "none":
-        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    if layout.offload == "optimizer+parameters":
-        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    zero |= _offload(request)
     content: dict[str, Any] = {
         "train_batch_size": layout.global_batch,
         "train_micro_batch_size_per_gpu": layout.micro_batch,
         "gradient_accumulation_steps": layout.num_microbatches,
-        "gradient_clipping": 1.0,
+        "gradient_clipping": _USUAL.clip_norm,
+        "optimizer": _optimizer(request),
+        "scheduler": _scheduler(request),
         "zero_optimization": zero,
     }
-    if layout.precision in ("bf16", "fp16"):
-        content[layout.precision] = {"enabled": True}
+    if layout.recompute == "full":
+        content["activation_checkpointing"] = {
+            "partition_activations": layout.tp > 1,
+            "contiguous_memory_optimization": False,
+            "cpu_checkpointing": False,
+        }
+    if layout.precision == "bf16":
+        content["bf16"] = {"enabled": True}
+    if layout.precision == "fp16":  # a loss scale of 2**16 that moves, as in our recipes
+        content["fp16"] = {"enabled": True, "loss_scale": 0, "initial_scale_power": 16}
     if layout.tp > 1:
         content["tensor_parallel"] = {"autotp_size": layout.tp}
     return content
+
+
+_USUAL = RecipeOptimizer(learning_rate=1.0, final_learning_rate=0.0)
+"""What a recipe trains with where it says nothing else."""
+
+
+def _optimizer(request: LaunchRequest) -> dict[str, Any]:
+    return {
+        "type": "AdamW",
+        "params": {
+            "lr": starting_rate(parameter_count(request.model)),
+            "betas": list(_USUAL.betas),
+            "eps": _USUAL.epsilon,
+            "weight_decay": _USUAL.weight_decay,
+        },
+    }
+
+
+def _scheduler(request: LaunchRequest) -> dict[str, Any]:
+    """A warm-up and a cosine; without a number of tokens only the warm-up is known."""
+    warmup = {"warmup_num_steps": _USUAL.warmup_steps, "warmup_type": "linear"}
+    if request.steps is None:
+        rates = {
+            "warmup_min_lr": 0.0,
+            "warmup_max_lr": starting_rate(parameter_count(request.model)),
+        }
+        return {"type": "WarmupLR", "params": rates | warmup}
+    whole = {"total_num_steps": request.steps, "cos_min_ratio": FINAL_SHARE}
+    # DeepSpeed wants a warm-up no longer than the run.
+    warmup["warmup_num_steps"] = min(_USUAL.warmup_steps, request.steps)
+    return {"type": "WarmupCosineLR", "params": whole | {"warmup_min_ratio": 0.0} | warmup}
+
+
+def _offload(request: LaunchRequest) -> dict[str, Any]:
+    """What of ZeRO's states lies in the host's memory or on its disk."""
+    kept = request.layout.offload
+    if kept == "none":
+        return {}
+    if kept == "optimizer-on-disk":
+        pipelined = {"pipeline_read": True, "pipeline_write": True, "buffer_count": 4}
+        disk = {"device": "nvme", "nvme_path": NVME_PATH, "pin_memory": True}
+        return {"offload_optimizer": disk | pipelined}
+    host = {"device": "cpu", "pin_memory": True}
+    both = kept == "optimizer+parameters"
+    return {"offload_optimizer": host} | ({"offload_param": dict(host)} if both else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ridgeline.hardware.cluster import Cluster
@@ -18,6 +19,15 @@ class LaunchRequest:
     layout: Layout
     cluster: Cluster
     seq: int
+    tokens: float | None = None
+    """Tokens of the whole run, where that was asked for."""
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps of the whole run; None: nothing says how long it is."""
+        if self.tokens is None:
+            return None
+        return math.ceil(self.tokens / (self.layout.global_batch * self.seq))
 
     @property
     def per_node(self) -> int:

@@ -63,6 +63,8 @@ def cannot(request: LaunchRequest) -> list[str]:
         reasons.append("its selective checkpointing keeps attention and recomputes other work")
     if layout.offload == "optimizer":
         reasons.append("it offloads parameters with the optimizer, not the optimizer alone")
+    if layout.offload == "optimizer-on-disk":
+        reasons.append("it keeps nothing on disk")
     if layout.precision == "fp16":
         reasons.append("it trains in bf16, not fp16")
     return reasons
