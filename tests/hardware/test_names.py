@@ -25,6 +25,35 @@ def test_a_size_that_the_part_has_changes_nothing(name: str, part: str) -> None:
     assert device(name) == device(part)
 
 
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("Orin 32", "Jetson-AGX-Orin-32GB"),
+        ("orin-64", "Jetson-AGX-Orin-64GB"),
+        ("Orin 64 GB", "Jetson-AGX-Orin-64GB"),
+        ("Jetson AGX Orin 32 GB", "Jetson-AGX-Orin-32GB"),
+        ("orin nx 16", "Jetson-Orin-NX-16GB"),
+        ("A100 40", "A100-SXM-40GB"),
+        ("a100-80", "A100-SXM-80GB"),
+        ("V100 32", "V100-SXM2-32GB"),
+        ("GH200 96", "GH200-96GB"),
+        ("H200 141", "H200-SXM-141GB"),
+        ("A30-24", "A30"),
+    ],
+)
+def test_a_bare_number_is_the_memory_of_a_part_that_there_is(name: str, part: str) -> None:
+    found = device(name)
+    assert (found.name, found.memory) == (part, device(part).memory)
+    assert ("GB" in name) != any("GB of memory" in line for line in found.assumed)
+
+
+def test_a_bare_number_goes_with_a_power_mode_and_makes_up_no_part() -> None:
+    assert device("Orin 32 40W").peak("fp16") == device("Orin-32GB-40W").peak("fp16")
+    for name in ("H100 SXM 96", "Orin 48", "RTX 40", "Orin 32 fast"):
+        with pytest.raises(InputError, match="did you mean"):
+            device(name)
+
+
 def test_another_memory_and_less_power_are_taken_from_the_name_and_said() -> None:
     found, plain = device("H100-SXM-96GB-HBM2e-500W"), device("H100-SXM-80GB")
     assert found.memory.capacity_bytes == 96 * 2**30

@@ -10,7 +10,13 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
+from ridgeline.records.recipe import (
+    Recipe,
+    RecipeCommunication,
+    RecipeData,
+    RecipeModel,
+    RecipeOptimizer,
+)
 from ridgeline.records.recipe_compression import RecipeAdapter
 from ridgeline.train.check import check
 
@@ -79,3 +85,12 @@ def test_what_fits_passes(model: str, layout: dict[str, Any]) -> None:
 def test_checking_loads_no_torch() -> None:
     code = "import sys, ridgeline.train.check; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_mpi_is_refused_with_what_to_do_and_nccl_without_a_gpu_too() -> None:
+    with pytest.raises(InputError, match=r'communication\.backend "mpi".* use nccl or gloo'):
+        RecipeCommunication(backend="mpi")
+    from ridgeline.train.ranks import join
+
+    with pytest.raises(InputError, match="ranks compute on CPUs here; leave it out"):
+        join(Layout(), backend="nccl")

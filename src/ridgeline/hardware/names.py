@@ -4,6 +4,7 @@
     H100-SXM-96GB-HBM2e-500W     the part with another memory and a lower limit of power
     MI250X-1GCD                  one of the devices that PyTorch sees on the package
     Orin-64GB-30W                a module in one of its power modes
+    Orin 32, a100-80             the part that has so many GB: a bare number makes up no other
 
 A name is read from its end, one word after another, until what is left is in the catalogue. What
 each word changes is a fact of the name; what it leaves open is assumed, and said in
@@ -72,8 +73,34 @@ def read_name(name: str, known: Callable[[str], Device | None]) -> Device | None
         name: As written.
         known: The device of a plain name; None where there is none.
     """
-    words = [word for word in re.split(r"[\s_/()@-]+", name.strip()) if word]
-    found = Suffixes()
+    joined = re.sub(r"(?<=\d)\s+(?=gi?b\b)", "", name.strip(), flags=re.IGNORECASE)
+    words = [word for word in re.split(r"[\s_/()@-]+", joined) if word]
+    # As joined it may be a plain name, which is no other part with a suffix.
+    return known("-".join(words)) or _read(name, words, known) or _with_bare_size(name, words, known)
+
+
+def _with_bare_size(
+    name: str, words: list[str], known: Callable[[str], Device | None]
+) -> Device | None:
+    """The device of a name with a number that is the memory of a part that there is, in GB."""
+    for place, word in enumerate(words[1:], start=1):
+        if not re.fullmatch(r"\d{1,3}", word):
+            continue
+        before, sized = words[:place], f"{word}GB"
+        part = known("-".join([*before, sized])) or known("-".join(before))
+        if part is None or abs(int(word) * 2**30 / part.memory.capacity_bytes - 1.0) > SAME_SIZE:
+            continue
+        whole = [*before, sized, *words[place + 1 :]]
+        device = known("-".join(whole)) or _read(name, whole, known)
+        if device is not None:
+            said = f"{word} in {name} is read as {word} GB of memory"
+            return msgspec.structs.replace(device, assumed=[*device.assumed, said])
+    return None
+
+
+def _read(name: str, words: list[str], known: Callable[[str], Device | None]) -> Device | None:
+    """The device of words, of which the last ones may be suffixes."""
+    words, found = list(words), Suffixes()
     while words:
         base = known("-".join(words))
         if base is not None and found.words:

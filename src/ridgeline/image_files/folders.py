@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,20 +43,21 @@ class FolderImages:
         return decode(read_bytes(path, ours=True), str(path))
 
 
-def open_folder(where: str, path: Path, labels: Path | None) -> FolderImages:
+def open_folder(
+    where: str, path: Path, labels: Path | None, known: Sequence[Path] | None = None
+) -> FolderImages:
     """A folder of class folders, or of images.
 
     Args:
         where: The option and the folder.
         path: The folder.
         labels: A table; None: `labels.csv` in the folder, if it is there.
+        known: Its images, which need not be there yet; None: whatever is there.
 
     Raises:
         InputError: No images, images both beside and in folders, or labels that do not fit.
     """
-    flat = _images(path.iterdir())
-    folders = sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
-    within = {one.name: found for one in folders if (found := _images(one.rglob("*")))}
+    flat, within = _found(path) if known is None else _sorted_out(path, known)
     if flat and within:
         raise InputError(
             f"{where}: has images both beside and in folders ({flat[0].name},"
@@ -76,6 +78,26 @@ def open_folder(where: str, path: Path, labels: Path | None) -> FolderImages:
     files = [one for found in within.values() for one in found]
     numbers = np.repeat(np.arange(len(within)), [len(found) for found in within.values()])
     return FolderImages(str(path), tuple(files), numbers.astype(np.int64), tuple(within))
+
+
+def _found(path: Path) -> tuple[list[Path], dict[str, list[Path]]]:
+    """Images in a folder, and those below each of its folders."""
+    flat = _images(path.iterdir())
+    folders = sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
+    return flat, {one.name: found for one in folders if (found := _images(one.rglob("*")))}
+
+
+def _sorted_out(path: Path, known: Sequence[Path]) -> tuple[list[Path], dict[str, list[Path]]]:
+    """The same of images that are known by their paths."""
+    flat: list[Path] = []
+    within: dict[str, list[Path]] = {}
+    for one in sorted(known):
+        folder, *below = one.relative_to(path).parts
+        if below:
+            within.setdefault(folder, []).append(one)
+        else:
+            flat.append(one)
+    return flat, dict(sorted(within.items()))
 
 
 def _flat(path: Path, files: list[Path], table: Path | None) -> FolderImages:

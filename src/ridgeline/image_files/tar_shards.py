@@ -59,20 +59,28 @@ class ShardImages:
         return decode(content, self.title(place))
 
 
+def range_of(text: str) -> tuple[str, ...]:
+    """The names that a text with a range means; of one without, itself.
+
+    >>> range_of("shard-{08..10}.tar")
+    ('shard-08.tar', 'shard-09.tar', 'shard-10.tar')
+    """
+    span = _RANGE.search(text)
+    if span is None:
+        return (text,)
+    first, last, width = int(span[1]), int(span[2]), len(span[1])
+    before, behind = text[: span.start()], text[span.end() :]
+    return tuple(f"{before}{number:0{width}d}{behind}" for number in range(first, last + 1))
+
+
 def shards_of(path: Path) -> tuple[Path, ...]:
     """The shards that a path names: itself, those of a folder, or those of a range; empty: none.
 
     Raises:
         InputError: A shard of the range is missing.
     """
-    span = _RANGE.search(str(path))
-    if span is not None and not path.exists():
-        first, last, width = int(span[1]), int(span[2]), len(span[1])
-        text = str(path)
-        found = tuple(
-            Path(f"{text[: span.start()]}{number:0{width}d}{text[span.end() :]}")
-            for number in range(first, last + 1)
-        )
+    if _RANGE.search(str(path)) is not None and not path.exists():
+        found = tuple(Path(one) for one in range_of(str(path)))
         missing = next((one for one in found if not one.is_file()), None)
         if missing is not None:
             raise InputError(f"{path}: {missing} is missing; correct the range")

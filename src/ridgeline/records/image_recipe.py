@@ -20,11 +20,14 @@ class RecipeImages(Section, frozen=True, kw_only=True):
 
     path: str
     """A folder of class folders, tar shards such as `train-{000..031}.tar` (WebDataset), an .npz or
-    .safetensors file, or a folder with `images.npy` (memory-mapped) and `labels.npy`."""
+    .safetensors file, or a folder with `images.npy` (memory-mapped) and `labels.npy`. Of shards, of
+    one file and of a folder with `SHA256SUMS` also the address, `https://…` or `s3://…`."""
     validation: str = ""
     """Held-out images, given as `path` is."""
     holdout: int = 0
     """One image in so many is held out for validation, chosen by a hash of its name; 0: none."""
+    cache: str = ""
+    """The folder that keeps images from an address; empty: below the user's cache folder."""
     size: int
     """Height and width of what the model sees, in pixels."""
     channels: Literal[1, 3] = 3

@@ -188,6 +188,8 @@ class RecipePrecision(Section, frozen=True, kw_only=True):
 class RecipeCommunication(Section, frozen=True, kw_only=True):
     """How data-parallel ranks agree on gradients."""
 
+    backend: Literal["auto", "nccl", "gloo", "mpi"] = "auto"
+    """What carries collectives. `auto`: NCCL between GPUs, gloo between hosts; `mpi` is refused."""
     bucket_bytes: int = 25 * 2**20
     """Gradients that travel together (DDP)."""
     compression: Literal["none", "fp16", "bf16", "powersgd", "topk", "randomk", "int8", "sign"] = (
@@ -208,6 +210,14 @@ class RecipeCommunication(Section, frozen=True, kw_only=True):
     arXiv 2311.08105)."""
     outer_learning_rate: float = 0.7
     outer_momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        if self.backend == "mpi":
+            raise InputError(
+                'recipe: communication.backend "mpi": ranks are started by torchrun, torch speaks'
+                " MPI only where it was built from source with it (USE_MPI=1) and mpirun starts it,"
+                " and PyPI's builds have none; leave backend out, or use nccl or gloo"
+            )
 
 
 class RecipeMemory(Section, frozen=True, kw_only=True):

@@ -72,7 +72,7 @@ class Ranks:
         return self.axis(name).get_local_rank()
 
 
-def join(layout: Layout, *, timeout_seconds: float = 600.0) -> Ranks:
+def join(layout: Layout, *, backend: str = "auto", timeout_seconds: float = 600.0) -> Ranks:
     """Enter the process group that the environment describes (torchrun's variables).
 
     Without those variables this is a run of one process. NCCL serves CUDA devices, gloo the host.
@@ -93,7 +93,7 @@ def join(layout: Layout, *, timeout_seconds: float = 600.0) -> Ranks:
     if not dist.is_initialized():
         store = dist.HashStore() if world == 1 else None
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            _backend(device, backend),
             store=store,
             rank=rank,
             world_size=world,
@@ -132,6 +132,17 @@ def _replicate_and_shard(layout: Layout) -> tuple[int, int]:
     if layout.dp % shard:
         raise InputError(f"layout: fsdp / cp = {shard} does not divide dp {layout.dp}")
     return layout.dp // shard, shard
+
+
+def _backend(device: torch.device, wanted: str) -> str:
+    """What carries the collectives of each kind of tensor."""
+    if device.type != "cuda":
+        if wanted == "nccl":
+            raise InputError(
+                'recipe: communication.backend "nccl": ranks compute on CPUs here; leave it out'
+            )
+        return "gloo"
+    return "cpu:gloo,cuda:gloo" if wanted == "gloo" else "cpu:gloo,cuda:nccl"
 
 
 def _device(local_rank: int) -> torch.device:

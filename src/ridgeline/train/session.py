@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 def train_as_rank(recipe: Recipe, folder: Path) -> int:
     """Run a recipe as the rank that the environment says this process is; its exit code."""
     compute_alone()
-    ranks = join(recipe.layout)
+    ranks = join(recipe.layout, backend=recipe.communication.backend)
     try:
         with vigil(recipe, folder, ranks) as keeper:
             _train(recipe, folder, ranks, keeper)

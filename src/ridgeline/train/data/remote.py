@@ -21,7 +21,9 @@ import os
 import re
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -135,21 +137,56 @@ def _fetch(
     url: str, name: str, folder: Path, *, checksum: str | None = None, optional: bool = False
 ) -> bool:
     """Fetch one file; it is whole and right, or not there. Whether it was there to fetch."""
-    target = folder / name
+    cure = f"upload the folder again, and delete {folder}"
+    written = Written(_short_digest, checksum, "its manifest", cure)
+    if fetch_file("data.path", f"{url}/{name}", folder / name, written):
+        return True
+    if optional:
+        return False
+    cure = "give the address of a prepared folder, such as one below a run's tokens/"
+    raise InputError(f"data.path: {url} has no {name}; {cure}")
+
+
+def _short_digest() -> Any:
+    return hashlib.blake2b(digest_size=16)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a file must be."""
+
+    digest: Callable[[], Any]
+    """Makes the sum of `hashlib` that `checksum` is of."""
+    checksum: str | None
+    """Its digits; None: nothing is known of the file."""
+    said_by: str
+    cure: str
+    """What to do where it is another."""
+
+
+def fetch_file(key: str, address: str, target: Path, written: Written) -> bool:
+    """Fetch one file, which is then whole and right, or not there; False: there is no such file.
+
+    Args:
+        key: What of the recipe named it.
+        address: Of the file.
+        target: Where it is kept.
+        written: What it must be.
+
+    Raises:
+        InputError: It cannot be fetched, or is another file.
+    """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        if not _tried(f"{url}/{name}", lambda: _get(f"{url}/{name}", temporary)):
-            if optional:
-                return False
-            cure = "give the address of a prepared folder, such as one below a run's tokens/"
-            raise InputError(f"data.path: {url} has no {name}; {cure}")
+        if not _tried(key, address, lambda: _get(address, temporary)):
+            return False
         with temporary.open("rb") as file:
-            found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+            found = hashlib.file_digest(file, written.digest).hexdigest()
             os.fsync(file.fileno())
-        if checksum is not None and found != checksum:
+        if written.checksum is not None and found != written.checksum:
             raise InputError(
-                f"data.path: {url}/{name} is not what its manifest says (checksum {found},"
-                f" written {checksum}); upload the folder again, and delete {folder}"
+                f"{key}: {address} is not what {written.said_by} says (checksum {found}, written"
+                f" {written.checksum}); {written.cure}"
             )
         os.replace(temporary, target)
     finally:
@@ -157,7 +194,7 @@ def _fetch(
     return True
 
 
-def _tried(address: str, get: Callable[[], None]) -> bool:
+def _tried(key: str, address: str, get: Callable[[], None]) -> bool:
     """Fetch, and again after a while where that fails; False: there is no such file."""
     for attempt in range(ATTEMPTS):
         try:
@@ -165,11 +202,14 @@ def _tried(address: str, get: Callable[[], None]) -> bool:
         except FileNotFoundError:
             return False
         except ImportError as error:
-            raise InputError(f"data.path: {address}: {in_words(error)}") from None
+            raise InputError(
+                f"{key}: {address}: {in_words(error)}; or give an https address, such as a"
+                " presigned one"
+            ) from None
         except Exception as error:  # aiohttp's, botocore's and others': whichever library reads it
             if attempt == ATTEMPTS - 1:
                 raise InputError(
-                    f"data.path: {address}: {in_words(error)}; check the address and the network"
+                    f"{key}: {address}: {in_words(error)}; check the address and the network"
                 ) from None
             time.sleep(FIRST_WAIT_SECONDS * 2**attempt)
         else:

@@ -1,6 +1,6 @@
 """Which images a run trains on and which it holds out, and what the data alone can say of both.
 
-Nothing is copied or decoded here: sources read single images when they are asked (`image_files`).
+Nothing is decoded here: sources read single images when they are asked (`image_files`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ridgeline.errors import InputError
 from ridgeline.image_files.source import ImageSource, open_images
 from ridgeline.records.image_recipe import RecipeImages
 from ridgeline.records.recipe import Recipe
+from ridgeline.train.data.remote import is_remote
+from ridgeline.train.images.remote import open_remote_images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +54,12 @@ def prepare_images(recipe: Recipe) -> PreparedImages:
     """
     wanted = recipe.images
     assert wanted is not None
-    source = _open("images.path", wanted.path)
+    source = _open("images.path", wanted.path, wanted.cache)
     every = _all_of(source)
     names = tuple(source.classes)
     train, held = every, None
     if wanted.validation:
-        held = _matching(_open("images.validation", wanted.validation), names)
+        held = _matching(_open("images.validation", wanted.validation, wanted.cache), names)
     if wanted.holdout:
         if held is not None:
             raise InputError(
@@ -81,8 +83,11 @@ def settled(recipe: Recipe, prepared: PreparedImages) -> Recipe:
     return msgspec.structs.replace(recipe, images=found)
 
 
-def _open(key: str, path: str) -> ImageSource:
-    source = open_images(key, Path(path).expanduser())
+def _open(key: str, path: str, cache: str) -> ImageSource:
+    if is_remote(path):
+        source = open_remote_images(key, path, cache)
+    else:
+        source = open_images(key, Path(path).expanduser())
     if source.ready:
         raise InputError(
             f"{key} {path}: holds floats that were made ready for one model; training wants pixels:"
