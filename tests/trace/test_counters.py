@@ -138,3 +138,19 @@ def test_what_is_no_table_of_counters_is_one_line(
     assert (out, err.count("\n")) == ("", 1)
     assert said in err
     assert "ncu --csv" in err
+
+
+def test_rows_of_metrics_may_end_before_the_columns_of_rules(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ncu 2025 wrote them on a GB200 (SuperBench, tests/data/cublaslt_ncu.log, MIT)."""
+    rules = ("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type")
+    head, *rows = details().removeprefix(NOISE).splitlines()
+    wide = ",".join((head, *(f'"{rule}"' for rule in rules)))
+    *metrics, rule = [f"{row}," for row in rows]
+    rule += '"SOLBottleneck","OPT","This workload is ""low"", by 50%",""'
+    path = tmp_path / "counters.csv"
+    path.write_text(NOISE + "\n".join([wide, *metrics, rule]) + "\n")
+    (found,) = asked(path, capsys)
+    path.write_text(details())
+    assert asked(path, capsys) == [found]

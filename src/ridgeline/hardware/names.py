@@ -76,7 +76,9 @@ def read_name(name: str, known: Callable[[str], Device | None]) -> Device | None
     joined = re.sub(r"(?<=\d)\s+(?=gi?b\b)", "", name.strip(), flags=re.IGNORECASE)
     words = [word for word in re.split(r"[\s_/()@-]+", joined) if word]
     # As joined it may be a plain name, which is no other part with a suffix.
-    return known("-".join(words)) or _read(name, words, known) or _with_bare_size(name, words, known)
+    return (
+        known("-".join(words)) or _read(name, words, known) or _with_bare_size(name, words, known)
+    )
 
 
 def _with_bare_size(

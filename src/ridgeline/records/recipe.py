@@ -189,7 +189,8 @@ class RecipeCommunication(Section, frozen=True, kw_only=True):
     """How data-parallel ranks agree on gradients."""
 
     backend: Literal["auto", "nccl", "gloo", "mpi"] = "auto"
-    """What carries collectives. `auto`: NCCL between GPUs, gloo between hosts; `mpi` is refused."""
+    """The library that carries collectives. `auto`: NCCL between GPUs, gloo between hosts; `mpi` is
+    refused."""
     bucket_bytes: int = 25 * 2**20
     """Gradients that travel together (DDP)."""
     compression: Literal["none", "fp16", "bf16", "powersgd", "topk", "randomk", "int8", "sign"] = (

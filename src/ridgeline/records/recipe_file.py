@@ -11,6 +11,7 @@ import msgspec
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.input_file import read_toml
+from ridgeline.records.other_configurations import whose
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.store import write_atomically
 
@@ -35,8 +36,17 @@ def recipe_toml(recipe: Recipe) -> str:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read a recipe; a bad file is an InputError that names the file and the key."""
-    return read_toml(path, Recipe)
+    """Read a recipe; a bad file is an InputError that names the file and the key.
+
+    A configuration of another program is called that.
+    """
+    try:
+        return read_toml(path, Recipe)
+    except InputError:
+        other = whose(path)
+        if other is None:
+            raise
+        raise InputError(f"{path}: is {other}") from None
 
 
 _PATHS = (

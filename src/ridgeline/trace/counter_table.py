@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from ridgeline.errors import InputError
@@ -21,6 +22,7 @@ from ridgeline.records.input_file import csv_rows, read_text
 
 CURE = "write it with ncu --csv --set full --page raw (or --page details) --log-file FILE"
 _NAME = "Kernel Name"
+_RULE = "Rule Name"
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT = re.compile(r"([numKMGT])?(second|s|byte/second|byte/s|byte|B/s|B)")
 _NUMBER = re.compile(r"-?[\d,]*\.?\d+(?:[eE][+-]?\d+)?")
@@ -49,14 +51,16 @@ def read_ncu_table(path: Path) -> list[CountedKernel]:
     skipped = text.count("\n", 0, begin)
     rows = csv_rows(text[begin:], where=str(path), cure=CURE)
     head = next(rows)[1]
+    # A row of a metric ends before the columns of rules, which only rows of rules fill.
+    least = head.index(_RULE) if _RULE in head else len(head)
     table = []
     for line, cells in rows:
-        if len(cells) != len(head):
+        if not least <= len(cells) <= len(head):
             if cells[0].startswith("=="):  # ncu's own words, after the table
                 continue
             where = f"{path}, line {line + skipped}"
             raise InputError(f"{where}: {len(cells)} cells under {len(head)} columns; {CURE}")
-        table.append(dict(zip(head, cells, strict=True)))
+        table.append(dict(zip_longest(head, cells, fillvalue="")))
     if "Metric Name" not in head:
         found = _wide(table)
     elif "Metric Value" in head:

@@ -138,7 +138,7 @@ def _fetch(
 ) -> bool:
     """Fetch one file; it is whole and right, or not there. Whether it was there to fetch."""
     cure = f"upload the folder again, and delete {folder}"
-    written = Written(_short_digest, checksum, "its manifest", cure)
+    written = KnownFile(_short_digest, checksum, "its manifest", cure)
     if fetch_file("data.path", f"{url}/{name}", folder / name, written):
         return True
     if optional:
@@ -152,19 +152,19 @@ def _short_digest() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class KnownFile:
     """What a file must be."""
 
     digest: Callable[[], Any]
     """Makes the sum of `hashlib` that `checksum` is of."""
     checksum: str | None
-    """Its digits; None: nothing is known of the file."""
+    """The digits of that sum; None where nothing is known of the file."""
     said_by: str
     cure: str
     """What to do where it is another."""
 
 
-def fetch_file(key: str, address: str, target: Path, written: Written) -> bool:
+def fetch_file(key: str, address: str, target: Path, written: KnownFile) -> bool:
     """Fetch one file, which is then whole and right, or not there; False: there is no such file.
 
     Args:

@@ -33,7 +33,7 @@ from ridgeline.image_files.decoding import SUFFIXES
 from ridgeline.image_files.folders import LABELS, FolderImages, open_folder
 from ridgeline.image_files.source import ImageSource, open_images
 from ridgeline.image_files.tar_shards import range_of
-from ridgeline.train.data.remote import Written, fetch_file
+from ridgeline.train.data.remote import KnownFile, fetch_file
 
 SUMS = "SHA256SUMS"
 _FILES = (".tar", ".npz", ".safetensors")
@@ -62,7 +62,7 @@ class _Place:
                 return True
             cure = f"upload it again with its {SUMS}, and delete {self.folder}"
             address = f"{self.base}/{name}{self.query}"
-            written = Written(hashlib.sha256, sums.get(name), SUMS, cure)
+            written = KnownFile(hashlib.sha256, sums.get(name), SUMS, cure)
             return fetch_file(self.key, address, target, written)
 
     def needed(self, name: str, sums: dict[str, str], cure: str) -> None:
