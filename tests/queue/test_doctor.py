@@ -199,6 +199,25 @@ def test_a_person_reads_cause_loss_cure_and_setting(
     assert "starved-of-cpu" in page.read_text()
 
 
+def test_slices_are_counted_where_all_gpus_are_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(1)
+    for _ in range(2):
+        name = cluster.node(0, slices={"1g.10gb": 7, "3g.40gb": 2})
+        cluster.pod(gpus=0, node=name, slices={"1g.10gb": 3}, ran=500)
+    cluster.pod(gpus=0, slices={"3g.40gb": 5})
+    words = write(cluster, tmp_path)
+    assert main.run(["queue", "doctor", *words]) == 0
+    printed = capsys.readouterr().out
+    assert "18 MIG slices on 2 nodes" in printed
+    assert "6 of 18 MIG slices" in printed
+    assert "1 pods for 5 MIG slices" in printed
+    assert " 0 GPUs" not in printed
+    found = diagnosed(words, capsys)
+    assert (found.gpus, found.slices, found.allocated_slices, found.waiting_slices) == (0, 18, 6, 5)
+
+
 def test_tables_of_pods_and_nodes_are_read_as_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -187,7 +187,7 @@ def check_queued_cluster(cluster: QueuedCluster, where: str) -> None:
         if not 0.0 < cluster.network.all_reduced_gigabytes < float("inf"):
             raise InputError(f"{where}: network.all_reduced_gb is above 0")
     _check_placement(cluster, where)
-    check_shares(cluster.queues, cluster.cohorts, where)
+    check_shares(cluster.queues, cluster.cohorts, where, fair_sharing=cluster.fair_sharing)
 
 
 def _check_placement(cluster: QueuedCluster, where: str) -> None:

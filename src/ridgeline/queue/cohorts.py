@@ -9,10 +9,11 @@ cohort could have, for its weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.queue.shares import CohortShare, QueueShare
+from ridgeline.queue.waiting import Rank
 
 UNLIMITED = float("inf")
 
@@ -30,6 +31,8 @@ class _Node:
     used: float = 0.0
     """By its jobs or, of a cohort, of its members beyond what they keep."""
     children: list[_Node] = field(default_factory=list)
+    queue: str | None = None
+    """The name of a queue; none: it is a cohort."""
 
     @property
     def kept(self) -> float:
@@ -59,7 +62,9 @@ class _Node:
         if self.parent is None or borrowed <= 0.0:
             return 0.0
         lendable = self.parent.most()
-        return borrowed / lendable / self.weight if lendable > 0.0 else 0.0
+        if not lendable > 0.0:
+            return 0.0
+        return borrowed / lendable / self.weight if self.weight else UNLIMITED
 
     def line(self) -> list[_Node]:
         """The root, the cohorts below it down to this one, and itself."""
@@ -104,6 +109,7 @@ class QuotaTree:
                 lending_limit=_limit(share.lending_limit),
                 weight=share.weight,
                 parent=parent,
+                queue=name,
             )
             parent.children.append(self._queues[name])
         named = sum(one.quota for one in (*self._queues.values(), *self._cohorts.values()))
@@ -142,6 +148,19 @@ class QuotaTree:
         first, second = next((a, b) for a, b in pairs if a is not b)
         return first.share(), second.share()
 
+    def largest_share(self, queue: str, heads: Mapping[str, Rank]) -> str | None:
+        """The queue that is the first to give something up for a job of a queue; None: nobody is.
+
+        From the root down it is the child that borrows most for its weight, a cohort before a
+        queue. Who borrows nothing is protected, but for that queue and the cohorts that it is in.
+
+        Args:
+            queue: Whose job it is.
+            heads: Queues that have anything to give, and what decides between equals: the least.
+        """
+        line = self._queues[queue].line()
+        return _largest_share(line[0], line, heads)
+
     def root_of(self, queue: str) -> int:
         """Queues with one root lend to each other."""
         node = self._queues[queue]
@@ -167,6 +186,19 @@ class QuotaTree:
             if parent is not None:
                 parent.children.append(self._cohorts[name])
         return self._cohorts[name]
+
+
+def _largest_share(cohort: _Node, line: Sequence[_Node], heads: Mapping[str, Rank]) -> str | None:
+    found: list[tuple[float, bool, Rank, str]] = []
+    for child in cohort.children:
+        share = child.share()
+        if not share and not any(child is one for one in line):
+            continue
+        is_queue = child.queue is not None
+        name = child.queue if is_queue else _largest_share(child, line, heads)
+        if name is not None and name in heads:
+            found.append((-share, is_queue, heads[name], name))
+    return min(found)[-1] if found else None
 
 
 def _limit(given: int | None) -> float:

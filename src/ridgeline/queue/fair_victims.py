@@ -1,12 +1,13 @@
 """Whom a job interrupts where what cohorts lend is shared fairly, by Kueue's rules.
 
 Kueue's documentation, "Preemption", Fair Sharing. A queue's share is what it borrows for its
-weight. Of the queues that borrow, the one with the largest share gives up first, its less urgent
-and newest jobs first; a job goes if the interrupting queue's share with its new job is no larger
-than that of the queue without the job (LessThanOrEqualToFinalShare). Where that frees too little,
-also if it is less than the queue's share with the job (LessThanInitialShare), once for each queue.
-Jobs of the own queue need no such reason. Whoever is not needed in the end is spared, the last
-first.
+weight. From the root down, the child with the largest share gives up first that borrows or is or
+has the interrupting queue, its less urgent and newest jobs first; a job goes if the interrupting
+queue's share with its new job is no larger than that of the queue without the job
+(LessThanOrEqualToFinalShare). Where that frees too little, also if it is less than the queue's
+share with the job (LessThanInitialShare), once for each queue. Jobs of the own queue need no such
+reason, nor do others where the interrupting queue's quota covers its new job. Whoever is not needed
+in the end is spared, the last first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ridgeline.queue.cohorts import QuotaTree
+from ridgeline.queue.waiting import Rank
 
 _ABOUT = 1e-12
 
@@ -32,6 +34,7 @@ def fair_victims(
     tree: QuotaTree,
     *,
     sizes: Sequence[float],
+    order: Callable[[int], Rank],
     give: Callable[[int, int], None],
     fits: Callable[[], bool],
 ) -> list[int]:
@@ -42,10 +45,11 @@ def fair_victims(
         candidates: Running jobs that may go, by queue, in the order in which they would.
         tree: What the queues use; it is left as it was.
         sizes: GPUs of all jobs.
+        order: What tells which of two jobs would go first, where their queues' shares are equal.
         give: Imagines that a job's GPUs are free (1), or not (-1).
         fits: Whether the waiting job would fit on nodes.
     """
-    search = _Search(preemptor, candidates, tree, sizes, give, fits)
+    search = _Search(preemptor, candidates, tree, sizes, order, give, fits)
     tree.add(preemptor.queue, preemptor.gpus)  # shares count the new job
     found = search.by_final_share() or search.by_initial_share()
     needed = search.spared() if found else []
@@ -60,21 +64,24 @@ class _Search:
 
     def __init__(
         self, preemptor: Preemptor, candidates: Mapping[str, Sequence[int]], tree: QuotaTree,
-        sizes: Sequence[float], give: Callable[[int, int], None], fits: Callable[[], bool],
+        sizes: Sequence[float], order: Callable[[int], Rank], give: Callable[[int, int], None],
+        fits: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._queue, self._tree, self._sizes = preemptor.queue, tree, sizes
-        self._give, self._fits = give, fits
+        self._order, self._give, self._fits = order, give, fits
         self._left = {queue: list(jobs) for queue, jobs in candidates.items()}
         self._retry: dict[str, list[int]] = {}
         self.gone: list[tuple[int, str]] = []
 
     def by_final_share(self) -> bool:
-        """Take jobs while the share of their queue stays no smaller; whether that is enough."""
-        while queue := self._next(self._left):
+        """Take jobs while the share of their queue stays no smaller; whether that is enough.
+
+        Whose quota covers the new job takes from those that borrow whatever the shares are.
+        """
+        covered = not self._tree.borrows(self._queue)
+        while (queue := self._next(self._left)) is not None:
             job = self._left[queue].pop(0)
-            if queue == self._queue:
-                self._take(job, queue)
-            else:
+            if queue != self._queue and not covered:
                 mine, _ = self._tree.rival_shares(self._queue, queue)
                 self._tree.add(queue, -self._sizes[job])
                 _, theirs = self._tree.rival_shares(self._queue, queue)
@@ -82,14 +89,14 @@ class _Search:
                 if mine > theirs + _ABOUT:
                     self._retry.setdefault(queue, []).append(job)
                     continue
-                self._take(job, queue)
+            self._take(job, queue)
             if self._is_enough():
                 return True
         return False
 
     def by_initial_share(self) -> bool:
         """Take one job more of each queue whose share is larger; whether that is enough."""
-        while queue := self._next(self._retry):
+        while (queue := self._next(self._retry)) is not None:
             jobs = self._retry.pop(queue)
             mine, theirs = self._tree.rival_shares(self._queue, queue)
             if mine < theirs - _ABOUT:
@@ -109,12 +116,10 @@ class _Search:
                 self._give(job, 1)
         return [job for job, _ in self.gone]
 
-    def _next(self, left: Mapping[str, Sequence[int]]) -> str:
-        """The own queue while it has candidates, then the one that borrows most for its weight."""
-        if left.get(self._queue):
-            return self._queue
-        borrowing = [one for one, jobs in left.items() if jobs and self._tree.borrows(one)]
-        return max(borrowing, key=lambda one: self._tree.shares(one)[::-1], default="")
+    def _next(self, left: Mapping[str, Sequence[int]]) -> str | None:
+        """The queue that gives up next; None: nobody is left who may."""
+        heads = {one: self._order(jobs[0]) for one, jobs in left.items() if jobs}
+        return self._tree.largest_share(self._queue, heads)
 
     def _take(self, job: int, queue: str) -> None:
         self._tree.add(queue, -self._sizes[job])

@@ -85,6 +85,10 @@ class ShareTree:
         if name in self._branches:
             return self._branches[name]
         share = queues.get(name, QueueShare())
+        if not share.weight:
+            raise InputError(
+                f"queues.{name}: weight 0 is a share of nothing; only the policy quota takes it"
+            )
         parent = self._branch(share.parent, queues) if share.parent else self._root
         branch = self._branches[name] = _Branch(name, share.weight, parent)
         parent.children.append(branch)

@@ -59,27 +59,43 @@ class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def check_shares(
-    queues: Mapping[str, QueueShare], cohorts: Mapping[str, CohortShare], where: str
+    queues: Mapping[str, QueueShare],
+    cohorts: Mapping[str, CohortShare],
+    where: str,
+    *,
+    fair_sharing: bool = False,
 ) -> None:
     """Refuse shares that make no sense.
+
+    Args:
+        queues: The queues by name.
+        cohorts: The cohorts by name.
+        where: What they were read from.
+        fair_sharing: Whether a weight may be 0: whoever has that gives up first what it borrows.
 
     Raises:
         InputError: Which key, and what it may be.
     """
     for name, share in queues.items():
-        if not 0.0 < share.weight < float("inf") or share.quota < 0:
-            raise InputError(f"{where}: queues.{name}: weight is above 0 and quota 0 or more")
+        _check_amounts(share, f"{where}: queues.{name}", fair_sharing=fair_sharing)
         _check_limits(share, f"{where}: queues.{name}")
         if share.parent and share.parent not in queues:
             raise InputError(f"{where}: queues.{name}: no queue {share.parent!r} to be its parent")
     for name, cohort in cohorts.items():
-        if not 0.0 < cohort.weight < float("inf") or cohort.quota < 0:
-            raise InputError(f"{where}: cohorts.{name}: weight is above 0 and quota 0 or more")
+        _check_amounts(cohort, f"{where}: cohorts.{name}", fair_sharing=fair_sharing)
         _check_limits(cohort, f"{where}: cohorts.{name}")
         if cohort.parent and cohort.parent not in cohorts:
             raise InputError(f"{where}: cohorts.{name}: no cohort {cohort.parent!r} above it")
     _check_circles({name: one.parent for name, one in queues.items()}, f"{where}: queues")
     _check_circles({name: one.parent for name, one in cohorts.items()}, f"{where}: cohorts")
+
+
+def _check_amounts(share: QueueShare | CohortShare, where: str, *, fair_sharing: bool) -> None:
+    weighs = 0.0 < share.weight < float("inf") or (fair_sharing and share.weight == 0.0)
+    if not weighs or share.quota < 0:
+        raise InputError(
+            f"{where}: weight is above 0 (0 only with fair_sharing) and quota 0 or more"
+        )
 
 
 def _check_limits(share: QueueShare | CohortShare, where: str) -> None:

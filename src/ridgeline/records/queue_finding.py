@@ -36,10 +36,14 @@ class QueueDiagnosis(Computed, frozen=True, kw_only=True):
     """Nodes that have GPUs, whole or in slices."""
     gpus: int
     """Whole GPUs that can be allocated."""
+    slices: int
+    """MIG slices that can be, of GPUs that are split and not among `gpus`."""
     allocated_gpus: int
+    allocated_slices: int
     waiting_pods: int
-    """Pods with GPUs that wait for a node."""
+    """Pods with GPUs or MIG slices that wait for a node."""
     waiting_gpus: int
+    waiting_slices: int
     findings: list[QueueFinding]
     notes: list[str]
     """What the state does not tell, and which rules could therefore not be asked."""

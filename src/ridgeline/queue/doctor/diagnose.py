@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ridgeline.queue.doctor.rules import doctor_rules
-from ridgeline.queue.doctor.state import LiveCluster, several
+from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod, several
 from ridgeline.records.queue_finding import QueueDiagnosis
 
 
@@ -22,12 +24,19 @@ def diagnose_cluster(state: LiveCluster, *, source: str = "") -> QueueDiagnosis:
         source=source,
         nodes=len(with_gpus),
         gpus=sum(node.num_gpus for node in with_gpus),
+        slices=_slices(with_gpus),
         allocated_gpus=sum(pod.num_gpus for pod in state.running),
+        allocated_slices=_slices(state.running),
         waiting_pods=len(waiting),
         waiting_gpus=sum(pod.num_gpus for pod in waiting),
+        waiting_slices=_slices(waiting),
         findings=findings,
         notes=_notes(state),
     )
+
+
+def _slices(holders: Iterable[LiveNode | LivePod]) -> int:
+    return sum(sum(one.slices.values()) for one in holders)
 
 
 def _notes(state: LiveCluster) -> list[str]:

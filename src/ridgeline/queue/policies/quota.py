@@ -178,6 +178,7 @@ class QuotasWithBorrowing:
         room = state.pool.imagined()
         return fair_victims(
             Preemptor(name, state.size[job]), by_queue, self.tree, sizes=state.size,
+            order=lambda one: (state.queue[one] == name, *self._rank_to_go(one)),
             give=lambda one, sign: room.change(state.held[one], sign),
             fits=lambda: room.fits(state.asked[job]),
         )  # fmt: skip
@@ -206,8 +207,10 @@ class QuotasWithBorrowing:
 
     def _in_order(self, jobs: Iterable[int]) -> list[int]:
         """The less urgent first, then the newest."""
-        state = self.state
-        return sorted(jobs, key=lambda job: (state.priority[job], -state.started_at[job], -job))
+        return sorted(jobs, key=self._rank_to_go)
+
+    def _rank_to_go(self, job: int) -> Rank:
+        return (self.state.priority[job], -self.state.started_at[job], -job)
 
     def _enough(self, name: str, job: int, candidates: list[int], *, borrowing: bool) -> list[int]:
         """The candidates that are needed, in their order; empty: all of them are not enough."""

@@ -13,12 +13,20 @@ def queue_doctor_document(found: QueueDiagnosis) -> doc.ReportDocument:
     """The costliest cause first."""
     first = f"{found.findings[0].cause}" if found.findings else "nothing found"
     blocks: list[doc.Block] = [
-        doc.Lead(found.source, f"{found.gpus} GPUs on {found.nodes} nodes", "Cluster"),
+        doc.Lead(
+            found.source,
+            f"{_accelerators(found.gpus, found.slices)} on {found.nodes} nodes",
+            "Cluster",
+        ),
         doc.Values(
             [
                 ("costliest cause", first),
-                ("allocated", f"{found.allocated_gpus} of {found.gpus} GPUs"),
-                ("waiting", f"{found.waiting_pods} pods for {found.waiting_gpus} GPUs"),
+                ("allocated", _allocated(found)),
+                (
+                    "waiting",
+                    f"{found.waiting_pods} pods for"
+                    f" {_accelerators(found.waiting_gpus, found.waiting_slices)}",
+                ),
             ]
         ),
     ]
@@ -27,6 +35,19 @@ def queue_doctor_document(found: QueueDiagnosis) -> doc.ReportDocument:
     blocks += [doc.Chapter(_title(one), _finding(one)) for one in found.findings]
     blocks += [doc.Paragraph(f"Not known: {note}.") for note in found.notes]
     return doc.ReportDocument(f"Doctor of {found.source}", blocks)
+
+
+def _accelerators(gpus: int, slices: int) -> str:
+    """Whole GPUs and MIG slices, where there are any."""
+    said = [f"{gpus} GPUs"] if gpus or not slices else []
+    return " and ".join([*said, f"{slices} MIG slices"] if slices else said)
+
+
+def _allocated(found: QueueDiagnosis) -> str:
+    said = [f"{found.allocated_gpus} of {found.gpus} GPUs"] if found.gpus else []
+    if found.slices:
+        said.append(f"{found.allocated_slices} of {found.slices} MIG slices")
+    return " and ".join(said)
 
 
 def _title(one: QueueFinding) -> str:
