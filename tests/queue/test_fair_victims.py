@@ -2,7 +2,7 @@
 
 The cases are `TestFairPreemptions` of kubernetes-sigs/kueue,
 `pkg/scheduler/preemption/preemption_fair_test.go` at 054bf634, a core there being two GPUs here.
-Left out are one of two flavors, and one that turns LessThanOrEqualToFinalShare off, which we cannot.
+Left out are one of two flavors, and one that turns LessThanOrEqualToFinalShare off.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class Case(NamedTuple):
     priority: int = 0
 
 
-def queue(cores: float, cohort: str = "", weight: float = 1.0, *, within: bool = False) -> QueueShare:
+def queue(
+    cores: float, cohort: str = "", weight: float = 1.0, *, within: bool = False
+) -> QueueShare:
     return QueueShare(
         quota=round(cores * GPUS_A_CORE), cohort=cohort, weight=weight,
         within_queue="lower-priority" if within else "never",
@@ -128,7 +130,9 @@ CASES = {
     "can preempt anything borrowing from CQ with 0 weight": Case(
         f"{A3}{B6}", "a", 3, "b1 b2 b3", "b weighs 0"
     ),
-    "can't preempt nominal from CQ with 0 weight": Case(f"{A3}{B3}", "a", 1, "", "b of two weighs 0"),
+    "can't preempt nominal from CQ with 0 weight": Case(
+        f"{A3}{B3}", "a", 1, "", "b of two weighs 0"
+    ),
     "can't preempt nominal from Cohort with 0 weight": Case("r1 1", "l", 1, "", "right weighs 0"),
     "can preempt within cluster queue when no cohort": Case("a1 1", "a", 1, "a1", "alone", 1000),
     "hierarchical preemption": Case(FIVE_EACH, "a", 5, "b1 b2 c1 c2 e1", "two sides"),

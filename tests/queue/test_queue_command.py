@@ -148,6 +148,9 @@ def test_jobs_that_cannot_fit_are_left_out_only_when_told(
     assert (found.jobs, found.left_out) == (3, 1)
 
 
+FLAVORED = "[[nodes]]\ncount = 1\ngpus = 8\ngpu_type = 'h100'\n[flavors.x]\ngpu_type = 'h100'\n"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -156,6 +159,14 @@ def test_jobs_that_cannot_fit_are_left_out_only_when_told(
         ("gpus = 8\nrestart_seconds = -1.0\n", "restart_seconds is -1; give 0 or more"),
         ("gpus = 8\n[queues.a]\nweight = 0.0\n", "queues.a: weight is above 0"),
         ("gpus = 8\ncolour = 1\n", "unknown field `colour`"),
+        ("gpus = 8\n[flavors.x]\ngpu_type = 'h100'\n", "flavors.x: gpu_type 'h100' is to be that"),
+        (f"{FLAVORED}[queues.a]\nflavors = [{{name = 'y'}}]\n", "flavor 'y' is to be one of"),
+        (f"{FLAVORED}[queues.a]\nquota = 2\n", "queues.a: of which flavor is its quota?"),
+        (
+            f"{FLAVORED}[queues.a]\nlending_limit = 2\nflavors = [{{name = 'x'}}]\n",
+            "queues.a: quota and limits belong to its flavors",
+        ),
+        (f"fair_sharing = true\n{FLAVORED}", "fair_sharing is not modelled with flavors"),
     ],
 )
 def test_a_cluster_file_that_makes_no_sense_is_refused(

@@ -25,7 +25,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device
 from ridgeline.queue.placement.rules import rule_names
 from ridgeline.queue.pool import PlacementName
-from ridgeline.queue.shares import CohortShare, QueueShare, check_shares
+from ridgeline.queue.shares import CohortShare, QueueShare, check_flavors, check_shares
 from ridgeline.records.input_file import read_toml
 
 SharingName = Literal["fraction", "mps", "time-slicing"]
@@ -77,6 +77,13 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Gradients that a job sums up in a step, in gigabytes."""
 
 
+class Flavor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nodes of which queues have quotas of their own: Kueue's ResourceFlavor."""
+
+    gpu_type: str
+    """Their kind of GPU, as `nodes` name it."""
+
+
 class QueuedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Nodes, queues and costs; a cluster without nodes is one pool of `gpus`."""
 
@@ -99,6 +106,10 @@ class QueuedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     queues: dict[str, QueueShare] = {}
     cohorts: dict[str, CohortShare] = {}
     """Groups of queues that lend to each other (policy `quota`)."""
+    local_queues: dict[str, str] = {}
+    """Other names by which jobs call queues, as Kueue's LocalQueues are."""
+    flavors: dict[str, Flavor] = {}
+    """What the flavors stand for of which queues have quotas (policy `quota`)."""
     fair_sharing: bool = False
     """Whether what cohorts lend is shared by weight, as Kueue's fair sharing does (policy `quota`);
     it does not heed borrow_within_cohort."""
@@ -187,7 +198,20 @@ def check_queued_cluster(cluster: QueuedCluster, where: str) -> None:
         if not 0.0 < cluster.network.all_reduced_gigabytes < float("inf"):
             raise InputError(f"{where}: network.all_reduced_gb is above 0")
     _check_placement(cluster, where)
+    _check_flavors(cluster, where)
     check_shares(cluster.queues, cluster.cohorts, where, fair_sharing=cluster.fair_sharing)
+
+
+def _check_flavors(cluster: QueuedCluster, where: str) -> None:
+    kinds = {one.gpu_type for one in cluster.nodes}
+    for name, one in cluster.flavors.items():
+        if one.gpu_type not in kinds or not one.gpu_type:
+            raise InputError(
+                f"{where}: flavors.{name}: gpu_type {one.gpu_type!r} is to be that of some nodes"
+            )
+    if cluster.flavors and cluster.fair_sharing:
+        raise InputError(f"{where}: fair_sharing is not modelled with flavors; leave one out")
+    check_flavors(cluster.queues, cluster.cohorts, cluster.flavors, where)
 
 
 def _check_placement(cluster: QueuedCluster, where: str) -> None:

@@ -24,6 +24,8 @@ def pool_for(cluster: QueuedCluster, jobs: Jobs, seed: int = 0) -> GpuPool:
         return _ruled(cluster, jobs, seed)
     if any(one.detailed for one in set(jobs.wants)) or jobs.num_gpus.dtype.kind == "f":
         return _detailed(cluster)
+    if cluster.flavors:
+        return _detailed(cluster)
     if cluster.network is not None and any(one.comm_share for one in set(jobs.wants)):
         return _detailed(cluster)
     if not cluster.nodes:
@@ -61,8 +63,11 @@ def _wishes(jobs: Jobs, largest: int) -> list[Wish]:
 
 
 def heeded_jobs(jobs: Jobs, cluster: QueuedCluster) -> Jobs:
-    """The jobs without what the cluster does not count, their kinds of GPU in its words."""
+    """The jobs without what the cluster does not count, kinds of GPU and queues in its words."""
     jobs = matched_kinds(jobs, cluster)
+    if cluster.local_queues:
+        named = tuple(cluster.local_queues.get(one, one) for one in jobs.queues)
+        jobs = replace(jobs, queues=named)
     cores, memory = (
         getattr(cluster, key) is not None or any(getattr(one, key) is not None
                                                  for one in cluster.nodes)

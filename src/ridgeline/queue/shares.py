@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
@@ -11,6 +11,18 @@ from ridgeline.errors import InputError
 
 Reclaim = Literal["never", "lower-priority", "any"]
 Within = Literal["never", "lower-priority", "lower-or-newer-equal-priority"]
+
+
+Fungible = Literal["may-stop-search", "try-next-flavor"]
+
+
+class FlavorQuota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one queue or cohort may have of one flavor of GPUs."""
+
+    name: str
+    quota: int = 0
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
 
 
 class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,11 +49,18 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Whether a job that has to borrow may interrupt less urgent ones of other queues for it."""
     strategy: Literal["best-effort-fifo", "strict-fifo"] = "best-effort-fifo"
     """Whether a head that cannot be admitted blocks those behind it."""
+    flavors: tuple[FlavorQuota, ...] = ()
+    """Instead of `quota` and its limits: kinds of GPUs in the order in which they are tried."""
+    when_can_borrow: Fungible = "may-stop-search"
+    """Whether a flavor that it would have to borrow is taken before the next one is tried."""
+    when_can_preempt: Fungible = "try-next-flavor"
+    """The same of a flavor for which it would have to interrupt other jobs."""
 
     @property
     def interrupts(self) -> bool:
         """Whether any of its jobs may ever interrupt another."""
-        reclaims = self.quota > 0 and self.reclaim_within_cohort != "never"
+        quota = self.quota or max((one.quota for one in self.flavors), default=0)
+        reclaims = quota > 0 and self.reclaim_within_cohort != "never"
         return reclaims or self.borrow_within_cohort or self.within_queue != "never"
 
 
@@ -56,6 +75,8 @@ class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """GPUs that belong to the cohort and none of its queues."""
     borrowing_limit: int | None = None
     lending_limit: int | None = None
+    flavors: tuple[FlavorQuota, ...] = ()
+    """Instead of `quota` and its limits."""
 
 
 def check_shares(
@@ -101,6 +122,35 @@ def _check_amounts(share: QueueShare | CohortShare, where: str, *, fair_sharing:
 def _check_limits(share: QueueShare | CohortShare, where: str) -> None:
     if (share.borrowing_limit or 0) < 0 or (share.lending_limit or 0) < 0:
         raise InputError(f"{where}: borrowing_limit and lending_limit are 0 or more")
+
+
+def check_flavors(
+    queues: Mapping[str, QueueShare],
+    cohorts: Mapping[str, CohortShare],
+    flavors: Collection[str],
+    where: str,
+) -> None:
+    """Refuse quotas of flavors that nobody knows, or beside quotas of all GPUs.
+
+    Raises:
+        InputError: Which key, and what it may be.
+    """
+    both: list[tuple[str, QueueShare | CohortShare]] = [
+        *((f"{where}: queues.{name}", one) for name, one in queues.items()),
+        *((f"{where}: cohorts.{name}", one) for name, one in cohorts.items()),
+    ]
+    for at, share in both:
+        named = [one.name for one in share.flavors]
+        for one in share.flavors:
+            if one.name not in flavors or named.count(one.name) > 1:
+                raise InputError(f"{at}: flavor {one.name!r} is to be one of [flavors], once")
+            if min(one.quota, one.borrowing_limit or 0, one.lending_limit or 0) < 0:
+                raise InputError(f"{at}: flavor {one.name}: quota and limits are 0 or more")
+        limited = share.borrowing_limit is not None or share.lending_limit is not None
+        if share.flavors and (share.quota or limited):
+            raise InputError(f"{at}: quota and limits belong to its flavors, where it has any")
+        if share.quota and flavors:
+            raise InputError(f"{at}: of which flavor is its quota? give flavors = [...]")
 
 
 def _check_circles(parents: Mapping[str, str], where: str) -> None:

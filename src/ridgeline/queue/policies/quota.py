@@ -5,24 +5,27 @@ admitted). Of the offers those go first that borrow nothing, then the more urgen
 A job that does not fit may interrupt: less urgent jobs of its own queue (`within_queue`), and, if
 its queue's quota covers it, jobs of queues that borrow (`reclaim_within_cohort`), as long as they
 borrow. Those of other queues go first, then the less urgent, then the newest; whom it does not
-need is spared. With `fair_sharing` the offer goes first whose queue would borrow least for its
-weight, and jobs of other queues are interrupted as `fair_victims.py` says. Source: Kueue's
-documentation, "Cluster Queue" and "Preemption". Flavors are not modelled, and a job is admitted
-only where nodes have room for it.
+need is spared. Where there are flavors, a job takes the first of its queue's that has room for it
+by quota and nodes; whether one that is to be borrowed, or that others must be interrupted for, is
+taken before the next is tried, the queue says (FlavorFungibility). With `fair_sharing` the offer
+goes first whose queue would borrow least for its weight, and jobs of other queues are interrupted
+as `fair_victims.py` says. Source: Kueue's documentation, "Cluster Queue" and "Preemption". A job is
+admitted only where nodes have room for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ridgeline.errors import InputError
-from ridgeline.queue.cohorts import QuotaTree
 from ridgeline.queue.fair_victims import Preemptor, fair_victims
 from ridgeline.queue.first_fitting import WaitingJob
+from ridgeline.queue.flavors import QuotaLane, lanes_of
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.offers import offers_on
 from ridgeline.queue.policies import PolicyCard
-from ridgeline.queue.pool import ImaginedRoom
+from ridgeline.queue.pool import Asked, ImaginedRoom
 from ridgeline.queue.shares import QueueShare
 from ridgeline.queue.waiting import Rank
 
@@ -33,6 +36,16 @@ CARD = PolicyCard(
 )
 
 
+class _Bid(NamedTuple):
+    """A job that a queue offers for GPUs of one flavor."""
+
+    queue: str
+    job: int
+    lane: QuotaLane
+    asked: Asked
+    """What it asks of the nodes of that flavor."""
+
+
 class QuotasWithBorrowing:
     """Waiting jobs by queue, and who runs in each."""
 
@@ -41,7 +54,10 @@ class QuotasWithBorrowing:
         self.running: dict[str, dict[int, None]] = {name: {} for name in state.queue}
         cluster = state.cluster
         self._fair = cluster.fair_sharing
-        self.tree = QuotaTree(self.running, cluster.queues, cluster.cohorts, state.pool.gpus)
+        self._lanes = lanes_of(cluster, self.running, state.pool.gpus)
+        self._lane_of: dict[int, QuotaLane] = {}
+        """Of running jobs."""
+        self._ways_of: dict[int, list[tuple[QuotaLane, Asked]]] = {}
         self.share = {name: cluster.queues.get(name, QueueShare()) for name in self.running}
         self.waiting = offers_on(
             state.pool,
@@ -60,10 +76,11 @@ class QuotasWithBorrowing:
         the same GPUs from each other for good."""
         self._gpus = state.pool.gpus
         for job, name in enumerate(state.queue):
-            if state.size[job] > self.tree.most(name) + 1e-9:
+            most = max((lane.tree.most(name) for lane, _ in self._ways(name, job)), default=0.0)
+            if state.size[job] > most + 1e-9:
                 raise InputError(
                     f"job {job + 1} of queue {name} asks for {state.size[job]:g} GPUs, and its"
-                    f" quota with all that it may borrow is {self.tree.most(name):g}; raise"
+                    f" quota with all that it may borrow is {most:g}; raise"
                     " quota or borrowing_limit, or leave the job out"
                 )
 
@@ -97,51 +114,90 @@ class QuotasWithBorrowing:
 
     def _admit_one(self) -> bool:
         for _, _, offered in sorted(self._offers(), key=lambda one: one[:2]):
-            job, name = offered.job, offered.queue
-            available = self.tree.available(name) >= self.state.size[job]
-            if available and self.waiting.fits(offered.size):
-                self._start(offered)
+            assigned = self._assigned(offered)
+            if assigned is not None:
+                bid, victims = assigned
+                if victims:
+                    self._evict(victims)
+                self._start(offered, bid)
                 return True
-            if job in self._in_vain or (self._fair and job in self._evicted):
-                continue
-            victims = self._victims(name, job)
-            if victims:
-                self._evict(victims)
-                self._start(offered)
-                return True
-            self._in_vain.add(job)
+            self._in_vain.add(offered.job)
         return False
+
+    def _assigned(self, offered: WaitingJob) -> tuple[_Bid, list[int]] | None:
+        """The flavor that a job gets, and whom it interrupts for that; None: it cannot start."""
+        job, name, share = offered.job, offered.queue, self.share[offered.queue]
+        held_back = job in self._in_vain or (self._fair and job in self._evicted)
+        best: tuple[tuple[bool, bool], _Bid, list[int]] | None = None
+        for lane, asked in self._ways(name, job):
+            bid = _Bid(name, job, lane, asked)
+            victims: list[int] = []
+            fits = lane.tree.available(name) >= self.state.size[job] and self._has_room(
+                offered, bid
+            )
+            if not fits and not held_back:
+                victims = self._victims(bid)
+            if not fits and not victims:
+                continue
+            borrows = not self._is_covered(bid)
+            if best is None or (fits, not borrows) > best[0]:
+                best = ((fits, not borrows), bid, victims)
+            try_next = (not fits and share.when_can_preempt == "try-next-flavor") or (
+                borrows and share.when_can_borrow == "try-next-flavor"
+            )
+            if not try_next:
+                break
+        return None if best is None else best[1:]
+
+    def _has_room(self, offered: WaitingJob, bid: _Bid) -> bool:
+        if bid.asked is offered.size:
+            return self.waiting.fits(offered.size)
+        return self.state.pool.fits(bid.asked)
+
+    def _ways(self, name: str, job: int) -> list[tuple[QuotaLane, Asked]]:
+        """The flavors that a job may have, in the order of its queue, and what it asks of each."""
+        if job not in self._ways_of:
+            flavors = [one.name for one in self.share[name].flavors]
+            lanes = [self._lanes[one] for one in (flavors if self.state.cluster.flavors else [""])]
+            within = [(lane, lane.asked(self.state.asked[job])) for lane in lanes]
+            self._ways_of[job] = [(lane, one) for lane, one in within if one is not None]
+        return self._ways_of[job]
 
     def _offers(self) -> list[tuple[list[float], Rank, WaitingJob]]:
         """The heads of all queues that may be admitted: how much one borrows, its rank, itself.
 
         Without fair sharing it counts whether it borrows, and not how much.
         """
-        return [
-            (self._borrowing(one.queue, one.job), one.rank, one)
-            for one in self.waiting.heads(self._in_vain)
-        ]
+        return [(self._borrowing(one), one.rank, one) for one in self.waiting.heads(self._in_vain)]
 
-    def _borrowing(self, name: str, job: int) -> list[float]:
-        tree, size = self.tree, self.state.size[job]
+    def _borrowing(self, offered: WaitingJob) -> list[float]:
+        name, job = offered.queue, offered.job
+        bids = [_Bid(name, job, *way) for way in self._ways(name, job)]
         if not self._fair:
-            return [float(tree.used(name) + size > tree.quota(name))]
+            return [float(not any(self._is_covered(bid) for bid in bids))]
+        tree, size = bids[0].lane.tree, self.state.size[job]
         tree.add(name, size)
         found = tree.shares(name)[::-1]  # the cohorts at the top compete first
         tree.add(name, -size)
         return found
 
-    def _start(self, offered: WaitingJob) -> None:
+    def _is_covered(self, bid: _Bid) -> bool:
+        """Whether its queue's own quota is enough for a job."""
+        tree = bid.lane.tree
+        return tree.used(bid.queue) + float(self.state.size[bid.job]) <= tree.quota(bid.queue)
+
+    def _start(self, offered: WaitingJob, bid: _Bid) -> None:
         self.waiting.take(offered)
-        self.state.start(offered.job)
+        self.state.start_holding(offered.job, self.state.pool.take(bid.asked))
         self.running[offered.queue][offered.job] = None
-        self.tree.add(offered.queue, self.state.size[offered.job])
+        self._lane_of[offered.job] = bid.lane
+        bid.lane.tree.add(offered.queue, self.state.size[offered.job])
         if self._fair:  # whoever borrows more now is nearer to giving up
             self._in_vain.clear()
 
     def _leave(self, job: int) -> None:
         name = self.state.queue[job]
-        self.tree.add(name, -self.state.size[job])
+        self._lane_of.pop(job).tree.add(name, -self.state.size[job])
         del self.running[name][job]
 
     def _evict(self, victims: list[int]) -> None:
@@ -152,57 +208,61 @@ class QuotasWithBorrowing:
             self.arrive(job)
         self._in_vain.clear()
 
-    def _victims(self, name: str, job: int) -> list[int]:
+    def _victims(self, bid: _Bid) -> list[int]:
         """Whom to interrupt so that a job can start; empty: that cannot be done."""
-        own = self._own_candidates(name, job)
+        share, own = self.share[bid.queue], self._own_candidates(bid)
         if self._fair:
-            return self._fair_victims(name, job, own)
-        covered = self.tree.used(name) + self.state.size[job] <= self.tree.quota(name)
-        if covered or self.share[name].borrow_within_cohort:
-            lower_alone = not covered or self.share[name].reclaim_within_cohort == "lower-priority"
-            others = self._borrowers(name, job, lower_alone=lower_alone)
-            if not covered or self.share[name].reclaim_within_cohort != "never":
-                found = self._enough(name, job, [*others, *own], borrowing=not covered)
+            return self._fair_victims(bid, own)
+        covered = self._is_covered(bid)
+        if covered or share.borrow_within_cohort:
+            lower_alone = not covered or share.reclaim_within_cohort == "lower-priority"
+            others = self._borrowers(bid, lower_alone=lower_alone)
+            if not covered or share.reclaim_within_cohort != "never":
+                found = self._enough(bid, [*others, *own], borrowing=not covered)
                 if found:
                     return found
-        return self._enough(name, job, own, borrowing=True)
+        return self._enough(bid, own, borrowing=True)
 
-    def _fair_victims(self, name: str, job: int, own: list[int]) -> list[int]:
-        state, rule = self.state, self.share[name].reclaim_within_cohort
+    def _fair_victims(self, bid: _Bid, own: list[int]) -> list[int]:
+        state, rule = self.state, self.share[bid.queue].reclaim_within_cohort
         others = [] if rule == "never" else self._borrowers(
-            name, job, lower_alone=rule == "lower-priority"
+            bid, lower_alone=rule == "lower-priority"
         )  # fmt: skip
-        by_queue: dict[str, list[int]] = {name: own} if own else {}
+        by_queue: dict[str, list[int]] = {bid.queue: own} if own else {}
         for other in others:
             by_queue.setdefault(state.queue[other], []).append(other)
         room = state.pool.imagined()
         return fair_victims(
-            Preemptor(name, state.size[job]), by_queue, self.tree, sizes=state.size,
-            order=lambda one: (state.queue[one] == name, *self._rank_to_go(one)),
+            Preemptor(bid.queue, state.size[bid.job]), by_queue, bid.lane.tree, sizes=state.size,
+            order=lambda one: (state.queue[one] == bid.queue, *self._rank_to_go(one)),
             give=lambda one, sign: room.change(state.held[one], sign),
-            fits=lambda: room.fits(state.asked[job]),
+            fits=lambda: room.fits(bid.asked),
         )  # fmt: skip
 
-    def _own_candidates(self, name: str, job: int) -> list[int]:
+    def _own_candidates(self, bid: _Bid) -> list[int]:
+        name, job = bid.queue, bid.job
         rule, state = self.share[name].within_queue, self.state
         if rule == "never":
             return []
         newer = rule == "lower-or-newer-equal-priority"
         return self._in_order(
             other for other in self.running[name]
-            if state.priority[other] < state.priority[job]
+            if self._lane_of[other] is bid.lane
+            and (state.priority[other] < state.priority[job]
             or (newer and state.priority[other] == state.priority[job]
-                and state.submit[other] > state.submit[job])
+                and state.submit[other] > state.submit[job]))
         )  # fmt: skip
 
-    def _borrowers(self, name: str, job: int, *, lower_alone: bool) -> list[int]:
-        state, root = self.state, self.tree.root_of(name)
+    def _borrowers(self, bid: _Bid, *, lower_alone: bool) -> list[int]:
+        state, tree = self.state, bid.lane.tree
+        root = tree.root_of(bid.queue)
         return self._in_order(
             other
             for queue, jobs in self.running.items()
-            if queue != name and self.tree.borrows(queue) and self.tree.root_of(queue) == root
+            if queue != bid.queue and tree.borrows(queue) and tree.root_of(queue) == root
             for other in jobs
-            if not lower_alone or state.priority[other] < state.priority[job]
+            if self._lane_of[other] is bid.lane
+            and (not lower_alone or state.priority[other] < state.priority[bid.job])
         )
 
     def _in_order(self, jobs: Iterable[int]) -> list[int]:
@@ -212,39 +272,39 @@ class QuotasWithBorrowing:
     def _rank_to_go(self, job: int) -> Rank:
         return (self.state.priority[job], -self.state.started_at[job], -job)
 
-    def _enough(self, name: str, job: int, candidates: list[int], *, borrowing: bool) -> list[int]:
+    def _enough(self, bid: _Bid, candidates: list[int], *, borrowing: bool) -> list[int]:
         """The candidates that are needed, in their order; empty: all of them are not enough."""
-        state, room = self.state, self.state.pool.imagined()
+        state, room, tree = self.state, self.state.pool.imagined(), bid.lane.tree
         gone: list[int] = []
         for other in candidates:
             queue = state.queue[other]
-            if queue != name and not self.tree.borrows(queue):
+            if queue != bid.queue and not tree.borrows(queue):
                 continue
-            self.tree.add(queue, -state.size[other])
+            tree.add(queue, -state.size[other])
             room.change(state.held[other], 1)
             gone.append(other)
-            if self._would_fit(name, job, room, borrowing=borrowing):
+            if self._would_fit(bid, room, borrowing=borrowing):
                 break
-        enough = bool(gone) and self._would_fit(name, job, room, borrowing=borrowing)
+        enough = bool(gone) and self._would_fit(bid, room, borrowing=borrowing)
         needed = gone.copy() if enough else []
         for other in reversed(gone):
-            self.tree.add(state.queue[other], state.size[other])
+            tree.add(state.queue[other], state.size[other])
             if enough:
                 room.change(state.held[other], -1)
-                if self._would_fit(name, job, room, borrowing=borrowing):
+                if self._would_fit(bid, room, borrowing=borrowing):
                     needed.remove(other)
                 else:
-                    self.tree.add(state.queue[other], -state.size[other])
+                    tree.add(state.queue[other], -state.size[other])
                     room.change(state.held[other], 1)
         for other in needed:
-            self.tree.add(state.queue[other], state.size[other])
+            tree.add(state.queue[other], state.size[other])
         return needed
 
-    def _would_fit(self, name: str, job: int, room: ImaginedRoom, *, borrowing: bool) -> bool:
-        size = self.state.size[job]
-        if not borrowing and self.tree.used(name) + size > self.tree.quota(name):
+    def _would_fit(self, bid: _Bid, room: ImaginedRoom, *, borrowing: bool) -> bool:
+        if not borrowing and not self._is_covered(bid):
             return False
-        return self.tree.available(name) >= size and room.fits(self.state.asked[job])
+        available = bid.lane.tree.available(bid.queue)
+        return available >= self.state.size[bid.job] and room.fits(bid.asked)
 
 
 POLICY = QuotasWithBorrowing

@@ -1,10 +1,11 @@
 """A cluster to simulate, from a list of its nodes instead of a file written by hand.
 
-    kubectl get nodes -o json > nodes.json
+    kubectl get nodes,clusterqueues,cohorts,resourceflavors,localqueues -A -o json > nodes.json
     sinfo -N -o "%N|%G|%T|%P" > sinfo.txt
 
 The nodes of Alibaba's openb traces (CSV) are read too. Nodes without GPUs, and nodes that take no
-jobs, are no part of it; alike ones stand together.
+jobs, are no part of it; alike ones stand together. What Kueue's objects say of queues is read with
+them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from ridgeline.errors import InputError
-from ridgeline.queue.cluster import NodeGroup, QueuedCluster, read_queued_cluster
+from ridgeline.queue.cluster import (
+    NodeGroup,
+    QueuedCluster,
+    check_queued_cluster,
+    read_queued_cluster,
+)
+from ridgeline.queue.readers.kube_shares import shares_of
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, cluster_of, kube_objects
 from ridgeline.queue.readers.openb import read_nodes
 from ridgeline.queue.readers.slurm_now import open_nodes
@@ -43,7 +52,7 @@ def read_cluster(path: Path) -> QueuedCluster:
     text = read_text(path, option="--cluster", cure=CLUSTER_CURE)
     first = text.lstrip("\ufeff").lstrip().partition("\n")[0]
     if path.suffix == ".json":
-        return _grouped(_of_kubectl(path), path, KUBECTL_CURE)
+        return _of_kubectl(path)
     if "NODELIST" in first:
         nodes = open_nodes(text, f"--cluster {path}")
         return _grouped((_Node(*one) for one in nodes), path, CLUSTER_CURE)
@@ -56,11 +65,25 @@ def read_cluster(path: Path) -> QueuedCluster:
     return read_queued_cluster(path)
 
 
-def _of_kubectl(path: Path) -> Iterable[_Node]:
-    objects = [one for one in kube_objects(path) if one["kind"] == "Node"]
-    for node in cluster_of(objects, where=f"--cluster {path}").nodes:
-        if not node.closed:
-            yield _Node(node.num_gpus, node.model, node.cpu_milli / 1000, node.memory_bytes / 2**30)
+def _of_kubectl(path: Path) -> QueuedCluster:
+    where = f"--cluster {path}"
+    objects = kube_objects(path)
+    state = cluster_of([one for one in objects if one["kind"] == "Node"], where=where)
+    nodes = [node for node in state.nodes if not node.closed]
+    counted = (
+        _Node(node.num_gpus, node.model, node.cpu_milli / 1000, node.memory_bytes / 2**30)
+        for node in nodes
+    )
+    cluster = _grouped(counted, path, KUBECTL_CURE)
+    if not any(one["kind"] == "ClusterQueue" for one in objects):
+        return cluster
+    shares = shares_of(objects, nodes, where)
+    cluster = msgspec.structs.replace(
+        cluster, queues=shares.queues, cohorts=shares.cohorts, flavors=shares.flavors,
+        local_queues=shares.local_queues, fair_sharing=shares.fair_sharing,
+    )  # fmt: skip
+    check_queued_cluster(cluster, where)
+    return cluster
 
 
 def _grouped(nodes: Iterable[_Node], path: Path, cure: str) -> QueuedCluster:

@@ -45,7 +45,7 @@ def cohorts_of(objects: Sequence[dict[str, Any]], where: str) -> dict[str, Cohor
         if one["kind"] == "Cohort":
             limits = _limits(section(one, "spec"), f"{where}: Cohort {name_of(one)}")
             found[name_of(one)] = CohortShare(
-                parent=_above(section(one, "spec"), "parentName", "parent"),
+                parent=cohort_named(section(one, "spec"), parent=True),
                 quota=limits.nominal,
                 borrowing_limit=limits.borrowing,
                 lending_limit=limits.lending,
@@ -62,13 +62,14 @@ def _of_queue(one: dict[str, Any], queues: tuple[str, ...], where: str) -> Itera
     if limits.flavors:
         yield GpuQuota(
             name=f"ClusterQueue {name_of(one)}", queues=queues, gpus=limits.nominal,
-            cohort=_above(spec, "cohortName", "cohort"), borrowing_limit=limits.borrowing,
+            cohort=cohort_named(spec), borrowing_limit=limits.borrowing,
             lending_limit=limits.lending,
         )  # fmt: skip
 
 
-def _above(spec: dict[str, Any], *names: str) -> str:
-    """The cohort that a queue or cohort is in, by the name of the newer API or the older."""
+def cohort_named(spec: dict[str, Any], *, parent: bool = False) -> str:
+    """The cohort that a queue, or another cohort, is in, by the newer API or the older."""
+    names = ("parentName", "parent") if parent else ("cohortName", "cohort")
     return next((str(spec[one]) for one in names if spec.get(one)), "")
 
 
@@ -84,9 +85,9 @@ class _Limits(NamedTuple):
 def _limits(spec: dict[str, Any], where: str) -> _Limits:
     counted = [
         resource
-        for group in _dicts(spec.get("resourceGroups"))
-        for flavor in _dicts(group.get("flavors"))
-        for resource in _dicts(flavor.get("resources"))
+        for group in mappings_in(spec.get("resourceGroups"))
+        for flavor in mappings_in(group.get("flavors"))
+        for resource in mappings_in(flavor.get("resources"))
         if is_gpu(str(resource.get("name")))
     ]
 
@@ -101,5 +102,6 @@ def _limits(spec: dict[str, Any], where: str) -> _Limits:
     return _Limits(len(counted), nominal, together("borrowingLimit"), together("lendingLimit"))
 
 
-def _dicts(found: object) -> list[dict[str, Any]]:
+def mappings_in(found: object) -> list[dict[str, Any]]:
+    """The mappings in a list; of anything else none."""
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
