@@ -97,6 +97,48 @@ def test_a_quota_in_a_cohort_holds_back_only_what_the_cohort_does_not_lend(
         assert "cohort ml lends it no more" in found.findings[0].summary
 
 
+@pytest.mark.parametrize(
+    ("kind", "told", "held"),
+    [
+        ("", True, False),  # its other flavor has room, and its GPUs are free
+        ("NVIDIA-H100-80GB-HBM3", True, True),
+        ("NVIDIA-H100-80GB-HBM3", False, False),  # without ResourceFlavors they count together
+    ],
+)
+def test_a_used_up_flavor_holds_back_only_pods_that_may_have_no_other(
+    kind: str, told: bool, held: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(1)
+    product = "nvidia.com/gpu.product"
+    kinds = {"h100": "NVIDIA-H100-80GB-HBM3", "a100": "NVIDIA-A100-SXM4-80GB"}
+    names = cluster.nodes(4)
+    for place, one in enumerate([one for one in cluster.objects if one["kind"] == "Node"]):
+        one["metadata"]["labels"][product] = list(kinds.values())[place // 2]
+    flavors = [{"name": name, "resources": [{"name": GPU, "nominalQuota": "8"}]} for name in kinds]
+    cluster.objects += [
+        {"kind": "ClusterQueue", "metadata": {"name": "mine"},
+         "spec": {"resourceGroups": [{"flavors": flavors}]}},
+        {"kind": "LocalQueue", "metadata": {"name": "mine", "namespace": "research"},
+         "spec": {"clusterQueue": "mine"}},
+    ]  # fmt: skip
+    if told:
+        cluster.objects += [
+            {"kind": "ResourceFlavor", "metadata": {"name": name},
+             "spec": {"nodeLabels": {product: label}}}
+            for name, label in kinds.items()
+        ]  # fmt: skip
+    queued = {"kueue.x-k8s.io/queue-name": "mine"}
+    cluster.pod(gpus=8, node=names[0], ran=500, labels=queued)
+    cluster.pod(gpus=8, gates=True, labels=queued, prefix="held")
+    if kind:
+        cluster.objects[-1]["spec"]["nodeSelector"] = {product: kind}
+    found = diagnosed(write(cluster, tmp_path), capsys)
+    said = [one.summary for one in found.findings if one.cause == "quota-holds-back"]
+    assert bool(said) == held
+    if held:
+        assert said[0].startswith("flavor h100 of ClusterQueue mine of 8 GPUs is used up (8)")
+
+
 @pytest.mark.slow
 def test_of_fourteen_clusters_of_other_kinds_every_cause_is_named_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ semantics, FlavorFungibility) and "Resource Flavor".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from ridgeline.queue.cluster import QueuedCluster
 from ridgeline.queue.cohorts import QuotaTree
 from ridgeline.queue.pool import Asked
-from ridgeline.queue.shares import CohortShare, QueueShare
+from ridgeline.queue.shares import QueueShare
 from ridgeline.queue.wants import NodePiece, Wish, kinds_in
 
 
@@ -58,7 +58,7 @@ def lanes_of(cluster: QueuedCluster, names: Iterable[str], gpus: float) -> dict[
                 names,
                 {name: _queue_within(flavor, cluster.queues.get(name, QueueShare()))
                  for name in dict.fromkeys([*cluster.queues, *names])},
-                _cohorts_within(flavor, cluster.cohorts),
+                {name: share.of_flavor(flavor) for name, share in cluster.cohorts.items()},
                 0.0,
             ),
         )
@@ -75,16 +75,3 @@ def _queue_within(flavor: str, share: QueueShare) -> QueueShare:
                 lending_limit=one.lending_limit,
             )  # fmt: skip
     return msgspec.structs.replace(share, quota=0, borrowing_limit=0, lending_limit=None)
-
-
-def _cohorts_within(flavor: str, cohorts: Mapping[str, CohortShare]) -> dict[str, CohortShare]:
-    found = {}
-    for name, share in cohorts.items():
-        own = [one for one in share.flavors if one.name == flavor]
-        found[name] = msgspec.structs.replace(
-            share,
-            quota=own[0].quota if own else 0,
-            borrowing_limit=own[0].borrowing_limit if own else None,
-            lending_limit=own[0].lending_limit if own else None,
-        )
-    return found

@@ -78,6 +78,14 @@ class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     flavors: tuple[FlavorQuota, ...] = ()
     """Instead of `quota` and its limits."""
 
+    def of_flavor(self, name: str) -> CohortShare:
+        """What it may have of one flavor."""
+        own = next((one for one in self.flavors if one.name == name), FlavorQuota(name=name))
+        return msgspec.structs.replace(
+            self, quota=own.quota, borrowing_limit=own.borrowing_limit,
+            lending_limit=own.lending_limit,
+        )  # fmt: skip
+
 
 def check_shares(
     queues: Mapping[str, QueueShare],

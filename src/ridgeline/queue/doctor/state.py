@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from ridgeline.queue.doctor.constraints import Constraints, Taint
+from ridgeline.queue.doctor.constraints import Constraints, Taint, Tolerated
 from ridgeline.queue.shares import CohortShare
 
 ANYWHERE = Constraints()
@@ -101,6 +101,16 @@ class GpuQuota:
     """Most GPUs above its own; none: as many as the cohort lends."""
     lending_limit: int | None = None
     """Most of its own that others may have; none: all of them."""
+    flavor: str = ""
+    """The flavor whose GPUs they are; empty: all of them."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """What nodes of the flavor have."""
+    tolerated: tuple[Tolerated, ...] = ()
+    """Taints of these nodes that admission lets its pods stand."""
+
+    def has(self, node: LiveNode) -> bool:
+        """Whether a node's GPUs are of its flavor."""
+        return all(node.labels.get(key) == value for key, value in self.labels.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The quotas of GPUs that Kueue's ClusterQueues and Cohorts set, with the LocalQueues to them.
 
-Flavors of one queue count together: a pod that waits may take any of them.
+Flavors count each by itself where the ResourceFlavors are given and have labels by which their
+nodes are told apart; else those of one queue count together.
 
 A ResourceQuota refuses pods instead of letting them wait: nobody sees them, so it is not read.
 """
@@ -8,12 +9,13 @@ A ResourceQuota refuses pods instead of letting them wait: nobody sees them, so 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ridgeline.queue.doctor.state import GpuQuota
+from ridgeline.queue.readers.kube_constraints import constraints_of
 from ridgeline.queue.readers.kube_pods import is_gpu, name_of, section, whole
-from ridgeline.queue.shares import CohortShare, check_shares
+from ridgeline.queue.shares import CohortShare, FlavorQuota, check_shares
 
 
 def quotas_of(objects: Sequence[dict[str, Any]], where: str) -> tuple[GpuQuota, ...]:
@@ -26,11 +28,12 @@ def quotas_of(objects: Sequence[dict[str, Any]], where: str) -> tuple[GpuQuota, 
     for one in objects:
         if one["kind"] == "LocalQueue":
             local[str(section(one, "spec").get("clusterQueue") or "")].append(name_of(one))
+    flavors = _told_apart(objects)
     found = []
     for one in objects:
         at = f"{where}: {one['kind']} {name_of(one)}"
         if one["kind"] == "ClusterQueue":
-            found += list(_of_queue(one, tuple(sorted(local[name_of(one)])), at))
+            found += list(_of_queue(one, tuple(sorted(local[name_of(one)])), flavors, at))
     return tuple(found)
 
 
@@ -43,12 +46,22 @@ def cohorts_of(objects: Sequence[dict[str, Any]], where: str) -> dict[str, Cohor
     found: dict[str, CohortShare] = {}
     for one in objects:
         if one["kind"] == "Cohort":
-            limits = _limits(section(one, "spec"), f"{where}: Cohort {name_of(one)}")
+            spec, at = section(one, "spec"), f"{where}: Cohort {name_of(one)}"
+            limits = _limits(spec, at)
             found[name_of(one)] = CohortShare(
-                parent=cohort_named(section(one, "spec"), parent=True),
+                parent=cohort_named(spec, parent=True),
                 quota=limits.nominal,
                 borrowing_limit=limits.borrowing,
                 lending_limit=limits.lending,
+                flavors=tuple(
+                    FlavorQuota(
+                        name=name,
+                        quota=(limits := _limits(spec, at, name)).nominal,
+                        borrowing_limit=limits.borrowing,
+                        lending_limit=limits.lending,
+                    )
+                    for name in _flavors_in(spec)
+                ),
             )
     above = {one.parent for one in found.values()} - {""}
     found |= {name: CohortShare() for name in sorted(above - set(found))}
@@ -56,15 +69,47 @@ def cohorts_of(objects: Sequence[dict[str, Any]], where: str) -> dict[str, Cohor
     return found
 
 
-def _of_queue(one: dict[str, Any], queues: tuple[str, ...], where: str) -> Iterator[GpuQuota]:
+def _of_queue(
+    one: dict[str, Any], queues: tuple[str, ...], flavors: Mapping[str, dict[str, Any]], where: str
+) -> Iterator[GpuQuota]:
     spec = section(one, "spec")
-    limits = _limits(spec, where)
-    if limits.flavors:
-        yield GpuQuota(
-            name=f"ClusterQueue {name_of(one)}", queues=queues, gpus=limits.nominal,
-            cohort=cohort_named(spec), borrowing_limit=limits.borrowing,
-            lending_limit=limits.lending,
-        )  # fmt: skip
+    for flavor in _flavors_in(spec) if flavors else [""]:
+        limits = _limits(spec, where, flavor)
+        about = section(flavors.get(flavor, {}), "spec")
+        if limits.flavors:
+            yield GpuQuota(
+                name=f"ClusterQueue {name_of(one)}", queues=queues, gpus=limits.nominal,
+                cohort=cohort_named(spec), borrowing_limit=limits.borrowing,
+                lending_limit=limits.lending, flavor=flavor,
+                labels={str(k): str(v) for k, v in section(about, "nodeLabels").items()},
+                tolerated=constraints_of(about, "").tolerated,
+            )  # fmt: skip
+
+
+def _told_apart(objects: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """All flavors with quotas, where nodes tell which is which; empty: they do not."""
+    named = dict.fromkeys(
+        name for one in objects if one["kind"] in ("ClusterQueue", "Cohort")
+        for name in _flavors_in(section(one, "spec"))
+    )  # fmt: skip
+    about = {name_of(one): one for one in objects if one["kind"] == "ResourceFlavor"}
+    labels = [section(about.get(name, {}), "spec", "nodeLabels") for name in named]
+    distinct = {tuple(sorted(one.items())) for one in labels}
+    if len(named) < 2 or not all(labels) or len(distinct) < len(named):
+        return {}
+    return {name: about[name] for name in named}
+
+
+def _flavors_in(spec: dict[str, Any]) -> list[str]:
+    """The flavors of GPUs, in their order."""
+    return list(
+        dict.fromkeys(
+            str(flavor.get("name"))
+            for group in mappings_in(spec.get("resourceGroups"))
+            for flavor in mappings_in(group.get("flavors"))
+            if any(is_gpu(str(one.get("name"))) for one in mappings_in(flavor.get("resources")))
+        )
+    )
 
 
 def cohort_named(spec: dict[str, Any], *, parent: bool = False) -> str:
@@ -74,7 +119,7 @@ def cohort_named(spec: dict[str, Any], *, parent: bool = False) -> str:
 
 
 class _Limits(NamedTuple):
-    """GPUs of all flavors together; a limit that one flavor lacks, all together have none of."""
+    """GPUs of flavors together; a limit that one flavor lacks, all together have none of."""
 
     flavors: int
     nominal: int
@@ -82,11 +127,13 @@ class _Limits(NamedTuple):
     lending: int | None
 
 
-def _limits(spec: dict[str, Any], where: str) -> _Limits:
+def _limits(spec: dict[str, Any], where: str, only: str = "") -> _Limits:
+    """What is set for one flavor, or for all of them."""
     counted = [
         resource
         for group in mappings_in(spec.get("resourceGroups"))
         for flavor in mappings_in(group.get("flavors"))
+        if only in ("", str(flavor.get("name")))
         for resource in mappings_in(flavor.get("resources"))
         if is_gpu(str(resource.get("name")))
     ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
 from ridgeline.queue.cohorts import QuotaTree
 from ridgeline.queue.doctor.room import Room
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import GpuQuota, LiveCluster, LivePod, several
+from ridgeline.queue.doctor.state import GpuQuota, LiveCluster, LiveNode, LivePod, several
 from ridgeline.queue.shares import QueueShare
 from ridgeline.records.queue_finding import QueueFinding
 
@@ -17,8 +18,11 @@ from ridgeline.records.queue_finding import QueueFinding
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that are held back by a quota that is used up, and would start without it."""
     available = _available(state)
-    full = [quota for quota in state.quotas if _over(state, quota, available[quota.name])]
-    held = [pod for pod in state.held_back if any(_counts(quota, pod) for quota in full)]
+    full = [
+        quota for quota, left in zip(state.quotas, available, strict=True)
+        if _over(state, quota, left)
+    ]  # fmt: skip
+    held = [pod for pod in state.held_back if _is_held(state, pod, full)]
     if not held:
         return None
     room = Room(state)
@@ -27,7 +31,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
     helped = room.starting([replace(pod, gated=False) for pod in held])
     if not helped:
         return None
-    first = next(quota for quota in full if any(_counts(quota, pod) for pod in helped))
+    first = next(quota for quota in full if any(_may_have(state, quota, pod) for pod in helped))
     lent = f", and cohort {first.cohort} lends it no more" if first.cohort else ""
     lost = sum(pod.num_gpus for pod in helped)
     return found(
@@ -35,7 +39,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
         lost_gpus=lost,
         counted="asked for by pods that a used-up quota holds back, and free",
         confidence=0.85,
-        summary=f"{first.name} of {several(first.gpus, 'GPU')} is used up"
+        summary=f"{_named(first)} of {several(first.gpus, 'GPU')} is used up"
         f" ({_used(state, first)}{lent}), while {several(lost, 'GPU')} are free for"
         f" {several(len(helped), 'pod')} that it holds back",
         evidence={"quota_gpus": first.gpus, "used_gpus": _used(state, first),
@@ -50,22 +54,57 @@ def _counts(quota: GpuQuota, pod: LivePod) -> bool:
     return f"{pod.name.partition('/')[0]}/{pod.quota}" in quota.queues
 
 
+def _may_have(state: LiveCluster, quota: GpuQuota, pod: LivePod) -> bool:
+    """Whether a quota counts a pod, and its flavor's nodes admit it; of no nodes nobody knows."""
+    nodes = [node for node in state.nodes if quota.has(node)] if quota.labels else []
+    return _counts(quota, pod) and (not nodes or any(_admits(quota, node, pod) for node in nodes))
+
+
+def _admits(quota: GpuQuota, node: LiveNode, pod: LivePod) -> bool:
+    left = [one for one in node.taints if not any(other.covers(one) for other in quota.tolerated)]
+    return not pod.constraints.keeps_off(node.labels, left)
+
+
+def _is_held(state: LiveCluster, pod: LivePod, full: Sequence[GpuQuota]) -> bool:
+    """Whether all quotas are used up of which a pod could be."""
+    able = [quota for quota in state.quotas if _may_have(state, quota, pod)]
+    return bool(able) and all(any(one is quota for one in full) for quota in able)
+
+
+def _named(quota: GpuQuota) -> str:
+    return f"flavor {quota.flavor} of {quota.name}" if quota.flavor else quota.name
+
+
 def _used(state: LiveCluster, quota: GpuQuota) -> int:
-    return sum(pod.num_gpus for pod in state.running if _counts(quota, pod))
+    here = {node.name for node in state.nodes if quota.has(node)}
+    return sum(pod.num_gpus for pod in state.running if _counts(quota, pod) and pod.node in here)
 
 
 def _over(state: LiveCluster, quota: GpuQuota, available: float) -> bool:
     """Whether the smallest pod that it holds back would be too much."""
-    asked = [pod.num_gpus for pod in state.held_back if _counts(quota, pod)]
+    asked = [pod.num_gpus for pod in state.held_back if _may_have(state, quota, pod)]
     return bool(asked) and min(asked) > available
 
 
-def _available(state: LiveCluster) -> dict[str, float]:
+def _available(state: LiveCluster) -> list[float]:
     """How many GPUs more each quota lets its pods have, with what its cohort lends now.
 
     Without end where the state shows nobody else of the cohort: what it lends is not known.
     """
-    members = Counter(one.cohort for one in state.quotas)
+    trees = {flavor: _tree(state, flavor) for flavor in {one.flavor for one in state.quotas}}
+    members = {one.name: one.cohort for one in state.quotas}
+    in_cohort = Counter(members.values())
+    return [
+        inf
+        if one.cohort and in_cohort[one.cohort] == 1 and one.cohort not in state.cohorts
+        else trees[one.flavor].available(one.name)
+        for one in state.quotas
+    ]
+
+
+def _tree(state: LiveCluster, flavor: str) -> QuotaTree:
+    """The quotas of one flavor, with what is used of them."""
+    quotas = [one for one in state.quotas if one.flavor == flavor]
     queues = {
         one.name: QueueShare(
             quota=one.gpus,
@@ -73,14 +112,12 @@ def _available(state: LiveCluster) -> dict[str, float]:
             borrowing_limit=one.borrowing_limit,
             lending_limit=one.lending_limit,
         )
-        for one in state.quotas
+        for one in quotas
     }
-    tree = QuotaTree((), queues, state.cohorts, 0.0)
-    for one in state.quotas:
+    cohorts = {
+        name: share.of_flavor(flavor) if flavor else share for name, share in state.cohorts.items()
+    }
+    tree = QuotaTree((), queues, cohorts, 0.0)
+    for one in quotas:
         tree.add(one.name, _used(state, one))
-    return {
-        one.name: inf
-        if one.cohort and members[one.cohort] == 1 and one.cohort not in state.cohorts
-        else tree.available(one.name)
-        for one in state.quotas
-    }
+    return tree
