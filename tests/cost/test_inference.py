@@ -12,12 +12,15 @@ from ridgeline.cost.serving.load import (
     decode_seconds,
     first_token_seconds,
     most_running,
+    prompt_seconds,
     static_seconds,
     steady_step,
+    wave_seconds,
 )
 from ridgeline.cost.serving.step import (
     TERMS,
     Work,
+    expert_flops_per_second,
     experts_met,
     least_step_seconds,
     sequences_that_fit,
@@ -40,6 +43,7 @@ def work(**values: float) -> Work:
     return Work(**{name: np.array([float(given_here.get(name, 0.0))]) for name in names})
 
 
+MIXTURE = "gpt-oss-120b"
 CASES = [arrays(), arrays("Mixtral-8x7B", "A100", tp=4), arrays("gpt-oss-120b", "H200", tp=2)]
 
 
@@ -119,6 +123,43 @@ def test_more_clients_give_more_throughput_and_wait_longer() -> None:
     assert each == sorted(each)
     assert first == sorted(first)
     assert (clients / each).tolist() == sorted((clients / each).tolist())
+
+
+def test_a_request_beside_others_waits_for_the_step_that_runs() -> None:
+    case, idle, two = arrays(), np.array([1.0]), np.array([2.0])
+    least, some = (
+        first_token_seconds(case.hosted, case.rates, case.lengths, clients)[0]
+        for clients in (idle, two)
+    )
+    assert some - least > decode_seconds(case.hosted, case.rates, case.lengths, idle)[0]
+
+
+def test_decodes_take_their_share_of_a_steps_tokens_from_prompts() -> None:
+    one, others = np.array([1.0]), np.array([4.0])
+    tight, roomy = (arrays(prompt=8192.0, chunk=chunk) for chunk in (8192, 8196))
+    two_steps, one_step = (
+        prompt_seconds(case.hosted, case.rates, case.lengths, one, others)[0]
+        for case in (tight, roomy)
+    )
+    step = decode_seconds(tight.hosted, tight.rates, tight.lengths, one)[0]
+    assert one_step + 0.5 * step < two_steps < one_step + 2.0 * step
+
+
+def test_groups_of_devices_wait_for_the_one_that_has_the_prompt() -> None:
+    clients = np.array([64.0])
+    joined, apart = (
+        wave_seconds(case.hosted, case.rates, case.lengths, clients)[0]
+        for case in (arrays(MIXTURE, tp=4), arrays(MIXTURE, tp=1, attention_dp=4, ep=4))
+    )
+    assert apart == pytest.approx(joined, rel=0.5)
+
+
+def test_narrow_pieces_of_experts_multiply_more_slowly_than_whole_ones() -> None:
+    cut, whole = (
+        expert_flops_per_second(case.hosted, case.rates)[0]
+        for case in (arrays(MIXTURE, tp=8), arrays(MIXTURE, tp=8, ep=8))
+    )
+    assert 0.5 * whole < cut < 0.95 * whole
 
 
 def test_prompts_that_join_slow_the_others_down() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import InputError
+from ridgeline.hardware import device
 from ridgeline.plan.notes import read_serving_note
 from ridgeline.plan.serving.engines import engine_of
 from ridgeline.plan.serving.published import (
@@ -114,6 +115,12 @@ def test_engines_are_known_by_their_words() -> None:
     assert engine_of("Splitwise perf_model.csv").name == "eager"
     assert engine_of("vLLM 0.11.0 on GKE").name == "python"
     assert engine_of("a lab").name == "python"
+
+
+def test_an_engine_that_memory_alone_limits_runs_more_at_once_than_its_class() -> None:
+    usual, unlimited = (engine_of(f"{name} on a GPU") for name in ("vLLM", "SGLang"))
+    assert usual.name == unlimited.name
+    assert unlimited.most_on(device("a100")) > 4 * usual.most_on(device("a100"))
 
 
 def test_what_a_note_states_replaces_what_is_usual() -> None:

@@ -7,7 +7,7 @@ worked out once; a test holds the two together. One call takes about a microseco
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ridgeline.cost.serving.step import (
     StepTime,
     Work,
     blended,
+    expert_flops_per_second,
     prompt_host_seconds,
     step_time,
 )
@@ -61,6 +62,8 @@ class StepClock:
     least_prompt_seconds: float = 0.0
     """The same with prompts."""
     fixed_host_seconds: float = 0.0
+    pace: float = 1.0
+    """Times as long as all of that says."""
 
     def __call__(
         self,
@@ -104,7 +107,7 @@ class StepClock:
         )
         least = self.least_prompt_seconds if prompt_tokens else self.least_device_seconds
         host = self.fixed_host_seconds + sampled * self.sequence_seconds
-        return max(device, least) + host
+        return self.pace * (max(device, least) + host)
 
 
 def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
@@ -115,6 +118,9 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
     """
     if hosted.groups[0] > 1.0:
         raise InputError("a simulation knows no attention data parallelism; leave it at 1")
+
+    pace = float(rates.pace[0])
+    rates = replace(rates, pace=np.ones_like(rates.pace))
 
     def of(prompts: float = 0.0, done: float = 0.0, decodes: float = 0.0) -> StepTime:
         one = {
@@ -136,7 +142,7 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
     reading = hosted.bandwidth * rates.memory * rates.unpack
     pair = 2.0 / (hosted.peak_sixteen * rates.attention)
     cached = 1.0 / (hosted.bandwidth * rates.cache)
-    expert_token = 2.0 * hosted.expert_products / (hosted.peak * rates.gemm * rates.expert_gemm)
+    expert_token = 2.0 * hosted.expert_products / expert_flops_per_second(hosted, rates)
     linear_token = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm)
     eager = hosted.layers * rates.eager_seconds
     launched = np.maximum(eager, prompt_host_seconds(hosted, rates))
@@ -163,4 +169,5 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
         least_device_seconds=value(eager),
         least_prompt_seconds=value(launched),
         fixed_host_seconds=value(rates.step_seconds),
+        pace=pace,
     )

@@ -15,12 +15,17 @@ from ridgeline.cost.arrays import Cases, Floats
 class Rates(Cases):
     """What engines and kernels make of the hardware; `plan/serving/priors.toml` has the sources."""
 
+    pace: Floats
+    """Time of this system's steps over what all the others say: its clocks, host and build. No
+    published run moves it, only a load point of the user's own."""
     gemm: Floats
     """Share of the peak that linear layers sustain over a full step."""
     expert_gemm: Floats
     """Rate of the grouped matmuls of routed experts over that, with many tokens for each expert."""
     expert_tokens: Floats
     """Tokens of an expert at which its matmuls run at half that rate."""
+    expert_depth: Floats
+    """Bytes of a row of an expert's second matmul, on one device, at which it runs at half."""
     expert_memory: Floats
     """Rate of reading routed experts' weights over that of the others."""
     evenness: Floats

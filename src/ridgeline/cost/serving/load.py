@@ -10,9 +10,11 @@ chunks of at most `chunk` tokens beside the decodes:
     f = B p / (o c)                       share of the steps that carry a chunk of c tokens
     step = (1 - f) S(B) + f S(B + c)      f <= 1; beyond, every step carries B p / o tokens
 
-Time to the first token: the prompt's own steps, beside the decodes, and the wait for prompts that
-arrived with it. All n clients of a closed loop start at once, and so the first of so many requests
-of each waits for half of the wave; what follows is spread over a completion's time.
+Time to the first token: the prompt's own steps, beside the decodes, the wait for prompts that
+arrived with it, and for the step that runs: a client sends its next request when it sees the last
+one end, and the engine, which does not wait for it, has just begun a step. All n clients of a
+closed loop start at once, and so the first of so many requests of each waits for half of the wave;
+what follows is spread over a completion's time.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ import numpy as np
 
 from ridgeline.cost.arrays import Bools, Cases, Floats, Ints
 from ridgeline.cost.serving.coefficients import Rates
-from ridgeline.cost.serving.setting import Hosted
+from ridgeline.cost.serving.setting import Hosted, busiest
 from ridgeline.cost.serving.step import StepTime, Work, sequences_that_fit, step_time
 
+MOST_TAKEN = 7.0 / 8.0
+"""Share of a step's tokens that decodes take from prompts at most."""
 KINDS = ("static", "closed", "open", "saturated", "burst")
 ROUNDS = 30
 """Damped rounds of finding the sequences that an open loop keeps running (Little's law)."""
@@ -71,7 +75,10 @@ def prompt_seconds(
 ) -> Floats:
     """Steps that `prompts` prompts take while `beside` other sequences decode."""
     tokens = prompts * lengths.prompt
-    steps = np.maximum(np.ceil(tokens / lengths.chunk), 1.0)
+    # Decodes count against the tokens of a step as well, and go first.
+    taken = np.minimum(busiest(hosted, beside), lengths.chunk * MOST_TAKEN)
+    room = lengths.chunk - taken
+    steps = np.maximum(np.ceil(tokens / room), 1.0)
     context = lengths.prompt + lengths.completion / 2.0
     work = _work(hosted, lengths, tokens / steps, beside, context)
     return np.asarray(steps * step_time(hosted, rates, work).total)
@@ -85,7 +92,8 @@ def first_token_seconds(
     one = np.ones_like(clients)
     alone = prompt_seconds(hosted, rates, lengths, one, others)
     waiting = wave_seconds(hosted, rates, lengths, clients)
-    return np.asarray(rates.request_seconds + alone + rates.start * waiting)
+    running = np.where(others > 0.0, decode_seconds(hosted, rates, lengths, others), 0.0)
+    return np.asarray(rates.request_seconds + running + alone + rates.start * waiting)
 
 
 def wave_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, clients: Floats) -> Floats:
@@ -93,12 +101,13 @@ def wave_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, clients:
 
     Steps carry as many of them as fit into a chunk, so that what they share is paid once a step;
     but those that come while a step runs fill the next one only in part: taken as half of the way
-    between chunks that are full and prompts one by one.
+    between chunks that are full and prompts one by one. One by one, all groups of devices wait for
+    the one that has the prompt.
     """
     none = np.zeros_like(clients)
     packed = prompt_seconds(hosted, rates, lengths, clients, none)
     one = prompt_seconds(hosted, rates, lengths, np.ones_like(clients), none)
-    whole = (packed + clients * one / hosted.groups) / 2.0
+    whole = (packed + clients * one) / 2.0
     return np.asarray(np.maximum(whole - one, 0.0) / 2.0)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.cost.arrays import Cases, Floats
+from ridgeline.cost.operator import WIDTHS
 from ridgeline.cost.operators import is_windowed
 from ridgeline.cost.serving.kv_cache import layer_bytes_per_token
 from ridgeline.errors import InputError
@@ -41,6 +42,9 @@ class Hosted(Cases):
     """Multiplications of one token in linear layers, routed experts and head aside."""
     expert_products: Floats
     """The same in the routed experts that it is sent to."""
+    expert_depth_bytes: Floats
+    """Depth of an expert's second matmul on one device, in bytes of its dtype; infinite for dense
+    models."""
     head_products: Floats
     """The same in the head, which only sampled tokens pass."""
     pair_products: Floats
@@ -199,6 +203,7 @@ def host(
         "expert_share": experts.top_k / experts.num_experts if experts else 1.0,
         "shared_products": shared / tp,
         "expert_products": active_routed_parameters(model) / devices,
+        "expert_depth_bytes": expert_depth_bytes(model, device, layout, weights),
         "head_products": head / tp,
         "pair_products": pair * full,
         "window_pair_products": pair * windowed,
@@ -218,6 +223,16 @@ def host(
         "routed_layers": float(num_routed_layers(model)),
         "expert_slots": slots,
     }
+
+
+def expert_depth_bytes(
+    model: ModelSpec, device: Device, layout: ServingLayout, weights: str
+) -> float:
+    """How deep the second matmul of an expert is on one device, in bytes of its dtype."""
+    if model.experts is None:
+        return math.inf
+    pieces = layout.devices / layout.ep
+    return model.experts.ffn / pieces * WIDTHS[matmul_dtype(device, weights)]
 
 
 def decode_pair_products(model: ModelSpec) -> float:

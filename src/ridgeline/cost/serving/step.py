@@ -15,11 +15,13 @@ Reading and matmuls of linear layers overlap, so that the longer one counts but 
 where neither hides the other (Williams et al., "Roofline", CACM 52(4), 2009). A step reads all
 weights once, of a routed layer those of the experts that some token of the step is sent to: of E
 experts with k per token, T tokens miss one with (1 + T k / (E a))^-a, a: how even their popularity
-is. Grouped matmuls work in tiles of
-rows: with few tokens for each expert most of a tile is empty, so that their rate is t / (t + t0)
-of the best (Gale et al., "MegaBlocks", 2211.15841, section 3). Eager engines cannot launch faster
-than their host: the longer of device and host counts. Sources of the forms: Pope et al.,
-2211.05102, section 2; Shoeybi et al., 1909.08053, section 3; Agrawal et al., 2403.02310, section 3.
+is. Grouped matmuls work in tiles of rows: with few tokens for each expert most of a tile is empty,
+so that their rate is t / (t + t0) of the best (Gale et al., "MegaBlocks", 2211.15841, section 3).
+The second of an expert's matmuls, a third of its work, is as deep as the expert is wide, on each
+device: of d bytes it takes (d + d0) / d times as long, as every matmul whose loop over its depth is
+short. Eager engines cannot launch faster than their host: the longer of device and host counts.
+Sources of the forms: Pope et al., 2211.05102, section 2; Shoeybi et al., 1909.08053, section 3;
+Agrawal et al., 2403.02310, section 3.
 
 Everything is an array over cases, one number a case; a case alone is an array of one.
 """
@@ -100,7 +102,7 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     seen = decodes * work.decode_context * hosted.decode_pair_products
     cache = blended(cache, 2.0 * seen / (hosted.peak_sixteen * rates.attention))
     activations = rates.passes * activation_bytes(hosted, own, tokens) / reading
-    communication = _communication(hosted, rates, own) + _dispatch(hosted, rates, tokens)
+    communication = _communication(hosted, rates, own) + _dispatch(hosted, rates, own)
     starts = hosted.layers * rates.layer_seconds + hosted.routed_layers * rates.routing_seconds
     launches = starts + activations
     host = rates.step_seconds + rates.sequence_seconds * sampled_here
@@ -108,16 +110,17 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     device = linear_layers + attention + cache + communication + launches
     eager = hosted.layers * rates.eager_seconds
     launched = np.where(work.prompt_tokens > 0.0, prompt_host_seconds(hosted, rates), 0.0)
-    return StepTime(
-        weights=weights + expert_weights,
-        matmuls=matmuls + expert_matmuls,
-        attention=attention,
-        cache=cache,
-        communication=communication,
-        launches=launches,
-        host=host,
-        total=np.maximum(device, np.maximum(eager, launched)) + host,
-    )
+    terms = {
+        "weights": weights + expert_weights,
+        "matmuls": matmuls + expert_matmuls,
+        "attention": attention,
+        "cache": cache,
+        "communication": communication,
+        "launches": launches,
+        "host": host,
+        "total": np.maximum(device, np.maximum(eager, launched)) + host,
+    }
+    return StepTime(**{name: rates.pace * value for name, value in terms.items()})
 
 
 def prompt_host_seconds(hosted: Hosted, rates: Rates) -> Floats:
@@ -146,11 +149,17 @@ def _experts(hosted: Hosted, rates: Rates, tokens: Floats) -> tuple[Floats, Floa
     met = met_of(hosted, rates, tokens)
     reading = hosted.bandwidth * rates.memory * rates.unpack * rates.expert_memory
     each = tokens * hosted.expert_share / np.maximum(met, 1e-12)
-    rate = hosted.peak * rates.gemm * rates.expert_gemm * each / (each + rates.expert_tokens)
+    rate = expert_flops_per_second(hosted, rates) * each / (each + rates.expert_tokens)
     multiplying = np.where(
         tokens > 0.0, tokens * 2.0 * hosted.expert_products / np.maximum(rate, 1e-12), 0.0
     )
     return np.asarray(hosted.expert_bytes * met / reading), np.asarray(multiplying)
+
+
+def expert_flops_per_second(hosted: Hosted, rates: Rates) -> Floats:
+    """Rate of the routed experts' matmuls with many tokens for each of them."""
+    shallow = 1.0 + rates.expert_depth / hosted.expert_depth_bytes / 3.0
+    return np.asarray(hosted.peak * rates.gemm * rates.expert_gemm / shallow)
 
 
 def blended(reading: N, multiplying: N) -> N:
@@ -197,14 +206,15 @@ def _communication(hosted: Hosted, rates: Rates, tokens: Floats) -> Floats:
     return np.asarray(2.0 * hosted.layers * np.where(ranks > 1.0, each, 0.0))
 
 
-def _dispatch(hosted: Hosted, rates: Rates, tokens: Floats) -> Floats:
+def _dispatch(hosted: Hosted, rates: Rates, own: Floats) -> Floats:
     """Tokens on their way to their experts, in 8 bits, and back, in 16, a routed layer.
 
     A token goes to each device once at most, and only where sequences are dealt out do devices
     lack some: else each has all tokens already, and the all-reduce joins what experts return.
+    All wait for the group that sends the most, `own` tokens.
     """
     devices = hosted.ranks * hosted.groups
     copies = np.minimum(hosted.expert_slots * devices, devices - 1.0)
-    moved = tokens / devices * copies * hosted.hidden * 3.0
+    moved = own / hosted.ranks * copies * hosted.hidden * 3.0
     each = 2.0 * rates.reduce_seconds * np.log2(devices) + moved / (hosted.link * rates.link)
     return np.asarray(hosted.routed_layers * np.where(hosted.groups > 1.0, each, 0.0))
