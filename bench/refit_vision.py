@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from ridgeline.cost.arrays import Floats
+from ridgeline.cost.arrays import Bools, Floats
 from ridgeline.cost.vision.coefficients import kind_of_time, place_of
 from ridgeline.cost.vision.work import WORK
 from ridgeline.plan.vision.coefficients import COEFFICIENTS, LEFT_OUT, trait_priors
@@ -74,7 +74,8 @@ def main() -> None:
     errors = {kind: unseen_errors(prepared, names[kind], without[kind]) for kind in names}
     kinds = [kind_of_time(run.device, run.setting) for run in prepared.runs]
     spread = spreads(kinds, [run.setting.software for run in prepared.runs], errors)
-    report(kinds, errors, spread)
+    times = np.array([run.metric == "latency_ms" for run in prepared.runs])
+    report(kinds, times, errors, spread)
     print(f"{time.perf_counter() - began:.0f} s for {len(prepared.runs)} rows")
     if options.write:
         found = document(prepared, logs, spread) | {
@@ -148,12 +149,22 @@ def left_out_text(without: dict[str, dict[str, Floats]]) -> str:
     return text.getvalue()
 
 
-def report(kinds: Sequence[str], errors: dict[str, Floats], spread: dict[str, float]) -> None:
-    """What the errors are, by kind of time."""
+def report(
+    kinds: Sequence[str], times: Bools, errors: dict[str, Floats], spread: dict[str, float]
+) -> None:
+    """What the errors are, by kind of time: |predicted / published - 1| in each row's own metric.
+
+    Args:
+        kinds: Of every row.
+        times: Whether a row's metric is a time; else it is a rate, whose error has the other sign.
+        errors: Without each device or family → log(predicted / published) of every row's time.
+        spread: As `spreads` makes it.
+    """
     of = np.array(kinds)
+    signs = np.where(times, 1.0, -1.0)
     for kind in sorted(set(kinds)):
         for way, found in errors.items():
-            sizes = np.abs(np.expm1(-found[of == kind]))
+            sizes = np.abs(np.expm1((signs * found)[of == kind]))
             end = "unseen" if way == "device" else "seen"
             print(
                 f"{kind:16s} without {way:6s} {len(sizes):6d} rows  median {np.median(sizes):6.1%}"
