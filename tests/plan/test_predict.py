@@ -95,6 +95,7 @@ def test_a_measured_step_pulls_the_prediction_towards_it(tmp_path: Path, factor:
     assert after.step_seconds == pytest.approx(seconds, rel=0.08)
     assert after.calibrated
     assert all(change.before != change.after for change in after.calibrated)
+    assert "pace" in {change.name for change in after.calibrated}
     width = after.interval[1] / after.interval[0]
     assert width < before.interval[1] / before.interval[0]
 

@@ -75,6 +75,9 @@ class Coefficients:
     """Seconds per step outside the model: loss reading, clipping, logging, data."""
     straggle: Number = 0.0
     """Slowdown per doubling of the nodes: jitter and waiting for the slowest."""
+    pace: Number = 1.0
+    """Time of this system's steps over what all the others say: its clocks, cooling, host and
+    libraries. No published run moves it, only a measured step of the user's own."""
     cast_traffic: Number = 2.0
     """Extra passes over a low-precision matmul's 16-bit operands: casts, scales, transposes."""
     sigma: float = 0.12

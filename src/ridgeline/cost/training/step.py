@@ -60,7 +60,7 @@ def step_terms(setting: Setting) -> dict[str, Floats]:
     terms["data"] = exposed_data_seconds(setting, stage, full)
     terms["optimizer"] = optimizer_seconds(setting)
     terms["straggle"] = _straggling(setting) * total(terms)
-    return terms
+    return {name: rates.pace * value for name, value in terms.items()}
 
 
 def stalled_seconds(

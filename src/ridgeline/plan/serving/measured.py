@@ -1,8 +1,9 @@
 """Update the coefficients by one to three load points of the user's own (`--measured`).
 
-The shipped coefficients are the prior, with the spreads of `priors.toml`; a measured figure counts
-like many published rows, because it was seen on the very machine. Other layouts, lengths and loads
-are then predicted by what moved: a memory that is slower than thought is so for all of them.
+The shipped coefficients are the prior, with the spreads of `priors.toml`. What a figure is off by
+is divided among the coefficients that it depends on, the pace of the system, which all its steps
+share, and what is this load point's alone, by how far each is known to go. Other layouts, lengths
+and loads are then predicted by what moved: a memory that is slower than thought is so for all.
 
 A file holds one point or a list of up to three:
 
@@ -34,11 +35,14 @@ from ridgeline.plan.serving.spreads import Spread, class_of
 from ridgeline.records.estimate import CoefficientChange
 from ridgeline.records.input_file import read_json
 
-MEASURED_WEIGHT = 5.0
-LOSS_SCALE = 0.05
-"""A figure counts for five errors of this size: about the noise between two runs."""
-MEASURED_SIGMA = {"first_token": 0.35, "next_token": 0.15, "throughput": 0.11}
-"""Spreads of other load points once one is measured (docs/results/accuracy_serving.md)."""
+PACE_SPREAD = 0.1
+"""Standard deviation of the pace of a system, in log."""
+OWN_SPREAD = {"first_token": 0.1, "next_token": 0.05, "throughput": 0.05}
+"""The same of what is one load point's alone: a queue at the start, a warm cache, noise."""
+LOSS_SCALE = 1.0
+"""Error in log of a figure from which the loss grows linearly: a user's own is no outlier."""
+MEASURED_SIGMA = {"first_token": 0.4, "next_token": 0.18, "throughput": 0.11}
+"""Spreads of other load points once one is measured (docs/results/accuracy_measured.md)."""
 SMALLEST_CHANGE = 0.005
 CURE = 'give {"users": 16, "ttft_seconds": 0.212, "tpot_seconds": 0.0091}, or a list of up to three'
 
@@ -131,16 +135,17 @@ def calibrate(
     if any(_saturated(point, shipped) for point in points):
         raise InputError("--measured: at this load requests queue; measure below saturation")
     seen = np.log([value for point in points for value in point.figures.values()])
+    kinds = [name for point in points for name in point.figures]
 
     def errors(logs: Floats) -> Floats:
         return np.concatenate([_predicted(point, shipped, logs) for point in points]) - seen
 
     problem = RobustFit(
         errors=errors,
-        weights=np.full(len(seen), MEASURED_WEIGHT),
+        weights=np.array([(LOSS_SCALE / OWN_SPREAD[name]) ** 2 for name in kinds]),
         loss_scale=LOSS_SCALE,
         prior=start,
-        spread=np.array([one.spread for one in priors()]),
+        spread=np.array([PACE_SPREAD if one.key == "pace" else one.spread for one in priors()]),
         low=np.log([one.low for one in priors()]),
         high=np.log([one.high for one in priors()]),
     )

@@ -1,8 +1,10 @@
 """Update the coefficients by one to three measured steps of the user's own (`--measured`).
 
-The shipped coefficients are the prior, with the spreads of `priors.toml`; a measured step counts
-like many published rows, because it ran on the very machine. Only coefficients that the measured
-steps depend on move, and each move is reported.
+The shipped coefficients are the prior, with the spreads of `priors.toml`. What a measured step is
+off by has three parts, and is divided among them by how far each is known to go: the coefficients
+that it depends on, which other layouts depend on in other shares; the pace of the whole system,
+which all its steps share; and what is this run's alone, which tells nothing of others and is more
+where experts are routed. Each move is reported.
 
 A file is a record of `ridgeline doctor --json` (its median step, under the layout being
 predicted), or `{"step_seconds": 1.23}` with, where the run differed from the predicted one,
@@ -42,11 +44,19 @@ from ridgeline.records.estimate import CoefficientChange
 from ridgeline.records.input_file import read_json
 from ridgeline.records.layout import Layout
 
-MEASURED_WEIGHT = 30.0
-"""Published rows that one measured step counts for."""
-MEASURED_SIGMA = 0.07
-"""Spread of log(true / predicted) once calibrated: the same configuration moves by 4.7 % in the
-median between releases of one publisher, that is 7 % in standard deviation."""
+PACE_SPREAD = 0.1
+"""Standard deviation of the pace of a system, in log."""
+OWN_SPREAD = 0.06
+"""The same of what is one run's alone: the same configuration moves by 4.7 % in the median between
+releases of one publisher, that is 7 % in standard deviation."""
+OWN_SPREAD_EXPERTS = 0.2
+"""The same of mixtures of experts (docs/results/accuracy_training.md, between releases)."""
+MEASURED_SIGMA = 0.08
+"""Spread of log(true / predicted) of other runs once calibrated, dense models
+(docs/results/accuracy_measured.md)."""
+MEASURED_SIGMA_EXPERTS = 0.18
+MEASURED_SCALE = 0.15
+"""Error in log time of a measured step from which the loss grows linearly."""
 LOSS_SCALE = 0.06
 """Error in log time from which the loss grows linearly: about the noise between releases."""
 SMALLEST_CHANGE = 0.005
@@ -71,7 +81,8 @@ class Observed:
     setting: Setting
     log_seconds: Floats
     weights: Floats
-    """How many errors of `LOSS_SCALE` each row's error counts for; 0 leaves it out."""
+    """How many errors of `loss_scale` each row's error counts for; 0 leaves it out."""
+    loss_scale: float = LOSS_SCALE
 
 
 def read_measured(
@@ -137,15 +148,16 @@ def calibrate(
         devices=[device] * len(steps),
         setting=join(settings),
         log_seconds=np.log([step.seconds for step in steps]),
-        weights=np.full(len(steps), MEASURED_WEIGHT),
+        weights=np.array([(MEASURED_SCALE / _own_spread(step)) ** 2 for step in steps]),
+        loss_scale=MEASURED_SCALE,
     )
     base = partial(_always, shipped)
     start = np.log([one.prior for one in parameters])
     logs = fit(seen, parameters, start, base=base)
     after = replace(
         calibration_with(parameters, logs, base)(device),
-        sigma=MEASURED_SIGMA,
-        sigma_experts=MEASURED_SIGMA,
+        sigma=min(MEASURED_SIGMA, shipped.sigma),
+        sigma_experts=min(MEASURED_SIGMA_EXPERTS, shipped.sigma_experts),
     )
     changes = [
         CoefficientChange(name=one.name, before=one.prior, after=float(value))
@@ -172,7 +184,7 @@ def fit(
     problem = RobustFit(
         errors=errors,
         weights=seen.weights,
-        loss_scale=LOSS_SCALE,
+        loss_scale=seen.loss_scale,
         prior=np.log([one.prior for one in parameters]),
         spread=np.array([one.spread for one in parameters]),
         low=np.log([one.low for one in parameters]),
@@ -191,6 +203,10 @@ def predict_logs(devices: Sequence[Device], setting: Setting, calibration: Calib
     return np.asarray(np.log(found.step_seconds))
 
 
+def _own_spread(step: MeasuredStep) -> float:
+    return OWN_SPREAD if step.model.experts is None else OWN_SPREAD_EXPERTS
+
+
 def _always(coefficients: Coefficients, _device: Device) -> Coefficients:
     return coefficients
 
@@ -203,4 +219,8 @@ def _parameters_of(device: Device, shipped: Coefficients) -> list[Parameter]:
             continue
         value = shipped.gemm[one.precisions[0]] if one.key == "gemm" else getattr(shipped, one.key)
         found.append(msgspec.structs.replace(one, prior=float(value)))
+    why = "power limits, cooling and releases move whole systems by about as much"
+    pace = float(shipped.pace)
+    low, high = pace / 5.0, pace * 5.0
+    found.append(Parameter(key="pace", prior=pace, spread=PACE_SPREAD, low=low, high=high, why=why))
     return found
