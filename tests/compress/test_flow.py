@@ -7,7 +7,9 @@ from transformers import AutoModelForCausalLM
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.flow import Flow
+from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.errors import InputError
+from ridgeline.records.scheme_names import parse
 
 
 @pytest.mark.sweep(every=4)
@@ -60,3 +62,27 @@ def test_what_a_model_raises_on_the_way_to_its_blocks_is_said(tiny_model, tokens
     assert "given tensors, 0 of 2 blocks were called, then ValueError: no angles" in str(
         refused.value
     )
+
+
+@pytest.mark.skipif(
+    not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()),
+    reason="this processor does not multiply bfloat16",
+)
+@pytest.mark.parametrize("name", ["w4a16-gptq-g16", "w4a16-awq-g16"])
+def test_a_bfloat16_model_seen_in_bfloat16_is_rounded_as_well_as_one_seen_in_float32(
+    tiny_model, tokens, tmp_path, monkeypatch, name
+):
+    model = AutoModelForCausalLM.from_pretrained(tiny_model("llama"), dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "model")
+    errors = []
+    for native in (True, False):
+        if not native:
+            monkeypatch.setattr("ridgeline.compress.flow.computes_in_bfloat16", lambda _: False)
+        work = tmp_path / f"work-{native}"
+        job = CompressionJob(
+            model=tmp_path / "model", schemes=(parse(name),), work=work, tokens=tokens
+        )
+        errors.append(torch.tensor([layer.error for layer in stage(job).layers]))
+    assert not torch.equal(*errors)  # they were computed otherwise
+    torch.testing.assert_close(errors[0], errors[1], rtol=0.08, atol=0.0)
+    assert float(errors[0].sum()) <= 1.02 * float(errors[1].sum())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import Matrix, matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
-from ridgeline.compress.flow import CHUNK_TOKENS
+from ridgeline.compress.flow import chunk_sequences, computes_in_bfloat16
 
 if TYPE_CHECKING:
     from ridgeline.compress.run import CompressionJob
@@ -112,7 +112,8 @@ def _statistics_bytes(job: CompressionJob, matrices: list[Matrix]) -> int:
         rows, columns = matrix.weight.shape
         schemes = job.schemes_of(matrix.name)
         walked = any(
-            scheme.method == "gptq" or (scheme.pruning and scheme.pruning.criterion == "sparsegpt")
+            scheme.method in {"gptq", "aqlm"}
+            or (scheme.pruning and scheme.pruning.criterion == "sparsegpt")
             for scheme in schemes
         )
         squares = HESSIANS if walked else 2
@@ -127,6 +128,8 @@ def _activation_bytes(job: CompressionJob, skeleton: ModelSkeleton, matrices: li
         return 0
     width = skeleton.model.config.hidden_size
     length = job.tokens.shape[1]
-    chunk = max(1, CHUNK_TOKENS // length) * length
+    in_bfloat16 = computes_in_bfloat16(skeleton)
+    chunk = chunk_sequences(length, in_bfloat16=in_bfloat16) * length
     within = chunk * sum(matrix.weight.shape[0] for matrix in matrices)
-    return FLOAT_BYTES * (prod(job.tokens.shape) * width + within)
+    size = FLOAT_BYTES // 2 if in_bfloat16 else FLOAT_BYTES
+    return FLOAT_BYTES * prod(job.tokens.shape) * width + size * within

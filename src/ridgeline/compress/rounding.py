@@ -21,6 +21,7 @@ from ridgeline.kernels.number_formats.grid import (
     grid_between,
     in_groups,
     levels,
+    nearest,
     rounded,
     value,
     whole_scale,
@@ -38,6 +39,7 @@ __all__ = [
     "levels",
     "minmax",
     "mse",
+    "nearest",
     "on_grid",
     "percentile",
     "rounded",
@@ -79,8 +81,9 @@ SHARES = tuple(1 - 0.02 * step for step in range(41))
 POWERS = (1.0, 2.0, 0.5)
 """Shares tried of mx formats, whose scales are powers of two: no other changes anything."""
 
-_NUMBERS = 2**18
-"""Numbers that are looked at together: few enough to stay in a cache."""
+_NUMBERS = 2**16
+"""Numbers that are looked at together: few enough to stay in a cache, and below the size that is
+given back to the system each time."""
 
 
 def mse(grouped: Tensor, form: NumberFormat, costs: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -121,6 +124,7 @@ def _best_shares(
     best = torch.full(low.shape, torch.inf, device=low.device)
     chosen = torch.ones_like(low)
     flat = grouped.flatten(0, 1)
+    exact = flat.float()
     peak, place = grouped.float().abs().max(-1)
     cost = costs.gather(-1, place[..., None])[..., 0]
     reach = 1 + 1 / (2**form.bits - 1)  # of the end that has one level more than the other
@@ -136,8 +140,8 @@ def _best_shares(
             grouped.dtype,
             whole,
         )
-        wrong = value(levels(flat, on), on) - flat.float()
-        error = (wrong.square_().view(grouped.shape) * costs).sum(-1)
+        wrong = nearest(flat, on).sub_(exact)
+        error = wrong.square_().view(grouped.shape).mul_(costs).sum(-1)
         better = error < best
         best = torch.where(better, error, best)
         chosen = torch.where(better, share, chosen)

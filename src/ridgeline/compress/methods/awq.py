@@ -121,7 +121,7 @@ def _error(weights: list[Tensor], grams: list[Tensor], s: Tensor, form: NumberFo
     total = 0.0
     for weight, gram in zip(weights, grams, strict=True):
         scaled = (weight.float() * s).to(weight.dtype)
-        off = rounding.to_nearest(scaled, form).dequantised() / s - weight.float()
+        off = rounding.nearest(scaled, rounding.grid(scaled, form)) / s - weight.float()
         total += float(((off @ gram) * off).sum())
     return total
 
@@ -137,7 +137,7 @@ def _cut(weight: Tensor, form: NumberFormat, rows: Tensor) -> Quantised:
     for tried in SHARES:
         ends = (low.float() * tried, high.float() * tried)
         grid = rounding.grid_between(*ends, form, weight.dtype)
-        off = rounding.value(rounding.levels(weight, grid), grid) - weight.float()
+        off = rounding.nearest(weight, grid) - weight.float()
         off = off.unflatten(1, (parts.shape[1], -1))
         error = (torch.einsum("ogi,gij->ogj", off, grams) * off).sum(-1)
         better = error < best

@@ -17,6 +17,8 @@ lie in the file, nothing but the levels is different in what is saved.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,7 @@ from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rtn import Rounded, judged
+from ridgeline.compress.rounding import Grid
 from ridgeline.compress.watching.statistics import CalibrationStatistics, inverse_factor
 from ridgeline.records.scheme import NumberFormat, Scheme
 
@@ -32,6 +35,8 @@ NEEDS = frozenset({"hessian"})
 
 BLOCK = 128
 """Columns between lazy updates (the paper's choice)."""
+STEP = 16
+"""Columns between lazy updates within a block, few enough to stay in a cache."""
 
 
 @torch.no_grad()
@@ -77,32 +82,44 @@ def quantise(
 def _walked(
     weight: Tensor, form: NumberFormat, factor: Tensor, order: Tensor | None, mask: Tensor | None
 ) -> Quantised:
-    """All columns in their order, on the grid of the weight as it was given."""
+    """All columns in their order, on the grid of the weight as it was given.
+
+    Shapes: columns lie as rows, [in, out], so that each is one stretch of memory.
+    """
     columns = torch.arange(weight.shape[1]) if order is None else order
     costs = torch.empty(weight.shape[1])
     costs[columns] = factor.diagonal().pow(-2)
     grid = rounding.grid(weight, form, costs=costs)
-    rest = weight.float()
-    rest = rest.clone() if order is None else rest[:, order]
-    mask = mask if mask is None or order is None else mask[:, order]
-    group_of = (columns // (form.group or rest.shape[1])).tolist()
-    grids = [grid.of_group(group) for group in range(max(group_of, default=-1) + 1)]
-    chosen = torch.empty_like(rest)
-    for start in range(0, rest.shape[1], BLOCK):
-        stop = min(start + BLOCK, rest.shape[1])
-        part, errors = rest[:, start:stop], torch.empty_like(rest[:, start:stop])
-        for column in range(stop - start):
-            on = grids[group_of[start + column]]
-            now = part[:, column : column + 1]
-            value = rounding.value(rounding.levels(now, on), on)
-            if mask is not None:
-                value = value * mask[:, start + column : start + column + 1]
-            row = factor[start + column, start + column : stop]
-            error = (now - value) / row[0]
-            part[:, column:].addmm_(error, row[None], alpha=-1)
-            chosen[:, start + column] = value[:, 0]
-            errors[:, column] = error[:, 0]
-        rest[:, stop:] -= errors @ factor[start:stop, stop:]
+    rest = weight.T.to(torch.float32, copy=True).contiguous()
+    stays = None if mask is None else mask.T
     if order is not None:
-        chosen = chosen[:, order.argsort()]
-    return rounding.on_grid(chosen, grid)
+        rest, stays = rest[order], stays if stays is None else stays[order]
+    group_of = (columns // (form.group or len(rest))).tolist()
+    grids = [_one_group(grid, group) for group in range(max(group_of, default=-1) + 1)]
+    chosen = torch.empty_like(rest)
+    for start in range(0, len(rest), BLOCK):
+        block = slice(start, min(start + BLOCK, len(rest)))
+        for first in range(start, block.stop, STEP):
+            step = slice(first, min(first + STEP, block.stop))
+            for column in range(first, step.stop):
+                on, now = grids[group_of[column]], rest[column][:, None]
+                value = rounding.nearest(now, on)[:, 0]
+                if stays is not None:
+                    value = value * stays[column]
+                chosen[column] = value
+                row = factor[column, column : step.stop]
+                error = rest[column].sub_(value).div_(row[0])
+                rest[column + 1 : step.stop].addr_(row[1:], error, alpha=-1)
+            rest[step.stop : block.stop] -= factor[step, step.stop : block.stop].T @ rest[step]
+        # What is left of a column that was rounded is its error.
+        rest[block.stop :] -= factor[block, block.stop :].T @ rest[block]
+    if order is not None:
+        chosen = chosen[order.argsort()]
+    return rounding.on_grid(chosen.T.contiguous(), grid)
+
+
+def _one_group(grid: Grid, group: int) -> Grid:
+    """The grid of one group, its numbers side by side, and of integers as they compute."""
+    found = grid.of_group(group)
+    kind = torch.float32 if grid.format.kind == "int" else found.scales.dtype
+    return replace(found, scales=found.scales.to(kind, copy=True).contiguous())

@@ -121,9 +121,17 @@ def value(of: Tensor, on: Grid) -> Tensor:
     return integer.decode(parts, scales, zeros).reshape(of.shape)
 
 
+def nearest(x: Tensor, on: Grid) -> Tensor:
+    """The nearest numbers on the grid, float32: the `value` of `levels`."""
+    if on.format.kind != "int":
+        return value(levels(x, on), on)
+    scales, zeros, parts = _beside(x, on)
+    return integer.nearest(parts, scales, zeros, on.format.bits).reshape(x.shape)
+
+
 def rounded(x: Tensor, on: Grid) -> Tensor:
     """The nearest numbers on the grid, in the dtype of x."""
-    return value(levels(x, on), on).to(x.dtype)
+    return nearest(x, on).to(x.dtype)
 
 
 def in_groups(weight: Tensor, form: NumberFormat) -> Tensor:

@@ -59,6 +59,17 @@ def decode(levels: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
     return steps * scale.float()
 
 
+def nearest(x: Tensor, scale: Tensor, zero: Tensor | None, bits: int) -> Tensor:
+    """What `encode` and `decode` come to, float32, without the levels between them."""
+    lowest, highest = bounds(bits)
+    scale = scale.float()
+    steps = x.float() / scale
+    if zero is None:
+        return steps.clamp_(lowest, highest).round_().mul_(scale)
+    zero = zero.float()
+    return steps.add_(zero).clamp_(lowest, highest).round_().sub_(zero).mul_(scale)
+
+
 def pack(levels: Tensor, bits: int) -> Tensor:
     """[rows, n] int8 as [rows, ⌈n · bits / 32⌉] int32.
 
