@@ -8,7 +8,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.test_paged_attention import QUANTISED, TOLERANCE, Case, case, sequences
+from tests.kernels.test_paged_attention import (
+    QUANTISED,
+    TOLERANCE,
+    Case,
+    case,
+    in_trees,
+    narrow,
+    sequences,
+    trees,
+)
 
 from ridgeline.kernels import gathered_attention as gathering
 from ridgeline.kernels.gathered_attention import gathered_attention
@@ -20,7 +29,7 @@ def gathered(made: Case, **options: object) -> torch.Tensor:
     return gathered_attention(
         made.queries, cache.keys, cache.values, cache.key_scales, cache.value_scales,
         packed.query_starts, packed.context_lengths, packed.block_tables,
-        sinks=given.pop("sinks", None), **given,
+        sinks=given.pop("sinks", None), seen=packed.seen, first=given.pop("first", 0), **given,
     )  # fmt: skip
 
 
@@ -40,6 +49,17 @@ def test_float32_is_the_reference(
     torch.testing.assert_close(
         gathered(made, **options), made.reference(**options), rtol=2e-5, atol=2e-5
     )
+
+
+@settings(max_examples=12)
+@given(trees, st.integers(1, 32), narrow, st.integers(0, 2**31))
+def test_trees_and_first_tokens_are_the_reference(
+    mix: list[tuple[int, int]], block: int, sees: tuple[int | None, int], seed: int
+) -> None:
+    made = in_trees(case(mix, block=block, seed=seed), seed)
+    found = gathered(made, window=sees[0], first=sees[1])
+    made.packed = replace(made.packed, recent=sees[0], first=sees[1])
+    torch.testing.assert_close(found, made.reference(), rtol=2e-5, atol=2e-5)
 
 
 @settings(max_examples=12)

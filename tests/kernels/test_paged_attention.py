@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -157,6 +159,86 @@ def test_every_type_is_the_reference_to_its_rounding(
     torch.testing.assert_close(
         made.attend(window=window), made.reference(window=window), rtol=close, atol=close
     )
+
+
+def in_trees(made: Case, seed: int, *, share: float = 0.7) -> Case:
+    """The same with most of the sequences of up to 64 queries made trees at random."""
+    chance = random.Random(seed)
+    starts = made.packed.query_starts.tolist()
+    seen = torch.zeros(starts[-1], dtype=torch.int64)
+    for first, last in pairwise(starts):
+        if last - first > 64 or chance.random() > share:
+            continue
+        paths = [1]
+        for node in range(1, last - first):
+            paths.append(paths[chance.randrange(node)] | 1 << node)
+        seen[first:last] = torch.tensor(paths, dtype=torch.uint64).view(torch.int64)
+    return replace(made, packed=replace(made.packed, seen=seen))
+
+
+trees = st.lists(
+    st.integers(1, 64).flatmap(
+        lambda queries: st.tuples(st.just(queries), st.integers(queries, queries + 200))
+    ),
+    min_size=1,
+    max_size=4,
+)
+narrow = st.sampled_from([(None, 0), (3, 0), (40, 0), (3, 2), (30, 150), (70, 5)])
+"""What `PackedTokens` says of windows: recent tokens, and the first ones beside them."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    trees, st.integers(1, 4), st.integers(1, 32), narrow, st.none() | st.integers(1, 200),
+    st.none() | st.floats(1.0, 50.0), st.sampled_from([None, torch.int8]), st.integers(0, 2**31),
+)  # fmt: skip
+def test_queries_of_trees_see_their_ancestors_alone(
+    mix: list[tuple[int, int]], group: int, block: int, sees: tuple[int | None, int],
+    window: int | None, softcap: float | None, kv_dtype: torch.dtype | None, seed: int,
+) -> None:  # fmt: skip
+    made = in_trees(case(mix, group=group, block=block, kv_dtype=kv_dtype, seed=seed), seed)
+    made.packed = replace(made.packed, recent=sees[0], first=sees[1])
+    options = {"window": window, "softcap": softcap}
+    found, expected = made.attend(**options), made.reference(**options)
+    torch.testing.assert_close(found, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("sees", [(None, 0), (4, 0), (4, 3), (90, 199)])
+def test_a_path_through_a_tree_is_the_same_path_as_a_chain(sees: tuple[int | None, int]) -> None:
+    made = case([(5, 200)], block=8)
+    made.packed = replace(made.packed, recent=sees[0], first=sees[1])
+    chain = made.attend()
+    # The same tokens in another order: the tree has 0-1-2 of the chain, and 3 and 4 before 1.
+    order = [0, 3, 4, 1, 2]
+    slots = made.packed.slots[-5:]
+    for stored in (made.cache.keys, made.cache.values):
+        rows = stored[slots[order] // 8, :, slots[order] % 8]
+        stored[slots // 8, :, slots % 8] = rows
+    seen = torch.tensor([0b1, 0b11, 0b101, 0b1001, 0b11001])
+    made.packed = replace(made.packed, seen=seen)
+    tree = replace(made, queries=made.queries[order]).attend()
+    torch.testing.assert_close(tree[[0, 3, 4]], chain[:3], rtol=1e-5, atol=1e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(sequences, st.integers(1, 60), st.integers(0, 40), st.integers(1, 32), st.integers(0, 2**31))
+def test_recent_and_first_tokens_are_dense_attention_under_a_mask(
+    mix: list[tuple[int, int]], recent: int, beside: int, block: int, seed: int
+) -> None:
+    made = case(mix, block=block, seed=seed)
+    made.packed = replace(made.packed, recent=recent, first=beside)
+    found = made.attend()
+    queries, keys = made.queries.split([queries for queries, _ in mix]), 0
+    for (count, context), mine in zip(mix, queries, strict=True):
+        own = slice(keys, keys + context)
+        at = torch.arange(context - count, context)[:, None] - torch.arange(context)
+        mask = (at >= 0) & ((at < recent) | (torch.arange(context) < beside))
+        dense = functional.scaled_dot_product_attention(
+            mine.transpose(0, 1)[None], made.keys[own].transpose(0, 1)[None],
+            made.values[own].transpose(0, 1)[None], mask, enable_gqa=True,
+        )[0].transpose(0, 1)  # fmt: skip
+        torch.testing.assert_close(found[:count], dense, rtol=2e-5, atol=2e-5)
+        found, keys = found[count:], keys + context
 
 
 def test_it_is_dense_attention_in_double_precision() -> None:

@@ -61,6 +61,7 @@ class BlockCache:
         )
         self.prefix = prefix and self._layout.shares
         self.extend = self._layout.extend
+        self.shrink = self._layout.shrink
         self.remember = self._layout.remember
 
     @property

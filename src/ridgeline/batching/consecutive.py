@@ -108,6 +108,9 @@ class Contiguous:
         assert num_tokens <= sequence.writable, "longer than max_length"
         return True
 
+    def shrink(self, sequence: Sequence) -> None:
+        """Nothing is given back before the end: a run keeps what it has reserved."""
+
     def share(self, parent: Sequence, child: Sequence) -> None:
         """Never asked for, since `shares` is False."""
         raise NotImplementedError

@@ -275,6 +275,15 @@ class Paged:
         sequence.writable = len(blocks) * size
         return True
 
+    def shrink(self, sequence: Sequence) -> None:
+        """Give back the blocks behind the one that the next token is written to."""
+        blocks, size = sequence.blocks, self._size
+        needed = sequence.num_computed // size + 1
+        if len(blocks) > needed:
+            self._pool.drop(reversed(blocks[needed:]))
+            del blocks[needed:]
+            sequence.writable = needed * size
+
     def share(self, parent: Sequence, child: Sequence) -> None:
         """The child holds every block that has computed KV of the parent, too."""
         used = -(-parent.num_computed // self._size)

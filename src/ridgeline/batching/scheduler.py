@@ -20,6 +20,7 @@ from __future__ import annotations
 from bisect import insort
 
 from ridgeline.batching.blocks import BlockCache
+from ridgeline.batching.draft_tree import no_deeper
 from ridgeline.batching.limits import Limits, QueueFull, TooLong
 from ridgeline.batching.modes import mode
 from ridgeline.batching.orders import ordering
@@ -160,7 +161,7 @@ class Scheduler:
         # Those whose prompt is not computed yet have nothing writable.
         make = tuple.__new__
         slices = [
-            make(Slice, (one, one.num_computed, 1, ())) for one in self.running if one.writable
+            make(Slice, (one, one.num_computed, 1, (), ())) for one in self.running if one.writable
         ]
         left = self.limits.max_tokens_per_step - len(slices)
         most = self.beside_decodes if slices else None
@@ -194,7 +195,9 @@ class Scheduler:
         """
         ended: list[Sequence] = []
         generated = sum(map(len, sampled))
-        for (sequence, start, count, drafts), new in zip(step.slices, sampled, strict=True):
+        for (sequence, start, count, drafts, parents), new in zip(
+            step.slices, sampled, strict=True
+        ):
             if sequence.finish_reason is not None:
                 generated -= len(new)
                 continue
@@ -209,6 +212,8 @@ class Scheduler:
                 computed += len(new) - 1
             tokens += new
             sequence.num_computed = computed
+            if parents:
+                self.cache.shrink(sequence)
             if sequence.first_token_at is None:
                 sequence.first_token_at = now
             if computed + 1 >= sequence.most_tokens:
@@ -303,7 +308,7 @@ class Scheduler:
     def _wait_again(self, sequence: Sequence, now: float) -> None:
         """Let a sequence wait that ran and holds nothing any more."""
         sequence.num_preemptions += 1
-        sequence.drafts = []
+        sequence.drafts, sequence.parents = [], ()
         sequence.status = Status.WAITING
         self._mode.note_preemption()
         self._enqueue(sequence, now)
@@ -318,19 +323,24 @@ class Scheduler:
     def _add_drafts(self, slices: list[Slice], left: int, copies: list[tuple[int, int]]) -> int:
         """Give drafts to slices, as far as budget, blocks and lengths allow; nobody gives way."""
         used = 0
-        for index, (sequence, start, count, _) in enumerate(slices):
-            drafts = sequence.drafts
+        for index, (sequence, start, count, *_) in enumerate(slices):
+            drafts, parents = tuple(sequence.drafts), sequence.parents
             if not drafts:
                 continue
             # One token comes on top of the accepted drafts.
-            most = min(len(drafts), left - used, sequence.most_tokens - len(sequence.tokens) - 1)
+            longest = max(0, sequence.most_tokens - len(sequence.tokens) - 1)
+            if parents:
+                drafts, parents = no_deeper(drafts, parents, longest)
+                longest = self.cache.most_tokens - start - 1
+            most = min(len(drafts), left - used, longest)
             if most > 0 and start + 1 + most > sequence.writable:
                 self.cache.extend(sequence, start + 1 + most, copies)
                 most = min(most, sequence.writable - start - 1)
             if most > 0:
-                slices[index] = Slice(sequence, start, count, tuple(drafts[:most]))
+                slices[index] = Slice(sequence, start, count, drafts[:most], parents[:most])
                 used += most
-            sequence.drafts = []
+                self.counters.draft_rounds += 1
+            sequence.drafts, sequence.parents = [], ()
         self.counters.drafted_tokens += used
         return used
 
@@ -338,7 +348,7 @@ class Scheduler:
         """Compute as much of a prompt as fits; its blocks may be shared from this step on."""
         start = sequence.num_computed
         count = min(len(sequence.tokens) - start, left)
-        sequence.drafts = []
+        sequence.drafts, sequence.parents = [], ()
         if count > 0:
             # The step writes all keys before it reads any, so who is admitted next may use these.
             self.cache.remember(sequence, start + count)
@@ -401,7 +411,7 @@ class Scheduler:
         sequence.status = Status.FINISHED
         sequence.finish_reason = reason
         sequence.finished_at = now
-        sequence.drafts = []
+        sequence.drafts, sequence.parents = [], ()
         finished = self.counters.finished
         finished[reason.value] = finished.get(reason.value, 0) + 1
 

@@ -66,7 +66,7 @@ class FinishReason(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
-    """Mutable; only the scheduler changes it, but for `drafts`, which the engine sets.
+    """Mutable; only the scheduler changes it, but for drafts and parents, which the engine sets.
 
     The invariant between steps: KV of the first `num_computed` tokens lies in `blocks`, and
     `num_computed < len(tokens)`, so at least one token is left to compute.
@@ -80,6 +80,8 @@ class Sequence:
     """Block ids in order; block i holds the tokens [i · block_size, (i + 1) · block_size)."""
     drafts: list[int] = field(default_factory=list)
     """Guesses of the next tokens, to be checked in the coming step."""
+    parents: tuple[int, ...] = ()
+    """Which draft each one follows, as `draft_tree.py` says; none: they are a chain."""
     status: Status = Status.WAITING
     finish_reason: FinishReason | None = None
     num_preemptions: int = 0
@@ -124,6 +126,8 @@ class Slice(NamedTuple):
     """The number of the sequence's own tokens, at least one."""
     drafts: tuple[int, ...] = ()
     """Checked in this step; only where the slice reaches the last token."""
+    parents: tuple[int, ...] = ()
+    """Which draft each one follows, as `draft_tree.py` says; none: they are a chain."""
 
     @property
     def samples(self) -> bool:
@@ -166,6 +170,8 @@ class Counters:
     prefix_hits: int = 0
     preemptions: int = 0
     wasted_tokens: int = 0
+    draft_rounds: int = 0
+    """Slices with drafts."""
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     finished: dict[str, int] = field(default_factory=dict)
@@ -179,7 +185,7 @@ def work_of(step: Step) -> StepWork:
     Drafts count as decodes of their own, but their sequence's cache is read once.
     """
     tokens = pairs = done = decodes = context = 0
-    for sequence, start, count, drafts in step.slices:
+    for sequence, start, count, drafts, _ in step.slices:
         if count == 1 and start:
             decodes += 1 + len(drafts)
             context += start + 1 + len(drafts)

@@ -60,6 +60,9 @@ Speculative = Annotated[
     ),
 ]
 NumDrafts = Annotated[int, typer.Option(help="Tokens guessed at a time.")]
+DraftTree = Annotated[
+    int | None, typer.Option(metavar="N", help="Heads guess a tree of N tokens, not a chain.")
+]
 Adapter = Annotated[
     list[str] | None,
     typer.Option(
@@ -95,6 +98,7 @@ def engine_config(
     kv_bytes: str | None = None,
     speculative: str | None = None,
     num_drafts: int = 4,
+    draft_tree: int | None = None,
     adapter: list[str] | None = None,
     **fields: Any,
 ) -> EngineConfig:
@@ -122,9 +126,11 @@ def engine_config(
     check_model_folder(Path(model))
     if config.tokenizer is not None:
         check_model_folder(Path(config.tokenizer))
+    if draft_tree is not None and not (speculative or "").startswith("heads"):
+        raise InputError(f"--draft-tree {draft_tree} needs --speculative heads:FOLDER")
     if speculative is None:
         return config
-    speculation = _speculation(speculative, num_drafts)
+    speculation = _speculation(speculative, num_drafts, draft_tree)
     if speculation.kind == "draft":
         check_model_folder(Path(speculation.path))
     if speculation.kind == "heads":
@@ -152,7 +158,7 @@ def _adapter(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _speculation(text: str, num_drafts: int) -> SpeculationConfig:
+def _speculation(text: str, num_drafts: int, tree: int | None) -> SpeculationConfig:
     from ridgeline.serve.config import SpeculationConfig
 
     kind, _, path = text.partition(":")
@@ -163,7 +169,14 @@ def _speculation(text: str, num_drafts: int) -> SpeculationConfig:
         raise InputError(f"--speculative {text}: {kind} {wants}")
     if num_drafts < 1:
         raise InputError(f"--num-drafts {num_drafts}: at least 1 is needed")
-    return SpeculationConfig(kind=kind, path=path, num_drafts=num_drafts)  # type: ignore[arg-type]
+    if tree is not None and tree < 1:
+        raise InputError(f"--draft-tree {tree}: at least 1 is needed")
+    return SpeculationConfig(
+        kind=kind,  # type: ignore[arg-type]
+        path=path,
+        num_drafts=num_drafts,
+        tree=tree,
+    )
 
 
 def _check_positive(config: EngineConfig) -> None:

@@ -141,6 +141,7 @@ def serve(
     chunked_prefill: options.ChunkedPrefill = True,
     speculative: options.Speculative = None,
     num_drafts: options.NumDrafts = 4,
+    draft_tree: options.DraftTree = None,
     longest_match: Annotated[
         int, typer.Option(help="Tokens that --speculative ngram looks up.", min=1)
     ] = 4,
@@ -176,6 +177,7 @@ def serve(
         "kv_bytes": kv_bytes,
         "speculative": speculative,
         "num_drafts": num_drafts,
+        "draft_tree": draft_tree,
         "longest_match": longest_match,
         "speculate_always": speculate_always,
         "adapters": adapters,

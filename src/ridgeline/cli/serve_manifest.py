@@ -87,6 +87,8 @@ def _speculation_words(config: EngineConfig) -> list[str]:
     words = ["--speculative", wanted.kind + (f":{wanted.path}" if wanted.path else "")]
     if wanted.num_drafts != plain.num_drafts:
         words += ["--num-drafts", str(wanted.num_drafts)]
+    if wanted.tree is not None:
+        words += ["--draft-tree", str(wanted.tree)]
     if wanted.longest_match != plain.longest_match:
         words += ["--longest-match", str(wanted.longest_match)]
     return [*words, "--speculate-always"] if wanted.always else words

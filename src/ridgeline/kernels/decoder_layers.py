@@ -39,7 +39,7 @@ _OPERATORS.define(
     "Tensor?[] biases, Tensor[] norms, Tensor?[] head_norms, int heads, int inner, float eps, "
     "float offset, bool round_first, bool gelu, Tensor(a!)[] caches, Tensor(b!)[] cache_scales, "
     "Tensor starts, Tensor lengths, Tensor tables, Tensor slots, float scale, int[] windows, "
-    "float softcap, Tensor(c!) workspace) -> Tensor"
+    "float softcap, Tensor? seen, int[] firsts, Tensor(c!) workspace) -> Tensor"
 )
 
 LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
@@ -105,6 +105,7 @@ def decoder_layers(
     scales = [one for cache in caches for one in (cache.key_scales, cache.value_scales)]
     keys = caches[0].keys
     heads = (layers.heads + keys.shape[1]) * keys.shape[3]
+    sights = [packed.sight(window or None) for window in layers.windows]
     # Made here, where torch counts what a step allocates.
     workspace = x.new_empty(2 * (x.shape[1] + heads + layers.inner) * len(x))
     return torch.ops.ridgeline.decoder_layers.default(
@@ -129,8 +130,10 @@ def decoder_layers(
         packed.block_tables,
         packed.slots,
         layers.scale,
-        layers.windows,
+        [window or 0 for window, _ in sights],
         layers.softcap,
+        packed.seen,
+        [first for _, first in sights],
         workspace,
     )
 

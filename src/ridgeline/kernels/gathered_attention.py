@@ -60,20 +60,25 @@ def gathered_attention(
     window: int | None,
     softcap: float | None,
     sinks: Tensor | None,
+    seen: Tensor | None,
+    first: int,
 ) -> Tensor:
     """The operator `ridgeline::paged_attention`, argument by argument."""
     out = torch.zeros(queries.shape, dtype=queries.dtype, device=queries.device)
     starts, lengths = query_starts.long(), context_lengths.long()
-    for group in _groups(starts, lengths, keys.shape[2], window):
+    # A window does not say what need not be gathered where first tokens are seen beside it.
+    reach = None if first else window
+    for group in _groups(starts, lengths, keys.shape[2], reach):
         rows = starts[group.sequences, None] + torch.arange(group.num_queries)
-        seen = _seen(group, lengths, block_tables, keys, window)
+        paths = None if seen is None else seen[rows]
+        shown = _seen(group, lengths, block_tables, keys, window, first, paths)
         exact = queries.dtype if keys.dtype.itemsize == 1 else keys.dtype
         wide = torch.promote_types(queries.dtype, exact)
         found = _attend(
             queries[rows].transpose(1, 2).to(wide),
-            _gathered(keys, key_scales, seen).to(wide),
-            _gathered(values, value_scales, seen).to(wide),
-            seen.visible,
+            _gathered(keys, key_scales, shown).to(wide),
+            _gathered(values, value_scales, shown).to(wide),
+            shown.visible,
             scale,
             softcap,
             sinks,
@@ -100,16 +105,23 @@ def _groups(starts: Tensor, lengths: Tensor, block: int, window: int | None) -> 
 
 
 def _seen(
-    group: _Group, lengths: Tensor, block_tables: Tensor, keys: Tensor, window: int | None
+    group: _Group,
+    lengths: Tensor,
+    block_tables: Tensor,
+    keys: Tensor,
+    window: int | None,
+    first: int,
+    paths: Tensor | None,
 ) -> _Seen:
-    """Which keys a group reads.
+    """Which keys a group reads; `paths` are the bits of its queries that stand in trees, [G, t].
 
     Raises:
         RuntimeError: A block that is not in the cache.
     """
     block = keys.shape[2]
     ends = lengths[group.sequences, None]
-    lowest = (ends - group.num_queries - window + 1).clamp_min(0) if window else ends * 0
+    root = ends - group.num_queries
+    lowest = ends * 0 if window is None or first else (root - window + 1).clamp_min(0)
     places = lowest // block + torch.arange(group.num_blocks)
     held = places < -(-ends // block)
     table = block_tables[group.sequences[:, None], places.clamp_max(block_tables.shape[1] - 1)]
@@ -118,11 +130,31 @@ def _seen(
         wrong = table[(table < 0) | (table >= len(keys))][0]
         raise RuntimeError(f"paged_attention: block {int(wrong)} of {len(keys)}")
     at = (places[..., None] * block + torch.arange(block)).flatten(1)
-    own = ends - group.num_queries + torch.arange(group.num_queries)
+    own = root + torch.arange(group.num_queries)
     visible = at[:, None] <= own[..., None]
+    placed = at[:, None]
+    if paths is not None:
+        own, visible, placed = _in_trees(at, root, own, visible, paths)
     if window:
-        visible &= at[:, None] > own[..., None] - window
+        visible &= (placed > own[..., None] - window) | (placed < first)
     return _Seen(table, (at >= lowest) & (at < ends), visible[:, None])
+
+
+def _in_trees(
+    at: Tensor, root: Tensor, own: Tensor, visible: Tensor, paths: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Places of queries [G, t], what they see and the places of that, [G, t, J], with trees."""
+    bits = at - root  # of keys, [G, J]
+    reached = bits.clamp(0, 63)[:, None]
+    there = ((paths[..., None] >> reached) & 1).bool() & (bits >= 0)[:, None]
+    there &= (bits < 64)[:, None]
+    depth = there.cumsum(-1) - 1
+    trees = (paths != 0)[..., None]
+    before = (bits < 0)[:, None]
+    placed = torch.where(trees & ~before, root[..., None] + depth, at[:, None])
+    visible = torch.where(trees, before | there, visible)
+    own = torch.where(paths != 0, root + there.sum(-1) - 1, own)
+    return own, visible, placed
 
 
 def _gathered(stored: Tensor, scales: Tensor | None, seen: _Seen) -> Tensor:

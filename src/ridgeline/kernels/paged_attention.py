@@ -9,6 +9,11 @@ Key j of sequence s lies in block `block_tables[s, j // B]` at slot `j % B` (Kwo
 memory management for LLM serving with PagedAttention", 2309.06180, section 4.1). Query head h reads
 key head h // (H / KV) (grouped queries, 2305.13245).
 
+Two things narrow what a query sees. Guesses that branch are queries of a tree: each sees what was
+there before the tree, its ancestors and itself (Miao et al., "SpecInfer", 2305.09781, section 4.2).
+And beside its window a query may see the first tokens of its sequence, whose keys take up the
+weight that has nowhere to go (Xiao et al., "StreamingLLM", 2309.17453, section 3).
+
 Shapes: T tokens, H query heads, KV key-value heads, D head size, N blocks, B tokens a block,
 S sequences, M blocks of the longest sequence.
 """
@@ -27,7 +32,7 @@ _OPERATORS = torch.library.Library("ridgeline", "FRAGMENT")
 _OPERATORS.define(
     "paged_attention(Tensor queries, Tensor keys, Tensor values, Tensor? key_scales, "
     "Tensor? value_scales, Tensor query_starts, Tensor context_lengths, Tensor block_tables, "
-    "float scale, int? window, float? softcap, Tensor? sinks) -> Tensor"
+    "float scale, int? window, float? softcap, Tensor? sinks, Tensor? seen, int first) -> Tensor"
 )
 _OPERATORS.define(
     "write_cache(Tensor keys, Tensor values, Tensor(a!) key_cache, Tensor(b!) value_cache, "
@@ -54,7 +59,10 @@ class LayerCache:
 
 @dataclass(frozen=True, slots=True)
 class PackedTokens:
-    """Which tokens belong to whom. All int32 but `slots` (int64), on the queries' device."""
+    """Which tokens belong to whom, and what they see; on the queries' device.
+
+    All int32 but `slots` and `seen` (int64).
+    """
 
     query_starts: Tensor
     """Where each sequence's queries begin, and where the last one's end, [S + 1]."""
@@ -67,6 +75,19 @@ class PackedTokens:
     max_queries: int
     """The most queries of one sequence; 1: all decode."""
     max_context: int
+    seen: Tensor | None = None
+    """What queries of trees see from their sequence's first query on, [T]: bit i for query i; each
+    has bits of its own, its ancestors and the root, all before it. 0: no tree; None: nowhere."""
+    recent: int | None = None
+    """The window of layers that have none of their own; None: none."""
+    first: int = 0
+    """The tokens at the beginning of a sequence that such layers see beside it."""
+
+    def sight(self, window: int | None) -> tuple[int | None, int]:
+        """The window of a layer whose own is given, and the first tokens seen beside it."""
+        if self.recent is None:
+            return window, 0
+        return (self.recent, self.first) if window is None else (min(window, self.recent), 0)
 
 
 def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: PackedTokens) -> None:
@@ -105,7 +126,7 @@ def paged_attention(
         cache: The cache of this layer, with the queries' own keys written.
         packed: Which query belongs to which sequence.
         scale: The factor of the scores.
-        window: Each query sees this many last tokens, itself among them; None: all.
+        window: Each query sees this many last tokens, itself among them; None: what `packed` says.
         softcap: c · tanh(score / c) instead of the score (Gemma 2).
         sinks: [H] extra logits that take weight from all tokens (GPT-OSS).
     """
@@ -116,6 +137,7 @@ def paged_attention(
             queries, cache, packed, scale=scale, window=window, softcap=softcap, sinks=sinks
         )
     ensure_loaded()
+    window, beside = packed.sight(window)
     return torch.ops.ridgeline.paged_attention(
         _dense(queries),
         cache.keys,
@@ -129,6 +151,8 @@ def paged_attention(
         window,
         softcap,
         None if sinks is None else sinks.float(),
+        packed.seen,
+        beside,
     )
 
 
@@ -212,6 +236,7 @@ def paged_attention_reference(
     out = torch.empty_like(queries)
     group = queries.shape[1] // cache.keys.shape[1]
     block = cache.keys.shape[2]
+    window, beside = packed.sight(window)
     starts = packed.query_starts.tolist()
     for index, length in enumerate(packed.context_lengths.tolist()):
         first, last = starts[index], starts[index + 1]
@@ -224,11 +249,7 @@ def paged_attention_reference(
         scores = torch.einsum("thd,hjd->htj", queries[first:last].float(), keys) * scale
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
-        at = torch.arange(length - (last - first), length, device=queries.device)[:, None]
-        seen = torch.arange(length, device=queries.device)[None, :]
-        visible = seen <= at
-        if window is not None:
-            visible &= seen > at - window
+        visible = _visible(packed, first, last, length, window, beside)
         scores = scores.masked_fill(~visible, float("-inf"))
         if sinks is not None:
             extra = sinks.float()[:, None, None].expand(-1, scores.shape[1], 1)
@@ -237,6 +258,27 @@ def paged_attention_reference(
             weights = scores.softmax(-1)
         out[first:last] = torch.einsum("htj,hjd->thd", weights, values).to(out.dtype)
     return out
+
+
+def _visible(
+    packed: PackedTokens, first: int, last: int, length: int, window: int | None, beside: int
+) -> Tensor:
+    """[last - first, length]: which key each query of a sequence sees."""
+    root = length - (last - first)
+    places = torch.arange(length).expand(last - first, -1).clone()
+    at = torch.arange(root, length)
+    visible = places <= at[:, None]
+    for row, path in enumerate([] if packed.seen is None else packed.seen[first:last].tolist()):
+        if path:
+            bits = [bit for bit in range(last - first) if path >> bit & 1]
+            at[row] = root + len(bits) - 1
+            visible[row, root:] = False
+            for depth, bit in enumerate(bits):
+                visible[row, root + bit] = True
+                places[row, root + bit] = root + depth
+    if window is not None:
+        visible &= (places > at[:, None] - window) | (places < beside)
+    return visible.to(packed.context_lengths.device)
 
 
 def _gathered(stored: Tensor, scales: Tensor | None, table: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ from ridgeline.cost import (
     step_timeline,
     utilisation,
 )
-from ridgeline.cost.serving import decode, kv_cache, speculation
+from ridgeline.cost.serving import decode, draft_trees, kv_cache, speculation
 from ridgeline.errors import InputError, in_words
 from ridgeline.hardware.catalogue import device
 from ridgeline.hardware.facts import Device
@@ -62,6 +62,7 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "data-loading": data_loading.loading_forecast,
     "deadline-slack": deadline.slack_seconds,
     "decode": decode.decode,
+    "draft-tree": draft_trees.best_draft_tree,
     "drafts": speculation.best_num_drafts,
     "examples": learning_rate.examples_at,
     "expected-tokens": speculation.expected_tokens,

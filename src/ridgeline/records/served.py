@@ -63,6 +63,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", 
     """From the first request to the last token."""
     output_tokens_per_second: float
     steps: int
+    draft_rounds: int
+    """Sequences' steps with drafts; each yields its accepted drafts and one token more."""
     drafted_tokens: int
     accepted_tokens: int
     cache: CacheStatistics

@@ -150,6 +150,13 @@ class KvPool:
         for tensor in self.tensors:
             tensor[targets] = tensor[origins]
 
+    def move(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy tokens from slot to slot, at least one pair; all are read before any is written."""
+        size, device = self.block_size, self.layers[0].keys.device
+        origins, targets = (torch.tensor(ids, device=device) for ids in zip(*pairs, strict=True))
+        for tensor in self.tensors:
+            tensor[targets // size, :, targets % size] = tensor[origins // size, :, origins % size]
+
     def read(self, blocks: Sequence[int], tokens: Sequence[int]) -> SequenceKv:
         """Copy of the keys and values of all `tokens` but the last, which lie in `blocks`."""
         length = len(tokens) - 1

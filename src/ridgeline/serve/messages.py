@@ -302,6 +302,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     prefix_hits: int
     preemptions: int
     wasted_tokens: int
+    draft_rounds: int = 0
+    """Sequences' steps with drafts."""
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     speculating: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -31,10 +32,12 @@ def closeness(
     dtype: torch.dtype = torch.float32,
     stored: torch.dtype | None = None,
     fixed: bool = False,
+    narrowed: dict[str, Any] | None = None,
     **options: object,
 ) -> None:
     num_blocks = sum(-(-context // block) for _, context in lengths) + 2
     packed = packed_of(lengths, block, device, num_blocks)
+    packed = replace(packed, **(narrowed or {}))
     cache = filled_cache((num_blocks, heads[1], block, dim), dtype, stored, device, fixed=fixed)
     tokens = int(packed.query_starts[-1])
     draw = torch.Generator().manual_seed(3)
@@ -70,6 +73,15 @@ def test_a_sliding_window(
     device: torch.device, lengths: list[tuple[int, int]], window: int
 ) -> None:
     closeness(lengths, device, window=window, heads=(2, 2))
+
+
+@pytest.mark.parametrize(("recent", "first"), [(None, 0), (3, 0), (3, 2), (30, 40)])
+def test_trees_and_first_tokens(device: torch.device, recent: int | None, first: int) -> None:
+    tree = [0b1, 0b11, 0b101, 0b1011, 0b10101, 0b101011, 0b1000101]
+    seen = torch.tensor([0, *tree, 0, 0, 0, 0], device=device)
+    narrowed = {"seen": seen, "recent": recent, "first": first}
+    closeness([(1, 45), (7, 40), (4, 50)], device, heads=(4, 2), narrowed=narrowed)
+    closeness([(1, 90), (1, 3)], device, narrowed={"recent": recent, "first": first})
 
 
 @pytest.mark.parametrize("lengths", [[(1, 90)], MIXED], ids=str)

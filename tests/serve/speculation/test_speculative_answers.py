@@ -89,14 +89,16 @@ def drafting(kind: Any, request: pytest.FixtureRequest) -> SpeculationConfig:
     # Heads are trained for those who use them.
     path = (
         request.getfixturevalue("heads")
-        if kind == "heads"
+        if kind in ("heads", "tree")
         else {"ngram": "", "draft": LIBRARY}[kind]
     )
-    return SpeculationConfig(kind=kind, path=path, num_drafts=3, always=True)
+    tree = 12 if kind == "tree" else None
+    named = "heads" if kind == "tree" else kind
+    return SpeculationConfig(kind=named, path=path, num_drafts=3, tree=tree, always=True)
 
 
 @pytest.mark.sweep("ngram")
-@pytest.mark.parametrize("kind", ["ngram", "draft", "heads"])
+@pytest.mark.parametrize("kind", ["ngram", "draft", "heads", "tree"])
 def test_greedy_answers_are_token_by_token_the_same(
     kind: Any, plain: list[dict[str, tuple[int, ...]]], request: pytest.FixtureRequest
 ) -> None:
@@ -107,12 +109,12 @@ def test_greedy_answers_are_token_by_token_the_same(
         if asked is ASKED[0]:
             share = stats.accepted_tokens / stats.drafted_tokens
             # Its own twin is always right; the heads learnt for a moment only.
-            least = {"draft": 0.99, "ngram": 0.2, "heads": 0.005}[kind]
+            least = {"draft": 0.99, "ngram": 0.2, "heads": 0.005, "tree": 0.02}[kind]
             assert share >= least
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ngram", "draft", "heads"])
+@pytest.mark.parametrize("kind", ["ngram", "draft", "heads", "tree"])
 def test_drafts_keep_to_a_grammar(kind: Any, request: pytest.FixtureRequest) -> None:
     wanted, _ = answers(None, **GUIDED)
     assert answers(drafting(kind, request), **GUIDED)[0] == wanted

@@ -83,12 +83,47 @@ void merge(int rows, State state, const float* block_most, const float* block_to
   }
 }
 
-// Scores of one row and block to weights, a row of `Element`s; keys outside [low, high) are
-// invisible. `scale` is the problem's, and what all keys of the head have in common.
+// Which keys of a block a row sees: [low, high), those before `first`, and nothing that `hidden`
+// (0 or −∞ for each key; or null) takes away.
+struct Sight {
+  int low, high, first;
+  const float* hidden;
+};
+
+// The sight of query `query` of a sequence over the block that begins at key `from`. A query with
+// `seen` stands in a tree: of the keys from the sequence's first query on it sees those whose bit is
+// set, its ancestors and itself, of which the n-th stands at the place `position` + n.
+Sight sight_of(const Problem& p, const Item& item, int position, int query, int from,
+               float* hidden) {
+  const int64_t seen = p.seen ? p.seen[p.starts[item.sequence] + query] : 0;
+  const int first = p.first - from;
+  if (seen == 0) {
+    const int at = position + query;
+    return {p.window > 0 ? at - p.window + 1 - from : 0, at + 1 - from, first, nullptr};
+  }
+  const auto path = static_cast<uint64_t>(seen);
+  const int low = p.window > 0 ? position + __builtin_popcountll(path) - p.window - from : 0;
+  const int start = position - from;  // where bit 0 is
+  if (start >= kKeys) return {low, kKeys, first, nullptr};
+  const uint64_t before = start <= -64 ? ~0ull : start < 0 ? (1ull << -start) - 1 : 0;
+  int place = start + __builtin_popcountll(path & before);
+  for (int i = 0; i < kKeys; ++i) {
+    const int bit = i - start;
+    const bool there = bit < 0 || (bit < 64 && (path >> bit & 1));
+    const int at = bit < 0 ? i : place;
+    hidden[i] = there && (at >= low || at < first) ? 0.0f : -INFINITY;
+    place += there && bit >= 0;
+  }
+  return {0, kKeys, 0, hidden};
+}
+
+// Scores of one row and block to weights, a row of `Element`s. `scale` is the problem's, and what
+// all keys of the head have in common.
 template <class Element>
-void weigh(float* scores, int panels, int low, int high, float scale, const Problem& p,
+void weigh(float* scores, int panels, const Sight& sight, float scale, const Problem& p,
            const Places& places, Element* weights, float& most, float& total) {
   const bool plain = !p.key_scales && p.softcap == 0.0f;
+  const auto [low, high, first, hidden] = sight;
   floats best = all(kNothing);
   for (int i = 0; i < panels * kLanes; i += kLanes) {
     floats s = load(scores + i) * scale;
@@ -98,8 +133,9 @@ void weigh(float* scores, int panels, int low, int high, float scale, const Prob
     }
     if (low > i || high < i + kLanes) {
       const ints at = iota() + i;
-      s = ((at >= low) & (at < high)) ? s : all(-INFINITY);
+      s = (((at >= low) | (at < first)) & (at < high)) ? s : all(-INFINITY);
     }
+    if (hidden) s = (load(hidden + i) == all(0.0f)) ? s : all(-INFINITY);
     store(s, scores + i);
     best = larger(s, best);
   }
@@ -208,6 +244,13 @@ void locate(const Problem& p, const Item& item, int block, int start, int end, P
   }
 }
 
+// The first key that some query sees of those from `query` on, which is at `position` + `query`. A
+// query in a tree may stand as high as its root; keys before `first` are seen wherever one stands.
+int lowest_seen(const Problem& p, int position, int query) {
+  if (p.window == 0 || p.first > 0) return 0;
+  return std::max(0, position + (p.seen ? 0 : query) - p.window + 1);
+}
+
 // Positions that an item's rows see, as a range: from where its first one looks to its last one.
 struct Span {
   int position, start, end;  // position: of the sequence's first query
@@ -215,8 +258,8 @@ struct Span {
 Span span_of(const Problem& p, const Item& item) {
   const int position =
       p.lengths[item.sequence] - (p.starts[item.sequence + 1] - p.starts[item.sequence]);
-  const int start = p.window > 0 ? position + item.row / p.group - p.window + 1 : 0;
-  return {position, start, position + (item.row + item.rows - 1) / p.group + 1};
+  return {position, lowest_seen(p, position, item.row / p.group),
+          position + (item.row + item.rows - 1) / p.group + 1};
 }
 
 // `then` is what this thread is likely to be given next, or null: its first keys are fetched.
@@ -233,6 +276,7 @@ void attend(const Problem& p, const Item& item, const Item* then, Scratch& scrat
   auto* values = scratch.take<word>(kKeys * width);
   float most[kRows], total[kRows], block_most[kRows], block_total[kRows];
   float kept[kRows], added[kRows];
+  alignas(64) float hidden[kKeys];
   State state{most, total, scratch.take<float>(kRows * width)};
   if (item.partial >= 0) {
     float* at = partials + item.partial * (width + 2);
@@ -255,10 +299,9 @@ void attend(const Problem& p, const Item& item, const Item* then, Scratch& scrat
     p.pack_keys(here.keys, count, p.size, keys, here.values);
     score<Element>(queries, item.rows, keys, words, panels, scores);
     for (int r = 0; r < item.rows; ++r) {
-      const int at = position + (item.row + r) / p.group;
-      const int low = p.window > 0 ? at - p.window + 1 - first : 0;
-      weigh<Element>(scores + r * kKeys, panels, low, at + 1 - first, scale, p, here,
-                     weights + r * kKeys, block_most[r], block_total[r]);
+      const Sight sight = sight_of(p, item, position, (item.row + r) / p.group, first, hidden);
+      weigh<Element>(scores + r * kKeys, panels, sight, scale, p, here, weights + r * kKeys,
+                     block_most[r], block_total[r]);
     }
     merge(item.rows, state, block_most, block_total, kept, added);
     const bool more = block + 1 < item.last_block;
@@ -306,9 +349,8 @@ std::vector<Item> tiles_of(const Problem& p, int sequences) {
     const int rows = queries * p.group, position = p.lengths[s] - queries;
     for (int row = 0; row < rows; row += kRows) {
       const int taken = std::min(kRows, rows - row);
-      const int start = position + row / p.group;
+      const int low = lowest_seen(p, position, row / p.group);
       const int end = position + (row + taken - 1) / p.group + 1;
-      const int low = p.window > 0 ? std::max(0, start - p.window + 1) : 0;
       for (int head = 0; head < p.kv_heads; ++head)
         tiles.push_back({s, head, row, taken, low / kKeys, (end + kKeys - 1) / kKeys, -1});
     }

@@ -31,21 +31,23 @@ struct Problem {
   const float *key_factors, *value_factors;  // of each head, or null
   const float* sinks;                        // or null
   const int32_t *starts, *lengths, *tables;
+  const int64_t* seen;  // of each query, see ../paged_attention.py, or null
   int64_t table_stride;
   int heads, kv_heads, group, block, size;
   float scale, softcap;  // softcap 0: none
   int window;            // 0: all
+  int first;             // keys that are seen beside the window
   int64_t row_bytes;     // of a stored key or value
   Pack pack_keys, pack_values;
   bool narrow;  // they give bf16, and so are queries and weights multiplied
 };
 
 // Of queries of a type over one layer's cache; where the queries and the output lie, and which heads
-// they have, is still to be said.
+// they have, is still to be said, and their window.
 Problem over_cache(ScalarType type, const Tensor& keys, const Tensor& values,
                    const std::optional<Tensor>& key_scales,
                    const std::optional<Tensor>& value_scales, const Tensor& starts,
-                   const Tensor& lengths, const Tensor& tables);
+                   const Tensor& lengths, const Tensor& tables, const std::optional<Tensor>& seen);
 
 // Throws where a wrong block number would read foreign memory; `blocks` are in the cache, `most` in
 // a row of the tables.

@@ -6,6 +6,7 @@
 #include <torch/csrc/stable/ops.h>
 
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace ridgeline {
@@ -24,6 +25,8 @@ struct Given {
   const Tensors &caches, &cache_scales;
   const Tensor &starts, &lengths, &tables, &slots;
   const std::vector<int64_t>& windows;
+  const std::optional<Tensor>& seen;
+  const std::vector<int64_t>& firsts;
   float scale, softcap;
 
   ScalarType type() const { return x.scalar_type(); }
@@ -41,9 +44,11 @@ void check(const Given& g) {
   STD_TORCH_CHECK(count > 0 && g.panels.size() == kLinears * count &&
                       g.scales.size() == g.panels.size() && g.biases.size() == g.panels.size() &&
                       g.norms.size() == 2 * count && g.head_norms.size() == 2 * count &&
-                      g.caches.size() == 2 * count &&
+                      g.caches.size() == 2 * count && g.firsts.size() == count &&
                       (g.cache_scales.empty() || g.cache_scales.size() == 2 * count),
                   "decoder_layers: lists of one length per layer");
+  STD_TORCH_CHECK(!g.seen || g.seen->numel() >= g.x.size(0),
+                  "decoder_layers: seen for every token");
   for (const Tensor& cache : g.caches)
     STD_TORCH_CHECK(cache.dim() == 4 && cache.scalar_type() == g.caches[0].scalar_type() &&
                         cache.size(1) == g.caches[0].size(1) &&
@@ -104,7 +109,7 @@ void share_out(const Tensor& workspace, ScalarType type, Stack& s) {
 Problem problem_of(const Given& g, const Stack& s, size_t layer) {
   Problem p = over_cache(g.type(), g.caches[2 * layer], g.caches[2 * layer + 1],
                          g.scales_of(2 * layer), g.scales_of(2 * layer + 1), g.starts, g.lengths,
-                         g.tables);
+                         g.tables, g.seen);
   p.heads = static_cast<int>(s.heads);
   p.group = p.heads / p.kv_heads;
   p.token_stride = s.heads * s.size;
@@ -112,20 +117,23 @@ Problem problem_of(const Given& g, const Stack& s, size_t layer) {
   p.scale = g.scale;
   p.softcap = g.softcap;
   p.window = static_cast<int>(g.windows[layer]);
+  p.first = static_cast<int>(g.firsts[layer]);
   p.queries = static_cast<const char*>(s.queries);
   p.out = static_cast<char*>(s.attended);
   return p;
 }
 
-// Who computes what of attention depends on a layer's window only.
-std::map<int64_t, Plan> plans_of(const Given& g, const Stack& s, int threads) {
-  std::map<int64_t, Plan> plans;
+// Who computes what of attention depends on what a layer sees only: its window, and `first`.
+using Sees = std::pair<int64_t, int64_t>;
+std::map<Sees, Plan> plans_of(const Given& g, const Stack& s, int threads) {
+  std::map<Sees, Plan> plans;
   const int sequences = static_cast<int>(g.lengths.numel());
   for (size_t layer = 0; layer < g.layers(); ++layer) {
-    if (plans.contains(g.windows[layer])) continue;
+    const Sees sees{g.windows[layer], g.firsts[layer]};
+    if (plans.contains(sees)) continue;
     const Problem p = problem_of(g, s, layer);
     check_tables(p, sequences, s.tokens, g.caches[0].size(0), g.tables.size(1));
-    plans[g.windows[layer]] = planned(p, sequences, threads);
+    plans[sees] = planned(p, sequences, threads);
   }
   return plans;
 }
@@ -191,10 +199,11 @@ Tensor decoder_layers(const Tensor& x, const Tensor& cos, const Tensor& sin, con
                       const Tensors& cache_scales, const Tensor& starts, const Tensor& lengths,
                       const Tensor& tables, const Tensor& slots, double scale,
                       const std::vector<int64_t>& windows, double softcap,
+                      const std::optional<Tensor>& seen, const std::vector<int64_t>& firsts,
                       const Tensor& workspace) {
   const Given given{x, cos, sin, panels, scales, biases, norms, head_norms, caches, cache_scales,
-                    starts, lengths, tables, slots, windows, static_cast<float>(scale),
-                    static_cast<float>(softcap)};
+                    starts, lengths, tables, slots, windows, seen, firsts,
+                    static_cast<float>(scale), static_cast<float>(softcap)};
   check(given);
   Stack s = stack_of(given, heads, inner);
   s.eps = static_cast<float>(eps);
@@ -210,9 +219,9 @@ Tensor decoder_layers(const Tensor& x, const Tensor& cos, const Tensor& sin, con
 
   const int64_t work = s.tokens * s.hidden * (2 * (heads + s.kv_heads) * s.size + 3 * inner);
   const int threads = work < kWorthATeam ? 1 : torch::stable::get_num_threads();
-  const std::map<int64_t, Plan> plans = plans_of(given, s, threads);
+  const std::map<Sees, Plan> plans = plans_of(given, s, threads);
   static thread_local std::vector<float> kept;
-  for (const auto& [window, plan] : plans)
+  for (const auto& [sees, plan] : plans)
     kept.resize(std::max(kept.size(), static_cast<size_t>(plan.states)));
   s.states = kept.data();
   // Rows of padding belong to nobody: zeros, so that nothing odd spreads from them.
@@ -223,7 +232,7 @@ Tensor decoder_layers(const Tensor& x, const Tensor& cos, const Tensor& sin, con
   std::vector<Layer> layers;
   std::vector<Turns> turns(given.layers());
   for (size_t i = 0; i < given.layers(); ++i)
-    layers.push_back(layer_of(given, s, i, plans.at(windows[i]), turns[i]));
+    layers.push_back(layer_of(given, s, i, plans.at({windows[i], firsts[i]}), turns[i]));
   in_team(threads, [&](Member member) {
     for (const Layer& layer : layers) {
       if (given.type() == ScalarType::Float)

@@ -56,7 +56,8 @@ Scales scales_of(const std::optional<Tensor>& scales, const Tensor& cache) {
 Problem over_cache(ScalarType type, const Tensor& keys, const Tensor& values,
                    const std::optional<Tensor>& key_scales,
                    const std::optional<Tensor>& value_scales, const Tensor& starts,
-                   const Tensor& lengths, const Tensor& tables) {
+                   const Tensor& lengths, const Tensor& tables,
+                   const std::optional<Tensor>& seen) {
   STD_TORCH_CHECK(keys.is_contiguous() && values.is_contiguous() && tables.stride(1) == 1,
                   "paged_attention: a contiguous cache and tables");
   STD_TORCH_CHECK(keys.dim() == 4 && keys.scalar_type() == values.scalar_type(),
@@ -78,6 +79,7 @@ Problem over_cache(ScalarType type, const Tensor& keys, const Tensor& values,
   p.lengths = lengths.const_data_ptr<int32_t>();
   p.tables = tables.const_data_ptr<int32_t>();
   p.table_stride = tables.stride(0);
+  p.seen = seen ? seen->const_data_ptr<int64_t>() : nullptr;
   p.kv_heads = static_cast<int>(keys.size(1));
   p.block = static_cast<int>(keys.size(2));
   p.size = static_cast<int>(keys.size(3));
@@ -94,7 +96,7 @@ void check_tables(const Problem& p, int sequences, int64_t tokens, int64_t block
     STD_TORCH_CHECK(queries >= 0 && (queries == 0 || p.lengths[s] >= queries),
                     "paged_attention: a sequence with more queries than context");
     if (queries == 0) continue;
-    const int first = p.window > 0 ? std::max(0, p.lengths[s] - queries - p.window + 1) : 0;
+    const int first = lowest_seen(p, p.lengths[s] - queries, 0);
     STD_TORCH_CHECK((p.lengths[s] + p.block - 1) / p.block <= most,
                     "paged_attention: a context longer than its block table");
     for (int i = first / p.block; i < (p.lengths[s] + p.block - 1) / p.block; ++i) {
@@ -131,13 +133,15 @@ Tensor paged_attention(const Tensor& queries, const Tensor& keys, const Tensor& 
                        const std::optional<Tensor>& value_scales, const Tensor& starts,
                        const Tensor& lengths, const Tensor& tables, double scale,
                        std::optional<int64_t> window, std::optional<double> softcap,
-                       const std::optional<Tensor>& sinks) {
+                       const std::optional<Tensor>& sinks, const std::optional<Tensor>& seen,
+                       int64_t first) {
   STD_TORCH_CHECK(queries.dim() == 3 && queries.stride(2) == 1 &&
                       queries.size(2) == keys.size(keys.dim() - 1),
                   "paged_attention: queries [T, H, D] with dense heads of the cache's size");
   const int64_t tokens = queries.size(0), heads = queries.size(1), size = queries.size(2);
   Problem p = over_cache(queries.scalar_type(), keys, values, key_scales, value_scales, starts,
-                         lengths, tables);
+                         lengths, tables, seen);
+  STD_TORCH_CHECK(!seen || seen->numel() >= tokens, "paged_attention: seen for every query");
   Tensor out = torch::stable::new_empty(queries, {tokens, heads, size});
   p.queries = static_cast<const char*>(queries.data_ptr());
   p.out = static_cast<char*>(out.data_ptr());
@@ -149,6 +153,7 @@ Tensor paged_attention(const Tensor& queries, const Tensor& keys, const Tensor& 
   p.scale = static_cast<float>(scale);
   p.softcap = static_cast<float>(softcap.value_or(0.0));
   p.window = static_cast<int>(window.value_or(0));
+  p.first = static_cast<int>(first);
   const int sequences = static_cast<int>(lengths.numel());
   check_tables(p, sequences, tokens, keys.size(0), tables.size(1));
   static thread_local std::vector<float> kept;

@@ -37,6 +37,7 @@ def attention_kernel(
     query_starts: tl.tensor,
     context_lengths: tl.tensor,
     block_tables: tl.tensor,
+    seen: tl.tensor,
     num_sequences: tl.tensor,
     num_splits: tl.tensor,
     scale: tl.tensor,
@@ -55,6 +56,7 @@ def attention_kernel(
     BLOCK_D: tl.constexpr,
     CACHE_BLOCK: tl.constexpr,
     WINDOW: tl.constexpr,
+    FIRST: tl.constexpr,
     SOFTCAP: tl.constexpr,
     DECODE: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -63,7 +65,8 @@ def attention_kernel(
 ) -> None:
     """Attend within one tile, key head and split, which are the axes of the grid.
 
-    DECODE: one query a sequence, so a tile is a sequence.
+    DECODE: one query a sequence, so a tile is a sequence. FIRST: keys that are seen beside the
+    window. `seen`, or None: the paths of queries that stand in trees (`PackedTokens.seen`).
 
     `out` [T, H, D] is written unless SPLIT, then `parts` [T, H, splits, D] (not divided by their
     sums), `part_maxima` and `part_sums` [T, H, splits], all float32.
@@ -89,7 +92,14 @@ def attention_kernel(
     used = (rows < QUERIES * GROUP) & (query < num_queries)
     token = (start + query).to(tl.int64)
     head = key_head * GROUP + rows % GROUP
-    position = context - num_queries + query
+    root = context - num_queries
+    position = root + query
+    if seen is not None:
+        path = tl.load(seen + token, mask=used, other=0)
+        depth = tl.zeros((BLOCK_ROWS,), tl.int32) - 1
+        for bit in range(tl.minimum(num_queries, 64)):
+            depth += ((path >> bit) & 1).to(tl.int32)
+        position = tl.where(path != 0, root + depth, position)
     dims = tl.arange(0, BLOCK_D)
     in_row = used[:, None] & (dims < D)[None, :]
     q = tl.load(
@@ -103,10 +113,12 @@ def attention_kernel(
 
     # The keys that any row of the tile sees, and this program's share of them.
     last_query = tl.minimum(first_query + QUERIES, num_queries)
-    high = context - num_queries + last_query
+    high = root + last_query
     low = 0
     if WINDOW is not None:
-        low = tl.maximum(context - num_queries + first_query - WINDOW + 1, 0)
+        # A query in a tree may stand as high as its root.
+        highest = root if seen is not None else root + first_query
+        low = tl.maximum(highest - WINDOW + 1, 0) if FIRST == 0 else 0
         low = low // BLOCK_KEYS * BLOCK_KEYS
     share = tl.cdiv(tl.cdiv(high - low, BLOCK_KEYS), num_splits) * BLOCK_KEYS
     begin = low + split * share
@@ -138,9 +150,24 @@ def attention_kernel(
             scores *= tl.load(key_scales + scale_place, mask=inside, other=0.0)[None, :]
         if SOFTCAP is not None:
             scores = SOFTCAP * _tanh(scores / SOFTCAP)
-        visible = inside[None, :] & (key[None, :] <= position[:, None])
+        bits = key - root
+        stands = key[None, :]
+        visible = inside[None, :] & (stands <= position[:, None])
+        if seen is not None:
+            tree = (path != 0)[:, None] & (bits >= 0)[None, :]
+            reached = tl.minimum(tl.maximum(bits, 0), 63)[None, :].to(tl.int64)
+            there = (((path[:, None] >> reached) & 1) != 0) & (bits < 64)[None, :]
+            visible = tl.where(tree, inside[None, :] & there, visible)
+            if WINDOW is not None:
+                # An ancestor stands as deep as it has ancestors, wherever its key lies.
+                before = tl.zeros((BLOCK_ROWS, BLOCK_KEYS), tl.int32)
+                for bit in range(tl.minimum(num_queries, 64)):
+                    on = ((path >> bit) & 1).to(tl.int32)
+                    before += tl.where((bits > bit)[None, :], on[:, None], 0)
+                stands = tl.where(tree, root + before, stands)
         if WINDOW is not None:
-            visible &= key[None, :] > position[:, None] - WINDOW
+            in_window = stands > position[:, None] - WINDOW
+            visible &= in_window | (stands < FIRST)
         scores = tl.where(visible, scores * _LOG2_E, float("-inf"))
 
         new_largest = tl.maximum(largest, tl.max(scores, 1))

@@ -80,12 +80,13 @@ def paged_attention(
 ) -> Tensor:
     """[T, H, D] queries to [T, H, D] outputs; rows of sequences without context become zeros."""
     queries = _rows_together(queries)
+    window, first = packed.sight(window)
     num_tokens, num_heads, head_dim = queries.shape
     num_kv = cache.keys.shape[1]
     out = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
     if num_tokens == 0:
         return out
-    launch = launch_of(queries, cache, packed, window)
+    launch = launch_of(queries, cache, packed, None if first else window)
     block_dim = max(triton.next_power_of_2(head_dim), _SMALLEST_TILE)
     parts = maxima = sums = None
     if launch.splits > 1:
@@ -107,6 +108,7 @@ def paged_attention(
         packed.query_starts,
         packed.context_lengths,
         packed.block_tables,
+        packed.seen,
         packed.context_lengths.shape[0],
         launch.splits,
         float(scale),
@@ -120,6 +122,7 @@ def paged_attention(
         BLOCK_D=block_dim,
         CACHE_BLOCK=cache.keys.shape[2],
         WINDOW=window,
+        FIRST=first,
         SOFTCAP=softcap,
         DECODE=launch.decode,
         SPLIT=launch.splits > 1,

@@ -34,7 +34,12 @@ def generation_document(found: Generation) -> ReportDocument:
     rate = f"{found.output_tokens_per_second:.1f} tokens/s"
     loaded = f"loaded in {quantity.seconds(found.load_seconds)}, {found.dtype} on {found.device}"
     took = f"{rate} over {quantity.seconds(found.seconds)}, {loaded}"
-    return ReportDocument("Generation", [*shown, Paragraph(took, "dim")])
+    shown.append(Paragraph(took, "dim"))
+    if found.draft_rounds:
+        length = 1.0 + found.accepted_tokens / found.draft_rounds
+        guessed = f"{found.drafted_tokens} drafts in {found.draft_rounds} rounds"
+        shown.append(Paragraph(f"{guessed}, {length:.2f} tokens a round", "dim"))
+    return ReportDocument("Generation", shown)
 
 
 def decode_bench_document(found: DecodeBench) -> ReportDocument:

@@ -18,6 +18,7 @@ _COUNTERS = (
     "prefix_hits",
     "preemptions",
     "wasted_tokens",
+    "draft_rounds",
     "drafted_tokens",
     "accepted_tokens",
     "step_seconds",

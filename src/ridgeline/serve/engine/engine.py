@@ -74,7 +74,7 @@ class ServingEngine:
         self._ranks = parts.ranks
         self._requests = RequestBooks()
         self._outcomes = Outcomes(
-            parts.scheduler, parts.inputs, parts.speculating, self._requests, clock
+            parts.scheduler, parts.inputs, parts.speculating, self._requests, clock, parts.pool.move
         )
         self._admission = Admission(config, parts, self._requests, self._outcomes, clock)
         target = config.itl_target_seconds
@@ -161,6 +161,7 @@ class ServingEngine:
             prefix_hits=counters.prefix_hits,
             preemptions=counters.preemptions,
             wasted_tokens=counters.wasted_tokens,
+            draft_rounds=counters.draft_rounds,
             drafted_tokens=counters.drafted_tokens,
             accepted_tokens=counters.accepted_tokens,
             speculating=self._speculating is not None and self._speculating.active,
@@ -247,7 +248,7 @@ class ServingEngine:
 def _prompts_and_decodes(step: Step) -> tuple[int, int]:
     """Tokens of prompts in a step, and sequences that decode."""
     prompts = decodes = 0
-    for sequence, start, count, _ in step.slices:
+    for sequence, start, count, *_ in step.slices:
         if start + count < len(sequence.tokens) or count > 1:
             prompts += count
         else:

@@ -144,6 +144,7 @@ def _generation(
         seconds=seconds,
         output_tokens_per_second=sum(one.output_tokens for one in answers) / seconds,
         steps=stats.steps,
+        draft_rounds=stats.draft_rounds,
         drafted_tokens=stats.drafted_tokens,
         accepted_tokens=stats.accepted_tokens,
         cache=CacheStatistics(

@@ -90,12 +90,14 @@ class Outcomes:
         speculating: Speculating | None,
         requests: RequestBooks,
         clock: Callable[[], float],
+        move: Callable[[list[tuple[int, int]]], None],
     ) -> None:
         self._scheduler = scheduler
         self._inputs = inputs
         self._speculating = speculating
         self._requests = requests
         self._clock = clock
+        self._move = move
         self._out: list[FromEngine] = []
 
     def send(self, message: FromEngine) -> None:
@@ -164,6 +166,7 @@ class Outcomes:
         searches = self._score(rows, computed, sampled, alone) if rows.beams else []
         for request_id, error in failed.items():
             self.fail(request_id, error)
+        self._gather_paths(rows, worked.picked, step, sampled)
         self._scheduler.complete(step, sampled, now)
         for search in searches:
             self._settle(search, now)
@@ -320,9 +323,32 @@ class Outcomes:
             rows.places, rows.wanted, worked.picked, strict=True
         ):
             if one.state is completion.state:
-                row = computed.rows[rows.of_logits[first + len(found.tokens) - 1]]
+                row = computed.rows[rows.of_logits[first + found.rows[-1]]]
                 self._speculating.keep_state(completion.sequence, computed.states[row])
             first += 1 + len(one.drafts)
+
+    def _gather_paths(
+        self, rows: _Rows, picked: list[Picked], step: Step, sampled: list[list[int]]
+    ) -> None:
+        """Move the keys and values of the drafts that trees keep to where a chain has them."""
+        size = self._scheduler.cache.block_size
+        moves: list[tuple[int, int]] = []
+        for (place, completion), one, found in zip(rows.places, rows.wanted, picked, strict=True):
+            if not found.path or one.state is not completion.state:
+                continue
+            slice_ = step.slices[place]
+            blocks, root = slice_.sequence.blocks, slice_.start
+            for depth, draft in enumerate(found.path[: max(0, len(sampled[place]) - 1)]):
+                if draft != depth:
+                    origin, target = root + 1 + draft, root + 1 + depth
+                    moves.append(
+                        (
+                            blocks[origin // size] * size + origin % size,
+                            blocks[target // size] * size + target % size,
+                        )
+                    )
+        if moves:
+            self._move(moves)
 
     def _prompt_logprobs(self, completion: OpenCompletion) -> tuple[TokenLogprobs, ...]:
         """What was asked of the prompt, once, when all of it is computed."""
@@ -401,7 +427,7 @@ def _want(
     drafted = probabilities.get(one.sequence) if one.drafts else None
     if drafted is not None:
         drafted = drafted[: len(one.drafts)]
-    rows.wanted.append(Wanted(completion.state, one.drafts, drafted))
+    rows.wanted.append(Wanted(completion.state, one.drafts, drafted, one.parents))
     rows.places.append((place, completion))
     rows.of_logits.extend(range(last - 1 - len(one.drafts), last))
     for sibling in completion.siblings:

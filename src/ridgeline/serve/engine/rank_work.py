@@ -61,6 +61,7 @@ encode = msgspec.msgpack.Encoder().encode
 def compute_step(batch: StepBatch) -> ComputeStep:
     """A step's tensors, ready to be sent."""
     packed = batch.packed
+    assert packed.seen is None, "draft heads, which guess trees, are not cut over ranks"
     return ComputeStep(
         tokens=_bytes(batch.tokens),
         positions=_bytes(batch.positions),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import torch
 from torch import Tensor
@@ -14,6 +16,7 @@ from ridgeline.serve.engine.requests import OpenCompletion
 from ridgeline.serve.model.loaded import LoadedModel, load
 from ridgeline.serve.speculation.draft_model import DraftModel
 from ridgeline.serve.speculation.drafter import Drafter, Proposal
+from ridgeline.serve.speculation.head_tree import HeadTreeDrafter
 from ridgeline.serve.speculation.heads import HeadDrafter, read_heads
 from ridgeline.serve.speculation.ngram import NgramDrafter
 from ridgeline.serve.speculation.pays import Pays
@@ -62,7 +65,7 @@ class Speculating:
         found = by_halves(decoding, proposed)
         for some, proposals in found.done:
             for one, proposal in zip(some, proposals, strict=True):
-                one.drafts = list(proposal.tokens)
+                one.drafts, one.parents = list(proposal.tokens), proposal.parents
                 if proposal.probabilities is not None:
                     self.probabilities[one] = proposal.probabilities
         for one, error in found.failed:
@@ -135,8 +138,12 @@ def _drafter(
     if wanted.kind == "ngram":
         return NgramDrafter(wanted.num_drafts, wanted.longest_match)
     if wanted.kind == "heads":
-        return HeadDrafter(
-            read_heads(wanted.path).to(loaded.device, loaded.dtype),
+        heads = read_heads(wanted.path).to(loaded.device, loaded.dtype)
+        kind = (
+            HeadDrafter if wanted.tree is None else partial(HeadTreeDrafter, num_nodes=wanted.tree)
+        )
+        return kind(
+            heads,
             loaded.output_layer,
             hidden=loaded.hidden_size,
             vocab=loaded.vocab,

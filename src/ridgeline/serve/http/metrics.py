@@ -40,6 +40,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "prefix_cache_hits": ("Prompt tokens found in the prefix cache.", lambda s: s.prefix_hits),
     "num_preemptions": ("Preemptions.", lambda s: s.preemptions),
     "preempted_tokens": ("Tokens computed again after preemption.", lambda s: s.wasted_tokens),
+    "spec_decode_num_drafts": ("Sequences' steps with guesses.", lambda s: s.draft_rounds),
     "spec_decode_num_draft_tokens": ("Tokens guessed ahead.", lambda s: s.drafted_tokens),
     "spec_decode_num_accepted_tokens": ("Guesses that held.", lambda s: s.accepted_tokens),
     "engine_steps": ("Steps of the engine.", lambda s: s.steps),

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ridgeline.batching.draft_tree import depths, seen_bits
 from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.vision.axes import axes_between
@@ -104,13 +105,16 @@ class StepInputs:
         size = self._block_size
         blocks = self._table[rows[owners], positions // size].astype(np.int64)
         wide = -(-int(ends.max()) // size)
+        slots = blocks * size + positions % size
+        seen = _place_trees(slices, first, positions)
         packed = PackedTokens(
             query_starts=self._tensor(first.astype(np.int32)),
             context_lengths=self._tensor(ends.astype(np.int32)),
             block_tables=self._tensor(self._table[rows, :wide]),
-            slots=self._tensor(blocks * size + positions % size),
+            slots=self._tensor(slots),
             max_queries=int(counts.max()),
             max_context=int(ends.max()),
+            seen=None if seen is None else self._tensor(seen),
         )
         return StepBatch(
             tokens=self._tensor(_tokens(slices, int(first[-1]))),
@@ -184,13 +188,29 @@ class StepInputs:
                 continue
             if axes is None:
                 axes = np.repeat(positions[None], 3, axis=0)
-            stop = one.start + one.num_tokens
-            axes[:, first[index] : first[index + 1]] = axes_between(placed, one.start, stop)
+            own = positions[first[index] : first[index + 1]] - one.start
+            found = axes_between(placed, one.start, one.start + int(own.max()) + 1)
+            axes[:, first[index] : first[index + 1]] = found[:, own]
         return None if axes is None else self._tensor(axes)
 
     def _tensor(self, values: NDArray[np.generic]) -> Tensor:
         tensor = torch.from_numpy(values)
         return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
+
+
+def _place_trees(
+    slices: tuple[Slice, ...], first: NDArray[np.int64], positions: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """Put drafts of trees where their depth says; what each query sees of its tree, 0: no tree."""
+    if not any(one.parents for one in slices):
+        return None
+    seen = np.zeros(len(positions), dtype=np.int64)
+    for index, one in enumerate(slices):
+        if one.parents:
+            rows = slice(first[index], first[index + 1])
+            positions[rows] = one.start + np.array([0, *depths(one.parents)])
+            seen[rows] = np.array(seen_bits(one.parents), dtype=np.uint64).view(np.int64)
+    return seen
 
 
 def _tokens(slices: tuple[Slice, ...], total: int) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """Rows of logits in, tokens out, for a whole batch of completions with their own parameters.
 
-A completion with k drafts has k + 1 rows: row j holds the logits after draft j - 1. Drafts that are
+A completion with k drafts has k + 1 rows: row j holds the logits after draft j - 1, and after its
+ancestors where drafts are a tree. Drafts that are
 certain (no probabilities: n-gram, or any drafter under greedy) need no test of their own: the token
 of every row is picked as if there were no drafts, and drafts count as accepted while they are what
 was picked. That is exact, accepts draft x with p(x), which no exact rule can exceed, and gives the
@@ -11,11 +12,12 @@ same tokens for the same seed as without drafts. Drafts drawn from a distributio
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from ridgeline.batching.draft_tree import accepted_path
 from ridgeline.errors import InputError
 from ridgeline.serve.messages import Sampling
 from ridgeline.serve.sampling.distribution import LogitRow, candidates, edit, probabilities
@@ -45,6 +47,19 @@ class Wanted:
     drafts: tuple[int, ...] = ()
     draft_probabilities: Tensor | None = None
     """[len(drafts), V] that the drafts were drawn from; None: they are certain."""
+    parents: tuple[int, ...] = ()
+    """Which draft each one follows, certain ones only (`batching/draft_tree.py`); none: a chain."""
+
+    @property
+    def rows(self) -> list[LogitRow]:
+        """What stands before each row of logits: the root's row, then that of every draft."""
+        if not self.parents:
+            before = [self.drafts[:count] for count in range(len(self.drafts) + 1)]
+        else:
+            before = [()]
+            for token, parent in zip(self.drafts, self.parents, strict=True):
+                before.append((*before[parent + 1], token))
+        return [LogitRow(self.state, drafts) for drafts in before]
 
     @property
     def drawn(self) -> bool:
@@ -67,11 +82,7 @@ def pick(logits: Tensor, wanted: list[Wanted]) -> list[Picked]:
         return []
     if all(one.state.plain for one in wanted):
         return _matched(wanted, _likeliest(logits).tolist())
-    rows = [
-        LogitRow(one.state, one.drafts[:count])
-        for one in wanted
-        for count in range(len(one.drafts) + 1)
-    ]
+    rows = [row for one in wanted for row in one.rows]
     assert len(rows) == len(logits)
     reported = [at for at, row in enumerate(rows) if row.state.sampling.logprobs is not None]
     raw = logits[reported] if reported else None
@@ -146,6 +157,13 @@ def _matched(wanted: list[Wanted], tokens: list[int]) -> list[Picked]:
     picked = []
     first = 0
     for one in wanted:
+        if one.parents:
+            rows = tokens[first : first + len(one.drafts) + 1]
+            path = accepted_path(one.drafts, one.parents, rows)
+            found = (rows[0], *(rows[draft + 1] for draft in path))
+            picked.append(Picked(found, num_accepted=len(path), path=path))
+            first += len(rows)
+            continue
         accepted = 0
         while accepted < len(one.drafts) and tokens[first + accepted] == one.drafts[accepted]:
             accepted += 1
@@ -195,7 +213,7 @@ def _report(raw: Tensor, wanted: list[Wanted], picked: list[Picked]) -> None:
         top = one.state.sampling.logprobs
         if top is None:
             continue
-        at.extend(range(first, first + len(found.tokens)))
+        at.extend(first + row for row in found.rows)
         chosen.extend(found.tokens)
         tops.extend([top] * len(found.tokens))
         first += len(one.drafts) + 1
@@ -205,4 +223,4 @@ def _report(raw: Tensor, wanted: list[Wanted], picked: list[Picked]) -> None:
         if one.state.sampling.logprobs is not None:
             found = picked[place]
             mine = tuple(next(entries) for _ in found.tokens)
-            picked[place] = Picked(found.tokens, mine, found.num_accepted)
+            picked[place] = replace(found, logprobs=mine)

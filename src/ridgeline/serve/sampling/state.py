@@ -75,6 +75,15 @@ class Picked:
     """Log-probabilities, one per token, where the request asks for them."""
     num_accepted: int = 0
     """Drafts among the tokens."""
+    path: tuple[int, ...] = ()
+    """The drafts among the tokens, by number, where drafts are a tree; a chain needs none."""
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows of the completion that its tokens were picked from, 0: before all drafts."""
+        if self.path:
+            return (0, *(draft + 1 for draft in self.path))
+        return tuple(range(len(self.tokens)))
 
 
 class SamplingState:

@@ -22,6 +22,9 @@ class Proposal:
     tokens: tuple[int, ...] = ()
     probabilities: Tensor | None = None
     """[len(tokens), V] that each was drawn from; None: they are certain."""
+    parents: tuple[int, ...] = ()
+    """Where they are certain: which guess each one follows (`batching/draft_tree.py`); none: they
+    are a chain."""
 
 
 class Drafter(Protocol):

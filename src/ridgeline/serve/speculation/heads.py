@@ -5,8 +5,8 @@
 
 Cai et al., "Medusa", 2401.10774, section 2.1, with one difference: their heads have a narrow block
 and each an output embedding of its own, which for 128k tokens is most of a small model; ours share
-the model's and have a wider block. One chain of guesses is checked, no tree. Trained by
-`train_heads.py` (`ridgeline draft-heads`).
+the model's and have a wider block. One chain of guesses is checked here, a tree in `head_tree.py`.
+Trained by `train_heads.py` (`ridgeline draft-heads`).
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The steps of the training."""
     held_out_accuracy: tuple[float, ...] = ()
     """The accuracy of each head's first guess, on text that was not trained on."""
+    held_out_ranks: tuple[tuple[float, ...], ...] = ()
+    """By head, how often its first, second, … guess is what the model says, on the same text."""
 
 
 class HeadBlock(nn.Module):

@@ -32,6 +32,8 @@ DECAY = 0.8
 HELD_OUT = 0.05
 """Share of the text, at its end, that is not trained on."""
 MOST_HELD_OUT_ROWS = 64
+RANKS = 10
+"""The guesses of a head whose accuracy is measured."""
 PROGRESS = "training.pt"
 SAVE_EVERY = 100
 WARM_UP = 0.05
@@ -88,8 +90,12 @@ def train_heads(
         on_progress(Progress(step, settings.steps, loss.item()))
         if step % SAVE_EVERY == 0 and step < settings.steps:
             _save_progress(out, settings, heads, optimizer, step)
+    ranks = accuracy(model, heads, testing)
     facts = msgspec.structs.replace(
-        heads.facts, steps=settings.steps, held_out_accuracy=accuracy(model, heads, testing)
+        heads.facts,
+        steps=settings.steps,
+        held_out_accuracy=tuple(one[0] for one in ranks),
+        held_out_ranks=ranks,
     )
     heads.facts = facts
     heads.save(out)
@@ -98,22 +104,24 @@ def train_heads(
 
 
 @torch.inference_mode()
-def accuracy(model: Any, heads: DraftHeads, rows: Tensor) -> tuple[float, ...]:
-    """How often each head's first guess is what the model itself would say there, on [N, T] text.
+def accuracy(model: Any, heads: DraftHeads, rows: Tensor) -> tuple[tuple[float, ...], ...]:
+    """How often each guess of each head is what the model itself would say, on [N, T] text.
 
     The model's word is its argmax given the text, so this is the chance that the guess survives
-    greedy decoding if all before it did.
+    greedy decoding if all before it did. By head, by rank of the guess.
     """
-    agreed = torch.zeros(heads.facts.num_heads)
-    counts = torch.zeros(heads.facts.num_heads)
+    count = min(RANKS, heads.facts.vocab)
+    agreed = torch.zeros(heads.facts.num_heads, count)
+    counts = torch.zeros(heads.facts.num_heads, 1)
     for batch in rows.split(8):
         states = _states(model, batch)
         own = _logits(model, states).argmax(-1)
         for head, ahead in enumerate(heads(states), start=1):
-            guess = _logits(model, ahead[:, :-head]).argmax(-1)
-            agreed[head - 1] += (guess == own[:, head:]).sum().cpu()
-            counts[head - 1] += guess.numel()
-    return tuple((agreed / counts).tolist())
+            guesses = _logits(model, ahead[:, :-head]).topk(count).indices
+            right = guesses == own[:, head:, None]
+            agreed[head - 1] += right.sum((0, 1)).cpu()
+            counts[head - 1] += guesses.shape[0] * guesses.shape[1]
+    return tuple(tuple(one) for one in (agreed / counts).tolist())
 
 
 def _loss(model: Any, heads: DraftHeads, batch: Tensor) -> Tensor:
