@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
+from ridgeline.batching.draft_tree import accepted_path, depths
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import Sequence, Slice, Step
 
@@ -122,13 +123,22 @@ class FakeModel:
         before = 0
         if one.start:
             before = self.store[blocks[(one.start - 1) // size]][(one.start - 1) % size]
-        for position, token in enumerate(tokens, one.start):
+        stands = depths(one.parents)
+        found: list[int] = []
+        for index, token in enumerate(tokens):
+            place = position = one.start + index
+            if one.parents and index:
+                position = one.start + stands[index - 1]
+                before = found[one.parents[index - 1] + 1]
             before = entry(before, token, position, adapter)
-            self.store[blocks[position // size]][position % size] = before
+            found.append(before)
+            self.store[blocks[place // size]][place % size] = before
         self.computed[sequence] = one.start + one.count
 
     def _sample(self, one: Slice) -> list[int]:
         """The accepted drafts and one token more."""
+        if one.parents:
+            return self._sample_tree(one)
         new: list[int] = []
         end = one.start + one.count
         for draft in (*one.drafts, None):
@@ -138,6 +148,25 @@ class FakeModel:
             end += 1
         self.computed[one.sequence] = end
         return new
+
+    def _sample_tree(self, one: Slice) -> list[int]:
+        """As `_sample`, with the KV of the path moved to where a chain has it."""
+        assert one.count == 1
+        blocks, size, root = one.sequence.blocks, self.size, one.start
+        before = self._context(one.sequence, root + 1)
+        kv = [
+            self.store[blocks[place // size]][place % size]
+            for place in range(root + 1, root + 1 + len(one.drafts))
+        ]
+        contexts = [before]
+        for own, parent in zip(kv, one.parents, strict=True):
+            contexts.append(contexts[parent + 1] + own)
+        picks = [picked(context) for context in contexts]
+        path = accepted_path(one.drafts, one.parents, picks)
+        for place, draft in enumerate(path, root + 1):
+            self.store[blocks[place // size]][place % size] = kv[draft]
+        self.computed[one.sequence] = root + 1 + len(path)
+        return [picks[0], *(picks[draft + 1] for draft in path)]
 
     def _context(self, sequence: Sequence, length: int) -> int:
         full, rest = divmod(length, self.size)

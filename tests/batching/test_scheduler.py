@@ -163,6 +163,40 @@ def test_drafts_are_checked_in_one_step_and_counted() -> None:
     assert (scheduler.counters.drafted_tokens, scheduler.counters.accepted_tokens) == (3, 2)
 
 
+def test_a_tree_is_checked_in_one_step_and_what_it_did_not_need_is_given_back() -> None:
+    scheduler = scheduler_of()
+    only = sequence_of(6)
+    model = added(scheduler, only)
+    model.run()
+    right = generated(only.request.prompt, 5)
+    wrong = [(token + 1) % 19 for token in right]
+    # Two candidates for each place; the second of each is right, the first leads nowhere.
+    only.drafts = [wrong[1], right[1], wrong[2], right[2], wrong[3], right[3]]
+    only.parents = (-1, -1, 1, 1, 0, 3)
+    step = scheduler.schedule(0.0)
+    assert (step.slices[0].num_tokens, len(only.blocks)) == (7, 4)
+    scheduler.complete(step, model.compute(step), 0.0)
+    assert only.tokens[6:] == right
+    assert (only.num_computed, len(only.blocks)) == (10, 3)
+    counters = scheduler.counters
+    assert (counters.draft_rounds, counters.drafted_tokens, counters.accepted_tokens) == (1, 6, 3)
+    scheduler.check()
+    assert scheduler.cache.num_free == 64 - 3
+
+
+def test_a_tree_is_cut_where_the_answer_or_the_step_ends() -> None:
+    scheduler = scheduler_of(max_tokens_per_step=4)
+    for most, kept in ((3, 2), (9, 3)):
+        one = sequence_of(2, most, first=most)
+        model = added(scheduler, one)
+        model.run()
+        one.drafts, one.parents = [3, 4, 5, 6, 7], (-1, -1, 0, 2, 1)
+        step = scheduler.schedule(0.0)
+        assert step.slices[0].drafts == (3, 4, 5)[:kept]
+        assert step.slices[0].parents == (-1, -1, 0)[:kept]
+        scheduler.finish(one, FinishReason.ABORT, 0.0)
+
+
 def test_drafts_never_make_an_answer_too_long_and_leave_half_to_prompts() -> None:
     scheduler = scheduler_of(max_tokens_per_step=9)
     first = sequence_of(6, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.batching.fake_model import VOCAB, FakeModel, entries, following, picked
+from tests.batching.fake_model import VOCAB, FakeModel, entries, entry, following, picked
 
 from ridgeline.batching.limits import Refusal
 from ridgeline.batching.scheduler import Scheduler
@@ -108,6 +108,10 @@ class Workload:
     def draft(self) -> None:
         """Guesses, half of them right at each place."""
         for sequence in self.scheduler.running:
+            sequence.drafts, sequence.parents = [], ()
+            if self.random.random() < 0.5:
+                self.draft_tree(sequence)
+                continue
             kv = entries(sequence.tokens, sequence.request.adapter)
             context, last = sum(kv), kv[-1]
             for position in range(len(sequence.tokens), len(sequence.tokens) + 3):
@@ -115,6 +119,22 @@ class Workload:
                 sequence.drafts.append(guess)
                 last = hash((last, guess, position, 0))
                 context += last
+
+    def draft_tree(self, sequence: Sequence) -> None:
+        """A tree at random, where a draft often follows a right one, and often is right."""
+        kv = entries(sequence.tokens, sequence.request.adapter)
+        # After each node: where it stands, the sum of the KV up to it, and its own.
+        nodes = [(len(sequence.tokens) - 1, sum(kv), kv[-1])]
+        parents: list[int] = []
+        for _ in range(self.random.randint(1, 9)):
+            parent = self.random.randrange(len(nodes))
+            place, context, last = nodes[parent]
+            guess = picked(context) if self.random.random() < 0.5 else self.random.randrange(VOCAB)
+            last = entry(last, guess, place + 1, sequence.request.adapter)
+            nodes.append((place + 1, context + last, last))
+            sequence.drafts.append(guess)
+            parents.append(parent - 1)
+        sequence.parents = tuple(parents)
 
     def release(self) -> None:
         if self.scheduler.handed_over:

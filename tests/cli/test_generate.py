@@ -29,7 +29,8 @@ def test_the_document_has_tokens_text_times_and_the_cache(
     found = document(capsys, "generate", LIBRARY, *words, "--debug")
     assert set(found) == {
         "record", "model", "dtype", "device", "answers", "load_seconds", "seconds",
-        "output_tokens_per_second", "steps", "drafted_tokens", "accepted_tokens", "cache", "memory",
+        "output_tokens_per_second", "steps", "draft_rounds", "drafted_tokens", "accepted_tokens",
+        "cache", "memory",
     }  # fmt: skip
     first, second = found["answers"]
     assert (first["prompt"], second["prompt"]) == ("import os\nimport ", "def main(")

@@ -1,4 +1,4 @@
-"""Guesses that branch: several candidates for a position, checked in one step.
+"""Guesses branch, so that several candidates for a position are checked in one step.
 
 The drafts of a slice form a tree below its last token, the root: `parents[i]` is the draft that
 draft i follows, -1 for the root, and always an earlier one. No parents at all: a chain, each draft
@@ -37,19 +37,6 @@ def seen_bits(parents: Sequence[int]) -> list[int]:
     for draft, parent in enumerate(parents):
         found.append(found[parent + 1] | 1 << draft + 1)
     return found
-
-
-def path_to(parents: Sequence[int], draft: int) -> tuple[int, ...]:
-    """The drafts from the root to this one, itself the last.
-
-    >>> path_to([-1, -1, 0, 2, 1], 3)
-    (0, 2, 3)
-    """
-    path: list[int] = []
-    while draft >= 0:
-        path.append(draft)
-        draft = parents[draft]
-    return tuple(reversed(path))
 
 
 def accepted_path(

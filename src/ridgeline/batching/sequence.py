@@ -171,7 +171,7 @@ class Counters:
     preemptions: int = 0
     wasted_tokens: int = 0
     draft_rounds: int = 0
-    """Slices with drafts."""
+    """The slices that had drafts."""
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     finished: dict[str, int] = field(default_factory=dict)

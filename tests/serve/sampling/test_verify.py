@@ -46,6 +46,11 @@ def from_heads(states: list[SamplingState]) -> list[Wanted]:
     return drafted(states, lambda first: DRAFT[[0] * len(first)])
 
 
+def from_a_tree(states: list[SamplingState]) -> list[Wanted]:
+    """Candidates that are always the same: two for the first token, more behind them."""
+    return [Wanted(state, (3, 1, 0, 2, 3), parents=(-1, -1, 0, 0, 1)) for state in states]
+
+
 def drafted(states: list[SamplingState], second: Callable[[list[int]], Tensor]) -> list[Wanted]:
     count = len(states)
     first, given = draw_drafts(DRAFT[[-1] * count], states, [()] * count)
@@ -67,7 +72,7 @@ def two_tokens(sampling: Sampling, count: int, make: Make) -> Counter[tuple[int,
     wanted = make(states)
     assert len(wanted) == count
     rows = [row for one in wanted for row in (-1, *one.drafts)]
-    answers = [one.tokens for one in pick(TARGET[rows], wanted)]
+    answers = [one.tokens[:2] for one in pick(TARGET[rows], wanted)]
     short = [at for at, tokens in enumerate(answers) if len(tokens) == 1]
     for at in short:
         states[at].append(answers[at][0])
@@ -104,7 +109,7 @@ SAMPLINGS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [certain, from_a_model, from_heads])
+@pytest.mark.parametrize("make", [certain, from_a_model, from_heads, from_a_tree])
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_two_tokens_come_with_the_probability_they_have_without_drafts(
     make: Make, name: str
@@ -143,6 +148,27 @@ def test_a_draft_is_accepted_as_often_as_the_distributions_overlap() -> None:
     ]
     accepted = sum(kept for _, kept in verify(target.repeat(count, 1), claims))
     assert accepted / count == pytest.approx(0.2 + 0.2 + 0.2, abs=0.02)  # Σ min(p, q)
+
+
+def test_a_tree_gives_the_tokens_of_the_same_seeds_and_accepts_what_its_children_hold() -> None:
+    sampling = Sampling(temperature=0.9, logprobs=1)
+    asked = [
+        Submit(id="a", prompt=(0,), sampling=msgspec.structs.replace(sampling, seed=seed))
+        for seed in range(800)
+    ]
+    states = [SamplingState(one, 0, vocab=VOCAB, eos_ids=(), tokenizer=None) for one in asked]
+    trees = pick(TARGET[[-1, 3, 1, 0, 2, 3] * len(states)], from_a_tree(states))
+    alone = pick(TARGET[[-1] * len(states)], [Wanted(state) for state in states])
+    assert [one.tokens[0] for one in trees] == [one.tokens[0] for one in alone]
+    assert [one.logprobs[0] for one in trees] == [one.logprobs[0] for one in alone]
+    for one in trees:
+        rows = [-1, 3, 1, 0, 2, 3]
+        said = TARGET[[rows[row] for row in one.rows]].log_softmax(-1)
+        found = [said[at, token].item() for at, token in enumerate(one.tokens)]
+        assert [entry.chosen.logprob for entry in one.logprobs] == pytest.approx(found, abs=1e-5)
+    held = (TARGET[-1] / 0.9).softmax(-1)[[3, 1]].sum().item()
+    accepted = sum(one.num_accepted > 0 for one in trees) / len(trees)
+    assert accepted == pytest.approx(held, abs=0.05)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 5))

@@ -1,4 +1,4 @@
-"""Trees of guesses: which candidates to check in one step, and how many tokens that yields.
+"""Which tree of guesses to check in one step, and how many tokens that yields.
 
 A tree is a set of nodes; a node is the rank of each guess on the way to it, (0, 2) the third guess
 of the second head after the first guess of the first. With a[k][r] the chance that the model's

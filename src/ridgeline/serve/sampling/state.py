@@ -83,7 +83,7 @@ class Picked:
         """The rows of the completion that its tokens were picked from, 0: before all drafts."""
         if self.path:
             return (0, *(draft + 1 for draft in self.path))
-        return tuple(range(len(self.tokens)))
+        return tuple(range(self.num_accepted + 1))
 
 
 class SamplingState:

@@ -57,7 +57,10 @@ class HeadTreeDrafter(HeadDrafter):
                 "--draft-tree: these draft heads do not say how often their second and third"
                 " guesses are right; train them again with: ridgeline draft-heads"
             )
-        self.tree = best_draft_tree(ranks, num_nodes)
+        try:
+            self.tree = best_draft_tree(ranks, num_nodes)
+        except ValueError as error:
+            raise InputError(f"--draft-tree: heads.json: {error}") from None
         places = {node: place for place, node in enumerate(self.tree.nodes)}
         self._parents = tuple(places.get(node[:-1], -1) for node in self.tree.nodes)
         self._heads_of = torch.tensor([len(node) - 1 for node in self.tree.nodes])
