@@ -18,7 +18,7 @@ def steps_ahead(scheduler: Scheduler) -> int:
     the caller knows. 0: the next step has to be scheduled.
     """
     running, cache = scheduler.running, scheduler.cache
-    if not running or cache.layout != "paged":
+    if not running or cache.layout != "paged" or cache.kept is not None:
         return 0
     for one in running:
         if one.num_computed != len(one.tokens) - 1 or one.drafts or one.first_token_at is None:

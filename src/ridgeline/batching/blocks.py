@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from ridgeline.batching.consecutive import Contiguous, Dynamic
+from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.batching.paged import Paged
 from ridgeline.batching.sequence import Sequence
 
@@ -27,9 +28,10 @@ class BlockCache:
         layout: paged: blocks on demand. contiguous: `max_length` tokens in consecutive blocks,
             reserved at admission. dynamic: consecutive blocks for the prompt, doubled when full.
         max_length: Tokens that the contiguous layout reserves; None: all there are.
+        kept: What sequences keep, in the paged layout; None: all of their tokens.
 
     Raises:
-        ValueError: A size is below one, or `max_length` does not fit into the blocks.
+        ValueError: A size is below one, or `max_length` or what is kept does not fit the blocks.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class BlockCache:
         prefix: bool = True,
         layout: Layout = "paged",
         max_length: int | None = None,
+        kept: KeptTokens | None = None,
     ) -> None:
         if num_blocks < 1 or block_size < 1:
             raise ValueError(f"{num_blocks} KV blocks of {block_size} tokens hold nothing")
@@ -49,11 +52,14 @@ class BlockCache:
                 f"the contiguous layout reserves {longest} tokens for each sequence and the cache "
                 f"has {num_blocks * block_size}: lower max_length or enlarge the cache"
             )
+        if kept is not None and (layout != "paged" or kept.most_blocks(block_size) > num_blocks):
+            raise ValueError(f"{num_blocks} {layout} blocks do not keep what {kept} says")
+        self.kept = kept
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.layout = layout
         self._layout = (
-            Paged(num_blocks, block_size, prefix=prefix)
+            Paged(num_blocks, block_size, prefix=prefix, kept=kept)
             if layout == "paged"
             else Contiguous(num_blocks, block_size, longest)
             if layout == "contiguous"
@@ -99,19 +105,35 @@ class BlockCache:
         """Let the child hold all computed blocks of the parent; who writes first copies."""
         self._layout.share(parent, child)
 
+    def room(self, sequence: Sequence) -> int:
+        """Tokens of its prompt that may be computed now, after more blocks were taken if need be.
+
+        All of them, unless only some tokens are kept.
+        """
+        if self.kept is None or not isinstance(self._layout, Paged):
+            return len(sequence.tokens) - sequence.num_computed
+        return self._layout.room(sequence, self.kept)
+
+    def slide(self, sequence: Sequence) -> None:
+        """Give back what no later token of the sequence sees; nothing where all is kept."""
+        if self.kept is not None and isinstance(self._layout, Paged):
+            self._layout.slide(sequence, self.kept)
+
     def free(self, sequence: Sequence) -> None:
         """Take all its blocks; what is full and computed stays known until it is overwritten."""
         self._layout.remember(sequence, sequence.num_computed)
         self._layout.free(sequence)
         sequence.blocks = []
-        sequence.num_computed = sequence.num_remembered = sequence.writable = 0
+        sequence.num_computed = sequence.num_remembered = 0
+        sequence.writable = sequence.dropped = 0
 
     def discard(self, sequence: Sequence, trusted: int) -> None:
         """Free a sequence's blocks; of the first `trusted` tokens, what others hold stays known."""
         self._layout.disown(sequence, trusted // self.block_size)
         self._layout.free(sequence)
         sequence.blocks = []
-        sequence.num_computed = sequence.num_remembered = sequence.writable = 0
+        sequence.num_computed = sequence.num_remembered = 0
+        sequence.writable = sequence.dropped = 0
 
     def forget(self) -> None:
         """Let no sequence that comes find what is cached now; those that hold blocks keep them."""

@@ -23,9 +23,12 @@ from functools import cache
 from hashlib import blake2b
 from struct import Struct
 
+from ridgeline.batching.kept_tokens import CHUNK, KeptTokens
 from ridgeline.batching.sequence import Content, Sequence
 
 DIGEST_BYTES = 16
+UNBOUNDED = 2**62
+"""Tokens or blocks, where nothing limits them."""
 _PLACE = Struct("q")
 
 
@@ -208,12 +211,16 @@ class Paged:
 
     shares = True
 
-    def __init__(self, num_blocks: int, block_size: int, *, prefix: bool) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, *, prefix: bool, kept: KeptTokens | None = None
+    ) -> None:
         self._size = block_size
         self._prefix = prefix
         self._pool = BlockPool(num_blocks)
         self._names = BlockNames(block_size)
-        self.most_tokens = num_blocks * block_size
+        self.most_tokens = num_blocks * block_size if kept is None else UNBOUNDED
+        self._most_blocks = UNBOUNDED if kept is None else kept.most_blocks(block_size)
+        self._first_blocks = 0 if kept is None else kept.first_blocks(block_size)
 
     @property
     def num_free(self) -> int:
@@ -240,7 +247,7 @@ class Paged:
     def admit(self, sequence: Sequence, known: list[int], reserve: int) -> bool:
         """Blocks for all its tokens, `known` ones first; False: fewer than `reserve` would stay."""
         pool = self._pool
-        new = -(-len(sequence.tokens) // self._size) - len(known)
+        new = min(-(-len(sequence.tokens) // self._size) - len(known), self._most_blocks)
         revived = sum(pool.is_kept(block) for block in known)
         if new + revived + reserve > pool.num_free:
             return False
@@ -254,15 +261,16 @@ class Paged:
     def extend(self, sequence: Sequence, num_tokens: int, copies: list[tuple[int, int]]) -> bool:
         """Room to write [num_computed, num_tokens); False and nothing changed: too few are free."""
         pool, blocks, size = self._pool, sequence.blocks, self._size
-        if sequence.num_computed == len(blocks) * size == num_tokens - 1:  # all but always so
+        held = (len(blocks) + sequence.dropped) * size
+        if sequence.num_computed == held == num_tokens - 1:  # all but always so
             if not pool.num_free:
                 return False
             blocks.append(pool.take())
             sequence.writable = num_tokens - 1 + size
             return True
-        written = sequence.num_computed // size
+        written = sequence.num_computed // size - sequence.dropped
         shared = written < len(blocks) and pool.references[blocks[written]] > 1
-        new = max(0, -(-num_tokens // size) - len(blocks))
+        new = max(0, -(-(num_tokens - held) // size))
         if new + shared > pool.num_free:
             return False
         if shared:
@@ -272,26 +280,54 @@ class Paged:
             blocks[written] = copy
         for _ in range(new):
             blocks.append(pool.take())
-        sequence.writable = len(blocks) * size
+        sequence.writable = (len(blocks) + sequence.dropped) * size
         return True
+
+    def room(self, sequence: Sequence, kept: KeptTokens) -> int:
+        """Tokens of its prompt that it has blocks for, after taking some of those that are free."""
+        size, blocks, pool = self._size, sequence.blocks, self._pool
+        missing = len(sequence.tokens) - (len(blocks) + sequence.dropped) * size
+        more = min(-(-missing // size), kept.most_blocks(size) - len(blocks), pool.num_free)
+        if more > 0:
+            blocks += pool.take_many(more)
+        held = (len(blocks) + sequence.dropped) * size
+        return min(min(len(sequence.tokens), held) - sequence.num_computed, CHUNK)
+
+    def slide(self, sequence: Sequence, kept: KeptTokens) -> None:
+        """Give back the blocks between the first ones and the window.
+
+        What is left of the prompt needs as many again, which are taken at once: nobody gets in
+        between who would leave it with half of what it needs.
+        """
+        size, first, blocks = self._size, self._first_blocks, sequence.blocks
+        unseen = kept.unseen_blocks(sequence.num_computed, size) - first - sequence.dropped
+        if unseen <= 0:
+            return
+        self.remember(sequence, sequence.num_computed)
+        self._pool.drop(reversed(blocks[first : first + unseen]))
+        del blocks[first : first + unseen]
+        sequence.dropped += unseen
+        if sequence.num_computed < len(sequence.tokens) - 1:
+            self.room(sequence, kept)
 
     def shrink(self, sequence: Sequence) -> None:
         """Give back the blocks behind the one that the next token is written to."""
         blocks, size = sequence.blocks, self._size
-        needed = sequence.num_computed // size + 1
+        needed = sequence.num_computed // size + 1 - sequence.dropped
         if len(blocks) > needed:
             self._pool.drop(reversed(blocks[needed:]))
             del blocks[needed:]
-            sequence.writable = needed * size
+            sequence.writable = (needed + sequence.dropped) * size
 
     def share(self, parent: Sequence, child: Sequence) -> None:
         """The child holds every block that has computed KV of the parent, too."""
-        used = -(-parent.num_computed // self._size)
+        used = -(-parent.num_computed // self._size) - parent.dropped
+        child.dropped = parent.dropped
         child.blocks = parent.blocks[:used]
         for block in child.blocks:
             self._pool.hold(block)
         child.num_computed = parent.num_computed
-        child.num_remembered = min(parent.num_remembered, used)
+        child.num_remembered = min(parent.num_remembered, used + parent.dropped)
         child.hashes = parent.hashes[: parent.num_computed // self._size]
         # Both must ask before they write: the last block is shared unless it is full.
         parent.writable = 0
@@ -304,7 +340,9 @@ class Paged:
         if len(sequence.hashes) < full:
             self._name(sequence, full)
         for index in range(sequence.num_remembered, full):
-            self._pool.name(sequence.blocks[index], sequence.hashes[index])
+            held = index if index < self._first_blocks else index - sequence.dropped
+            if held == index or held >= self._first_blocks:  # else it was given back
+                self._pool.name(sequence.blocks[held], sequence.hashes[index])
         sequence.num_remembered = full
 
     def _name(self, sequence: Sequence, num_blocks: int) -> None:
@@ -320,7 +358,8 @@ class Paged:
     def disown(self, sequence: Sequence, first: int) -> None:
         """Unname the blocks from `first` on, and those before that nobody else holds."""
         references = self._pool.references
-        for index, block in enumerate(sequence.blocks):
+        for held, block in enumerate(sequence.blocks):
+            index = held if held < self._first_blocks else held + sequence.dropped
             if index >= first or references[block] == 1:
                 self._pool.unname(block)
 

@@ -218,6 +218,10 @@ class Scheduler:
                 sequence.first_token_at = now
             if computed + 1 >= sequence.most_tokens:
                 ended.append(sequence)
+        if self.cache.kept is not None:
+            for one in step.slices:
+                if one.sequence.finish_reason is None:
+                    self.cache.slide(one.sequence)
         self.counters.generation_tokens += generated
         for sequence in ended:
             whole = sequence.most_tokens == self._most_tokens(sequence.request)
@@ -266,7 +270,7 @@ class Scheduler:
     def check(self) -> None:
         """Raise AssertionError with what is broken, in the scheduler's books or the cache's."""
         for sequence in self.running:
-            held = len(sequence.blocks) * self.cache.block_size
+            held = (len(sequence.blocks) + sequence.dropped) * self.cache.block_size
             assert sequence.status is Status.RUNNING, "a running sequence has another status"
             assert 0 <= sequence.num_computed < len(sequence.tokens) < sequence.most_tokens
             assert sequence.num_computed <= held, "computed tokens lie in no block"
@@ -286,7 +290,7 @@ class Scheduler:
         writers: dict[int, Sequence] = {}
         for sequence in self.running:
             first, last = sequence.num_computed // size, sequence.writable // size
-            for block in sequence.blocks[first:last]:
+            for block in sequence.blocks[first - sequence.dropped : last - sequence.dropped]:
                 other = writers.setdefault(block, sequence)
                 assert other is sequence, (
                     f"{other.request.id} and {sequence.request.id} may both write block {block}"
@@ -347,7 +351,7 @@ class Scheduler:
     def _chunk(self, sequence: Sequence, slices: list[Slice], left: int) -> int:
         """Compute as much of a prompt as fits; its blocks may be shared from this step on."""
         start = sequence.num_computed
-        count = min(len(sequence.tokens) - start, left)
+        count = min(self.cache.room(sequence), left)
         sequence.drafts, sequence.parents = [], ()
         if count > 0:
             # The step writes all keys before it reads any, so who is admitted next may use these.

@@ -78,6 +78,9 @@ class Sequence:
     num_computed: int = 0
     blocks: list[int] = field(default_factory=list)
     """Block ids in order; block i holds the tokens [i · block_size, (i + 1) · block_size)."""
+    dropped: int = 0
+    """Blocks behind the first ones that were given back, so that later ones stand so much earlier
+    (`kept_tokens.py`)."""
     drafts: list[int] = field(default_factory=list)
     """Guesses of the next tokens, to be checked in the coming step."""
     parents: tuple[int, ...] = ()
@@ -107,6 +110,10 @@ class Sequence:
     """Blocks that were offered to the prefix cache."""
     lost_tokens: int = 0
     """Computed before the last preemption."""
+
+    def place(self, position: int, block_size: int) -> int:
+        """Where a token that is about to be computed lies, counted over the blocks held."""
+        return position - self.dropped * block_size
 
     @property
     def num_generated(self) -> int:

@@ -30,6 +30,13 @@ KvDtype = Annotated[str, typer.Option(help="How keys and values are held: model,
 KvLayout = Annotated[
     str, typer.Option(help="How the KV cache is laid out: paged; contiguous or dynamic.")
 ]
+KvRecent = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Each token sees N last ones only: a bounded cache, other answers."
+    ),
+]
+KvFirst = Annotated[int, typer.Option(help="Tokens at the beginning seen beside --kv-recent.")]
 KvBytes = Annotated[
     str | None, typer.Option(metavar="SIZE", help="The size of the KV cache: 2GiB, 500MB or bytes.")
 ]
@@ -183,7 +190,9 @@ def _check_positive(config: EngineConfig) -> None:
     for name in ("block_size", "max_tokens_per_step", "max_sequences", "group_size", "tp", "pp"):
         if getattr(config, name) < 1:
             raise InputError(f"{_option(name)} {getattr(config, name)}: at least 1 is needed")
-    for name in ("max_length", "threads"):
+    if config.kv_first < 0:
+        raise InputError(f"--kv-first {config.kv_first}: at least 0 is needed")
+    for name in ("max_length", "threads", "kv_recent"):
         value = getattr(config, name)
         if value is not None and value < 1:
             raise InputError(f"{_option(name)} {value}: at least 1 is needed")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli.engine_options import KvFirst, KvRecent
 from ridgeline.cli.image_options import (
     Boxes,
     Checkpoint,
@@ -66,6 +67,8 @@ def evaluate(
     context: Context = None,
     stride: Stride = None,
     device: Device = "auto",
+    kv_recent: KvRecent = None,
+    kv_first: KvFirst = 4,
     no_speed: NoSpeed = False,
     labels: Labels = None,
     boxes: Boxes = None,
@@ -92,11 +95,15 @@ def evaluate(
         )
         return
     assert text is not None
+    if kv_recent is not None and (kv_recent < 1 or kv_first < 0):
+        raise InputError(f"--kv-recent {kv_recent} --kv-first {kv_first}: at least 1 and 0")
     from ridgeline.cli.show import progress, show_answer
     from ridgeline.compress.evaluate.evaluate import evaluate as run
     from ridgeline.models.quiet import quiet_libraries
+    from ridgeline.records.compression import KeptTokensSeen
     from ridgeline.report.views.evaluate import evaluation_document
 
+    seen = None if kv_recent is None else KeptTokensSeen(recent=kv_recent, first=kv_first)
     with quiet_libraries(), progress() as on_progress:
         found = run(
             model,
@@ -105,9 +112,10 @@ def evaluate(
             context=context,
             stride=stride,
             device=device,
+            seen=seen,
             on_progress=on_progress,
         )
-        if not no_speed:
+        if not no_speed and seen is None:
             found = _with_decoding(found, device, on_progress)
     show_answer(found, evaluation_document(found), json=json)
 

@@ -117,6 +117,15 @@ class Decoding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context: int
 
 
+class KeptTokensSeen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What each token sees of those before it, where it does not see all."""
+
+    recent: int
+    """The last ones, itself among them."""
+    first: int
+    """The ones at the beginning of a window of text."""
+
+
 class Evaluation(
     msgspec.Struct,
     frozen=True,
@@ -132,6 +141,8 @@ class Evaluation(
     computed_with: str
     """The program, number format and device behind the quality."""
     protocol: Protocol
+    seen: KeptTokensSeen | None = None
+    """With `--kv-recent`: what the model saw, beside a reference that saw all."""
     quality: Quality
     reference_quality: Quality | None = None
     divergence: Divergence | None = None

@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.batching.limits import Batching, Order
 
 
@@ -51,6 +52,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     pp: int = 1
     """The processes that each keep some of the layers and their KV cache (pipeline parallelism)."""
     kv_layout: Literal["paged", "contiguous", "dynamic"] = "paged"
+    kv_recent: int | None = None
+    """Each token sees the last so many only, and the first `kv_first`: other answers than the
+    model's, in a cache that does not grow; None: all tokens before it."""
+    kv_first: int = 4
+    """The tokens at the beginning that are seen beside `kv_recent`."""
     block_size: int = 16
     kv_bytes: int | None = None
     """Bytes of the KV cache of all ranks; None: what `memory_share` leaves, on a CPU at most
@@ -87,6 +93,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trust_remote_code: bool = False
     step_log: str | None = None
     """File that gets a line per step; None: none is written."""
+
+    @property
+    def kept(self) -> KeptTokens | None:
+        """What sequences keep of their tokens; None: all."""
+        if self.kv_recent is None:
+            return None
+        return KeptTokens(recent=self.kv_recent, first=self.kv_first)
 
     @property
     def ranks(self) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from ridgeline.checkpoints.files import disk_bytes
+from ridgeline.compress.evaluate.kept_tokens import sees_only
 from ridgeline.compress.evaluate.loaded import (
     Loaded,
     check_directory,
@@ -21,7 +23,7 @@ from ridgeline.compress.watching.outliers import outliers, watched_channels
 from ridgeline.errors import InputError
 from ridgeline.hardware.environment import environment
 from ridgeline.measure.device_name import device_name
-from ridgeline.records.compression import Evaluation
+from ridgeline.records.compression import Evaluation, KeptTokensSeen
 
 PROBE = "def f(x):\n    return x  # ABC 1234, naïve café\n"
 """Text that two tokenizers must cut alike to be taken for one."""
@@ -35,6 +37,7 @@ def evaluate(
     context: int | None = None,
     stride: int | None = None,
     device: str = "auto",
+    seen: KeptTokensSeen | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
     """How well a model predicts, its size, zeros and outliers, and its distance from a reference.
@@ -46,12 +49,15 @@ def evaluate(
         context: Tokens of a window; None: 2,048 or the model's positions.
         stride: Tokens from window to window; None: `context`.
         device: auto, cpu or cuda.
+        seen: What each token sees; the reference, without one the model itself, sees all.
         on_progress: Told what is under way.
 
     Raises:
         InputError: A directory or text cannot be used, or the two models do not fit each other.
     """
     device_of(device)
+    if seen is not None and reference is None:
+        reference = model
     for option, directory in (("MODEL", model), ("--reference", reference)):
         if directory is not None:
             check_directory(option, directory)
@@ -70,7 +76,8 @@ def evaluate(
         on_progress(f"loading {reference}")
         beside = load("--reference", reference, device)
         check_alike(loaded, beside)
-    with watched_channels(loaded.model) as largest:
+    narrowed = nullcontext() if seen is None else sees_only(loaded.model, seen)
+    with narrowed, watched_channels(loaded.model) as largest:
         found = measure(
             loaded.model,
             judged.tokens,
@@ -85,6 +92,7 @@ def evaluate(
         reference=None if reference is None else str(reference),
         computed_with=loaded.computed_with,
         protocol=judged.protocol,
+        seen=seen,
         quality=quality,
         reference_quality=found.reference.quality(judged.protocol) if beside else None,
         divergence=found.distances.divergence() if beside else None,

@@ -39,23 +39,35 @@ def bytes_per_token(model: ModelSpec, element_bytes: float = 2.0, tp: int = 1) -
 
 
 def kv_cache_bytes(
-    model: ModelSpec, seq: int, batch: int = 1, element_bytes: float = 2.0, tp: int = 1
+    model: ModelSpec,
+    seq: int,
+    batch: int = 1,
+    element_bytes: float = 2.0,
+    tp: int = 1,
+    recent: int | None = None,
+    first: int = 0,
 ) -> float:
     """Cache of `batch` sequences of `seq` tokens on one device.
 
+    With `recent`, layers without a window of their own keep so many last tokens and the `first`
+    ones (Xiao et al., "StreamingLLM", 2309.17453): the cache stops growing, and answers change.
     An encoder-decoder keeps its keys and values of the encoder's `seq` tokens beside its own.
 
     >>> from ridgeline.models import load_model
     >>> kv_cache_bytes(load_model("llama-7b"), 2048) / 1e9
     1.073741824
+    >>> kv_cache_bytes(load_model("llama-7b"), 100_000, recent=1020, first=4) / 1e9
+    0.536870912
     """
+    if recent is not None and (recent < 1 or first < 0):
+        raise ValueError(f"recent {recent}, first {first}: at least 1 and 0 tokens")
     if min(seq, batch, tp) < 1:
         raise ValueError(f"seq {seq}, batch {batch}, tp {tp}: each must be 1 or more")
     first = num_layers(model) - _num_generating(model)
     tokens = 0
     for layer in range(first, num_layers(model)):
-        window = model.sliding_window if is_windowed(model, layer) else seq
-        tokens += min(seq, window)
+        kept = seq if recent is None else recent + first
+        tokens += min(seq, model.sliding_window if is_windowed(model, layer) else kept)
         if model.decoder_layers:
             tokens += seq
     return batch * tokens * layer_bytes_per_token(model, element_bytes, tp)

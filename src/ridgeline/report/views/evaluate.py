@@ -36,9 +36,13 @@ def evaluation_document(found: Evaluation) -> ReportDocument:
         **_sides(_zeros(found.zeros), _zeros(found.reference_zeros)),
         **_sides(_decoding(found.decoding), _decoding(found.reference_decoding)),
     }
-    columns = [words("figure", ""), Column(found.model)]
-    if found.reference is not None:
-        columns.append(Column(found.reference))
+    own, other = found.model, found.reference
+    if found.seen is not None:
+        own = f"{found.seen.first} first and {found.seen.recent} recent tokens seen"
+        other = "all seen" if other == found.model else other
+    columns = [words("figure", ""), Column(own)]
+    if other is not None:
+        columns.append(Column(other))
     cells = [(name, *both[: len(columns) - 1]) for name, both in rows.items()]
     shown: list[Block] = [DataTable(columns, cells)]
     if found.divergence is not None:

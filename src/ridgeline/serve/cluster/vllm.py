@@ -30,6 +30,8 @@ _LACKS: dict[str, str] = {
     "device": "vLLM runs on the device that it was built for; leave it out",
     "group_size": _COMPRESS,
     "kv_layout": "vLLM's cache is always paged; leave it out",
+    "kv_recent": "vLLM keeps all tokens; leave it out",
+    "kv_first": "vLLM keeps all tokens; leave it out",
     "batching": "vLLM always batches continuously; leave it out",
     "max_waiting": "vLLM's queue has no bound; leave it out, or bound it in front of vLLM",
     "chunked_prefill": "vLLM always cuts long prompts into chunks; leave it out",

@@ -51,6 +51,7 @@ class Admission:
     ) -> None:
         self._seed = config.seed
         self._is_cut = config.ranks > 1
+        self._keeps_all = config.kept is None
         self._model = parts.loaded
         self._pool = parts.pool
         self._scheduler = parts.scheduler
@@ -89,6 +90,8 @@ class Admission:
         self._check_new(submit.id)
         has_text = self._model.tokenizer is not None
         validate(submit, self._limits, vocab=self._model.vocab, has_text=has_text)
+        if submit.handover:
+            self._check_whole()
         if submit.images:
             self._let_look(submit)
             return
@@ -178,6 +181,7 @@ class Admission:
             QueueFull: Too many wait already.
         """
         self._check_new(submit.id)
+        self._check_whole()
         has_text = self._model.tokenizer is not None
         validate(submit, self._limits, vocab=self._model.vocab, has_text=has_text)
         self._pool.check(kv)
@@ -234,6 +238,10 @@ class Admission:
     def _check_new(self, request_id: str) -> None:
         if request_id in self._requests or request_id in (self._looking or ()):
             raise RequestError(f"a request with the id {request_id} is running already", "id")
+
+    def _check_whole(self) -> None:
+        if not self._keeps_all:
+            raise RequestError("what --kv-recent keeps is not handed over between engines", "id")
 
     def _check_adapter(self, name: str) -> None:
         if name not in self._adapters.names:

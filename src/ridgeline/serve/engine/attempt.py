@@ -143,20 +143,29 @@ def _works(probe: Callable[[], object]) -> bool:
     return True
 
 
+def _first_written(one: Slice, block_size: int) -> int:
+    """The first of its sequence's blocks that a slice writes to."""
+    return one.sequence.place(one.start, block_size) // block_size
+
+
 class _Shared:
     """Who reads blocks that others fill in the same step: prefixes are shared at once."""
 
     def __init__(self, slices: dict[str, list[Slice]], block_size: int) -> None:
         self._fills = {
             request: {
-                block for one in mine for block in one.sequence.blocks[one.start // block_size :]
+                block
+                for one in mine
+                for block in one.sequence.blocks[_first_written(one, block_size) :]
             }
             for request, mine in slices.items()
         }
         filled = set().union(*self._fills.values())
         self._needs = {
             request: filled.intersection(
-                block for one in mine for block in one.sequence.blocks[: one.start // block_size]
+                block
+                for one in mine
+                for block in one.sequence.blocks[: _first_written(one, block_size)]
             )
             for request, mine in slices.items()
         }

@@ -88,9 +88,19 @@ def kv_room(
             f"--max-length {longest}: the model's positions end at {loaded.max_length}; "
             f"give --max-length {loaded.max_length} or less"
         )
-    most = config.max_sequences * -(-longest // config.block_size)
-    num_blocks = min(wanted // block_bytes, most)
+    of_one = -(-longest // config.block_size)
+    if config.kept is not None:
+        of_one = min(of_one, config.kept.most_blocks(config.block_size))
+    num_blocks = min(wanted // block_bytes, config.max_sequences * of_one)
     tokens = num_blocks * config.block_size
+    if config.kept is not None:
+        if num_blocks < config.kept.most_blocks(config.block_size):
+            needed = config.kept.most_blocks(config.block_size) * block_bytes
+            raise InputError(
+                f"--kv-recent {config.kv_recent} keeps {needed} bytes of a sequence, and there are"
+                f" {wanted}; give a smaller --kv-recent, or --kv-bytes {needed * config.ranks}"
+            )
+        return KvRoom(num_blocks, longest, limit)
     if num_blocks < 1 or (config.max_length is not None and tokens < longest):
         needed = -(-longest // config.block_size) * block_bytes
         raise InputError(_too_small(config, wanted, tokens, longest, needed))
@@ -117,9 +127,16 @@ def memory_ledger(
         tokens=tokens,
         max_length=room.max_length,
         ranks=config.ranks,
-        largest_concurrency=tokens / room.max_length,
+        largest_concurrency=tokens / min(room.max_length, _tokens_of_one(config)),
         layers=loaded.layer_path,
     )
+
+
+def _tokens_of_one(config: EngineConfig) -> float:
+    """The tokens that one sequence keeps at most, however long it is."""
+    if config.kept is None:
+        return float("inf")
+    return config.kept.most_blocks(config.block_size) * config.block_size
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:

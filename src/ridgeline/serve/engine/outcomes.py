@@ -337,7 +337,8 @@ class Outcomes:
             if not found.path or one.state is not completion.state:
                 continue
             slice_ = step.slices[place]
-            blocks, root = slice_.sequence.blocks, slice_.start
+            sequence = slice_.sequence
+            blocks, root = sequence.blocks, sequence.place(slice_.start, size)
             for depth, draft in enumerate(found.path[: max(0, len(sampled[place]) - 1)]):
                 if draft != depth:
                     origin, target = root + 1 + draft, root + 1 + depth

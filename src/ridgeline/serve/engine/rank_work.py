@@ -35,6 +35,8 @@ class ComputeStep(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     slots: bytes
     max_queries: int
     max_context: int
+    recent: int | None
+    first: int
 
 
 class CopyBlocks(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -72,6 +74,8 @@ def compute_step(batch: StepBatch) -> ComputeStep:
         slots=_bytes(packed.slots),
         max_queries=packed.max_queries,
         max_context=packed.max_context,
+        recent=packed.recent,
+        first=packed.first,
     )
 
 
@@ -91,6 +95,8 @@ def step_batch(work: ComputeStep, device: torch.device) -> StepBatch:
         slots=tensor(work.slots, torch.int64),
         max_queries=work.max_queries,
         max_context=work.max_context,
+        recent=work.recent,
+        first=work.first,
     )
     return StepBatch(
         tokens=tensor(work.tokens, torch.int64),

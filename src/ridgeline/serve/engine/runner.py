@@ -122,7 +122,7 @@ class Runner:
             return CompiledDecode(
                 self._loaded, self._pool.layers, sizes, max_context=self._max_length
             )
-        if device == "cuda" and self._config.graphs:
+        if device == "cuda" and self._config.graphs and self._config.kept is None:
             return DecodeGraphs(
                 self._loaded.forward,
                 self._pool.layers,

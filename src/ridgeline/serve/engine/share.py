@@ -102,7 +102,9 @@ def rank_device(config: EngineConfig, rank: int) -> torch.device:
 def _agreed(room: KvRoom, group: RankGroup, config: EngineConfig) -> KvRoom:
     """What the rank with the least room has: all keep the same blocks."""
     num_blocks = group.least(room.num_blocks)
-    longest = min(room.max_length, num_blocks * config.block_size)
+    longest = room.max_length
+    if config.kept is None:
+        longest = min(longest, num_blocks * config.block_size)
     return replace(room, num_blocks=num_blocks, max_length=group.least(longest))
 
 

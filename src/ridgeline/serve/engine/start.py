@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,13 @@ def build_parts(config: EngineConfig) -> Parts:
     Raises:
         InputError: The model cannot be served as configured.
     """
+    check_kept(config)
     set_threads(config)
+    if config.kept is not None:
+        sys.stderr.write(
+            "ridgeline: --kv-recent: tokens see some of those before them only; answers are not"
+            " those of the whole model (ridgeline evaluate --kv-recent says how far off)\n"
+        )
     if config.ranks == 1:
         return _parts(config, build_share(config, group=None), None)
     check_cut(config)
@@ -101,6 +108,27 @@ def check_cut(config: EngineConfig) -> None:
                 check(about, Path(config.model), size, trust_remote_code=trusted)
 
 
+def check_kept(config: EngineConfig) -> None:
+    """Raise `InputError` for what does not go together with keeping only some tokens."""
+    if config.kept is None:
+        return
+    option = f"--kv-recent {config.kv_recent}"
+    if config.kv_layout != "paged":
+        raise InputError(f"{option} gives blocks back, so it needs --kv-layout paged")
+    if config.compiled:
+        raise InputError(f"{option}: --compiled sees all tokens; leave out one of the two")
+    if not config.chunked_prefill:
+        raise InputError(f"{option} computes prompts in chunks; leave out --no-chunked-prefill")
+
+
+def _kept(config: EngineConfig) -> str:
+    kept = config.kept
+    if kept is None:
+        return ""
+    most = kept.most_blocks(config.block_size)
+    return f"; {kept.first} first and {kept.recent} recent tokens, at most {most} blocks a sequence"
+
+
 def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> Parts:
     loaded, room, rows = share.loaded, share.room, share.rows
     drafts = build_speculating(config, loaded, share.small, room.num_blocks)
@@ -113,6 +141,7 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
         prefix=config.prefix_cache,
         layout=config.kv_layout,
         max_length=room.max_length,
+        kept=config.kept,
     )
     limits = Limits(
         max_tokens_per_step=config.max_tokens_per_step,
@@ -126,7 +155,8 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
     kv = MemoryRow(
         what="kv blocks",
         bytes=share.pool.bytes,
-        note=f"{room.num_blocks} × {config.block_size} tokens; {share.pool.form.name}",
+        note=f"{room.num_blocks} × {config.block_size} tokens; {share.pool.form.name}"
+        + _kept(config),
     )
     ready = Ready(
         model=config.model,
@@ -150,6 +180,7 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
             max_sequences=config.max_sequences,
             block_size=config.block_size,
             device=loaded.device,
+            kept=config.kept,
         ),
         ready=ready,
         ranks=ranks,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ridgeline.batching.draft_tree import depths, seen_bits
+from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.batching.sequence import Sequence, Slice, Step
 from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.vision.axes import axes_between
@@ -61,8 +62,16 @@ class StepBatch:
 class StepInputs:
     """Keeps a row of block ids per running sequence."""
 
-    def __init__(self, *, max_sequences: int, block_size: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        *,
+        max_sequences: int,
+        block_size: int,
+        device: torch.device,
+        kept: KeptTokens | None = None,
+    ) -> None:
         self._block_size = block_size
+        self._kept = kept
         self._device = device
         self._table: NDArray[np.int32] = np.zeros((max_sequences, 16), dtype=np.int32)
         self._free = list(range(max_sequences - 1, -1, -1))
@@ -103,9 +112,11 @@ class StepInputs:
         owners = np.repeat(np.arange(len(slices)), counts)
         positions = np.arange(first[-1]) - (first[:-1] - starts)[owners]
         size = self._block_size
-        blocks = self._table[rows[owners], positions // size].astype(np.int64)
+        gone = np.array([one.sequence.dropped * size for one in slices])
+        places, ends = positions - gone[owners], ends - gone
+        blocks = self._table[rows[owners], places // size].astype(np.int64)
         wide = -(-int(ends.max()) // size)
-        slots = blocks * size + positions % size
+        slots = blocks * size + places % size
         seen = _place_trees(slices, first, positions)
         packed = PackedTokens(
             query_starts=self._tensor(first.astype(np.int32)),
@@ -115,6 +126,8 @@ class StepInputs:
             max_queries=int(counts.max()),
             max_context=int(ends.max()),
             seen=None if seen is None else self._tensor(seen),
+            recent=None if self._kept is None else self._kept.recent,
+            first=0 if self._kept is None else self._kept.first,
         )
         return StepBatch(
             tokens=self._tensor(_tokens(slices, int(first[-1]))),
