@@ -126,6 +126,10 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ),
     ("serve", "model"): ("serve model-of-PATH", TABLE),
     ("serve", "api_key_file"): (f"serve {LIBRARY} --api-key-file PATH", KEYS),
+    ("serve", "cluster_key_file"): (
+        f"serve {LIBRARY} --role prefill --cluster-key-file PATH",
+        KEYS,
+    ),
     ("serve", "chat_template"): (f"serve {LIBRARY} --chat-template PATH", TEXT),
     ("serve", "ssl_certfile"): (
         f"serve {LIBRARY} --ssl-certfile PATH --ssl-keyfile {LIBRARY}/config.json",
@@ -205,12 +209,12 @@ NO_FILES = {
 }
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {
-    "add", "api", "api_key", "aim", "arch", "arrivals", "batching", "change", "cluster", "device",
-    "dtype", "engine", "export", "formula", "gpu", "host", "itl", "itl_p99", "kv_bytes", "kv_dtype",
-    "kv_layout", "max_loss",
+    "add", "api", "api_key", "aim", "arch", "arrivals", "batching", "change", "cluster", "decode",
+    "device", "dtype", "engine", "export", "formula", "gpu", "host", "itl", "itl_p99", "kv_bytes",
+    "kv_dtype", "kv_layout", "max_loss",
     "libraries", "metric", "name", "nodes", "objective", "offload", "only", "order", "phase",
     "precision",
-    "policy", "prefill_gpu", "prompt", "queue",
+    "policy", "prefill", "prefill_gpu", "prompt", "queue",
     "recompute", "rendezvous", "replicas", "revision", "router", "scale_on", "schedule", "scheme",
     "served_model_name", "software", "stop", "target", "token_ids", "tokens", "tool_call_parser",
     "ttft", "ttft_p99",

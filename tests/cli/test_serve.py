@@ -77,6 +77,12 @@ def test_the_servers_flags_have_the_settings_defaults() -> None:
         (["m", "--allowed-origins", "localhost"], "--allowed-origins localhost: give scheme"),
         (["m", "--allowed-media-domains", "https://a.b"], "give the name of a host"),
         (["m", "--ssl-certfile", "c.pem"], "--ssl-certfile and --ssl-keyfile go together"),
+        (["m", "--role", "prefill"], "--cluster-key-file FILE: engines on a network need a key"),
+        (["m", "--role", "prefill", "--replicas", "2"], "--replicas: is the front's"),
+        (["m", "--prefill", "a"], "--decode URL: give the address of one at least"),
+        (["m", "--prefill", "a", "--decode", "b", "--tp", "2"], "--tp: is an engine's"),
+        (["m", "--prefill", "a", "--decode", "b", "--replicas", "2"], "--replicas: does not go"),
+        (["m", "--cluster-key-file", "k"], "--cluster-key-file k: it goes with --role"),
         (["m", "--ssl-certfile", "c", "--ssl-keyfile", "k"], "--ssl-certfile c: no such file"),
     ],
 )

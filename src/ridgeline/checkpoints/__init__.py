@@ -9,8 +9,9 @@
     compressed_tensors.py  such weights as vLLM and transformers store them; compressed_writer.py
     adapters.py            LoRA adapters as PEFT writes them, examined before they are trusted
     tokenizer.py           which files are a tokenizer, and reading it
+    digest.py              whether two copies of a checkpoint are the same
 
 Start reading at `files.py`. torch, safetensors and transformers may be used here, and are imported
-where they are used: this file loads nothing, and `adapters.py` and `tokenizer.py` no torch. What
-may not enter: how a model is compressed, served or trained; who does that stands above.
+where they are used: this file loads nothing, and `adapters.py`, `tokenizer.py` and `digest.py` no
+torch. What may not enter: how a model is compressed, served or trained; who does that stands above.
 """

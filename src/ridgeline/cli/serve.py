@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ridgeline.cli import cluster_options as cluster
 from ridgeline.cli import engine_options as options
 from ridgeline.cli import scaling_options as scale
 from ridgeline.cli import server_options as naming
@@ -105,6 +107,10 @@ def serve(
     disaggregated: Annotated[
         bool, typer.Option("--disaggregated", help="One engine for prompts, one for the rest.")
     ] = False,
+    role: cluster.Role = None,
+    prefill: cluster.Prefill = None,
+    decode: cluster.Decode = None,
+    cluster_key_file: cluster.ClusterKeyFile = None,
     manifest: Annotated[
         Path | None,
         typer.Option(metavar="CLUSTER.toml", help="Print this server as objects for Kubernetes."),
@@ -172,6 +178,7 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON.")] = False,
 ) -> None:
     """Serve a model until a signal comes; one line on stdout says when it is ready."""
+    given = _given(locals())
     if request_timeout is not None and request_timeout <= 0:
         raise InputError(f"--request-timeout {request_timeout:g}: give seconds above 0")
     engine_fields = {
@@ -225,10 +232,35 @@ def serve(
             tokenizer=tokenizer is not None,
             adapters=bool(adapters),
             step_log=step_log is not None,
+            role=role is not None,
+            prefill=bool(prefill),
+            decode=bool(decode),
+        )
+    is_front = bool(prefill or decode)
+    if is_front:
+        cluster.refuse_at_front(given, engine_fields)
+    elif role is not None:
+        cluster.refuse_beside_role(given, engine_fields)
+    elif cluster_key_file is not None:
+        raise InputError(
+            f"--cluster-key-file {cluster_key_file}: it goes with --role, or with --prefill and"
+            " --decode"
         )
     fetched = None if manifest or engine == "vllm" else revision
     models = served_models(model, engine_fields, served_model_name, fetched)
     model, config, names = models.first.folder, models.first.config, models.first.names
+    if role is not None:
+        cluster.serve_role(
+            config,
+            role,
+            host=host,
+            port=port,
+            key_file=cluster_key_file,
+            shutdown_timeout=shutdown_timeout,
+            json=json,
+        )
+        return
+    hosts = cluster.remote_hosts(prefill, decode, cluster_key_file, config) if is_front else None
     scaling = scale.scaling_of(
         replicas,
         scale_on,
@@ -300,9 +332,9 @@ def serve(
             "--root-path": bool(root_path),
             "--json": json,
         }
-        given = [flag for flag, changed in ours.items() if changed]
-        if given:
-            raise InputError(f"--engine vllm has no {given[0]}; leave it out")
+        refused = [flag for flag, changed in ours.items() if changed]
+        if refused:
+            raise InputError(f"--engine vllm has no {refused[0]}; leave it out")
         from ridgeline.serve.cluster import vllm
 
         vllm.run(
@@ -345,6 +377,7 @@ def serve(
         replicas=scale.replica_bounds(replicas)[0],
         scaling=scaling,
         disaggregated=disaggregated,
+        hosts=hosts,
         beside=[
             server.ModelBeside(config=one.config, settings=its)
             for one, its in zip(models.models[1:], others, strict=True)
@@ -374,6 +407,12 @@ def _say_ready(called: list[str], address: str, told: list[Ready], *, json: bool
         say(f"ready: {', '.join(called)} at {address}/v1")
     else:
         say(_ready_line(address, called[0], told[0].ledger))
+
+
+def _given(values: dict[str, Any]) -> set[str]:
+    """Names of the options with another value than their default."""
+    options = inspect.signature(serve).parameters
+    return {name for name, value in values.items() if value != options[name].default} - {"model"}
 
 
 def _server() -> ModuleType:

@@ -143,6 +143,8 @@ class ExportKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Shared memory of one machine, or a connection from another."""
     listen: str = "127.0.0.1"
     """The address of this machine that the other one reaches, over tcp."""
+    cluster_key: str = ""
+    """What who fetches it over tcp has to prove; the engine's own host puts it here."""
 
 
 class ReleaseKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -162,6 +164,8 @@ class ImportKV(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     submit: Submit
     address: str
     """Where the KV lies, from `Exported`."""
+    cluster_key: str = ""
+    """What to prove there; the engine's own host puts it here."""
 
     @property
     def n(self) -> int:
@@ -314,6 +318,11 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The time in collectives of a model cut over several ranks, waiting included."""
     collective_bytes: int = 0
     """What the first rank has put into them."""
+    kv_transfers: int = 0
+    """Requests whose keys and values came from another engine."""
+    kv_transfer_bytes: int = 0
+    kv_transfer_seconds: float = 0.0
+    """The time that they were under way, summed: several travel at once."""
     step_age_seconds: float = 0.0
     """How long the step under way takes already; 0 between steps. Large: the engine hangs."""
 
@@ -347,6 +356,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     ledger: MemoryLedger
     max_length: int
     vocab: int
+    dtype: str = ""
+    """The dtype of the computation, as torch names it."""
+    kv_form: str = ""
+    """How keys and values are kept, as the memory ledger says it."""
     adapters: tuple[str, ...] = ()
     kernels: tuple[LinearKernel, ...] = ()
     """Kernels of the linear layers, on a CPU."""

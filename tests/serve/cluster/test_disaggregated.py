@@ -34,7 +34,7 @@ class Pair:
     decode: Supervisor
 
     def link(self, over: Literal["memory", "tcp"] = "memory") -> Disaggregated:
-        return Disaggregated(self.prefill.client, self.decode.client, over=over)
+        return Disaggregated([self.prefill.client], [self.decode.client], over=over)
 
 
 @pytest.fixture(scope="module")

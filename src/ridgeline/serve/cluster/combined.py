@@ -24,6 +24,9 @@ _COUNTERS = (
     "step_seconds",
     "collective_seconds",
     "collective_bytes",
+    "kv_transfers",
+    "kv_transfer_bytes",
+    "kv_transfer_seconds",
 )
 
 

@@ -1,21 +1,27 @@
 """Prefill and decode on engines of their own (Zhong et al., "DistServe", 2401.09670).
 
-A prompt in the same engine delays the running decodes by its computation. Apart, prompts go to an
-engine that does nothing else; with the first token the keys and values move to the engine that
-decodes. Requests with several completions or beams share their prompt's blocks, so the decoding
+A prompt in the same engine delays the running decodes by its computation. Apart, prompts go to
+engines that do nothing else; with the first token the keys and values move to an engine that
+decodes. Requests with several completions or beams share their prompt's blocks, so a decoding
 engine computes them whole.
+
+There may be several of each. A prompt goes to the prefilling engine where it starts soonest
+(`router.py`), its KV to the decoding one with room for it that has the fewest requests. Whoever
+refuses, or ends, before it has brought anything is replaced by the next one of its kind; a request
+whose engine ends later ends with the error, because what was streamed cannot be taken back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
 from ridgeline.serve.cluster.combined import combined_ready, combined_stats
+from ridgeline.serve.cluster.router import ELSEWHERE, Router
 from ridgeline.serve.messages import (
     Delta,
     Exported,
@@ -29,7 +35,7 @@ from ridgeline.serve.messages import (
 from ridgeline.serve.process.client import Deliver, EngineLink, RequestRefused
 
 KV_ENGINE = "ridgeline.serve.cluster.kv_engine:engine"
-"""What the two engines' processes host: `Supervisor(config, factory=KV_ENGINE)`."""
+"""What the engines' processes host: `Supervisor(config, factory=KV_ENGINE)`."""
 
 
 class KvLink(EngineLink, Protocol):
@@ -46,46 +52,53 @@ class KvLink(EngineLink, Protocol):
 
 
 class Disaggregated:
-    """An `EngineLink` over two engines."""
+    """An `EngineLink` over engines of two kinds."""
 
     def __init__(
         self,
-        prefill: KvLink,
-        decode: KvLink,
+        prefill: Sequence[KvLink],
+        decode: Sequence[KvLink],
         *,
         over: Literal["memory", "tcp"] = "memory",
         listen: str = "127.0.0.1",
+        block_size: int = 16,
     ) -> None:
-        """Join two engines into one.
+        """Join engines into one.
 
         Args:
-            prefill: Computes prompts and the first token.
-            decode: Computes the rest.
+            prefill: Compute prompts and the first token.
+            decode: Compute the rest.
             over: How KV gets from one to the other.
-            listen: tcp: the prefilling machine's address, as the decoding one reaches it.
+            listen: tcp: the prefilling machine's address, as the decoding one reaches it; an
+                engine of another host knows better (`node.py`).
+            block_size: Tokens of a KV block.
         """
-        self.prefill = prefill
-        self.decode = decode
+        self.prefill = Router(prefill, block_size=block_size)
+        self.decode = Router(decode, block_size=block_size)
         self.over: Literal["memory", "tcp"] = over
         self.listen = listen
+        self._prefill_links = tuple(prefill)
+        self._decode_links = tuple(decode)
+        self._moved: dict[str, tuple[int, int]] = {}
+        """Of requests that were handed over: where they are, and the tokens that came along."""
 
     @property
     def ready(self) -> Ready | None:
-        """What both say together; None unless both are up."""
-        both = [link.ready for link in (self.prefill, self.decode)]
+        """What both kinds say together; None unless one of each is up."""
+        both = [router.ready for router in (self.prefill, self.decode)]
         up = [ready for ready in both if ready is not None]
         return combined_ready(up) if len(up) == len(both) else None
 
     @property
     def stats(self) -> Stats | None:
-        """The last heartbeats of both together."""
-        both = [link.stats for link in (self.prefill, self.decode)]
+        """The last heartbeats of all together."""
+        both = [router.stats for router in (self.prefill, self.decode)]
         known = [stats for stats in both if stats is not None]
         return combined_stats(known) if len(known) == len(both) else None
 
     @property
     def heartbeat_age_seconds(self) -> float:
-        """The age of the older heartbeat, since both engines are needed."""
+        """The age of the older heartbeat, since both kinds are needed."""
         return max(self.prefill.heartbeat_age_seconds, self.decode.heartbeat_age_seconds)
 
     def send(self, submit: Submit, deliver: Deliver) -> Callable[[], None]:
@@ -102,16 +115,20 @@ class Disaggregated:
     async def embed(
         self, prompts: tuple[tuple[int, ...], ...], adapter: str = ""
     ) -> tuple[tuple[float, ...], ...]:
-        """One vector per prompt: prompts are the prefilling engine's. Raises RequestRefused."""
+        """One vector per prompt: prompts are a prefilling engine's. Raises RequestRefused."""
         return await self.prefill.embed(prompts, adapter)
 
     @property
     def adapters(self) -> dict[str, str]:
-        """Paths of the adapters, by name, that both have, or are to have."""
-        return self.decode.adapters
+        """Paths of the adapters, by name, that all have, or are to have."""
+        return {
+            name: path
+            for name, path in self.decode.adapters.items()
+            if name in self.prefill.adapters
+        }
 
     async def load_adapter(self, name: str, path: str) -> None:
-        """Load an adapter on both, or on none. Raises RequestRefused."""
+        """Load an adapter everywhere, or nowhere. Raises RequestRefused."""
         await self.prefill.load_adapter(name, path)
         try:
             await self.decode.load_adapter(name, path)
@@ -120,18 +137,39 @@ class Disaggregated:
             raise
 
     async def unload_adapter(self, name: str) -> None:
-        """Unload an adapter from both, first where decoding uses it. Raises RequestRefused."""
+        """Unload an adapter everywhere, first where decoding uses it. Raises RequestRefused."""
         await self.decode.unload_adapter(name)
         await self.prefill.unload_adapter(name)
 
     async def forget_prefixes(self) -> None:
-        """Let both engines forget. Raises RequestRefused."""
+        """Let all engines forget. Raises RequestRefused."""
         await self.prefill.forget_prefixes()
         await self.decode.forget_prefixes()
 
+    def roomiest(self, tokens: int, tried: set[int]) -> int | None:
+        """The decoding engine for KV of so many tokens; None: none takes requests.
+
+        Those with room come first, of these the one with the fewest requests, and where none has
+        room the emptiest: it waits there until there is some.
+        """
+        best: tuple[bool, int, float, int] | None = None
+        for index, replica in enumerate(self.decode.replicas):
+            load, ready = replica.load(), replica.link.ready
+            if index in tried or load is None or ready is None:
+                continue
+            blocks, size = ready.ledger.num_blocks, ready.ledger.block_size
+            held = [-(-others // size) for at, others in self._moved.values() if at == index]
+            # The heartbeat does not know yet what was sent since.
+            used = max(load.cache_usage * blocks, sum(held))
+            full = used - (-tokens // size) > blocks
+            of_equals = used / blocks
+            choice = (full, 0 if full else load.open, of_equals, index)
+            best = choice if best is None else min(best, choice)
+        return None if best is None else best[-1]
+
 
 class _InTwo:
-    """A request that one engine prefills and the other one goes on with."""
+    """A request that one engine prefills and another one goes on with."""
 
     def __init__(self, engines: Disaggregated, submit: Submit, deliver: Deliver) -> None:
         self._engines = engines
@@ -141,17 +179,25 @@ class _InTwo:
         """What came with the first token, once that is not the last."""
         self._first_at = 0.0
         self._exporting: asyncio.Task[None] | None = None
+        self._address = ""
+        self._at = 0
+        """The prefilling engine that has it, or had."""
+        self._tried: set[int] = set()
+        """Decoding engines that it was sent to; the last of them has it."""
         self._released = False
         """Whether the prefilling engine has nothing of it any more."""
         request = msgspec.structs.replace(submit, handover=True)
-        self._withdraw = engines.prefill.send(request, self._prefilled)
+        self._withdraw = engines.prefill.send(request, self._prefilled, self._went_to)
 
     def withdraw(self) -> None:
         """Withdraw what is unfinished, wherever it is."""
         if self._exporting is not None:
             self._exporting.cancel()
         self._withdraw()
-        self._release()
+        self._end()
+
+    def _went_to(self, replica: int) -> None:
+        self._at = replica
 
     def _prefilled(self, message: Delta | Refused) -> None:
         if isinstance(message, Refused) or message.finish_reason != "handover":
@@ -162,34 +208,66 @@ class _InTwo:
         self._exporting = asyncio.create_task(self._hand_over())
 
     async def _hand_over(self) -> None:
-        engines, request_id = self._engines, self._submit.id
-        asked = ExportKV(id=request_id, over=engines.over, listen=engines.listen)
+        engines = self._engines
+        asked = ExportKV(id=self._submit.id, over=engines.over, listen=engines.listen)
         try:
-            exported = await engines.prefill.export_kv(asked)
+            exported = await engines._prefill_links[self._at].export_kv(asked)
         except RequestRefused as refused:
-            self._release()
-            self._deliver(refused.refusal)
+            self._refuse(refused.refusal)
             return
-        taken = ImportKV(id=request_id, submit=self._submit, address=exported.address)
-        self._withdraw = engines.decode.send(taken, self._decoded)
+        self._address = exported.address
+        if not self._send_on():
+            text = "no engine that decodes is up; try again in a moment"
+            self._refuse(Refused(id=self._submit.id, message=text, status=503))
+
+    def _send_on(self) -> bool:
+        """Send it to the best decoding engine that was not tried; False: there is none."""
+        engines, request_id = self._engines, self._submit.id
+        tokens = len(self._submit.prompt) + 1
+        chosen = engines.roomiest(tokens, self._tried)
+        if chosen is None:
+            return False
+        self._tried.add(chosen)
+        engines._moved[request_id] = (chosen, tokens)
+        engines.decode.replicas[chosen].begin(request_id, 0)
+        taken = ImportKV(id=request_id, submit=self._submit, address=self._address)
+        self._withdraw = engines._decode_links[chosen].send(taken, self._decoded)
+        return True
 
     def _decoded(self, message: Delta | Refused) -> None:
         if isinstance(message, Refused):
-            self._release()
-        else:
-            if not self._released:
-                self._engines.prefill.release_kv(self._submit.id)
-                self._released = True
-            if message.finish_reason is not None:
-                assert self._first is not None
-                message = _whole(self._first, message, self._first_at)
+            self._leave()
+            again = not self._released and message.status in ELSEWHERE
+            # Without the engine that holds its KV nobody can go on with it.
+            if again and self._engines.prefill.replicas[self._at].up and self._send_on():
+                return
+            self._refuse(message)
+            return
+        if not self._released:
+            self._engines._prefill_links[self._at].release_kv(self._submit.id)
+            self._released = True
+        if message.finish_reason is not None:
+            self._leave()
+            assert self._first is not None
+            message = _whole(self._first, message, self._first_at)
         self._deliver(message)
 
-    def _release(self) -> None:
-        """Free what the decoding engine has not fetched."""
+    def _refuse(self, refusal: Refused) -> None:
+        self._end()
+        self._deliver(refusal)
+
+    def _leave(self) -> None:
+        """Let go of the decoding engine, where it is at one."""
+        where = self._engines._moved.pop(self._submit.id, None)
+        if where is not None:
+            self._engines.decode.replicas[where[0]].end(self._submit.id)
+
+    def _end(self) -> None:
+        """Free what no decoding engine has fetched, and the place at the one that has."""
+        self._leave()
         if self._first is not None and not self._released:
             self._released = True
-            self._engines.prefill.abort(self._submit.id)
+            self._engines._prefill_links[self._at].abort(self._submit.id)
 
 
 def _not_the_last(delta: Delta) -> Delta:

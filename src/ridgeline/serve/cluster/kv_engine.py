@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from ridgeline.batching.limits import QueueFull, Refusal
 from ridgeline.errors import RidgelineError
@@ -57,6 +60,21 @@ Fetched = tuple[ImportKV, Header | None, list[bytearray], str]
 """The request, what came for it, and what went wrong."""
 
 
+class _Fetches:
+    """Counts of the KV that has come from elsewhere; a thread for each fetch notes its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.count = self.bytes = 0
+        self.seconds = 0.0
+
+    def note(self, pieces: list[bytearray], seconds: float) -> None:
+        with self._lock:
+            self.count += 1
+            self.bytes += sum(map(len, pieces))
+            self.seconds += seconds
+
+
 class KvTransferEngine:
     """An engine that hands over KV and takes it over, around one that computes."""
 
@@ -66,6 +84,7 @@ class KvTransferEngine:
         self._transfers = KvTransfers()
         self._fetched: queue.SimpleQueue[Fetched] = queue.SimpleQueue()
         self._fetching: set[str] = set()
+        self._fetches = _Fetches()
         self._out: list[FromEngine] = []
 
     @property
@@ -129,7 +148,13 @@ class KvTransferEngine:
     def stats(self) -> Stats:
         """The engine's state and its counters."""
         self._transfers.expire()
-        return self._engine.stats()
+        fetches = self._fetches
+        return msgspec.structs.replace(
+            self._engine.stats(),
+            kv_transfers=fetches.count,
+            kv_transfer_bytes=fetches.bytes,
+            kv_transfer_seconds=fetches.seconds,
+        )
 
     def close(self) -> None:
         """Free everything that is held."""
@@ -139,7 +164,9 @@ class KvTransferEngine:
     def _export(self, message: ExportKV) -> None:
         try:
             payload = pack(self._engine.export_kv(message.id))
-            address = self._transfers.offer(message.id, payload, message.over, message.listen)
+            address = self._transfers.offer(
+                message.id, payload, message.over, message.listen, message.cluster_key
+            )
         except RidgelineError as error:
             self._refuse(message.id, str(error), 503)
         else:
@@ -147,7 +174,9 @@ class KvTransferEngine:
 
     def _fetch(self, message: ImportKV) -> None:
         try:
-            header, pieces = fetch(message.address)
+            began = time.monotonic()
+            header, pieces = fetch(message.address, message.cluster_key)
+            self._fetches.note(pieces, time.monotonic() - began)
             self._fetched.put((message, header, pieces, ""))
         except KvTransferFailed as error:
             self._fetched.put((message, None, [], str(error)))

@@ -8,8 +8,9 @@
 On one machine (Linux) the bytes lie in shared memory, between machines they go over TCP. A payload
 is a header in msgpack (tokens, dtype, shapes, and of each piece its length and CRC-32) and the
 pieces: keys, values and scales, layer by layer. The header is checked too. Over TCP who asks must
-know the key in the address, 128 random bits; nothing is encrypted, so the network between the two
-machines has to be a private one.
+know the key in the address, 128 random bits, and between hosts each side proves first that it holds
+the cluster's key (`handshake.py`). Nothing is encrypted, so the network between the machines has to
+be a private one.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ import msgspec
 
 from ridgeline.errors import RidgelineError
 from ridgeline.serve.cache import SequenceKv
+from ridgeline.serve.cluster.handshake import NotProven, prove_caller_on, prove_server_on
 
 START = struct.Struct("!4sII")
 """Magic, length of the header, its CRC-32."""
 MAGIC = b"RLKV"
 KEY_BYTES = 16
+PURPOSE = "kv"
+"""What the cluster's key is proven for."""
 TIMEOUT_SECONDS = 30.0
 """The time without a byte from the other side after which a transfer fails."""
 EXPIRY_SECONDS = 120.0
@@ -151,7 +155,8 @@ class KvTransfers:
         self._memory: dict[str, tuple[SharedMemory, float]] = {}
         self._payloads: dict[str, tuple[KvPayload, bytes, float]] = {}
         self._lock = threading.Lock()
-        self._listeners: dict[str, socket.socket] = {}
+        self._listeners: dict[tuple[str, str], socket.socket] = {}
+        """Who listens, by address and by the cluster key that is asked for there."""
 
     def offer(
         self,
@@ -159,8 +164,16 @@ class KvTransfers:
         payload: KvPayload,
         over: Literal["memory", "tcp"],
         listen: str = "127.0.0.1",
+        cluster_key: str = "",
     ) -> str:
         """Lay a payload out; returns the address at which `fetch` finds it.
+
+        Args:
+            request_id: The name to release it by.
+            payload: What is sent.
+            over: How.
+            listen: tcp: the address of this machine to listen on.
+            cluster_key: tcp: what who fetches has to prove; empty: the address is enough.
 
         Raises:
             KvTransferFailed: There is no shared memory left, or the address is not this machine's.
@@ -169,7 +182,7 @@ class KvTransfers:
         try:
             if over == "memory":
                 return self._in_memory(request_id, payload)
-            return self._on_wire(request_id, payload, listen)
+            return self._on_wire(request_id, payload, listen, cluster_key)
         except OSError as error:
             where = "shared memory" if over == "memory" else f"a socket on {listen}"
             raise KvTransferFailed(f"KV cannot be handed over through {where}: {error}") from None
@@ -215,33 +228,40 @@ class KvTransfers:
         self._memory[request_id] = (memory, time.monotonic())
         return f"memory:{memory.name}"
 
-    def _on_wire(self, request_id: str, payload: KvPayload, listen: str) -> str:
-        if listen not in self._listeners:
-            listener = socket.create_server((listen, 0))
-            self._listeners[listen] = listener
+    def _on_wire(self, request_id: str, payload: KvPayload, listen: str, cluster_key: str) -> str:
+        at = (listen, cluster_key)
+        if at not in self._listeners:
+            family = socket.AF_INET6 if ":" in listen else socket.AF_INET
+            listener = socket.create_server((listen, 0), family=family)
+            self._listeners[at] = listener
             threading.Thread(
-                target=self._serve, args=(listener,), name="kv-listener", daemon=True
+                target=self._serve, args=(listener, cluster_key), name="kv-listener", daemon=True
             ).start()
         key = secrets.token_bytes(KEY_BYTES)
         with self._lock:
             self._payloads[request_id] = (payload, key, time.monotonic())
-        host, port = self._listeners[listen].getsockname()[:2]
+        host, port = self._listeners[at].getsockname()[:2]
         return f"tcp:{host}:{port}:{key.hex()}"
 
-    def _serve(self, listener: socket.socket) -> None:
+    def _serve(self, listener: socket.socket, cluster_key: str) -> None:
         while True:
             try:
                 connection, _ = listener.accept()
             except OSError:
                 return  # closed
             threading.Thread(
-                target=self._send_one, args=(connection,), name="kv-sender", daemon=True
+                target=self._send_one,
+                args=(connection, cluster_key),
+                name="kv-sender",
+                daemon=True,
             ).start()
 
-    def _send_one(self, connection: socket.socket) -> None:
+    def _send_one(self, connection: socket.socket, cluster_key: str) -> None:
         """Serve one fetch; a wrong key gets a closed connection."""
         connection.settimeout(TIMEOUT_SECONDS)
-        with connection, suppress(OSError, KvTransferFailed):
+        with connection, suppress(OSError, KvTransferFailed, NotProven):
+            if cluster_key:
+                prove_server_on(connection, cluster_key, PURPOSE)
             key = bytes(_received(connection, KEY_BYTES))
             with self._lock:
                 known = list(self._payloads.values())
@@ -252,8 +272,12 @@ class KvTransfers:
                         connection.sendall(piece)
 
 
-def fetch(address: str) -> tuple[Header, list[bytearray]]:
+def fetch(address: str, cluster_key: str = "") -> tuple[Header, list[bytearray]]:
     """What lies at an address, every piece checked. Blocks; needs no torch.
+
+    Args:
+        address: What `offer` gave.
+        cluster_key: The one that the other side has, where it has one.
 
     Raises:
         KvTransferFailed: It is not there, the other side has gone, or it is damaged.
@@ -263,7 +287,9 @@ def fetch(address: str) -> tuple[Header, list[bytearray]]:
         if kind == "memory":
             return _from_memory(where)
         if kind == "tcp":
-            return _from_wire(where)
+            return _from_wire(where, cluster_key)
+    except NotProven as error:
+        raise KvTransferFailed(f"the KV of the prefilling engine is withheld: {error}") from None
     except OSError as error:
         raise KvTransferFailed(
             f"the KV of the prefilling engine is out of reach: {error}"
@@ -286,10 +312,11 @@ def _from_memory(name: str) -> tuple[Header, list[bytearray]]:
         return _checked(read)
 
 
-def _from_wire(where: str) -> tuple[Header, list[bytearray]]:
-    host, _, rest = where.partition(":")
-    port, _, key = rest.partition(":")
+def _from_wire(where: str, cluster_key: str) -> tuple[Header, list[bytearray]]:
+    host, port, key = where.rsplit(":", 2)  # an IPv6 address has colons of its own
     with socket.create_connection((host, int(port)), timeout=TIMEOUT_SECONDS) as connection:
+        if cluster_key:
+            prove_caller_on(connection, cluster_key, PURPOSE)
         connection.sendall(bytes.fromhex(key))
         return _checked(lambda count: _received(connection, count))
 

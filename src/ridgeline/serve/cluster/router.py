@@ -113,9 +113,18 @@ class Router:
         """The age of the liveliest replica's heartbeat: one that answers is enough to serve."""
         return min(one.link.heartbeat_age_seconds for one in self.replicas)
 
-    def send(self, submit: Submit, deliver: Deliver) -> Callable[[], None]:
-        """Send a request to the replica where it starts soonest; see `EngineLink.send`."""
-        request = _Routed(self, submit, deliver, self.attainment.begin(submit.id))
+    def send(
+        self, submit: Submit, deliver: Deliver, went_to: Callable[[int], None] | None = None
+    ) -> Callable[[], None]:
+        """Send a request to the replica where it starts soonest; see `EngineLink.send`.
+
+        Args:
+            submit: The request.
+            deliver: What is given its messages.
+            went_to: What is told each replica that it is sent to, by number.
+        """
+        timed = self.attainment.begin(submit.id)
+        request = _Routed(self, submit, deliver, timed, went_to)
         if not request.send():
             asyncio.get_running_loop().call_soon(request.give_up)
         return request.withdraw
@@ -238,12 +247,18 @@ class _Routed:
     """A request on its way: sent to one replica after another, until one takes it."""
 
     def __init__(
-        self, router: Router, submit: Submit, deliver: Deliver, timed: TimedRequest
+        self,
+        router: Router,
+        submit: Submit,
+        deliver: Deliver,
+        timed: TimedRequest,
+        went_to: Callable[[int], None] | None,
     ) -> None:
         self._router = router
         self._submit = submit
         self._deliver = deliver
         self._timed = timed
+        self._went_to = went_to
         self._tokens = list(submit.prompt)
         """The prompt and the first completion, with which a next turn begins."""
         self._running = submit.n
@@ -261,6 +276,8 @@ class _Routed:
             return False
         self._at = choice.replica
         self._tried.add(self._at)
+        if self._went_to is not None:
+            self._went_to(self._at)
         self._router.remember(self._at, self._submit.prompt, self._submit.adapter)
         replica = self._router.replicas[self._at]
         replica.begin(self._submit.id, choice.uncached_tokens)

@@ -163,6 +163,8 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
         ledger=memory_ledger(config, loaded, rows, kv, room),
         max_length=room.max_length,
         vocab=loaded.vocab,
+        dtype=str(loaded.dtype).removeprefix("torch."),
+        kv_form=share.pool.form.name,
         adapters=share.adapters.names,
         kernels=kernels_of(loaded.model),
         sees_images=loaded.tower is not None,

@@ -47,7 +47,7 @@ _COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
 }
 
 
-_OF_STEPS: dict[str, tuple[str, Callable[[Stats], float]]] = {
+_OWN_COUNTERS: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "ridgeline_step_seconds": ("Time of all steps.", lambda s: s.step_seconds),
     "ridgeline_collective_seconds": (
         "Time of steps in collectives between ranks, waiting included.",
@@ -56,6 +56,18 @@ _OF_STEPS: dict[str, tuple[str, Callable[[Stats], float]]] = {
     "ridgeline_collective_bytes": (
         "Bytes that the first rank put into collectives.",
         lambda s: s.collective_bytes,
+    ),
+    "ridgeline_kv_transfers": (
+        "Requests whose keys and values came from another engine.",
+        lambda s: s.kv_transfers,
+    ),
+    "ridgeline_kv_transfer_bytes": (
+        "Bytes of keys and values that came from other engines.",
+        lambda s: s.kv_transfer_bytes,
+    ),
+    "ridgeline_kv_transfer_seconds": (
+        "Time that they were under way, summed over requests.",
+        lambda s: s.kv_transfer_seconds,
     ),
 }
 """Counters without a counterpart in vLLM, under names of their own."""
@@ -117,7 +129,7 @@ class Meters:
                 gauge = GaugeMetricFamily(f"vllm:{name}", text, labels=labels)
                 gauge.add_metric([self._model], read(stats))
                 yield gauge
-            counters = {f"vllm:{name}": one for name, one in _COUNTERS.items()} | _OF_STEPS
+            counters = {f"vllm:{name}": one for name, one in _COUNTERS.items()} | _OWN_COUNTERS
             for name, (text, read) in counters.items():
                 counter = CounterMetricFamily(name, text, labels=labels)
                 counter.add_metric([self._model], read(stats))

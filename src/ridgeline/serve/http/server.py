@@ -25,11 +25,11 @@ from ridgeline.records.served_models import ModelPipeline
 from ridgeline.serve.cluster.autoscaler import Autoscaler
 from ridgeline.serve.cluster.combined import FleetReport
 from ridgeline.serve.cluster.disaggregated import KV_ENGINE, Disaggregated
+from ridgeline.serve.cluster.remote import RemoteEngines, RemoteHosts
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.cluster.slo_attainment import SloAttainment
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.log import begin_step_log
-from ridgeline.serve.http.access_log import log_as_json
 from ridgeline.serve.http.app import create_app
 from ridgeline.serve.http.connection import HEAD_BYTES, Connection, ConnectionRoom
 from ridgeline.serve.http.metrics import Meters
@@ -37,13 +37,12 @@ from ridgeline.serve.http.service import ServerSettings, Service, text_of
 from ridgeline.serve.http.text import TextTokens, load_tokenizer
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.client import EngineLink
+from ridgeline.serve.process.json_log import log_as_json
+from ridgeline.serve.process.listener import listening
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
 
 LAST_REPLY_SECONDS = 1.0
 """The time for the last errors to reach their clients."""
-UNREAD_BYTES = 2**17
-"""Bytes of a reply that lie in the kernel; else some megabytes for each client that does not
-read."""
 WAITING_CONNECTIONS = 2048
 """Connections that wait in the kernel until we take them."""
 
@@ -58,6 +57,7 @@ def run_server(
     replicas: int = 1,
     scaling: Scaling | None = None,
     disaggregated: bool = False,
+    hosts: RemoteHosts | None = None,
     factory: str = ENGINE,
     beside: Sequence[ModelBeside] = (),
     pipelines: tuple[ModelPipeline, ...] = (),
@@ -71,6 +71,7 @@ def run_server(
         replicas: Engine processes behind one router.
         scaling: How their number follows the load; None: it stays at `replicas`.
         disaggregated: Two engines instead: one computes prompts, the other the rest.
+        hosts: Engines of other hosts instead, none here; `config` says whose tokenizer it is.
         factory: `module:name` of what builds the engine.
         beside: Further models, an engine each, behind the same front.
         pipelines: Names for models that answer one after another.
@@ -87,39 +88,22 @@ def run_server(
     if disaggregated and (replicas > 1 or scaling is not None):
         raise InputError("--disaggregated is one pair of engines; leave --replicas out")
     log_as_json()
-    with _listening(settings.host, settings.port) as listener:
+    with listening(settings.host, settings.port) as listener:
         if config.step_log is not None:
             begin_step_log(config.step_log)
         most = scaling.maximum if scaling is not None else replicas
         factories = [KV_ENGINE] * 2 if disaggregated else [factory] * most
         server = _Server(
-            config, settings, on_ready, factories, scaling=scaling, disaggregated=disaggregated
+            config,
+            settings,
+            on_ready,
+            [] if hosts is not None else factories,
+            scaling=scaling,
+            disaggregated=disaggregated,
+            hosts=hosts,
         )
         server.add([(one, Supervisor(one.config, factory)) for one in beside], pipelines)
         asyncio.run(server.run(listener))
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """The address, taken before anything slow begins; connections are refused until we are up."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
-        raise InputError(f"--host {host}: {error.strerror or error}") from None
-    with socket.socket(family, kind) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit it. asyncio sets it only where the listener names its protocol;
-        # without it a first token waits some 40 ms for the client's delayed acknowledgement.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNREAD_BYTES)
-        try:
-            listener.bind(address)
-        except OSError as error:
-            text = f"{host}:{port} cannot be used ({error.strerror}); choose another --port"
-            raise InputError(text) from None
-        yield listener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +125,14 @@ class _Server:
         *,
         scaling: Scaling | None,
         disaggregated: bool,
+        hosts: RemoteHosts | None,
     ) -> None:
         self._config = config
         self._settings = settings
         self._on_ready = on_ready
         self._disaggregated = disaggregated
         self._supervisors = [Supervisor(config, factory) for factory in factories]
+        self._remote = RemoteEngines(hosts) if hosts is not None else None
         self._room = ConnectionRoom(len(factories))
         self._beside: list[tuple[ModelBeside, Supervisor]] = []
         self._pipelines: tuple[ModelPipeline, ...] = ()
@@ -165,9 +151,11 @@ class _Server:
         self._room = ConnectionRoom(len(self._supervisors) + len(beside))
 
     @property
-    def _engines(self) -> Sequence[Autoscaler | Supervisor]:
+    def _engines(self) -> Sequence[Autoscaler | RemoteEngines | Supervisor]:
         """Who starts, watches and stops the engines."""
         others = [supervisor for _, supervisor in self._beside]
+        if self._remote is not None:
+            return [self._remote, *others]
         if self._autoscaler is None:
             return [*self._supervisors, *others]
         return [self._autoscaler, *others]
@@ -243,13 +231,16 @@ class _Server:
             of_it = fleet if client is link else None
             services.append(_service(client, text, settings, of_it))
         services[0].beside, services[0].pipelines = tuple(services[1:]), self._pipelines
+        services[0].hosts = None if self._remote is None else self._remote.report
         return services[0]
 
     def _link(self) -> EngineLink:
         """What the API talks to."""
+        if self._remote is not None:
+            return self._remote.link
         clients = [one.client for one in self._supervisors]
         if self._disaggregated:
-            return Disaggregated(clients[0], clients[1])
+            return Disaggregated(clients[:1], clients[1:], block_size=self._config.block_size)
         if self._scaling is not None:
             limits = SloAttainment(
                 ttft_seconds=self._scaling.ttft_seconds, itl_seconds=self._scaling.itl_seconds

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from ridgeline.checkpoints.generation import GenerationDefaults
 from ridgeline.records.served_models import ModelPipeline
 from ridgeline.serve.cluster.combined import FleetReport
+from ridgeline.serve.cluster.remote import RemoteReport
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
@@ -78,6 +79,8 @@ class Service:
     meters: Meters
     fleet: Callable[[], FleetReport] | None = None
     """What an autoscaler says of its replicas; None: there is none."""
+    hosts: Callable[[], tuple[RemoteReport, ...]] | None = None
+    """What is said of engines on other hosts; None: they are all here."""
     beside: tuple[Service, ...] = ()
     """The services of further models behind the same front, of which this is the first."""
     pipelines: tuple[ModelPipeline, ...] = ()

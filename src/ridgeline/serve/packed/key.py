@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from ridgeline.checkpoints.digest import sampled_digest
 from ridgeline.hardware.environment import installed
 from ridgeline.hardware.machine import this_machine
 from ridgeline.kernels.cpu import build
@@ -26,7 +27,6 @@ LAYOUT = 1
 """Raise it when an entry changes its meaning: older ones are then not found."""
 LEAST_BYTES = 64 * 2**20
 """The least size of a checkpoint; a smaller one is packed sooner than looked up."""
-_SAMPLES, _SAMPLE_BYTES = 256, 4096
 _CODE = ("serve/packed", "serve/weights", "serve/model", "checkpoints")
 """Rooms whose Python decides what is in an entry; the kernels' sources are in their libraries."""
 _KINDS: dict[str, Kind] = {"model": "dense", "int8": "int8", "int4": "int4"}
@@ -56,7 +56,7 @@ def key_of(config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path]) -> 
     about = Path(config.model) / "config.json"
     parts.append(hashlib.sha256(about.read_bytes()).hexdigest())
     for path, known in zip(checkpoint, files, strict=True):
-        parts += [path.name, known.st_size, known.st_mtime_ns, _samples(path, known.st_size)]
+        parts += [path.name, known.st_size, known.st_mtime_ns, sampled_digest(path, known.st_size)]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:24]
 
 
@@ -64,17 +64,6 @@ def path_of(config: EngineConfig, key: str) -> Path:
     """The file of an entry; the model's name in it is for people."""
     name = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(config.model).name)
     return folder() / f"{name[:40]}-{config.weights}-{key}{SUFFIX}"
-
-
-def _samples(path: Path, size: int) -> str:
-    """A digest of the file's first bytes, which list its tensors, and of pieces all over it."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        digest.update(file.read(2**20))
-        for at in range(_SAMPLES):
-            file.seek(max(0, size - _SAMPLE_BYTES) * at // (_SAMPLES - 1))
-            digest.update(file.read(_SAMPLE_BYTES))
-    return digest.hexdigest()
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from ridgeline.hardware.environment import installed_ridgeline
 from ridgeline.serve.cluster.combined import FleetReport
+from ridgeline.serve.cluster.remote import RemoteReport
 from ridgeline.serve.http.metrics import metrics_text
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reply import json_response, service_of
@@ -40,6 +41,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whose kernels multiply the weights, on a CPU."""
     fleet: FleetReport | None = None
     """What is said of the fleet, where the server scales itself."""
+    hosts: tuple[RemoteReport, ...] | None = None
+    """What is said of each engine, where they are on other hosts."""
     models: dict[str, str] | None = None
     """The status of each of several models; the rest is then of the worst."""
 
@@ -180,9 +183,10 @@ def _health_of_all(service: Service) -> Health:
 def _health(service: Service) -> Health:
     engine = service.engine
     fleet = service.fleet() if service.fleet is not None else None
+    hosts = service.hosts() if service.hosts is not None else None
     age, stats = engine.heartbeat_age_seconds, engine.stats
     if engine.ready is None or stats is None:
-        return Health(status="starting", heartbeat_age_seconds=age, fleet=fleet)
+        return Health(status="starting", heartbeat_age_seconds=age, fleet=fleet, hosts=hosts)
     return Health(
         status="ok" if age < HEARTBEAT_LATE_SECONDS else "silent",
         heartbeat_age_seconds=age,
@@ -191,4 +195,5 @@ def _health(service: Service) -> Health:
         waiting=stats.waiting,
         kernels=engine.ready.kernels,
         fleet=fleet,
+        hosts=hosts,
     )
