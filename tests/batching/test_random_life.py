@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.batching.workload import Workload
+from tests.batching.workload import SeveralAtOnce, Workload
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
@@ -65,6 +65,23 @@ def test_a_small_cache_under_load_preempts_and_stays_right(layout: str, order: s
     counters = workload.scheduler.counters
     assert counters.preemptions > 0 or layout == "contiguous"
     assert counters.accepted_tokens > 0
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("layout", ["paged", "dynamic"])
+def test_several_steps_under_way_give_the_same_and_share_the_work(layout: str, stages: int) -> None:
+    limits = Limits(max_tokens_per_step=24, max_sequences=8, max_length=64)
+    cache = BlockCache(32, 4, layout=layout, max_length=64)
+    workload = SeveralAtOnce(Scheduler(limits, cache), Random(stages), stages=stages)
+    for count in range(600):
+        workload.event()
+        if count % 20 == 0:
+            workload.scheduler.check()
+    workload.drain()
+    workload.check()
+    counters = workload.scheduler.counters
+    assert counters.preemptions > 0
+    assert counters.prefix_hits > 0 or layout != "paged"
 
 
 @pytest.mark.slow

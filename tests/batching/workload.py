@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
@@ -9,7 +10,7 @@ from tests.batching.fake_model import VOCAB, FakeModel, entries, entry, followin
 
 from ridgeline.batching.limits import Refusal
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import FinishReason, Request, Sequence, Status
+from ridgeline.batching.sequence import FinishReason, Request, Sequence, Status, Step
 
 STEMS = [[(7 * stem + i * i) % VOCAB for i in range(40)] for stem in range(3)]
 """Beginnings that prompts share."""
@@ -196,3 +197,43 @@ class Workload:
                 assert sequence.tokens[position] == picked(context), f"token {position} is wrong"
         if sequence.finish_reason is FinishReason.LENGTH:
             assert len(sequence.tokens) == sequence.most_tokens
+
+
+@dataclass
+class SeveralAtOnce(Workload):
+    """As many steps under way as a pipeline has stages, which compute them in order."""
+
+    stages: int = 2
+    under_way: deque[tuple[Step, list[list[int]]]] = field(default_factory=deque)
+
+    def event(self) -> None:
+        draw = self.random.random()
+        if draw < 0.7:
+            self.step()
+        elif draw < 0.9:
+            self.submit()
+        else:
+            self.end()
+
+    def step(self) -> None:
+        self.now += 0.01
+        apart = {one.sequence for step, _ in self.under_way for one in step.slices}
+        each = max(1, -(-len(self.live()) // self.stages))
+        step = self.scheduler.schedule(self.now, apart, each)
+        assert not apart & {one.sequence for one in step.slices}, "a sequence is in two steps"
+        assert not apart & set(step.preempted), "thrown out of a step under way"
+        assert len(step.slices) <= each, "one stage has it all"
+        self.model.check(step)
+        if step.slices:
+            self.under_way.append((step, self.model.compute(step)))
+        if self.under_way and (not step.slices or len(self.under_way) == self.stages):
+            self.scheduler.complete(*self.under_way.popleft(), self.now)
+
+    def drain(self) -> None:
+        steps = 0
+        while self.scheduler.has_work or self.under_way:
+            self.step()
+            for sequence in list(self.scheduler.handed_over):
+                self.scheduler.release(sequence)
+            steps += 1
+            assert steps < 10_000, "does not end"

@@ -18,6 +18,7 @@ become longer than the whole cache. Blocks that are held for a handover are outs
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Collection
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.draft_tree import no_deeper
@@ -142,40 +143,59 @@ class Scheduler:
         self._start(sequence, now)
         return True
 
-    def schedule(self, now: float) -> Step:
+    def schedule(
+        self, now: float, apart: Collection[Sequence] = (), most_slices: int | None = None
+    ) -> Step:
         """The next step; without slices where nothing can be computed now.
 
-        A step with slices must be computed: blocks that it fills are known to others already.
+        A step with slices must be computed: blocks that it fills are known to others already. So
+        steps may be under way together as long as they are computed in the order in which they
+        were scheduled.
+
+        Args:
+            now: Seconds.
+            apart: Sequences of steps that were scheduled and are not completed: they stay as they
+                are.
+            most_slices: The most sequences in it; None: all that there are.
         """
         copies: list[tuple[int, int]] = []
         preempted: list[Sequence] = []
         prompts: list[Sequence] = []
-        for sequence in [one for one in self.running if one.num_computed >= one.writable]:
+        running = [one for one in self.running if one not in apart] if apart else self.running
+        stuck: set[Sequence] = set()
+        for sequence in [one for one in running if one.num_computed >= one.writable]:
             if sequence.status is not Status.RUNNING:
                 continue  # gave way to an older one
             if sequence.num_computed < len(sequence.tokens) - 1:
                 prompts.append(sequence)
-            else:
-                self._grow(sequence, copies, preempted, now)
+            elif not self._grow(sequence, copies, preempted, now, apart):
+                stuck.add(sequence)
         # What is done for every sequence and step (here and in `complete`) is most of the cost.
         # Those whose prompt is not computed yet have nothing writable.
         make = tuple.__new__
+        if apart or preempted:
+            running = [one for one in self.running if one not in apart]
         slices = [
-            make(Slice, (one, one.num_computed, 1, (), ())) for one in self.running if one.writable
+            make(Slice, (one, one.num_computed, 1, (), ())) for one in running if one.writable
         ]
+        if stuck:
+            slices = [one for one in slices if one.sequence not in stuck]
+        if most_slices is not None:
+            del slices[most_slices:]
         left = self.limits.max_tokens_per_step - len(slices)
         most = self.beside_decodes if slices else None
         if preempted:
             prompts = [one for one in prompts if one.status is Status.RUNNING]
-        if [None for one in self.running if one.drafts]:
+        if [None for one in running if one.drafts]:
             share = left // 2 if prompts or self.waiting else left
             left -= self._add_drafts(slices, share, copies)
         if most is not None:
             left = min(left, most)
         for sequence in prompts:
-            left -= self._chunk(sequence, slices, left)
+            if most_slices is None or len(slices) < most_slices:
+                left -= self._chunk(sequence, slices, left)
         if self.waiting and left > 0 and not preempted:
-            self._admit(slices, left, now)
+            self._admit(slices, left, now, most_slices)
         if slices:
             self.counters.steps += 1
         return Step(tuple(slices), _direct(copies), tuple(preempted))
@@ -297,17 +317,29 @@ class Scheduler:
                 )
 
     def _grow(
-        self, sequence: Sequence, copies: list[tuple[int, int]], out: list[Sequence], now: float
-    ) -> None:
-        """Room for one token; the newest give way, in the end the sequence itself."""
+        self,
+        sequence: Sequence,
+        copies: list[tuple[int, int]],
+        out: list[Sequence],
+        now: float,
+        apart: Collection[Sequence],
+    ) -> bool:
+        """Room for one token; the newest give way, in the end the sequence itself.
+
+        Returns:
+            False where it has to wait for a newer one that is in a step under way.
+        """
         while not self.cache.extend(sequence, sequence.num_computed + 1, copies):
+            if apart and self.running[-1] in apart:
+                return False
             victim = self.running.pop()
             victim.lost_tokens = victim.num_computed
             self.cache.free(victim)
             self._wait_again(victim, now)
             out.append(victim)
             if victim is sequence:
-                return
+                break
+        return True
 
     def _wait_again(self, sequence: Sequence, now: float) -> None:
         """Let a sequence wait that ran and holds nothing any more."""
@@ -359,9 +391,11 @@ class Scheduler:
             slices.append(Slice(sequence, start, count))
         return count
 
-    def _admit(self, slices: list[Slice], left: int, now: float) -> None:
+    def _admit(self, slices: list[Slice], left: int, now: float, most_slices: int | None) -> None:
         """Start those who wait, in order, until seats, budget or blocks run out."""
         seats = self._mode.seats(len(self.running), self.waiting, now)
+        if most_slices is not None:
+            seats = min(seats, most_slices - len(slices))
         if seats > 0 and not self._order.settled:
             self.waiting.sort(key=lambda one: self._order.waiting_rank(one, self.cache))
         while seats > 0 and left > 0 and self.waiting:

@@ -15,8 +15,11 @@ found (`attempt.py`) and ends alone with an error. What ends it is a broken engi
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -27,7 +30,8 @@ from ridgeline.records.step_log import StepRow
 from ridgeline.serve.cache import SequenceKv
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.admission import Admission
-from ridgeline.serve.engine.attempt import attempt
+from ridgeline.serve.engine.attempt import RanksLost, StepAttempt, attempt
+from ridgeline.serve.engine.flights import Flight, Flights
 from ridgeline.serve.engine.log import StepLog
 from ridgeline.serve.engine.outcomes import Outcomes, Worked
 from ridgeline.serve.engine.requests import RequestBooks
@@ -45,6 +49,7 @@ from ridgeline.serve.messages import (
     ToEngine,
     UnloadAdapter,
 )
+from ridgeline.serve.model.batch import StepBatch
 
 LONGEST_WAIT_SECONDS = 1e-3
 """The most that an empty step waits, so that messages are still taken in time."""
@@ -82,6 +87,8 @@ class ServingEngine:
         self.forward_seconds = 0.0
         """Time of the model in the last step; on a GPU only until it was launched."""
         self._step_seconds = 0.0
+        self._last_ended = -math.inf
+        self._flights = Flights()
 
     def watch(self, lost: Callable[[str], None]) -> None:
         """Have it told, from any thread, that a rank of the model has ended."""
@@ -91,7 +98,7 @@ class ServingEngine:
     @property
     def has_work(self) -> bool:
         """Whether `step` would do something, now or a little later."""
-        return self.scheduler.has_work or self._admission.has_arriving
+        return self.scheduler.has_work or self._admission.has_arriving or bool(self._flights)
 
     def preparation(self, message: ToEngine) -> Callable[[], ToEngine] | None:
         """What of a message must not be done between two steps; see `Admission.preparation`."""
@@ -176,67 +183,136 @@ class ServingEngine:
         for request_id in self._requests.ids:
             self._admission.abort(request_id)
         if self._ranks is not None:
+            with contextlib.suppress(RanksLost):
+                while self._flights:
+                    self._runner.finish(self._flights.land().number)
             self._ranks.close()
         if self._step_log is not None:
             self._step_log.close()
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Compute one step if there is something to compute now."""
+        """Compute one step if there is something to compute now.
+
+        Where several are under way at a time, one more is begun, and once they are as many as
+        stages, the first one is finished.
+        """
         began = self._clock()
         self._admission.adopt(began)
         self._admission.look()
         if self._speculating is not None:
             self._speculating.propose(self.scheduler.running, self._requests.completions, began)
-        step = self.scheduler.schedule(began)
+        most = self._most_flights
+        if most == 1:
+            while self._flights:
+                self._land()
+            step = self._scheduled(began)
+            if step is not None:
+                self._take_in(step, attempt(step, self._work, **self._attempted), began)
+            return
+        step = self._scheduled(began)
+        if step is not None:
+            rows = self._outcomes.assign(step)
+            number = self._runner.begin(self._batch(step))
+            self._flights.begin(Flight(step, rows, number, began))
+        if self._flights and (step is None or len(self._flights) == most):
+            self._land()
+
+    @property
+    def _most_flights(self) -> int:
+        """How many steps may be under way at a time."""
+        alone = self._speculating is not None or bool(self._requests.searches)
+        return 1 if alone or not self._runner.overlaps else self._config.pp
+
+    def _scheduled(self, began: float) -> Step | None:
+        """The next step; None where there is none now."""
+        most = self._most_flights
+        if most == 1:
+            step = self.scheduler.schedule(began)
+        else:
+            count = len(self.scheduler.running) + len(self.scheduler.waiting)
+            each = max(1, -(-count // most))
+            step = self.scheduler.schedule(began, self._flights.sequences, each)
         for sequence in step.preempted:
             self._inputs.forget(sequence)
         if not step.slices:
-            self._wait(began)
-            return
-        work = None if self._step_log is None else work_of(step)
-        counts = None if self._pace is None else _prompts_and_decodes(step)
+            if not self._flights:
+                self._wait(began)
+            return None
         if step.copies:
             self._runner.copy(step.copies)
-        found = attempt(
-            step,
-            self._work,
-            request_of=self._requests.id_of,
-            block_size=self._cache.block_size,
-            probe=self._runner.probe,
-        )
+        return step
+
+    def _land(self) -> None:
+        """Finish the step that has been under way for longest."""
+        flight = self._flights.land()
+        tried = False
+
+        def work(step: Step) -> Worked:
+            nonlocal tried
+            if tried:
+                return self._work(step)  # what it has come to is one request's fault
+            tried = True
+            computed = self._runner.finish(flight.number)
+            return self._outcomes.pick(flight.step, computed, flight.rows.of_living())
+
+        step = flight.living
+        if not step.slices:
+            self._runner.finish(flight.number)
+            return
+        self._take_in(step, attempt(step, work, **self._attempted), flight.began)
+
+    @property
+    def _attempted(self) -> dict[str, Any]:
+        """What an attempt at a step is told besides."""
+        return {
+            "request_of": self._requests.id_of,
+            "block_size": self._cache.block_size,
+            "probe": self._runner.probe,
+        }
+
+    def _take_in(self, step: Step, found: StepAttempt[Worked], began: float) -> None:
+        """Let requests know what came of a step, and count it."""
+        work = None if self._step_log is None else work_of(step)
+        counts = None if self._pace is None else _prompts_and_decodes(step)
         num_tokens = sum([self._outcomes.advance(worked) for worked in found.worked])
         for sequence in found.postponed:
             self._outcomes.postpone(sequence)
         for request_id, error in found.failed:
             self._outcomes.fail(request_id, error)
         ended = self._clock()
-        seconds = ended - began
-        self._step_seconds += seconds
+        # Of several under way at a time, each is counted from the end of the one before it.
+        alone = ended - max(began, self._last_ended)
+        self._last_ended = ended
+        self._step_seconds += alone
         if self._pace is not None and counts is not None:
-            self._pace.note(*counts, seconds)
+            self._pace.note(*counts, ended - began)
             self.scheduler.beside_decodes = self._pace.tokens
         if self._speculating is not None:
-            self._speculating.record(step, num_tokens, seconds, ended)
+            self._speculating.record(step, num_tokens, ended - began, ended)
         if self._step_log is not None and work is not None:
             left = len(self.scheduler.running) + len(self.scheduler.waiting)
-            self._step_log.add(StepRow(began, seconds, left, work))
+            self._step_log.add(StepRow(ended - alone, alone, left, work))
         if self._config.debug:
             self.scheduler.check()
 
     def _work(self, step: Step) -> Worked:
         """Compute a step and pick from it; nothing but the blocks of its own tokens changes."""
+        rows = self._outcomes.assign(step)
+        batch = self._batch(step)
+        forward = self._clock()
+        computed = self._runner.forward(batch)
+        self.forward_seconds = self._clock() - forward
+        return self._outcomes.pick(step, computed, rows)
+
+    def _batch(self, step: Step) -> StepBatch:
         requests = self._requests
-        batch = self._inputs.batch(
+        return self._inputs.batch(
             step,
             rows_of=requests.rows_of,
             adapters=requests.adapter_indices,
             images=requests.images,
         )
-        forward = self._clock()
-        computed = self._runner.forward(batch)
-        self.forward_seconds = self._clock() - forward
-        return self._outcomes.pick(step, computed)
 
     def _wait(self, now: float) -> None:
         """Wait for the time of a batch that is not full yet; nothing else is worth waiting for."""

@@ -5,7 +5,7 @@ after the other, and one that fails in it ends alone.
 
 Usually every slice that samples has one row of logits and that is all. Beyond it: drafts have a row
 each, a request with several completions samples all their first tokens from one row, prompt
-logprobs want a row for every token of the prompt, and embeddings want none (`_Rows`).
+logprobs want a row for every token of the prompt, and embeddings want none (`StepRows`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LONGEST_REASON = 400
 
 
 @dataclass(slots=True)
-class _Rows:
+class StepRows:
     """Whose the rows of a step's logits are, in the order in which `StepInputs` laid them out."""
 
     wanted: list[Wanted] = field(default_factory=list)
@@ -62,6 +62,22 @@ class _Rows:
     """Slices whose every token has a row, and the first of these rows."""
     beams: list[tuple[int, Sequence, int]] = field(default_factory=list)
     """Beams with their slice, sequence and row."""
+
+    def of_living(self) -> StepRows:
+        """Those of sequences that have not ended meanwhile."""
+        living = StepRows(
+            prompts=[one for one in self.prompts if _lives(one[0].sequence)],
+            beams=[one for one in self.beams if _lives(one[1])],
+        )
+        first = 0
+        for one, place in zip(self.wanted, self.places, strict=True):
+            last = first + 1 + len(one.drafts)
+            if _lives(place[1].sequence):
+                living.wanted.append(one)
+                living.places.append(place)
+                living.of_logits += self.of_logits[first:last]
+            first = last
+        return living
 
     def picked_from(self, logits: Tensor) -> Tensor:
         """The rows that `wanted` asks for, to be overwritten."""
@@ -76,7 +92,7 @@ class Worked:
 
     step: Step
     computed: ForwardOutput
-    rows: _Rows
+    rows: StepRows
     picked: list[Picked]
 
 
@@ -116,14 +132,17 @@ class Outcomes:
         else:  # unforeseen: it is this message's alone
             self.fail(request_id, error)
 
-    def pick(self, step: Step, computed: ForwardOutput) -> Worked:
-        """Pick tokens for all in the step.
+    def assign(self, step: Step) -> StepRows:
+        """Whose the rows of a step's logits will be; to be asked before anything else changes."""
+        drafts = self._speculating
+        return self._assigned(step, {} if drafts is None else drafts.probabilities)
+
+    def pick(self, step: Step, computed: ForwardOutput, rows: StepRows) -> Worked:
+        """Pick tokens for all whose the rows are.
 
         Raises:
             NotFinite: The model gave somebody no numbers.
         """
-        drafts = self._speculating
-        rows = self._assigned(step, {} if drafts is None else drafts.probabilities)
         if rows.beams:
             check_finite(computed.logits[[row for _, _, row in rows.beams]].amax(-1))
         picked = pick(rows.picked_from(computed.logits), rows.wanted)
@@ -215,10 +234,10 @@ class Outcomes:
         self._scheduler.finish(sequence, reason, self._clock())
         self._forget(sequence)
 
-    def _assigned(self, step: Step, probabilities: Mapping[Sequence, Tensor]) -> _Rows:
+    def _assigned(self, step: Step, probabilities: Mapping[Sequence, Tensor]) -> StepRows:
         """Whose each row is; `probabilities`, [drafts, V], are what drafts were drawn from."""
         completions, rows_of = self._requests.completions, self._requests.rows_of
-        rows = _Rows()
+        rows = StepRows()
         first = 0
         for place, one in enumerate(step.slices):
             kind = rows_of.get(one.sequence)
@@ -278,7 +297,7 @@ class Outcomes:
         return take(state, found, prompt_logprobs=prompt)
 
     def _score(
-        self, rows: _Rows, computed: ForwardOutput, sampled: list[list[int]], alone: Alone
+        self, rows: StepRows, computed: ForwardOutput, sampled: list[list[int]], alone: Alone
     ) -> list[OpenSearch]:
         """Beam searches that this step computed; puts their tokens into `sampled`."""
         logits: dict[OpenSearch, dict[Sequence, Tensor]] = {}
@@ -417,8 +436,12 @@ def refusal_of(request_id: str, error: BaseException) -> Refused:
     return Refused(id=request_id, message=text, status=status, parameter=parameter)
 
 
+def _lives(sequence: Sequence) -> bool:
+    return sequence.finish_reason is None
+
+
 def _want(
-    rows: _Rows,
+    rows: StepRows,
     place: int,
     completion: OpenCompletion,
     one: Slice,

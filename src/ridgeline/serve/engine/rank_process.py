@@ -25,6 +25,7 @@ from ridgeline.measure.parent_death import die_with_parent
 from ridgeline.serve.engine.rank_work import (
     ComputeStep,
     CopyBlocks,
+    FinishStep,
     Leave,
     Meet,
     ProbeRanks,
@@ -76,7 +77,14 @@ def _follow(connection: Connection, share: RankShare) -> None:
             return
         match decode_work(content):
             case ComputeStep() as work:
-                share.runner.forward(step_batch(work, share.loaded.device))
+                batch = step_batch(work, share.loaded.device)
+                if work.number is None or share.loaded.gate is None:
+                    share.runner.forward(batch)
+                else:
+                    share.runner.begin(batch)
+            case FinishStep(number=number):
+                if share.loaded.gate is not None:
+                    share.runner.finish(number)
             case CopyBlocks(pairs=pairs):
                 share.pool.copy(pairs)
             case ProbeRanks():

@@ -37,6 +37,14 @@ class ComputeStep(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     max_context: int
     recent: int | None
     first: int
+    number: int | None = None
+    """Of a step whose second half is computed later (`FinishStep`); None: it is whole."""
+
+
+class FinishStep(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The second half of a step, for those who have the first stage."""
+
+    number: int
 
 
 class CopyBlocks(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -54,14 +62,14 @@ class Leave(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """There is nothing more to compute."""
 
 
-RankWork = ComputeStep | CopyBlocks | ProbeRanks | Leave
+RankWork = ComputeStep | FinishStep | CopyBlocks | ProbeRanks | Leave
 decode_meeting = msgspec.msgpack.Decoder(Meet).decode
 decode_work = msgspec.msgpack.Decoder(RankWork).decode
 encode = msgspec.msgpack.Encoder().encode
 
 
-def compute_step(batch: StepBatch) -> ComputeStep:
-    """A step's tensors, ready to be sent."""
+def compute_step(batch: StepBatch, number: int | None = None) -> ComputeStep:
+    """A step's tensors, ready to be sent; `number` where it is begun only."""
     packed = batch.packed
     assert packed.seen is None, "draft heads, which guess trees, are not cut over ranks"
     return ComputeStep(
@@ -76,6 +84,7 @@ def compute_step(batch: StepBatch) -> ComputeStep:
         max_context=packed.max_context,
         recent=packed.recent,
         first=packed.first,
+        number=number,
     )
 
 

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.adapters.adapters import Adapters
 from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.rank_work import CopyBlocks, ProbeRanks, RankWork, compute_step
+from ridgeline.serve.engine.rank_work import (
+    CopyBlocks,
+    FinishStep,
+    ProbeRanks,
+    RankWork,
+    compute_step,
+)
 from ridgeline.serve.model.batch import StepBatch
 from ridgeline.serve.model.graphs import DecodeGraphs, default_sizes
 from ridgeline.serve.model.loaded import ForwardOutput, LoadedModel
@@ -34,6 +42,17 @@ class Followers(Protocol):
 
     def in_step(self, what: str) -> AbstractContextManager[None]:
         """Turn whatever goes wrong meanwhile into the end of the group."""
+
+
+@dataclass(slots=True)
+class _BegunStep:
+    """A step of which the first stage has computed its layers."""
+
+    batch: StepBatch
+    like: Tensor
+    """States of the shape and dtype of those that come back."""
+    came: Tensor | None = None
+    """Those, once they have been taken."""
 
 
 class Runner:
@@ -55,6 +74,15 @@ class Runner:
         self._version = adapters.layout_version
         self._fixed = self._recorded()
         self._followers: Followers | None = None
+        self._begun: dict[int, _BegunStep] = {}
+        """Steps whose second half is not computed, in order."""
+        self._next_number = 0
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether further steps may begin before one is finished: stages work at the same time."""
+        # Through NCCL both ways between two stages would wait for each other in one stream.
+        return self._loaded.gate is not None and self._loaded.device.type == "cpu"
 
     def lead(self, followers: Followers) -> None:
         """From now on, other ranks compute the same."""
@@ -74,6 +102,51 @@ class Runner:
         with self._followers.in_step("a step was computed"):
             return self._computed(batch)
 
+    @torch.inference_mode()
+    def begin(self, batch: StepBatch) -> int:
+        """Compute the first half of a step; its number. Only where steps overlap."""
+        number, self._next_number = self._next_number, self._next_number + 1
+        if self._followers is None:
+            self._begun[number] = self._first_half(batch)
+            return number
+        self._followers.send(compute_step(batch, number))
+        with self._followers.in_step("a step was begun"):
+            self._begun[number] = self._first_half(batch)
+        return number
+
+    @torch.inference_mode()
+    def finish(self, number: int) -> ForwardOutput:
+        """Compute the second half of a step that was begun."""
+        if self._followers is None:
+            return self._second_half(number)
+        self._followers.send(FinishStep(number=number))
+        with self._followers.in_step("a step was finished"):
+            return self._second_half(number)
+
+    def _first_half(self, batch: StepBatch) -> _BegunStep:
+        gate, loaded, caches = self._loaded.gate, self._loaded, self._pool.layers
+        assert gate is not None
+        self._adapters.use(None)
+        return _BegunStep(batch, gate.begin(lambda: loaded.forward(batch, caches)))
+
+    def _second_half(self, number: int) -> ForwardOutput:
+        gate, loaded, caches = self._loaded.gate, self._loaded, self._pool.layers
+        assert gate is not None
+        self._land(number)
+        begun = self._begun.pop(number)
+        assert begun.came is not None
+        self._adapters.use(None)
+        return gate.finish(begun.came, lambda: loaded.forward(begun.batch, caches))
+
+    def _land(self, last: int | None = None) -> None:
+        """Take the states of all that were begun, or of those up to one, in order."""
+        for number, begun in self._begun.items():
+            if last is not None and number > last:
+                return
+            if begun.came is None:
+                assert self._loaded.gate is not None
+                begun.came = self._loaded.gate.land(begun.like)
+
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy blocks (from, to), at least one pair."""
         if self._followers is not None:
@@ -81,6 +154,7 @@ class Runner:
         self._pool.copy(pairs)
 
     def _computed(self, batch: StepBatch) -> ForwardOutput:
+        self._land()
         if self._version != self._adapters.layout_version:
             # Layers were wrapped: what was recorded would leave the adapters out.
             self._version = self._adapters.layout_version
@@ -102,6 +176,7 @@ class Runner:
         """
         if self._followers is not None:
             self._followers.send(ProbeRanks())
+        self._land()
         loaded = self._loaded
         size = self._config.block_size
         form = loaded.kv_form

@@ -31,6 +31,7 @@ from ridgeline.serve.model.batch import SeenRows, StepBatch
 from ridgeline.serve.model.direct import Direct, NotInOne, direct
 from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
+from ridgeline.serve.pipeline_parallel.gate import StageGate
 from ridgeline.serve.pipeline_parallel.stages import load_stage
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.tensor_parallel.reading import load_share
@@ -85,6 +86,8 @@ class LoadedModel:
         """The short way from tokens to logits, where this model has one."""
         self.layer_path = "all in one operator"
         """How its layers are computed, and why not otherwise; in words, for the start's ledger."""
+        self.gate: StageGate | None = None
+        """Where a step leaves this stage of a model and comes back; None: it does not."""
         self.tower: VisionTower | None = None
         """What looks at images, where this model sees any."""
         self._states: Tensor | None = None
@@ -181,7 +184,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         device = device_of(config) if group is None else group.device
         dtype = dtype_of(config, device)
         kept = kept_start(config, dtype, device)
-        model, tower = _read(config, dtype, device, group, kept)
+        model, tower, gate = _read(config, dtype, device, group, kept)
     model.requires_grad_(requires_grad=False).eval()
     vocab = model.config.get_text_config().vocab_size
     if kept is not None and kept.proven is not None:
@@ -192,6 +195,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         calls = trial.check(model, shapes, vocab)
     loaded = LoadedModel(model, _tokenizer(config), shapes)
     loaded.kept = kept
+    loaded.gate = gate
     stored = calibrated_cache(config.model, model, shapes) if is_compressed(config.model) else None
     loaded.kv_form = form_of(config.kv_dtype, loaded.dtype, stored)
     loaded.weight_rows = shrink(model, config)
@@ -253,8 +257,8 @@ def _read(
     device: torch.device,
     group: RankGroup | None,
     kept: KeptStart | None,
-) -> tuple[Any, VisionTower | None]:
-    """The language model, and what sees where it has that."""
+) -> tuple[Any, VisionTower | None, StageGate | None]:
+    """The language model, what sees where it has that, and the gate of the first of its stages."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging as notices
 
@@ -276,30 +280,30 @@ def _read(
         model = load_compressed(
             config.model, dtype, device=device, trust_remote_code=config.trust_remote_code
         )
-        return model, None
+        return model, None, None
     if getattr(about, "quantization_config", None) is not None:
         raise InputError(
             f"{config.model}: only compressed-tensors checkpoints are read quantised; "
             "give the unquantised model with --weights int8 or int4"
         )
     if seeing:
-        return read_apart(config, about, dtype, device)
+        return *read_apart(config, about, dtype, device), None
     if group is not None:
         directory, trusted = Path(config.model), config.trust_remote_code
         if config.pp == 1:
             model = load_share(about, directory, dtype, group.line, trust_remote_code=trusted)
-        else:
-            model = load_stage(about, directory, dtype, group, trust_remote_code=trusted)
-        return model, None
+            return model, None, None
+        model, gate = load_stage(about, directory, dtype, group, trust_remote_code=trusted)
+        return model, None, gate
     if kept is not None:
         mapped = kept.model(about, dtype, Path(config.model))
         if mapped is not None:
-            return mapped, None
+            return mapped, None, None
     layered = read_by_layer(config, about, dtype, device)
     if layered is not None:
         if kept is not None:
             kept.notice(layered)
-        return layered, None
+        return layered, None, None
     with read_by_library(config.model):
         model = AutoModelForCausalLM.from_pretrained(
             config.model,
@@ -308,7 +312,7 @@ def _read(
             attn_implementation="eager",
             trust_remote_code=config.trust_remote_code,
         )
-    return model.to(device), None
+    return model.to(device), None, None
 
 
 def _tokenizer(config: EngineConfig) -> Any:

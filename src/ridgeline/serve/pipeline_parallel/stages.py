@@ -9,7 +9,9 @@ model with fewer layers: its own, counted from zero, with a cache of their own.
 Where each stage is cut over several ranks besides (`tensor_parallel/`), the ranks with the same
 share of neighbouring stages pass states on to each other: every one of them has all of them.
 
-A step keeps one stage busy at a time: stages share memory, not time.
+A step keeps one stage busy at a time. So the first stage begins as many steps as there are stages,
+each with some of the running requests, before it takes back the states of the first one (`gate.py`,
+and the engine's `flights.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ridgeline.checkpoints.skeleton import (
 )
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
+from ridgeline.serve.pipeline_parallel.gate import StageGate
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.tensor_parallel.plan import plan_of
 from ridgeline.serve.tensor_parallel.reading import place_shares, share_of, words_of
@@ -94,8 +97,10 @@ def load_stage(
     group: RankGroup,
     *,
     trust_remote_code: bool = False,
-) -> nn.Module:
+) -> tuple[nn.Module, StageGate | None]:
     """One rank's stage of a model, or its share of one, which computes once all ranks do.
+
+    With the first stage comes the gate by which a step leaves it.
 
     Args:
         config: The model's, as transformers reads it.
@@ -137,8 +142,8 @@ def load_stage(
     if missing:
         raise InputError(f"{missing[0]} is missing from the files of the checkpoint")
     read_generation_config(model, directory)
-    _join(_layers_of(model)[1], group)
-    return model.to(group.device)
+    gate = _join(_layers_of(model)[1], group)
+    return model.to(group.device), gate
 
 
 def _without_weights(
@@ -227,8 +232,10 @@ def _without_ends(model: nn.Module, dtype: torch.dtype) -> None:
             setattr(parent, leaf, new)
 
 
-def _join(layers: nn.ModuleList, group: RankGroup) -> None:
+def _join(layers: nn.ModuleList, group: RankGroup) -> StageGate | None:
     """Take states before the first layer and send them on behind the last, as the stage has to."""
+    if not group.stage:
+        return StageGate(layers, group)
 
     def take(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         states = args[0] if args else kwargs["hidden_states"]
@@ -237,14 +244,9 @@ def _join(layers: nn.ModuleList, group: RankGroup) -> None:
             return (came, *args[1:]), kwargs
         return args, {**kwargs, "hidden_states": came}
 
-    def send(_layer: nn.Module, _args: Any, out: Any) -> Any:
-        states = out[0] if isinstance(out, tuple) else out
-        group.send_on(states)
-        if group.stage:
-            return None
-        came = group.take(states)
-        return (came, *out[1:]) if isinstance(out, tuple) else came
+    def send(_layer: nn.Module, _args: Any, out: Any) -> None:
+        group.send_on(out[0] if isinstance(out, tuple) else out)
 
-    if group.stage:
-        layers[0].register_forward_pre_hook(take, with_kwargs=True)
+    layers[0].register_forward_pre_hook(take, with_kwargs=True)
     layers[-1].register_forward_hook(send)
+    return None

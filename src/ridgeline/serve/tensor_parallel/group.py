@@ -51,6 +51,8 @@ class RankGroup:
         """The bytes that this rank has put into collectives."""
         self._seconds = 0.0
         self._pending: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+        self._sends: deque[tuple[dist.Work, Tensor]] = deque()
+        """States on their way, with what has to stay as it is until they have arrived."""
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this machine
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -80,10 +82,19 @@ class RankGroup:
         self._seconds, self.bytes = 0.0, 0
 
     def send_on(self, states: Tensor) -> None:
-        """Send states to the rank of the next stage that has the same share of its layers."""
+        """Send states to the rank of the next stage that has the same share of its layers.
+
+        Through gloo it is not waited for: the next stage may be at an earlier step, whose states
+        this one would have to take first. Between two stages there are as many steps as stages.
+        """
         states = states.contiguous()
         rank = (self.rank + self.shares) % self.size
-        self.timed(lambda: dist.send(states, rank), states)
+        if states.is_cuda:
+            self.timed(lambda: dist.send(states, rank), states)
+            return
+        self.timed(lambda: self._sends.append((dist.isend(states, rank), states)), states)
+        while len(self._sends) > self.stages:
+            self._sends.popleft()[0].wait()
 
     def take(self, like: Tensor) -> Tensor:
         """States of this shape from the stage before, which sends them on."""
