@@ -59,6 +59,33 @@ def test_three_stages_give_the_tokens_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_all_stages_have_a_step_of_their_own_and_withdrawn_requests_disturb_none(
+    tmp_path: Path,
+) -> None:
+    folder = write_tiny_llama(tmp_path, num_hidden_layers=4)
+    prompts = {f"{name} {index}": prompt for index in range(3) for name, prompt in PROMPTS.items()}
+    # So little room that requests are thrown out.
+    settings: dict[str, Any] = {"max_tokens_per_step": 24, "debug": True}
+    with engine_of(folder, **settings) as whole:
+        expected = tokens_of(whole, prompts)
+    with engine_of(folder, pp=3, kv_bytes=4 * 24 * 2048, **settings) as engine:
+        for name, prompt in prompts.items():
+            engine.handle(greedy(name, prompt, 16))
+        under_way = []
+        for _ in range(12):
+            engine.step()
+            under_way.append(len(engine._flights))
+        engine.handle(Abort(id="cold 1"))
+        engine.handle(Abort(id="other 2"))
+        found = answers(finished(engine))
+        assert engine.stats().preemptions
+        assert not engine._flights
+    assert max(under_way) == 2  # and a third one within a step
+    kept = {one: tokens for one, tokens in expected.items() if one[0] not in ("cold 1", "other 2")}
+    assert {one: found[one] for one in kept} == kept
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "qwen3_moe", "gemma3_text"])
 def test_a_grid_of_stages_and_shares_gives_the_tokens_of_the_plain_model(
     tmp_path: Path, family: str
