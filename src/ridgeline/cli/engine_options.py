@@ -89,6 +89,10 @@ Tp = Annotated[
 Pp = Annotated[
     int, typer.Option(metavar="N", help="Processes that each keep some of the layers.", min=1)
 ]
+ExpertParallel = Annotated[
+    bool,
+    typer.Option("--expert-parallel", help="With --tp: deal a mixture's experts out whole."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Check every cache at each step.")]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")

@@ -25,6 +25,7 @@ from tests.serve.tensor_parallel.test_tokens import running as engine_of
 
 from ridgeline.errors import InputError
 from ridgeline.serve.config import SpeculationConfig
+from ridgeline.serve.engine import flights
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Abort
 from ridgeline.serve.pipeline_parallel.stages import LayerStage, stage_bounds
@@ -32,6 +33,12 @@ from ridgeline.serve.pipeline_parallel.stages import LayerStage, stage_bounds
 pytestmark = pytest.mark.multiprocess
 CUT = sorted(set(FITTING) - {"gpt2", "opt", "gpt_neox"})
 """The families that transformers has a plan of stages for."""
+
+
+@pytest.fixture(autouse=True)
+def few_are_dealt_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a handful of requests has several steps under way."""
+    monkeypatch.setattr(flights, "LEAST_SEQUENCES", 1)
 
 
 def weight_bytes(engine: ServingEngine) -> int:

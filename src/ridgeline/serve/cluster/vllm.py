@@ -116,6 +116,8 @@ def command(
         words += ["--tensor-parallel-size", str(config.tp)]
     if config.pp > 1:
         words += ["--pipeline-parallel-size", str(config.pp)]
+    if config.expert_parallel:
+        words.append("--enable-expert-parallel")
     if config.weights == "fp8":
         words += ["--quantization", "fp8"]
     if config.kv_dtype == "fp8":

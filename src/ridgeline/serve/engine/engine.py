@@ -29,6 +29,7 @@ from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepRow
 from ridgeline.serve.cache import SequenceKv
 from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.engine import flights
 from ridgeline.serve.engine.admission import Admission
 from ridgeline.serve.engine.attempt import RanksLost, StepAttempt, attempt
 from ridgeline.serve.engine.flights import Flight, Flights
@@ -222,7 +223,10 @@ class ServingEngine:
     def _most_flights(self) -> int:
         """How many steps may be under way at a time."""
         alone = self._speculating is not None or bool(self._requests.searches)
-        return 1 if alone or not self._runner.overlaps else self._config.pp
+        if alone or not self._runner.overlaps:
+            return 1
+        count = len(self.scheduler.running) + len(self.scheduler.waiting)
+        return max(1, min(self._config.pp, count // flights.LEAST_SEQUENCES))
 
     def _scheduled(self, began: float) -> Step | None:
         """The next step; None where there is none now."""

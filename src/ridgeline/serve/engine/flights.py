@@ -5,6 +5,10 @@ before the first one is finished, each with its part of the running requests; a 
 them at a time. Stages compute them in order, so what one step writes into a block is there for the
 next, and a block that is freed meanwhile is written over later.
 
+A step of a few requests takes about as long as one of twice as many, which reads the same weights;
+dealing them out then gives each stage more work and no sooner. So there are several steps only
+where each has its `LEAST_SEQUENCES`.
+
 What a step has to be alone for goes on alone: drafts, which need the tokens of the step before for
 every sequence, and beams, which are compared with each other.
 """
@@ -17,6 +21,9 @@ from dataclasses import dataclass
 
 from ridgeline.batching.sequence import Sequence, Step
 from ridgeline.serve.engine.outcomes import StepRows
+
+LEAST_SEQUENCES = 16
+"""Requests of a step, where there are others under way (`bench/serve_stages.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

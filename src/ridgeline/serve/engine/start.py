@@ -22,7 +22,7 @@ from ridgeline.serve.engine.share import DRAFT, RankShare, build_share, rank_dev
 from ridgeline.serve.engine.speculating import Speculating, build_speculating
 from ridgeline.serve.messages import MemoryRow, Ready
 from ridgeline.serve.model.batch import StepInputs
-from ridgeline.serve.model.loaded import LoadedModel
+from ridgeline.serve.model.loaded import LoadedModel, device_of
 from ridgeline.serve.pipeline_parallel.stages import check_stages
 from ridgeline.serve.tensor_parallel.reading import check_cuts
 from ridgeline.serve.vision.model import sees_images
@@ -55,6 +55,8 @@ def build_parts(config: EngineConfig) -> Parts:
     """
     check_kept(config)
     set_threads(config)
+    if config.expert_parallel and config.tp == 1:
+        raise InputError("--expert-parallel: deals experts out over --tp N ranks; give --tp 2, say")
     if config.kept is not None:
         sys.stderr.write(
             "ridgeline: --kv-recent: tokens see some of those before them only; answers are not"
@@ -79,6 +81,11 @@ def check_cut(config: EngineConfig) -> None:
     option = config.cut
     if config.adapters:
         raise InputError(f"{option}: LoRA adapters are not cut over ranks; leave out --adapters")
+    if config.expert_parallel and config.graphs and device_of(config).type == "cuda":
+        raise InputError(
+            "--expert-parallel: how many tokens a rank's experts get is not known before they come,"
+            " which no CUDA graph takes; add --no-graphs"
+        )
     if config.compiled:
         raise InputError(f"{option}: --compiled is for one process; leave out one of the two")
     if config.speculation is not None and config.speculation.kind == "heads":
@@ -102,10 +109,12 @@ def check_cut(config: EngineConfig) -> None:
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         if sees_images(about):
             raise InputError(f"{option}: models that see images are not cut over ranks")
-        for check, size in ((check_cuts, config.tp), (check_stages, config.pp)):
-            if size > 1:
-                trusted = config.trust_remote_code
-                check(about, Path(config.model), size, trust_remote_code=trusted)
+        where, trusted = Path(config.model), config.trust_remote_code
+        if config.tp > 1:
+            whole = config.expert_parallel
+            check_cuts(about, where, config.tp, trust_remote_code=trusted, whole_experts=whole)
+        if config.pp > 1:
+            check_stages(about, where, config.pp, trust_remote_code=trusted)
 
 
 def check_kept(config: EngineConfig) -> None:

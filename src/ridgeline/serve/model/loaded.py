@@ -291,9 +291,23 @@ def _read(
     if group is not None:
         directory, trusted = Path(config.model), config.trust_remote_code
         if config.pp == 1:
-            model = load_share(about, directory, dtype, group.line, trust_remote_code=trusted)
+            model = load_share(
+                about,
+                directory,
+                dtype,
+                group.line,
+                trust_remote_code=trusted,
+                whole_experts=config.expert_parallel,
+            )
             return model, None, None
-        model, gate = load_stage(about, directory, dtype, group, trust_remote_code=trusted)
+        model, gate = load_stage(
+            about,
+            directory,
+            dtype,
+            group,
+            trust_remote_code=trusted,
+            whole_experts=config.expert_parallel,
+        )
         return model, None, gate
     if kept is not None:
         mapped = kept.model(about, dtype, Path(config.model))

@@ -97,6 +97,7 @@ def load_stage(
     group: RankGroup,
     *,
     trust_remote_code: bool = False,
+    whole_experts: bool = False,
 ) -> tuple[nn.Module, StageGate | None]:
     """One rank's stage of a model, or its share of one, which computes once all ranks do.
 
@@ -108,6 +109,7 @@ def load_stage(
         dtype: The dtype of the parameters.
         group: The ranks.
         trust_remote_code: As transformers means it.
+        whole_experts: Deal a mixture's experts out whole, where a stage is cut over ranks.
 
     Raises:
         InputError: What `check_stages` would have said, or tensors do not fit.
@@ -115,7 +117,7 @@ def load_stage(
     model = _without_weights(config, directory, dtype, trust_remote_code=trust_remote_code)
     checkpoint = CheckpointFiles(directory)
     pieces, tied = stored_pieces(model, checkpoint), first_names(model)
-    plan = plan_of(model) if group.shares > 1 else None
+    plan = plan_of(model, whole_experts=whole_experts) if group.shares > 1 else None
     words = {} if plan is None else words_of(model, plan)
     prefix, layers = _layers_of(model)
     first, last = stage_bounds(len(layers), group.stages, group.stage)

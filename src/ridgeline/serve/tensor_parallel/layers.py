@@ -85,3 +85,30 @@ def add_up_outputs(module: nn.Module, group: RankLine) -> None:
         return group.add_up(output)
 
     module.register_forward_hook(summed)
+
+
+def keep_own_experts(module: Any, group: RankLine) -> None:
+    """Let a mixture's experts compute what was sent to those of this rank, and nothing else.
+
+    Every rank has all tokens, so none is sent anywhere; those that no expert here wants get zeros.
+
+    Args:
+        module: The experts, with this rank's weights, counted from the rank's first one.
+        group: The ranks, which have equally many.
+    """
+    count = len(next(module.parameters()))
+    first = group.rank * count
+    computed = module.forward
+    module.num_experts = count
+
+    def forward(states: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+        """[T, width], [T, k] numbers and [T, k] weights of experts to [T, width], to be summed."""
+        own = experts - first
+        tokens, choices = ((own >= 0) & (own < count)).nonzero(as_tuple=True)
+        found = states.new_zeros(states.shape)
+        if len(tokens):
+            chosen = own[tokens, choices, None], weights[tokens, choices, None]
+            found.index_add_(0, tokens, computed(states[tokens], *chosen).to(found.dtype))
+        return found
+
+    module.forward = forward

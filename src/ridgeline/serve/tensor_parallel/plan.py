@@ -5,6 +5,9 @@ along their inputs (Shoeybi et al. 2019, Megatron-LM, section 3): between the tw
 nothing of the others, so its keys and values are those of its own heads. Which module is which,
 transformers says of each of its families (`tp_plan`); what that plan says is carried out here, or
 refused by name. Embedding and head are cut along the words.
+
+A mixture's experts are cut like any MLP, or, if that is asked for, dealt out whole: a rank computes
+those of its own for all tokens that were sent to them, and sums are as many as before.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from torch import nn
 
 from ridgeline.errors import InputError
 
+_EXPERTS = "moe_tp_experts"
 _LAYERS = {
     "colwise": "a share of the outputs",
     "rowwise": "a share of the inputs, outputs added up",
     "rowwise_split_input": "the same, given all inputs",
     "colwise_gather_output": "a share of the outputs, put together",
     "packed_colwise": "a share of each of two matrices in one",
-    "moe_tp_experts": "outputs added up",
+    _EXPERTS: "outputs added up",
     "replicated_with_grad_allreduce": "whole on every rank",
     "embedding_rowwise": "a share of the words",
 }
@@ -69,15 +73,23 @@ class TensorPlan:
 
     styles: dict[str, str]
     """transformers' style by the name of a module or tensor, layers' numbers as `*`."""
+    whole_experts: bool = False
+    """Whether a rank has some experts whole, and not a share of each."""
 
     def style(self, name: str) -> str | None:
         """How a module or a tensor of that name is treated; None: whole on every rank."""
         return self.styles.get(re.sub(r"\.\d+(?=\.|$)", ".*", name))
 
+    def sums_experts(self, name: str) -> bool:
+        """Whether a module is a mixture's experts, whose outputs ranks add up."""
+        return self.style(name) == _EXPERTS
+
     def cut(self, name: str, num_dims: int) -> TensorCut | None:
         """How a tensor is cut; None: it is whole on every rank."""
         owner, _, leaf = name.rpartition(".")
         own = self.style(name)
+        if self.whole_experts and self.style(owner) == _EXPERTS:
+            return TensorCut(-num_dims)
         style = own or self.style(owner)
         if style == "packed_colwise":
             return TensorCut(-2, parts=2)
@@ -89,11 +101,16 @@ class TensorPlan:
         return None
 
 
-def plan_of(model: nn.Module) -> TensorPlan:
+def plan_of(model: nn.Module, *, whole_experts: bool = False) -> TensorPlan:
     """The plan that transformers has of a model.
 
+    Args:
+        model: Its modules; weights are not looked at.
+        whole_experts: Deal experts out whole.
+
     Raises:
-        InputError: It has none, or one with a style that is not carried out here.
+        InputError: It has none, or one with a style that is not carried out here, or no experts
+            that could be dealt out.
     """
     found: dict[str, str] = dict(model.tp_plan or {})  # type: ignore[arg-type]
     family = model.config.model_type  # type: ignore[union-attr]
@@ -108,7 +125,12 @@ def plan_of(model: nn.Module) -> TensorPlan:
                 f"--tp: models of the family {family} cut {name} as {style}, which is not carried"
                 " out here; leave out --tp, or use --replicas"
             )
-    return TensorPlan(found)
+    if whole_experts and _EXPERTS not in found.values():
+        raise InputError(
+            f"--expert-parallel: models of the family {family} have no experts that could be dealt"
+            " out; leave it out"
+        )
+    return TensorPlan(found, whole_experts=whole_experts)
 
 
 def check_heads(config: Any, size: int) -> None:

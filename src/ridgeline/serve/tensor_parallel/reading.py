@@ -27,11 +27,19 @@ from ridgeline.serve.tensor_parallel.layers import (
     SplitEmbedding,
     SummedLinear,
     add_up_outputs,
+    keep_own_experts,
 )
 from ridgeline.serve.tensor_parallel.plan import TensorCut, TensorPlan, check_heads, plan_of
 
 
-def check_cuts(config: Any, directory: Path, size: int, *, trust_remote_code: bool) -> None:
+def check_cuts(
+    config: Any,
+    directory: Path,
+    size: int,
+    *,
+    trust_remote_code: bool,
+    whole_experts: bool = False,
+) -> None:
     """Find out, without reading a weight, whether a model can be cut over so many ranks.
 
     Raises:
@@ -39,7 +47,7 @@ def check_cuts(config: Any, directory: Path, size: int, *, trust_remote_code: bo
     """
     check_heads(config, size)
     model = _without_weights(config, directory, torch.float32, trust_remote_code=trust_remote_code)
-    plan = plan_of(model)
+    plan = plan_of(model, whole_experts=whole_experts)
     for name, parameter in model.named_parameters():
         cut = plan.cut(name, parameter.ndim)
         if cut is not None:
@@ -53,6 +61,7 @@ def load_share(
     group: RankLine,
     *,
     trust_remote_code: bool = False,
+    whole_experts: bool = False,
 ) -> nn.Module:
     """One rank's share of a model, which answers as the whole model does once all ranks compute.
 
@@ -62,12 +71,13 @@ def load_share(
         dtype: The dtype of the parameters.
         group: The ranks.
         trust_remote_code: As transformers means it.
+        whole_experts: Deal a mixture's experts out whole.
 
     Raises:
         InputError: What `check_cuts` would have said, or tensors do not fit.
     """
     model = _without_weights(config, directory, dtype, trust_remote_code=trust_remote_code)
-    plan = plan_of(model)
+    plan = plan_of(model, whole_experts=whole_experts)
     first = first_names(model)
     words = words_of(model, plan)
     checkpoint = CheckpointFiles(directory)
@@ -118,6 +128,12 @@ def share_of(
         shape[cut.dim] = cut.parts * cut.per_rank(shape[cut.dim], group.size, target)
     values = torch.zeros(shape, dtype=whole.dtype)
     for piece in pieces:
+        if piece.expert is not None and cut is not None and cut.dim == -whole.ndim:
+            mine = piece.expert - group.rank * len(values)
+            if 0 <= mine < len(values):
+                rows = slice(None) if piece.rows is None else slice(*piece.rows)
+                values[mine][rows].copy_(checkpoint.read(piece.source))
+            continue
         into = values if piece.expert is None else values[piece.expert]
         if piece.rows is None:
             _copy(piece.source, into, checkpoint, cut, group)
@@ -154,7 +170,9 @@ def place_shares(
     """Put around each share what makes it answer as the whole."""
     for name, module in list(model.named_modules()):
         style = plan.style(name)
-        if style == "moe_tp_experts":
+        if plan.sums_experts(name):
+            if plan.whole_experts:
+                keep_own_experts(module, group)
             add_up_outputs(module, group)
         if not isinstance(module, nn.Linear | nn.Embedding):
             continue
