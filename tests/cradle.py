@@ -25,12 +25,14 @@ import sys
 import tempfile
 import time
 import traceback
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PRELOADED = (
+    "ridgeline.measure.child.attach",
     "ridgeline.serve.http.server",
     "torch._dynamo",
     "torch.distributed.checkpoint.state_dict_saver",
@@ -186,6 +188,7 @@ def _main(door: socket.socket, folder: Path, preloaded: list[str]) -> None:
     with quiet(folder / "imports"):  # what torchao says of its missing kernels is no test's
         for name in preloaded:
             __import__(name)
+    _spare_the_children()
     gc.freeze()  # no child of ours walks over all of that when it collects garbage
     codes: dict[int, int] = {}
     callers = [door.accept()[0]]
@@ -200,6 +203,15 @@ def _main(door: socket.socket, folder: Path, preloaded: list[str]) -> None:
                 one.close()
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)  # what is imported stays alive, and nanobind would list all of it as leaks
+
+
+def _spare_the_children() -> None:
+    """At its end, a child need not take apart what was imported here: torch's 200 libraries."""
+    import torch._dynamo.utils
+
+    for one in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        one.atexit = False
+    atexit.unregister(torch._dynamo.utils.dump_compile_times)
 
 
 @contextlib.contextmanager
