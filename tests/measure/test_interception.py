@@ -149,6 +149,16 @@ def test_a_script_that_only_makes_an_optimizer_is_measured_as_inference() -> Non
     assert profile.steps == 10
 
 
+def test_a_script_that_never_steps_is_given_up_after_the_patience(tmp_path: Path) -> None:
+    script = tmp_path / "waits.py"
+    script.write_text("import time, torch\ntime.sleep(600)\n")
+    with (
+        Conductor([str(script)], Session(), patience_seconds=3.0) as run,
+        pytest.raises(ScriptError, match="did not answer for"),
+    ):
+        run.steps(1)
+
+
 @pytest.mark.slow
 def test_a_script_shorter_than_the_plan_is_measured_with_a_plan_that_fits() -> None:
     profile = measure(command("plain_loop.py", "14"), MeasurementPlan(steps=40))[0]

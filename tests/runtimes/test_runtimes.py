@@ -38,10 +38,10 @@ def images(batch: int = 2, size: int = 64) -> torch.Tensor:
     return (waves + (ramp > 0.2 * angles).float()).contiguous()
 
 
-def resnet() -> torch.nn.Module:
+def resnet(stages: int = 3) -> torch.nn.Module:
     config = transformers.ResNetConfig(
-        embedding_size=16, hidden_sizes=[16, 32, 64], depths=[1, 1, 1], layer_type="basic",
-        num_labels=10,
+        embedding_size=16, hidden_sizes=[16, 32, 64][:stages], depths=[1] * stages,
+        layer_type="basic", num_labels=10,
     )  # fmt: skip
     model: torch.nn.Module = transformers.ResNetForImageClassification(config).eval()
     return model
@@ -143,7 +143,7 @@ def test_a_module_in_half_precision_becomes_an_onnx_graph_that_takes_float32(
 @pytest.mark.sweep("onnx")
 @pytest.mark.parametrize("name", HERE)
 def test_a_program_answers_as_the_module_does_at_every_batch(name: str, tmp_path: Path) -> None:
-    model, pixels = resnet(), images(1)
+    model, pixels = resnet(stages=2), images(1)
     made = convert(runtime(name), model, (), {"pixel_values": pixels}, tmp_path / "made")
     run = runtime(name).load(Artifact.read(tmp_path / "made"), threads=1)
     assert made.size_bytes > 50_000

@@ -70,9 +70,13 @@ def serve(words: list[str]) -> int:
     return 0
 
 
-def serve_and_leave(words: list[str]) -> None:
+def serve_warm(words: list[str]) -> None:
+    """In a fork of the cradle."""
+    from tests.serve.http.warm_servers import fork_engines
+
+    fork_engines()
     sys.exit(serve(words))
 
 
 if __name__ == "__main__":
-    serve_and_leave(sys.argv[1:])
+    sys.exit(serve(sys.argv[1:]))

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ class Server:
     def engine_pids(self) -> list[int]:
         """Of all that run."""
         found = subprocess.run(
-            ["pgrep", "-P", str(self.process.pid), "-f", "process.host"],
+            ["pgrep", "-P", str(self.process.pid), "-f", "process.host|tests.cradle"],
             capture_output=True,
             check=True,
         )
@@ -144,20 +145,43 @@ def running(*words: str, open_files: int | None = None, **variables: str) -> Ite
 @contextmanager
 def stub_process(*words: str, open_files: int | None = None) -> Iterator[Server]:
     """The process around the stub engine; in a run of the whole suite a fork that starts warm."""
-    # A few files alone would wait longer for the cradle than for their servers.
-    if "PYTEST_XDIST_WORKER" not in os.environ or open_files is not None or len(words) > NUM_WORDS:
+    if not starts_warm() or open_files is not None or len(words) > NUM_WORDS:
         with running("tests.serve.http.run_stub_server", *words, open_files=open_files) as server:
             yield server
         return
+    with forked("tests.serve.http.run_stub_server:serve_warm", *words) as server:
+        yield server
+
+
+@contextmanager
+def serving(model: Path, *words: str, **variables: str) -> Iterator[Server]:
+    """`ridgeline serve MODEL …`; in a run of the whole suite a fork, and so is its engine."""
+    start = (
+        partial(forked, "tests.serve.http.warm_servers:serve")
+        if starts_warm()
+        else partial(running, "ridgeline.cli.main", "serve")
+    )
+    with start(str(model), *words, **variables) as server:
+        yield server
+
+
+def starts_warm() -> bool:
+    """A few files alone would wait longer for the cradle than for their servers."""
+    return "PYTEST_XDIST_WORKER" in os.environ
+
+
+@contextmanager
+def forked(function: str, *words: str, **variables: str) -> Iterator[Server]:
+    """A server's process out of the cradle, which calls a function with the words."""
     with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("rb") as nothing:
         log = Path(folder) / "log"
         reading, writing = os.pipe()
         with log.open("wb") as errors, os.fdopen(reading, "rb") as stdout:
             pid = cradle().bear_on(
                 (nothing.fileno(), writing, errors.fileno()),
-                "tests.serve.http.run_stub_server:serve_and_leave",
+                function,
                 [list(words)],
-                environment={**os.environ, "OMP_NUM_THREADS": "1"},
+                environment={**os.environ, "OMP_NUM_THREADS": "1", **variables},
                 folder=ROOT,
             )
             os.close(writing)

@@ -15,7 +15,7 @@ import openai
 import pytest
 from bench.serve_clients import CALLS, Call, version
 from pydantic import BaseModel
-from tests.serve.http.servers import ROOT, Server, running
+from tests.serve.http.servers import ROOT, Server, serving
 from tests.serve.http.test_openapi_fuzz import fuzz
 
 WORDS = ("--port", "0", "--dtype", "fp32", "--kv-bytes", "32MiB", "--threads", "1")
@@ -37,7 +37,7 @@ WEATHER: Any = {
 
 @pytest.fixture(scope="module")
 def server(model: Path) -> Iterator[Server]:
-    with running("ridgeline.cli.main", "serve", str(model), *WORDS) as found:
+    with serving(model, *WORDS) as found:
         found.wait_until_ready()
         yield found
 

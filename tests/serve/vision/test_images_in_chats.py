@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.serve.http.servers import Server, running, sse
+from tests.serve.http.servers import Server, serving, sse
 from tests.serve.vision.picture_host import RED, picture_host, png
 from tests.serve.vision.tiny_seers import Judge, save
 
@@ -69,11 +69,11 @@ class Seen:
 @contextmanager
 def served(family: str, folder: Path) -> Iterator[Seen]:
     model = save(family, folder)
-    words = ["ridgeline.cli.main", "serve", str(model), *WORDS, "--kv-bytes", str(1 << 24)]
+    words = [*WORDS, "--kv-bytes", str(1 << 24)]
     words += ["--max-tokens-per-step", str(CHUNK), "--allowed-media-domains", "localhost"]
     with (
         picture_host(folder) as (host, cert),
-        running(*words, SSL_CERT_FILE=str(cert)) as server,
+        serving(model, *words, SSL_CERT_FILE=str(cert)) as server,
     ):
         judge = Judge(family, model)
         server.wait_until_ready()
