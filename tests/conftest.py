@@ -29,6 +29,7 @@ settings.register_profile("whole", deadline=None)
 settings.register_profile("quick", deadline=None)
 settings.load_profile("quick")
 FEWEST_EXAMPLES = 5
+SHARE_OF_EXAMPLES = 8
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     `@pytest.mark.sweep("llama-gptq")` on a parametrised test: of its cases, `make test` runs only
     those with the ids named, with `@pytest.mark.sweep(every=8)` only each eighth; the others become
-    slow tests. Property tests try a quarter of their examples, with `--hypothesis-profile whole`
+    slow tests. Property tests try an eighth of their examples, with `--hypothesis-profile whole`
     all of them.
     """
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
@@ -72,7 +73,7 @@ def _keep_representatives(name: str, cases: list[pytest.Item]) -> None:
 def _try_fewer_examples(function: Any) -> None:
     """Lower the number that the test was given; hypothesis keeps it on the function itself."""
     given = function._hypothesis_internal_use_settings
-    fewer = max(min(FEWEST_EXAMPLES, given.max_examples), given.max_examples // 4)
+    fewer = max(min(FEWEST_EXAMPLES, given.max_examples), given.max_examples // SHARE_OF_EXAMPLES)
     function._hypothesis_internal_use_settings = settings(given, max_examples=fewer)
 
 

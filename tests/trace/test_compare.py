@@ -160,6 +160,7 @@ def test_two_windows_of_one_law_are_called_slower_in_fewer_than_one_of_twenty(
         assert Counter(one.verdict for one in found)["same"] >= PAIRS * 0.9
 
 
+@pytest.mark.slow
 def test_two_short_windows_under_a_drift_are_called_slower_in_fewer_than_one_of_twenty() -> None:
     law: dict[str, Any] = {"layers": 30, "drift": 0.05}
     found = [

@@ -12,6 +12,7 @@ import pytest
 from tests.trace.written import call, host, kernel, write
 
 from ridgeline import RidgelineError
+from ridgeline.trace import load
 from ridgeline.trace.cache import MAGIC
 from ridgeline.trace.columns import GpuEvents, column_types
 from ridgeline.trace.load import for_each_rank, read_traces, trace_files
@@ -75,7 +76,11 @@ def test_an_entry_with_a_sound_checksum_and_wrong_columns_is_read_anew(tmp_path:
         assert kept.read_bytes() == whole
 
 
-def test_many_ranks_are_asked_in_their_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("worth_bytes", [1, 1 << 30], ids=["in processes", "here"])
+def test_many_ranks_are_asked_in_their_order(
+    worth_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "_BYTES_OF_A_WORKER", worth_bytes)
     for rank in range(12):
         write(tmp_path / f"rank{rank}.json", [kernel(0, 10 + rank)])
     answers = list(for_each_rank(trace_files([tmp_path]), summarize))

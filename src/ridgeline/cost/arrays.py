@@ -6,6 +6,7 @@ every case).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self, TypeVar
@@ -31,7 +32,7 @@ class Cases:
 
     def take(self, which: object) -> Self:
         """The cases at these positions, or where this mask is true."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {name: getattr(self, name) for name in _names(self)}
         return type(self)(
             **{
                 name: value.take(which) if isinstance(value, Cases) else value[which]
@@ -46,7 +47,7 @@ def as_arrays(record: T) -> T:
     The record of a single run and that of many are one class, whose fields are `Number` or `Flag`.
     """
     assert is_dataclass(record)
-    values = {one.name: getattr(record, one.name) for one in fields(record)}
+    values = {name: getattr(record, name) for name in _names(record)}
     changed = {name: _as_array(value) for name, value in values.items() if _is_number(value)}
     found: T = replace(record, **changed)  # type: ignore[type-var]
     return found
@@ -61,7 +62,7 @@ def join(parts: Sequence[T]) -> T:
     first = parts[0]
     joined: Any
     if is_dataclass(first):
-        columns = {one.name: [getattr(part, one.name) for part in parts] for one in fields(first)}
+        columns = {name: [getattr(part, name) for part in parts] for name in _names(first)}
         joined = replace(
             first,  # type: ignore[type-var]
             **{name: join(column) for name, column in columns.items() if _is_joined(column[0])},
@@ -70,6 +71,16 @@ def join(parts: Sequence[T]) -> T:
         joined = np.concatenate(parts)  # type: ignore[arg-type]
     found: T = joined
     return found
+
+
+def _names(record: Any) -> tuple[str, ...]:
+    kind: Any = type(record)
+    return _names_of(kind)
+
+
+@functools.cache
+def _names_of(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind))
 
 
 def _is_number(value: object) -> bool:

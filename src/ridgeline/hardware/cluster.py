@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, replace
 
@@ -116,15 +117,16 @@ def _split(text: str) -> tuple[int, str]:
 def _ambiguity(name: str, part: Device) -> list[str]:
     """A sentence when the words of `name` fit several devices, of which `part` is the usual one."""
     words = set(re.split(r"[\s_/()-]+", name.casefold()))
-    fits = [
-        other.name
-        for other in catalogue.devices()
-        if words <= set(re.split("-", other.name.casefold()))
-    ]
+    fits = [other.name for other in catalogue.devices() if words <= _words(other.name)]
     others = [other for other in fits if other != part.name]
     if part.name not in fits or not others:
         return []
     return [f"{name} is read as {part.name}; it could also be {', '.join(others)}"]
+
+
+@functools.cache
+def _words(name: str) -> frozenset[str]:
+    return frozenset(name.casefold().split("-"))
 
 
 def _taken_as_typical(part: Device, given: dict[str, float | int | None]) -> list[str]:

@@ -197,8 +197,8 @@ class Device(Fact, frozen=True, kw_only=True):
     @property
     def peaks(self) -> dict[str, float]:
         """The dtypes that the device has, with their dense rates."""
-        rates = ((dtype, getattr(self.peak_flops_per_second, dtype)) for dtype in DTYPES)
-        return {dtype: rate for dtype, rate in rates if rate is not None}
+        rates = self.peak_flops_per_second
+        return {name: rate for name in DTYPES if (rate := getattr(rates, name)) is not None}
 
     @property
     def training_dtype(self) -> str:

@@ -8,9 +8,11 @@ Pure arithmetic over a `ModelSpec`.
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
 from dataclasses import dataclass, fields
 
-from ridgeline.models.spec import ModelSpec
+from ridgeline.models.spec import Experts, ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +37,16 @@ class Parameters:
     @property
     def total(self) -> int:
         """Parameters of all parts together."""
-        return sum(getattr(self, part.name) for part in fields(self))
+        return sum(getattr(self, name) for name in _PARTS)
 
     def __add__(self, more: Parameters) -> Parameters:
-        names = [part.name for part in fields(self)]
-        return Parameters(**{name: getattr(self, name) + getattr(more, name) for name in names})
+        return Parameters(**{name: getattr(self, name) + getattr(more, name) for name in _PARTS})
 
     def __mul__(self, times: int) -> Parameters:
-        return Parameters(**{part.name: times * getattr(self, part.name) for part in fields(self)})
+        return Parameters(**{name: times * getattr(self, name) for name in _PARTS})
+
+
+_PARTS = tuple(part.name for part in fields(Parameters))
 
 
 def parameter_count(spec: ModelSpec) -> int:
@@ -87,14 +91,20 @@ def parameter_parts(spec: ModelSpec) -> Parameters:
 
 def total_layers_parameters(spec: ModelSpec) -> Parameters:
     """All layers together, without embedding, final norm and head."""
-    kinds: dict[tuple[bool, bool, bool], list[int]] = {}
-    for layer in range(num_layers(spec)):
-        key = (is_mixture(spec, layer), is_decoder(spec, layer), _is_first(spec, layer))
-        kinds.setdefault(key, []).append(layer)
     whole = Parameters()
-    for alike in kinds.values():
-        whole += layer_parameters(spec, alike[0]) * len(alike)
+    for layer, times in _kinds(spec.layers, spec.decoder_layers, spec.experts):
+        whole += layer_parameters(spec, layer) * times
     return whole
+
+
+@functools.lru_cache(maxsize=256)
+def _kinds(encoder: int, decoder: int, experts: Experts | None) -> tuple[tuple[int, int], ...]:
+    """A layer of each kind that two stacks have, and how many are like it."""
+    kinds = [
+        (_is_routed(experts, layer), layer >= encoder, layer in (0, encoder))
+        for layer in range(encoder + decoder)
+    ]
+    return tuple((kinds.index(kind), times) for kind, times in Counter(kinds).items())
 
 
 def num_layers(spec: ModelSpec) -> int:
@@ -104,9 +114,13 @@ def num_layers(spec: ModelSpec) -> int:
 
 def is_mixture(spec: ModelSpec, layer: int) -> bool:
     """Whether this layer's MLP is a mixture of experts; layers count from 0."""
-    if spec.experts is None or layer < spec.experts.dense_layers:
+    return _is_routed(spec.experts, layer)
+
+
+def _is_routed(experts: Experts | None, layer: int) -> bool:
+    if experts is None or layer < experts.dense_layers:
         return False
-    return (layer + 1) % spec.experts.every == 0
+    return (layer + 1) % experts.every == 0
 
 
 def num_routed_layers(spec: ModelSpec) -> int:

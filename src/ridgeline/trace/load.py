@@ -26,6 +26,8 @@ from ridgeline.trace.formats import folder_suffixes, format_of, looks_like_a_tra
 from ridgeline.trace.formats.ridgeline_export import is_export
 
 _DIGITS = re.compile(r"(\d+)")
+_BYTES_OF_A_WORKER = 1 << 18
+"""Bytes of files, perhaps compressed, that take longer to read than a process to come up."""
 
 Answer = TypeVar("Answer")
 
@@ -130,12 +132,13 @@ def for_each_rank(
     details: bool = False,
     cache: Path | None = None,
 ) -> Iterator[Answer]:
-    """Ask every trace, in order; several files are read side by side in processes of their own.
+    """Ask every trace, in order; large files are read side by side in processes of their own.
 
     `question` must be a function of a module, or a partial of one: it travels to the workers.
     """
     ask = partial(_ask, question=question, details=details, cache=cache)
-    num_workers = min(len(paths), _usable_cores())
+    worth_bytes = sum(path.stat().st_size for path in paths if path.exists())
+    num_workers = min(len(paths), _usable_cores(), worth_bytes // _BYTES_OF_A_WORKER)
     if num_workers < 2:
         for path in paths:
             yield from ask(path)

@@ -125,6 +125,7 @@ def test_what_a_crop_cuts_off_is_missed(squares: Path, capsys: pytest.CaptureFix
     assert 0.1 < precision_of(capsys) < 0.9
 
 
+@pytest.mark.slow
 def test_int8_of_a_detector_is_held_to_its_map(squares: Path, tmp_path: Path) -> None:
     photos, boxes = str(squares / "photos"), str(squares / "boxes.json")
     out = tmp_path / "out"

@@ -51,6 +51,7 @@ def forbid(monkeypatch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> None:
         monkeypatch.setattr(module, name, lambda *_, name=name, **__: pytest.fail(name))
 
 
+@pytest.mark.sweep("model-True", "int4-False")
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("changes", FORMATS, ids=lambda one: one.get("weights", "model"))
 def test_the_next_start_maps_what_the_first_one_packed(

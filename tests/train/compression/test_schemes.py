@@ -31,7 +31,7 @@ def seen_by(num_ranks: int) -> list[dict[str, Any]]:
     return run_ranks(num_ranks, "tests.train.compression.rounds:every_scheme", timeout_seconds=120)
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[pytest.param(2, marks=pytest.mark.slow), 3])
 def seen(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     return seen_by(request.param)
 

@@ -26,6 +26,7 @@ ELEMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1.0
 ASSUMED_UNITS = 100
 """Compute units of a device whose number is not on record: as the large ones have."""
 _FIRST: Ints = np.zeros(1, dtype=np.int64)
+_RATES = tuple(one.name for one in fields(Coefficients) if one.name != "gemm")
 _PEAKS = {"mxfp8": "fp8", "nvfp4": "fp4", "fp32": "tf32"}
 
 
@@ -158,9 +159,8 @@ def rates_of(
         which: For each layout, which of `kinds` holds.
     """
     shares = np.array([[one.gemm.get(name, np.nan) for name in PRECISIONS] for one in kinds])
-    names = [one.name for one in fields(Coefficients) if one.name != "gemm"]
     columns: dict[str, Any] = {
-        name: np.array([float(getattr(one, name)) for one in kinds])[which] for name in names
+        name: np.array([float(getattr(one, name)) for one in kinds])[which] for name in _RATES
     }
     return {
         "rates": Coefficients(gemm={}, **columns),

@@ -43,7 +43,7 @@ class PreparedTraining:
 def prepare(runs: Sequence[PublishedTraining], calibration: Calibration) -> PreparedTraining:
     """Choose a layout for every run and lay all of them out as one computation."""
     chosen = [choose(run, calibration) for run in runs]
-    settings = [_setting(run, one, calibration) for run, one in zip(runs, chosen, strict=True)]
+    settings = [_setting(run, [one], calibration) for run, one in zip(runs, chosen, strict=True)]
     setting = join(settings)
     flops = counted_flops(setting, [run.note for run in runs])
     seconds = np.array([_seconds(run, setting, flops, i) for i, run in enumerate(runs)])
@@ -66,7 +66,7 @@ def choose(run: PublishedTraining, calibration: Calibration) -> Candidate:
     candidates = run.candidates
     if len(candidates) == 1:
         return candidates[0]
-    setting = join([_setting(run, one, calibration) for one in candidates])
+    setting = _setting(run, candidates, calibration)
     found = estimate_setting(setting, np.zeros(len(candidates)))
     fits = found.verdict != OOM
     if not fits.any():
@@ -89,7 +89,7 @@ def _unstated_spread(run: PublishedTraining, chosen: Candidate, calibration: Cal
     ]
     if len(alike) < 2:
         return 0.0
-    setting = join([_setting(run, one, calibration) for one in alike])
+    setting = _setting(run, alike, calibration)
     found = estimate_setting(setting, np.zeros(len(alike)))
     fits = found.verdict != OOM
     return float(np.std(np.log(found.step_seconds[fits]))) if fits.any() else 0.0
@@ -100,10 +100,13 @@ def _sigma(run: PublishedTraining, calibration: Calibration) -> float:
     return coefficients.sigma if run.model.experts is None else coefficients.sigma_experts
 
 
-def _setting(run: PublishedTraining, candidate: Candidate, calibration: Calibration) -> Setting:
-    workload = replace(run.workload, recompute_share=candidate.recompute_share)
-    layouts = stack_layouts([candidate.layout])
-    return setting_of(run.model, run.cluster, workload, layouts, calibration(run.cluster.device))
+def _setting(
+    run: PublishedTraining, candidates: Sequence[Candidate], calibration: Calibration
+) -> Setting:
+    layouts = stack_layouts([one.layout for one in candidates])
+    coefficients = calibration(run.cluster.device)
+    setting = setting_of(run.model, run.cluster, run.workload, layouts, coefficients)
+    return replace(setting, recompute_share=np.array([one.recompute_share for one in candidates]))
 
 
 def counted_flops(setting: Setting, notes: Sequence[TrainingNote]) -> Floats:
