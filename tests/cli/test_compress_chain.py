@@ -138,6 +138,7 @@ def test_an_interrupted_chain_goes_on_where_it_was_and_every_stage_is_a_row(
     assert not (place / "small.partial").exists()
 
 
+@pytest.mark.slow
 def test_a_stage_that_loses_too_much_ends_the_chain_and_later_ones_may_be_changed(
     place: Path, trainer: Trainer, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -358,6 +358,7 @@ def test_a_script_that_draws_its_weights_draws_the_same_in_every_process(
 
 
 @pytest.mark.usefixtures("warm")
+@pytest.mark.slow
 def test_a_model_of_one_batch_alone_is_exported_for_that_batch(tmp_path: Path) -> None:
     script, inputs = tmp_path / "one.py", tmp_path / "inputs.npz"
     script.write_text(

@@ -81,20 +81,28 @@ def state_of(pid: int) -> str:
         return ""
 
 
-def test_a_frozen_script_ends_with_a_conductor_that_is_killed(tmp_path: Path) -> None:
+def test_a_frozen_script_ends_with_a_conductor_that_is_killed_and_had_little_of_ours(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "lists_modules.py"
+    heavy = {"rich", "typer", "plotly", "libcst", "pandas", "transformers"}
+    told = f"print('heavy', sorted({heavy!r} & set(sys.modules)), flush=True)\n"
+    text = (SCRIPTS / "plain_loop.py").read_text()
+    script.write_text(text.replace("    optimizer.step()\n", f"    optimizer.step()\n    {told}"))
     code = (
         "import sys, time\n"
         "from ridgeline.measure.live.conductor import Conductor\n"
         "from ridgeline.measure.wire import Session\n"
-        f"with Conductor({command('plain_loop.py', '100000000')!r}, Session()) as run:\n"
+        f"with Conductor([{str(script)!r}, '100000000'], Session()) as run:\n"
         "    run.steps(3)\n"
-        "    print(run.hellos[0].pid, flush=True)\n"
+        "    print(run.output.splitlines()[0], run.hellos[0].pid, sep='\\n', flush=True)\n"
         "    time.sleep(600)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
     ) as conductor:
         assert conductor.stdout is not None
+        assert conductor.stdout.readline() == "heavy []\n"
         pid = int(conductor.stdout.readline())
         conductor.kill()
     deadline = time.monotonic() + 10

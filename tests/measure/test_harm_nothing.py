@@ -85,11 +85,19 @@ def run(folder: Path, way: str, words: list[str]) -> Run:
     return Run(done, before, tree(folder), way)
 
 
-@pytest.fixture(scope="module", params=["view", pytest.param("copies", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "view programs",
+        pytest.param("view programs and a child with torch", marks=pytest.mark.slow),
+        pytest.param("copies", marks=pytest.mark.slow),
+    ],
+)
 def examined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    words = [str(SCRIPT), "40"] + ["programs"] * (request.param == "view")
+    way, *others = request.param.split()
+    words = [str(SCRIPT), "40", *others]
     folder = tmp_path_factory.mktemp("work")
-    return run(folder, request.param, ["doctor", "--steps", "8", "--json", "--", *words])
+    return run(folder, way, ["doctor", "--steps", "8", "--json", "--", *words])
 
 
 def test_doctor_leaves_every_file_as_it_was(examined: Run) -> None:

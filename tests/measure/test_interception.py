@@ -180,7 +180,7 @@ def test_a_script_of_five_steps_is_looked_at_in_a_run_of_its_own() -> None:
     assert profile.operators
 
 
-@pytest.mark.sweep("hand-written loop", "inference")
+@pytest.mark.sweep("hand-written loop")
 @pytest.mark.parametrize("name", ["hand-written loop", "compiled step function", "inference"])
 def test_every_instrument_runs_and_the_script_goes_on(name: str) -> None:
     with Conductor(command(*KINDS[name].words), Session()) as run:

@@ -38,10 +38,8 @@ class Cores(torch.utils.data.Dataset):
 
 
 model = torch.nn.Linear(600, 600)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(4):
     model(torch.randn(600, 600)).mean().backward()
-    optimizer.step()
 threads = [os.sched_getaffinity(int(one.name)) for one in Path("/proc/self/task").iterdir()]
 (worker,) = {tuple(one[0].tolist()) for one in DataLoader(Cores(), num_workers=1)}
 print([sorted(one) for one in threads], list(worker))

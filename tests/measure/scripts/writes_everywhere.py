@@ -1,4 +1,5 @@
-"""Writes through every door that a training script has, again and again; `programs`: by others too.
+"""Writes through every door that a training script has, again and again; `programs`: by others too,
+`torch`: among them by a child with torch.
 
 Beside it lie `old.txt`, `old.pt`, `old.bin`, `kept/inner.txt`, `gone/inner.txt` and `link`.
 """
@@ -97,7 +98,7 @@ def write(step):
         subprocess.run(["cp", "old.txt", "by_cp.txt"], check=True)
         subprocess.run("rm -f by_rm.txt; echo x >> by_sh.txt; mv by_mv.txt by_mv2.txt", shell=True)
         code = "import torch; torch.save({}, 'by_child.pt'); open('by_child.txt', 'w').write('x')"
-        if step == 1:
+        if step == 1 and "torch" in sys.argv:
             subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -111,7 +111,7 @@ def test_no_block_is_lost_in_a_storm_of_submits_and_aborts(folder: Path, layout:
         max_waiting=10,
     )
     before = kept()  # of other tests in this process
-    watch = stormed(engine, 1500 if layout == "paged" else 500, seed=3)
+    watch = stormed(engine, 800 if layout == "paged" else 500, seed=3)
     assert engine.stats().cache_usage == 0.0
     assert engine.scheduler.cache.num_free == engine.pool.num_blocks
     assert len(watch.ended) > 50

@@ -46,11 +46,12 @@ def connections(server: Server, count: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(server.connect()) for _ in range(count)]
 
 
-def test_four_hundred_slow_connections_keep_nobody_waiting(hurried: Server) -> None:
+@pytest.mark.parametrize("number", [100, pytest.param(400, marks=pytest.mark.slow)])
+def test_hundreds_of_slow_connections_keep_nobody_waiting(hurried: Server, number: int) -> None:
     before, memory = hurried.num_files, hurried.resident_bytes
-    with connections(hurried, 400) as slow:
-        for number, one in enumerate(slow):
-            match number % 4:
+    with connections(hurried, number) as slow:
+        for place, one in enumerate(slow):
+            match place % 4:
                 case 0:
                     one.sendall(POST)  # a head without an end
                 case 1:

@@ -76,6 +76,7 @@ def test_an_engine_that_dies_or_hangs_is_started_again(number: signal.Signals) -
     run(scene, silence_seconds=3.0)
 
 
+@pytest.mark.sweep("13-InputError-choose another", "15-RidgelineError-signal 9 before it was up")
 @pytest.mark.parametrize(
     ("sequences", "kind", "message"),
     [
