@@ -12,6 +12,7 @@ _NAMED = 5
 def queue_doctor_document(found: QueueDiagnosis) -> doc.ReportDocument:
     """The costliest cause first."""
     first = f"{found.findings[0].cause}" if found.findings else "nothing found"
+    waiting = _accelerators(found.waiting_gpus, found.waiting_slices)
     blocks: list[doc.Block] = [
         doc.Lead(
             found.source,
@@ -22,11 +23,7 @@ def queue_doctor_document(found: QueueDiagnosis) -> doc.ReportDocument:
             [
                 ("costliest cause", first),
                 ("allocated", _allocated(found)),
-                (
-                    "waiting",
-                    f"{found.waiting_pods} pods for"
-                    f" {_accelerators(found.waiting_gpus, found.waiting_slices)}",
-                ),
+                ("waiting", f"{found.waiting_pods} pods for {waiting}"),
             ]
         ),
     ]

@@ -347,7 +347,7 @@ class Outcomes:
             first += 1 + len(one.drafts)
 
     def _gather_paths(
-        self, rows: _Rows, picked: list[Picked], step: Step, sampled: list[list[int]]
+        self, rows: StepRows, picked: list[Picked], step: Step, sampled: list[list[int]]
     ) -> None:
         """Move the keys and values of the drafts that trees keep to where a chain has them."""
         size = self._scheduler.cache.block_size
