@@ -58,11 +58,23 @@ TRIED = """\
 
 ## What was tried, and what did not help
 
+- One message a layer for the gradients and weights of Megatron's runs: rings of hundreds of nodes
+  waited for their latency, and weak scaling to 2,048 devices was 22 to 34 % too slow. Its buckets
+  grow with the ranks, for that very reason: dgxc-benchmarking left out went from 5.7 / 29 % to
+  4.0 / 19 %.
 - The output head counts in full against the last stage of a pipeline. Three sources with deep
   pipelines (BLOOM's A100 prequel, its V100 runs, vTrain) are charged about twice what they show:
   there, twice the stages cost next to nothing where the head adds 8 % to the last. With two fifths
   of the head the 90th percentile of all three gets better (vTrain's from 22 to 20 %, the V100 runs'
   from 31 to 25 %), but the mean of the sources' medians goes from 8.8 to 9.1 %, so that it stays.
+
+## Where it is weak
+
+- PaXML's runs on 1,024 and 2,048 devices ("FSDP+DP") are taken for one sharded group over all of
+  them, whose rings wait for their latency: 20 to 40 % too slow. How large the groups were is in no
+  column.
+- Tensor parallelism over two nodes (vTrain's tp 16) and on the V100 runs (tp 2) is predicted too
+  fast, by a fifth to a half.
 """
 
 

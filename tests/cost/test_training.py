@@ -82,6 +82,18 @@ def test_more_bandwidth_never_slows_a_step(layout: Layout) -> None:
     assert estimate(layout, fast).step_seconds[0] <= estimate(layout, slow).step_seconds[0]
 
 
+def test_buckets_that_grow_with_the_ranks_let_a_run_scale_weakly() -> None:
+    steps = {}
+    for growing in (False, True):
+        work = replace(WORK, stack=Stack(growing_buckets=growing))
+        for ranks in (64, 2048):
+            layout = Layout(dp=ranks, fsdp=ranks, zero=1, global_batch=4 * ranks, micro_batch=4)
+            found = estimate(layout, parse_cluster(f"{ranks}xH100"), work)
+            steps[growing, ranks] = float(found.step_seconds[0])
+    assert steps[True, 64] < steps[True, 2048] < 1.1 * steps[True, 64]
+    assert steps[False, 2048] > 1.15 * steps[False, 64]
+
+
 @given(layouts(), st.floats(1.05, 1.5))
 @settings(max_examples=40, deadline=None)
 def test_a_higher_share_of_the_peak_never_slows_a_step(layout: Layout, factor: float) -> None:

@@ -119,28 +119,43 @@ def gathering(setting: Setting) -> Gathering:
     )
 
 
+BUCKET_PARAMETERS = 40e6
+BUCKET_PARAMETERS_PER_RANK = 1e6
+"""Least parameters of a growing bucket, so that no ring of many ranks waits for latency alone
+(Megatron-core, `DistributedDataParallelConfig.bucket_size`: max(40e6, 1e6 x ranks))."""
+
+
+def num_buckets(setting: Setting, parameters: Floats, ranks: Floats) -> Floats:
+    """Messages in which so many parameters travel once a step."""
+    layers = setting.dims.layers / setting.layouts.pp
+    most = np.maximum(BUCKET_PARAMETERS, BUCKET_PARAMETERS_PER_RANK * ranks)
+    buckets = np.maximum(parameters / most, 1.0)
+    return np.where(setting.software.growing_buckets, buckets, layers)
+
+
 def step_reduction(setting: Setting) -> tuple[Floats, Floats]:
     """(gradients reduced, weights gathered) once per step, none of it hidden."""
     layouts, software = setting.layouts, setting.software
     held = held_parameters(setting)
     dense = held.dense + held.ends
-    layers = setting.dims.layers / layouts.pp
     gradients = dense * software.reduce_bytes
     group, shards, copies = data_group(setting), shard_group(setting), replica_group(setting)
     routed = expert_group(setting)
+    messages = num_buckets(setting, dense, group.size)
+    expert_messages = num_buckets(setting, held.experts, routed.size)
     expert_bytes = held.experts * software.reduce_bytes
-    whole = all_reduce_seconds(setting, gradients, group, layers)
-    split = gather_seconds(setting, gradients, shards, layers) + all_reduce_seconds(
-        setting, gradients / layouts.fsdp, copies, layers
+    whole = all_reduce_seconds(setting, gradients, group, messages)
+    split = gather_seconds(setting, gradients, shards, messages) + all_reduce_seconds(
+        setting, gradients / layouts.fsdp, copies, messages
     )
-    across = all_reduce_seconds(setting, gradients / layouts.fsdp, copies, layers)
-    experts = all_reduce_seconds(setting, expert_bytes, routed, layers)
-    scattered = gather_seconds(setting, expert_bytes, routed, layers)
+    across = all_reduce_seconds(setting, gradients / layouts.fsdp, copies, messages)
+    experts = all_reduce_seconds(setting, expert_bytes, routed, expert_messages)
+    scattered = gather_seconds(setting, expert_bytes, routed, expert_messages)
     zero = layouts.zero
     reduced = np.where(zero == 0, whole + experts, np.where(zero == 3, across, split + scattered))
-    weights = gather_seconds(setting, dense * software.weight_bytes, shards, layers)
+    weights = gather_seconds(setting, dense * software.weight_bytes, shards, messages)
     weights = weights + gather_seconds(
-        setting, held.experts * software.weight_bytes, routed, layers
+        setting, held.experts * software.weight_bytes, routed, expert_messages
     )
     gathered = np.where((zero == 1) | (zero == 2), weights, 0.0)
     trained = np.where(setting.frozen_weights, 0.0, 1.0)

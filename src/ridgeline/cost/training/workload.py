@@ -39,6 +39,9 @@ class Stack:
     """A token crosses the network once per domain, not once per expert (DeepEP, HybridEP)."""
     overlap_experts: Flag = False
     """Dispatch and combination run beside another micro-batch's layers (DualPipe and the like)."""
+    growing_buckets: Flag = False
+    """Whether a step's gradients and weights travel in buckets that grow with the ranks, rather
+    than a layer each: `communication.num_buckets`."""
     interleave_experts: Flag = False
     """They do where it is worth its memory: experts span domains, and virtual pipeline stages put
     a forward pass beside a backward pass (Megatron-LM's `--overlap-moe-expert-parallel-comm`)."""
