@@ -62,6 +62,8 @@ tells little of the next.
 
 ## What was tried, and what did not help
 
+Figures of training here are of the fit before the last.
+
 - One factor for the whole system in place of the coefficients: as good for dense training (5.3 %),
   worse for mixtures (20 %) and for times per token of dense models.
 - A measured step that explains itself fully (a spread of 1 % for what is its own): dense training
