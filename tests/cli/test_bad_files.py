@@ -231,6 +231,7 @@ ELSEWHERE = {
     ("bisect", "repo"): "git reads it",
     ("bisect", "link"): "linked, not read",
     ("hardware", "disk"): "a folder; test_hardware.py",
+    ("predict training", "disk"): "a folder; tests/plan/test_predict.py",
     ("loadtest", "model"): "a name that a server knows",
     ("loadtest", "url"): "an address",
     **{

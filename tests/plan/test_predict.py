@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.hardware.storage import StorageRates, save_storage
@@ -51,6 +52,8 @@ def test_a_state_on_disk_spares_its_memory_and_costs_its_bytes_over_the_bandwidt
     assert "as in a DGX-2" in " ".join(cluster_with_disk(parse_cluster("8xH100")).assumed)
     with pytest.raises(InputError, match=r"hardware --probe --disk .* does that"):
         cluster_with_disk(parse_cluster("8xH100"), tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        cluster_with_disk(parse_cluster("8xH100"), tmp_path / "absent")
     rates = StorageRates(
         folder=str(tmp_path), file_bytes=1, cache="circumvented", write_bytes_per_second=8e8,
         sequential_bytes_per_second=16e8, random_bytes_per_second=1.0, random_read_bytes=1,
@@ -139,3 +142,19 @@ def test_a_measurement_under_another_layout_carries_over(tmp_path: Path) -> None
 def test_a_bad_calibration_file_is_one_line(tmp_path: Path, content: object, words: str) -> None:
     with pytest.raises(InputError, match=words):
         predict(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--disk-bandwidth", "2"], "go with --offload optimizer-on-disk"),
+        (["--offload", "optimizer-on-disk", "--disk", ".", "--disk-bandwidth", "2"], "give one"),
+        (["--offload", "optimizer-on-disk", "--disk-bandwidth", "0"], "give above 0"),
+    ],
+)
+def test_a_disk_is_told_once_and_where_it_matters(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--model", "gpt2", "--device", "h100", "--global-batch", "8", "--seq", "512"]
+    assert run(["predict", "training", *asked, *words]) == 2
+    assert said in capsys.readouterr().err

@@ -24,6 +24,8 @@ def cluster_with_disk(
         InputError: The disk was not probed, or the bandwidth is not above 0.
     """
     if folder is not None:
+        if not folder.is_dir():
+            raise InputError(f"--disk {folder}: no such folder")
         rates = cached_storage(folder)
         if rates is None:
             raise InputError(
