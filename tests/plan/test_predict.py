@@ -49,7 +49,9 @@ def test_a_state_on_disk_spares_its_memory_and_costs_its_bytes_over_the_bandwidt
         assert found.breakdown["optimizer"] == pytest.approx(2 * moments / rate)
         assert found.memory.stages[0].terms["optimizer"] < moments / 4
         assert found.memory.stages[0].terms["master"] == plain.memory.stages[0].terms["master"]
-    assert "as in a DGX-2" in " ".join(cluster_with_disk(parse_cluster("8xH100")).assumed)
+        assert "DGX-2" not in " ".join(found.assumed)
+    assert "as in a DGX-2" in " ".join(predict(layout=layout).assumed)
+    assert "DGX-2" not in " ".join(plain.assumed)
     with pytest.raises(InputError, match=r"hardware --probe --disk .* does that"):
         cluster_with_disk(parse_cluster("8xH100"), tmp_path)
     with pytest.raises(InputError, match="no such folder"):

@@ -18,7 +18,8 @@ def cluster_with_disk(
     Args:
         cluster: Any.
         folder: A folder of this machine whose disk was probed; its devices share that disk.
-        bytes_per_second: In its place, one device's share, reading and writing alike.
+        bytes_per_second: In its place, one device's share, reading and writing alike. With neither
+            the cluster stays as it is.
 
     Raises:
         InputError: The disk was not probed, or the bandwidth is not above 0.
@@ -41,12 +42,7 @@ def cluster_with_disk(
             assumed=(*cluster.assumed, f"the disk is that of {folder}, as probed{shared}"),
         )
     if bytes_per_second is None:
-        share = cluster.disk_read_bytes_per_second / 1e9
-        said = (
-            f"each device reads and writes {share:g} GB/s of its node's disks, as in a DGX-2"
-            " (arXiv 2104.07857, figure 2b); give --disk or --disk-bandwidth"
-        )
-        return replace(cluster, assumed=(*cluster.assumed, said))
+        return cluster
     if not 0 < bytes_per_second < 1e16:
         raise InputError(
             f"the disk bandwidth is {bytes_per_second:g} bytes per second; give above 0"

@@ -12,7 +12,7 @@ from ridgeline.cost.training.estimate import estimate_one
 from ridgeline.cost.training.setting import ASSUMED_UNITS
 from ridgeline.cost.training.workload import Stack, Workload
 from ridgeline.errors import InputError
-from ridgeline.hardware.cluster import Cluster, parse_cluster
+from ridgeline.hardware.cluster import TYPICAL_DISK_BYTES_PER_SECOND, Cluster, parse_cluster
 from ridgeline.models.load import load_model
 from ridgeline.models.sequence import sequence_of
 from ridgeline.plan.training.coefficients import coefficients_for, fitted_rows
@@ -23,6 +23,10 @@ from ridgeline.records.estimate import CoefficientChange, Estimate
 from ridgeline.records.layout import Layout
 
 _UNITS = "how many compute units {} has is not on record: {} are assumed"
+_DISK = (
+    f"each device reads and writes {TYPICAL_DISK_BYTES_PER_SECOND / 1e9:g} GB/s of its node's disks,"
+    " as in a DGX-2 (arXiv 2104.07857, figure 2b); give --disk or --disk-bandwidth"
+)
 _IMAGES = (
     "no run with images was fitted; published ViT steps on an RTX 3090 were 18% shorter than"
     " predicted (median of 33), and a data pipeline is not counted"
@@ -101,10 +105,17 @@ def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: b
         origin = f"assumed: no published run with {precision} on {device.architecture} was fitted"
     stack_used: Stack = question.workload.stack
     images = [_IMAGES] if question.model.kind == "vision" else []
+    disk = [_DISK] if question.layout.offload == "optimizer-on-disk" and _usual(question) else []
     units = [] if device.chip.num_units else [_UNITS.format(device.name, ASSUMED_UNITS)]
     return [
         *images,
+        *disk,
         *units,
         f"matmuls reach {share:.0%} of the {precision} peak ({origin})",
         f"software of the class {stack_used.name}; --software names another",
     ]
+
+
+def _usual(question: TrainingQuestion) -> bool:
+    """Whether nobody said how fast the disks are."""
+    return question.cluster.disk_read_bytes_per_second == TYPICAL_DISK_BYTES_PER_SECOND
