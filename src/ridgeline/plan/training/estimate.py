@@ -24,8 +24,8 @@ from ridgeline.records.layout import Layout
 
 _UNITS = "how many compute units {} has is not on record: {} are assumed"
 _DISK = (
-    f"each device reads and writes {TYPICAL_DISK_BYTES_PER_SECOND / 1e9:g} GB/s of its node's disks,"
-    " as in a DGX-2 (arXiv 2104.07857, figure 2b); give --disk or --disk-bandwidth"
+    f"each device reads and writes {TYPICAL_DISK_BYTES_PER_SECOND / 1e9:g} GB/s of its node's"
+    " disks, as in a DGX-2 (arXiv 2104.07857, figure 2b); give --disk or --disk-bandwidth"
 )
 _IMAGES = (
     "no run with images was fitted; published ViT steps on an RTX 3090 were 18% shorter than"
