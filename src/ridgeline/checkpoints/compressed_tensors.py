@@ -20,7 +20,8 @@ one linear layer [out, in], G groups:
 A scale of the whole tensor has the shape [1], those of blocks (FP8_BLOCK, read alone) one for each
 block of rows and inputs. Static ranges of activations add input_scale [1] (and input_zero_point,
 input_global_scale), those of a KV cache k_scale and v_scale [1]. `config_groups` name layers by
-class, by name, or by "re:" and an expression, with one scheme each.
+class, by name, or by "re:" and an expression, with one scheme each. Codebooks have a format of
+their own (`aqlm.py`) and come through the same readers.
 
 `compressed_writer.py` writes it. compressed-tensors' own reader makes transformers' modules, which
 multiply by dequantised copies, and its writer wants the whole model in memory; neither serves here
@@ -38,6 +39,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints import aqlm
 from ridgeline.checkpoints.files import CheckpointFiles, StoredTensors
 from ridgeline.checkpoints.quantised import ActivationScales, Quantised
 from ridgeline.errors import InputError
@@ -46,6 +48,8 @@ from ridgeline.models.folder import read_by_library
 from ridgeline.records.input_file import read_json
 from ridgeline.records.scheme import NumberFormat
 
+_METHODS = ("compressed-tensors", aqlm.LAYOUT)
+"""Values of `quant_method` that are read."""
 WEIGHT_PARTS = (
     "weight",
     "weight_packed",
@@ -54,6 +58,7 @@ WEIGHT_PARTS = (
     "weight_zero_point",
     "weight_global_scale",
     "weight_g_idx",
+    *aqlm.PARTS,
 )
 """Last parts of the names of a quantised weight's tensors."""
 ACTIVATION_PARTS = {
@@ -141,7 +146,7 @@ def _matches(target: str, layer: str) -> bool:
 
 
 def quantisation_of(directory: str | Path) -> dict[str, Any]:
-    """The `quantization_config` of a compressed-tensors checkpoint; empty: it is none.
+    """The `quantization_config` of a checkpoint that is read here; empty: it has none.
 
     Raises:
         InputError: config.json cannot be read.
@@ -150,7 +155,7 @@ def quantisation_of(directory: str | Path) -> dict[str, Any]:
     if not path.is_file():
         return {}  # a hub id
     about = read_json(path, dict[str, Any]).get("quantization_config")
-    if isinstance(about, dict) and about.get("quant_method") == "compressed-tensors":
+    if isinstance(about, dict) and about.get("quant_method") in _METHODS:
         return about
     return {}
 
@@ -162,6 +167,12 @@ def quantised_layers(directory: str | Path, about: Mapping[str, Any]) -> Quantis
         InputError: It asks for something that is not known here.
     """
     with read_by_library(directory, what="its quantization_config"):
+        if about.get("quant_method") == aqlm.LAYOUT:
+            form = aqlm.format_of(directory, about)
+            every = LayerFormat(
+                where=str(directory), layout=aqlm.LAYOUT, weights=form, activations={}
+            )
+            return QuantisedLayers(((("Linear",), every),), aqlm.dense_layers(about))
         if about.get("transform_config"):
             raise InputError(
                 f"{directory}: transform_config: rotated weights are not supported; compress the "
@@ -230,6 +241,8 @@ def read_weight(tensors: StoredTensors, layer: str, found: LayerFormat) -> Quant
             "compress it with actorder: static"
         )
     form = found.weights
+    if found.layout == aqlm.LAYOUT:
+        return aqlm.read(tensors, layer, form)
     if found.layout == "pack-quantized":
         depth = int(tensors.read(f"{layer}.weight_shape")[1])
         levels = integer.unpack(tensors.read(f"{layer}.weight_packed"), form.bits, depth)
@@ -281,8 +294,10 @@ class WeightReader:
         self.config = self.tensors.config
         about: dict[str, Any] = self.config.get("quantization_config") or {}
         method = about.get("quant_method", "compressed-tensors")
-        if method != "compressed-tensors":
-            raise InputError(f"{path}: compressed by {method!r}; compressed-tensors is read here")
+        if method not in _METHODS:
+            raise InputError(
+                f"{path}: compressed by {method!r}; {' and '.join(_METHODS)} are read here"
+            )
         self._layers = quantised_layers(path, about)
 
     @property
@@ -291,7 +306,7 @@ class WeightReader:
         found: dict[str, None] = {}
         for name in self.tensors.names:
             layer, _, part = name.rpartition(".")
-            if part in WEIGHT_PARTS and f"{layer}.weight_scale" in self.tensors:
+            if part in WEIGHT_PARTS and self._is_quantised(layer):
                 found[f"{layer}.weight"] = None
             elif part not in {*ACTIVATION_PARTS.values(), *CACHE_PARTS}:
                 found[name] = None
@@ -300,7 +315,7 @@ class WeightReader:
     def read(self, name: str) -> Tensor | Quantised:
         """Read one of `names`: a tensor as it is stored, or a weight in its levels."""
         layer = name.removesuffix(".weight")
-        if f"{layer}.weight_scale" not in self.tensors:
+        if not self._is_quantised(layer):
             return self.tensors.read(name)
         return read_weight(self.tensors, layer, self.format_of(layer))
 
@@ -312,8 +327,14 @@ class WeightReader:
         if f"{layer}.weight_shape" in self.tensors:
             rows, columns = self.tensors.read(f"{layer}.weight_shape").tolist()
             return rows, columns
+        if f"{layer}.codes" in self.tensors:
+            rows, groups, _ = self.tensors.shape(f"{layer}.codes")
+            return rows, groups * self.tensors.shape(f"{layer}.codebooks")[3]
         rows, octets = self.tensors.shape(f"{layer}.weight_packed")  # two codes in each
         return rows, 2 * octets
+
+    def _is_quantised(self, layer: str) -> bool:
+        return any(f"{layer}.{part}" in self.tensors for part in ("weight_scale", "codes"))
 
     def activations(self, layer: str) -> ActivationScales | None:
         """What the activations of a quantised layer become; None: they stay as they are."""

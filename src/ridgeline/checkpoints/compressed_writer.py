@@ -1,4 +1,4 @@
-"""A model directory written in the compressed-tensors format (`compressed_tensors.py`)."""
+"""A model directory written in the compressed-tensors format, or with codebooks in AQLM's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ridgeline.checkpoints import aqlm
 from ridgeline.checkpoints.compressed_tensors import ACTIVATION_PARTS
 from ridgeline.checkpoints.quantised import ActivationScales, Quantised
 from ridgeline.checkpoints.writing import (
@@ -45,9 +46,22 @@ def check_together(schemes: Iterable[Scheme]) -> None:
     """Refuse what cannot be read where layers differ in their scheme, before any work is done.
 
     Raises:
-        InputError: Weights with packed zero points beside others. transformers 5.23 reads packed
-            zero points only with `dequantize`, and that only where all layers have one format.
+        InputError: Codebooks beside anything else. Weights with packed zero points beside others:
+            transformers 5.23 reads packed zero points only with `dequantize`, and that only where
+            all layers have one format.
     """
+    schemes = tuple(schemes)
+    books = [one for one in schemes if one.weights is not None and one.weights.kind == "codebook"]
+    if books and len({one.weights for one in schemes} - {None}) > 1:
+        raise InputError(
+            f"scheme {books[0].name!r}: a file of codebooks has one format for all layers; take it "
+            "alone"
+        )
+    if books and any(one.pruning or one.kv for one in schemes):
+        raise InputError(
+            f"scheme {books[0].name!r}: sums of codebook entries keep no weight at zero, and their "
+            "file has no place for a cache's scales; take it alone, or quantise to integers"
+        )
     forms = {(one.weights, one.activations): one for one in schemes if one.weights is not None}
     packed = [
         one
@@ -133,6 +147,11 @@ class CompressedWriter:
 
     def _quantised_config(self) -> dict[str, Any]:
         """What `config.json` says more, or otherwise, of a quantised model."""
+        quantised = {name for names in self._groups.values() for name in names}
+        dense = [name for name in self._linears if name not in quantised]
+        if any(form.kind == "codebook" for form, _ in self._groups):
+            about = aqlm.described((form for form, _ in self._groups), dense)
+            return {"quantization_config": about}
         groups = {}
         for number, ((weights, activations), names) in enumerate(self._groups.items()):
             groups[f"group_{number}"] = {
@@ -143,14 +162,13 @@ class CompressedWriter:
                 "format": layout(weights, activations),
             }
         layouts = {group["format"] for group in groups.values()}
-        quantised = {name for names in self._groups.values() for name in names}
         about: dict[str, Any] = {
             "quant_method": "compressed-tensors",
             "version": VERSION,
             "quantization_status": "compressed",
             "format": layouts.pop() if len(layouts) == 1 else "mixed-precision",
             "config_groups": groups,
-            "ignore": [name for name in self._linears if name not in quantised],
+            "ignore": dense,
             "kv_cache_scheme": described(self._kv) if self._kv else None,
             "global_compression_ratio": None,
             "sparsity_config": {},
@@ -173,6 +191,8 @@ class CompressedWriter:
 
 def tensors_of(weight: Quantised, activations: ActivationScales | None = None) -> dict[str, Tensor]:
     """The tensors of one linear layer, by the last part of their names."""
+    if weight.books is not None:
+        return aqlm.tensors_of(weight)
     if weight.order is not None:
         raise InputError(
             "columns in groups of their own order cannot be saved (compressed-tensors dropped "

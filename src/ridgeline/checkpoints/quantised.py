@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ridgeline.kernels.number_formats import integer, mx, nvfp4
+from ridgeline.kernels.number_formats import codebooks, integer, mx, nvfp4
 from ridgeline.records.scheme import NumberFormat
 
 
@@ -21,7 +21,8 @@ class Quantised:
     format: NumberFormat
     levels: Tensor
     """[out, in] int8 for integers (unsigned levels of affine formats are shifted to signed), the
-    codes as torch.float8_* for fp8 and mxfp8, uint8 codes 0 … 15 for fp4."""
+    codes as torch.float8_* for fp8 and mxfp8, uint8 codes 0 … 15 for fp4; [out, in / g, M] uint8
+    of codebooks."""
     scales: Tensor
     """[out, G] (G = 1 but for groups; [1, 1] for a whole tensor), in the dtype that is saved: the
     weight's own, uint8 exponents (E8M0) for mx, float8_e4m3fn for nvfp4."""
@@ -31,9 +32,20 @@ class Quantised:
     """[1] float32, for nvfp4 alone."""
     order: Tensor | None = None
     """The group of each column, [in] int32, where an order broke groups apart; None: in rows."""
+    books: Tensor | None = None
+    """[M, 256, g], for codebooks alone, in the dtype of the scales."""
+
+    @property
+    def shape(self) -> torch.Size:
+        """The weight's, [out, in]."""
+        if self.books is None:
+            return self.levels.shape
+        return torch.Size((len(self.levels), self.levels.shape[1] * self.books.shape[2]))
 
     def dequantised(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The weight [out, in] that it stands for."""
+        if self.books is not None:
+            return codebooks.decode(self.levels, self.books, self.scales).to(dtype)
         levels, scales, zeros = self._beside()
         if self.format.kind == "nvfp4":
             assert self.global_scale is not None

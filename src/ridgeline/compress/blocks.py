@@ -24,7 +24,7 @@ from ridgeline.checkpoints.layers import Matrix
 from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress.activations import activation_scales, fields_of
 from ridgeline.compress.finished import Finished, LayerDone
-from ridgeline.compress.methods import awq, gptq, rtn, smoothquant
+from ridgeline.compress.methods import aqlm, awq, gptq, rtn, smoothquant
 from ridgeline.compress.methods.rtn import Rounded, judged
 from ridgeline.compress.pruning import weights as pruning
 from ridgeline.compress.watching.capture import Matmul, cache_of, gather
@@ -115,7 +115,13 @@ def _rescale(
         matrix.weight.mul_(scale)
 
 
-METHODS: dict[str, Any] = {"rtn": rtn, "gptq": gptq, "awq": awq, "smoothquant": smoothquant}
+METHODS: dict[str, Any] = {
+    "rtn": rtn,
+    "gptq": gptq,
+    "awq": awq,
+    "smoothquant": smoothquant,
+    "aqlm": aqlm,
+}
 
 UNPACKED = "saved as rounded but unpacked (inputs as they are): GPT-2's layers have no packed form"
 

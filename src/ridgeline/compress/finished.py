@@ -57,7 +57,7 @@ class _About(msgspec.Struct, frozen=True):
     cache: dict[str, NumberFormat]
 
 
-_WEIGHT = ("levels", "scales", "zeros", "global_scale", "order")
+_WEIGHT = ("levels", "scales", "zeros", "global_scale", "order", "books")
 _INPUTS = ("scale", "zero", "global_scale")
 _CACHED = ("keys", "values")
 

@@ -12,10 +12,10 @@ from typing import Literal
 
 import msgspec
 
-Kind = Literal["int", "fp8_e4m3", "fp8_e5m2", "mxfp4", "mxfp8", "nvfp4"]
+Kind = Literal["int", "fp8_e4m3", "fp8_e5m2", "mxfp4", "mxfp8", "nvfp4", "codebook"]
 Share = Literal["tensor", "channel", "group", "token"]
 Observer = Literal["minmax", "mse", "percentile", "average", "entropy"]
-Method = Literal["rtn", "gptq", "awq", "smoothquant", "adaround"]
+Method = Literal["rtn", "gptq", "awq", "smoothquant", "adaround", "aqlm"]
 Criterion = Literal["magnitude", "wanda", "sparsegpt", "taylor", "random"]
 Structure = Literal["weights", "neurons", "heads", "layers", "channels"]
 
@@ -30,7 +30,8 @@ class NumberFormat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Which numbers share a scale: all of the tensor, an output row, `group` along the depth, a
     token's activations."""
     group: int | None = None
-    """Numbers along the depth that share a scale, with `share="group"`."""
+    """Numbers along the depth that share a scale, with `share="group"`; of kind "codebook", that
+    are one entry of a book."""
     observer: Observer = "minmax"
     """How the range is found."""
     dynamic: bool = False

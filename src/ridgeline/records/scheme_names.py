@@ -123,7 +123,11 @@ def _quantisation(parts: _Parts, numbers: str | None, cached: str | None) -> Sch
     kv = msgspec.convert(_row("cache", cached)["kv"], NumberFormat) if cached else None
     method: Any = "rtn"
     act_order = False
-    if weights is not None:
+    if weights is not None and weights.kind == "codebook":
+        if cached:
+            raise parts.wrong(f"says {cached}, which a file of codebooks has no place for")
+        method = "aqlm"
+    elif weights is not None:
         method = parts.one_of("methods") or "rtn"
         weights = _weights(parts, weights, "mse" if method == "gptq" else "minmax")
         act_order = parts.take("actorder")

@@ -3,6 +3,7 @@
 Dense models compute in the number format that they are stored in. compressed-tensors ones are
 multiplied by their dequantised weights, and where their scheme rounds activations or the KV cache,
 compressed-tensors rounds them too: it is the quality of what is saved, whichever engine runs it.
+Codebooks are read here, since transformers reads them only beside the package aqlm.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ridgeline.checkpoints import aqlm
+from ridgeline.checkpoints.compressed_tensors import quantisation_of
 from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import check_model_folder, read_by_library
@@ -77,6 +80,10 @@ def load(option: str, directory: Path, device: str = "auto") -> Loaded:
         from transformers.utils import logging as notices
     except ImportError:
         raise MissingExtra("transformers", "compress") from None
+    if quantisation_of(directory).get("quant_method") == aqlm.LAYOUT:
+        from ridgeline.compress.saved.whole_model import whole_model
+
+        return Loaded(directory, whole_model(directory, attention="sdpa").model.to(where))
     notices.disable_progress_bar()
     level = notices.get_verbosity()
     notices.set_verbosity_error()

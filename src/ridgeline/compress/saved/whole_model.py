@@ -33,14 +33,15 @@ class LevelsLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.format, self.inputs = weight.format, inputs
-        for name in ("levels", "scales", "zeros", "global_scale"):
+        for name in ("levels", "scales", "zeros", "global_scale", "books"):
             self.register_buffer(name, getattr(weight, name))
         self.register_buffer("bias", bias)
 
     @property
     def weight(self) -> Quantised:
         """The weight as it is stored."""
-        parts: dict[str, Any] = {name: getattr(self, name) for name in ("zeros", "global_scale")}
+        optional = ("zeros", "global_scale", "books")
+        parts: dict[str, Any] = {name: getattr(self, name) for name in optional}
         return Quantised(format=self.format, levels=self.levels, scales=self.scales, **parts)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -63,12 +64,15 @@ class WholeModel(nn.Module):
         return logits
 
 
-def whole_model(path: Path, dtype: torch.dtype | None = None) -> WholeModel:
+def whole_model(
+    path: Path, dtype: torch.dtype | None = None, *, attention: str = "eager"
+) -> WholeModel:
     """Read a directory as one module.
 
     Args:
         path: Dense or compressed-tensors.
         dtype: To compute with; None: as the directory says.
+        attention: transformers' name of the implementation.
 
     Raises:
         InputError: Damaged files, or a model whose tensors are stored under other names.
@@ -82,7 +86,7 @@ def whole_model(path: Path, dtype: torch.dtype | None = None) -> WholeModel:
             del config.quantization_config
         dtype = dtype or config.dtype or torch.float32
         model = AutoModelForCausalLM.from_config(
-            config, dtype=dtype, attn_implementation="eager"
+            config, dtype=dtype, attn_implementation=attention
         ).eval()
     dense: dict[str, Tensor] = {}
     for name in directory.names:
@@ -169,9 +173,9 @@ def _put(directory: WeightReader, model: nn.Module, layer: str, weight: Quantise
         old = model.get_submodule(layer)
     except AttributeError:
         raise InputError(f"{directory.path}: {layer} is no layer of the model") from None
-    if getattr(old, "weight", weight.levels).shape != weight.levels.shape:
+    if getattr(old, "weight", weight).shape != weight.shape:
         raise InputError(
-            f"{directory.path}: {layer}.weight is {list(weight.levels.shape)}, config.json says "
+            f"{directory.path}: {layer}.weight is {list(weight.shape)}, config.json says "
             f"{list(old.weight.shape)}"
         )
     bias = None if getattr(old, "bias", None) is None else torch.empty_like(old.bias.data)
@@ -185,7 +189,7 @@ def _fill(directory: WeightReader, model: Any, dense: dict[str, Tensor]) -> None
         line = str(error).splitlines()[-1].strip()
         raise InputError(f"{directory.path}: config.json and tensors do not fit: {line}") from None
     model.tie_weights()
-    own = ("levels", "scales", "zeros", "global_scale")
+    own = ("levels", "scales", "zeros", "global_scale", "books")
     tied = tied_names(model)
     lost = [name for name in missing if name not in tied and not name.endswith(own)]
     if lost or unknown:

@@ -1,7 +1,8 @@
-"""Compressed-tensors checkpoints, read into layers that stay compressed.
+"""Compressed checkpoints, read into layers that stay compressed; codebooks (AQLM) as numbers.
 
 What `ridgeline compress` and llm-compressor write (`checkpoints/compressed_tensors.py`).
-transformers would read such a model too, but multiplies with dequantised copies.
+No kernel here multiplies by codebooks, so their weights lie in memory as numbers, in the dtype of
+the rest. transformers would read such a model too, but multiplies with dequantised copies.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from ridgeline.serve.weights.linears import FrozenLinear
 
 
 def is_compressed(directory: str) -> bool:
-    """Whether this is a compressed-tensors checkpoint."""
+    """Whether this is a compressed checkpoint that is read here."""
     return bool(quantisation_of(directory))
 
 
@@ -81,6 +82,11 @@ def load_compressed(
     for name, module in list(model.named_modules()):
         found = quantised.of(name) if type(module) is nn.Linear else None
         if found is None or _is_tied_head(model, module, name, tensors):
+            continue
+        if found.weights.kind == "codebook":
+            _read_codebooks(model, tensors, name, found, dtype, device)
+            for part in WEIGHT_PARTS:
+                left.pop(f"{name}.{part}", None)
             continue
         made = linear_from(tensors, name, found, device, dtype)
         sizes, expected = [made.out_features, made.in_features], list(module.weight.shape)
@@ -127,6 +133,26 @@ def _read_dense(
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             raise InputError(f"{tensors.directory}: {name} is missing")
+
+
+def _read_codebooks(
+    model: Any,
+    tensors: StoredTensors,
+    name: str,
+    found: LayerFormat,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> None:
+    """Give a layer its weight as numbers."""
+    weight = read_weight(tensors, name, found)
+    owner, part = owner_of(model, f"{name}.weight")
+    expected = getattr(owner, part).shape
+    if weight.shape != expected:
+        raise InputError(
+            f"{tensors.directory}: {name}.weight is {list(weight.shape)}, config.json says "
+            f"{list(expected)}"
+        )
+    set_tensor(owner, part, weight.dequantised(dtype).to(device))
 
 
 def linear_from(
