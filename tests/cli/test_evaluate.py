@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ridgeline.cli.main import run
 
@@ -105,3 +106,32 @@ def test_a_damaged_model_is_one_line(
     save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
     assert run(["evaluate", str(model), "--text", text, "--context", "64", "--no-speed"]) == 2
     assert line in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_first_and_recent_tokens_alone_are_judged_under_that_mask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "short.txt"
+    path.write_text(TEXT[:900])
+    words = ["evaluate", LIBRARY, "--text", str(path), "--context", "64", "--device", "cpu"]
+    assert run([*words, "--kv-recent", "9", "--kv-first", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    model = AutoModelForCausalLM.from_pretrained(LIBRARY, attn_implementation="eager").eval()
+    tokens = AutoTokenizer.from_pretrained(LIBRARY)(TEXT[:900]).input_ids
+    losses: dict[bool, list[float]] = {True: [], False: []}
+    for start in range(0, len(tokens) - 1, 64):
+        window = torch.tensor([tokens[start : start + 64]])
+        at = torch.arange(window.shape[1])
+        behind = at[:, None] - at
+        for narrow, chosen in losses.items():
+            seen = (behind >= 0) & ((behind < (9 if narrow else 64)) | (at < 2))
+            mask = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))[None, None]
+            with torch.inference_mode():
+                said = model(window, attention_mask=mask).logits[0, :-1].log_softmax(-1)
+            chosen += (-said.gather(1, window[0, 1:, None])).squeeze(1).tolist()
+    means = {narrow: sum(chosen) / len(chosen) for narrow, chosen in losses.items()}
+    assert found["quality"]["loss"] == pytest.approx(means[True], rel=1e-4)
+    assert found["reference_quality"]["loss"] == pytest.approx(means[False], rel=1e-4)
+    assert found["seen"] == {"recent": 9, "first": 2}
+    assert found["divergence"]["kl_mean"] > 0.0

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
@@ -192,6 +192,9 @@ narrow = st.sampled_from([(None, 0), (3, 0), (40, 0), (3, 2), (30, 150), (70, 5)
     trees, st.integers(1, 4), st.integers(1, 32), narrow, st.none() | st.integers(1, 200),
     st.none() | st.floats(1.0, 50.0), st.sampled_from([None, torch.int8]), st.integers(0, 2**31),
 )  # fmt: skip
+@example([(40, 150)], 2, 16, (None, 0), None, None, None, 0)  # across two blocks of the kernel
+@example([(40, 150)], 2, 16, (30, 2), None, None, None, 0)
+@example([(64, 170), (30, 400)], 2, 16, (None, 0), 25, None, None, 1)
 def test_queries_of_trees_see_their_ancestors_alone(
     mix: list[tuple[int, int]], group: int, block: int, sees: tuple[int | None, int],
     window: int | None, softcap: float | None, kv_dtype: torch.dtype | None, seed: int,

@@ -102,7 +102,8 @@ Sight sight_of(const Problem& p, const Item& item, int position, int query, int 
     return {p.window > 0 ? at - p.window + 1 - from : 0, at + 1 - from, first, nullptr};
   }
   const auto path = static_cast<uint64_t>(seen);
-  const int low = p.window > 0 ? position + __builtin_popcountll(path) - p.window - from : 0;
+  // An ancestor may stand before this block though its key lies in it.
+  const int low = p.window > 0 ? position + __builtin_popcountll(path) - p.window - from : -from;
   const int start = position - from;  // where bit 0 is
   if (start >= kKeys) return {low, kKeys, first, nullptr};
   const uint64_t before = start <= -64 ? ~0ull : start < 0 ? (1ull << -start) - 1 : 0;
