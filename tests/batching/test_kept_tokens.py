@@ -1,4 +1,4 @@
-"""Sequences that keep their first and recent tokens: bounded, and what is seen is there."""
+"""Sequences that keep first and recent tokens: bounded, and what is seen is there."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_first_and_recent_tokens_alone_are_judged_under_that_mask(
             mask = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))[None, None]
             with torch.inference_mode():
                 said = model(window, attention_mask=mask).logits[0, :-1].log_softmax(-1)
-            chosen += (-said.gather(1, window[0, 1:, None])).squeeze(1).tolist()
+            chosen.extend((-said.gather(1, window[0, 1:, None])).squeeze(1).tolist())
     means = {narrow: sum(chosen) / len(chosen) for narrow, chosen in losses.items()}
     assert found["quality"]["loss"] == pytest.approx(means[True], rel=1e-4)
     assert found["reference_quality"]["loss"] == pytest.approx(means[False], rel=1e-4)

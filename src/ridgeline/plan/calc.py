@@ -38,7 +38,7 @@ from ridgeline.cost import (
     step_timeline,
     utilisation,
 )
-from ridgeline.cost.serving import decode, draft_trees, kv_cache, speculation
+from ridgeline.cost.serving import decode, draft_trees, kv_cache, kv_layouts, speculation
 from ridgeline.errors import InputError, in_words
 from ridgeline.hardware.catalogue import device
 from ridgeline.hardware.facts import Device
@@ -76,6 +76,7 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "gustafson": scaling.gustafson_speedup,
     "kv-cache": kv_cache.kv_cache_bytes,
     "kv-cache-per-token": kv_cache.bytes_per_token,
+    "kv-layouts": kv_layouts.compare_kv_layouts,
     "least-time": roofline.least_seconds,
     "linear-rate": learning_rate.linear_scaling,
     "local-sgd": gradient_compression.local_sgd_speedup,

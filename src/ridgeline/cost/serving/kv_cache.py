@@ -63,9 +63,9 @@ def kv_cache_bytes(
         raise ValueError(f"recent {recent}, first {first}: at least 1 and 0 tokens")
     if min(seq, batch, tp) < 1:
         raise ValueError(f"seq {seq}, batch {batch}, tp {tp}: each must be 1 or more")
-    first = num_layers(model) - _num_generating(model)
+    layers = num_layers(model)
     tokens = 0
-    for layer in range(first, num_layers(model)):
+    for layer in range(layers - _num_generating(model), layers):
         kept = seq if recent is None else recent + first
         tokens += min(seq, model.sliding_window if is_windowed(model, layer) else kept)
         if model.decoder_layers:
