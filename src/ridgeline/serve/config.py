@@ -52,7 +52,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     pp: int = 1
     """The processes that each keep some of the layers and their KV cache (pipeline parallelism)."""
     expert_parallel: bool = False
-    """With tp: each of its processes keeps some experts of a mixture, and these whole."""
+    """Whether each of the processes of `tp` keeps some experts of a mixture, and these whole."""
     kv_layout: Literal["paged", "contiguous", "dynamic"] = "paged"
     kv_recent: int | None = None
     """Each token sees the last so many only, and the first `kv_first`: other answers than the

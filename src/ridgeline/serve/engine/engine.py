@@ -204,14 +204,13 @@ class ServingEngine:
         if self._speculating is not None:
             self._speculating.propose(self.scheduler.running, self._requests.completions, began)
         most = self._most_flights
+        while self._flights and len(self._flights) >= most:
+            self._land()
+        step = self._scheduled(began, most)
         if most == 1:
-            while self._flights:
-                self._land()
-            step = self._scheduled(began)
             if step is not None:
                 self._take_in(step, attempt(step, self._work, **self._attempted), began)
             return
-        step = self._scheduled(began)
         if step is not None:
             rows = self._outcomes.assign(step)
             number = self._runner.begin(self._batch(step))
@@ -228,9 +227,8 @@ class ServingEngine:
         count = len(self.scheduler.running) + len(self.scheduler.waiting)
         return max(1, min(self._config.pp, count // flights.LEAST_SEQUENCES))
 
-    def _scheduled(self, began: float) -> Step | None:
-        """The next step; None where there is none now."""
-        most = self._most_flights
+    def _scheduled(self, began: float, most: int) -> Step | None:
+        """The next step, of which as many as `most` are under way; None: there is none now."""
         if most == 1:
             step = self.scheduler.schedule(began)
         else:

@@ -55,12 +55,12 @@ class Flights:
         return len(self._all)
 
     def __iter__(self) -> Iterator[Flight]:
-        """All, in order."""
+        """All of them in their order."""
         return iter(self._all)
 
     @property
     def sequences(self) -> set[Sequence]:
-        """Those that are in one."""
+        """The sequences that are in one of them."""
         return {one.sequence for flight in self._all for one in flight.step.slices}
 
     def begin(self, flight: Flight) -> None:

@@ -64,7 +64,7 @@ class StepRows:
     """Beams with their slice, sequence and row."""
 
     def of_living(self) -> StepRows:
-        """Those of sequences that have not ended meanwhile."""
+        """The rows of sequences that have not ended meanwhile."""
         living = StepRows(
             prompts=[one for one in self.prompts if _lives(one[0].sequence)],
             beams=[one for one in self.beams if _lives(one[1])],

@@ -38,7 +38,7 @@ class ComputeStep(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     recent: int | None
     first: int
     number: int | None = None
-    """Of a step whose second half is computed later (`FinishStep`); None: it is whole."""
+    """The name of a step whose second half is computed later (`FinishStep`); None: it is whole."""
 
 
 class FinishStep(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -52,7 +52,7 @@ class _BegunStep:
     like: Tensor
     """States of the shape and dtype of those that come back."""
     came: Tensor | None = None
-    """Those, once they have been taken."""
+    """The states that came back, once they have been taken."""
 
 
 class Runner:
