@@ -51,6 +51,11 @@ def test_flags_are_translated(settings: dict[str, Any], flag: str, expected: str
     assert value(command(**settings), flag) == expected
 
 
+def test_experts_are_dealt_out_there_too() -> None:
+    assert "--enable-expert-parallel" in command(tp=2, expert_parallel=True)
+    assert "--enable-expert-parallel" not in command(tp=2)
+
+
 def test_switches_are_translated() -> None:
     words = command(prefix_cache=False, graphs=False, trust_remote_code=True)
     assert {"--no-enable-prefix-caching", "--enforce-eager", "--trust-remote-code"} <= set(words)
@@ -84,8 +89,8 @@ def test_every_field_is_translated_or_refused() -> None:
     translated = {
         "model", "dtype", "weights", "kv_dtype", "block_size", "kv_bytes", "memory_share",
         "max_length", "max_tokens_per_step", "max_sequences", "order", "prefix_cache",
-        "speculation", "tp", "pp", "tokenizer", "adapters", "max_adapters", "graphs", "seed",
-        "trust_remote_code", "compiled",  # vLLM's own default
+        "speculation", "tp", "pp", "expert_parallel", "tokenizer", "adapters", "max_adapters",
+        "graphs", "seed", "trust_remote_code", "compiled",  # vLLM's own default
     }  # fmt: skip
     assert translated | set(vllm._LACKS) == set(EngineConfig.__struct_fields__)
 
