@@ -32,14 +32,21 @@ from typing import Any, BinaryIO
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PRELOADED = (
+    "pytest",
     "ridgeline.measure.child.attach",
+    "ridgeline.serve.engine.engine",
     "ridgeline.serve.http.server",
+    "ridgeline.train.session",
+    "ridgeline.tune.install",
     "torch._dynamo",
     "torch.distributed.checkpoint.state_dict_saver",
     "torch.distributed.fsdp",
     "torch.distributed.pipelining",
     "torch.distributed.tensor.parallel",
+    "torchdata.stateful_dataloader",
+    "transformers.conversion_mapping",
     "transformers.models.auto.tokenization_auto",
+    "transformers.models.gpt2.modeling_gpt2",
     "transformers.models.llama.modeling_llama",
     "tests.train.processes",
 )

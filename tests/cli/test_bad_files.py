@@ -382,7 +382,7 @@ def test_a_missing_script_or_folder_is_one_line_that_names_it(
     _one_line(line, "nowhere.xyz", capsys)
 
 
-@pytest.mark.sweep("explain PATH PATH-nested", "launch --check PATH-nested")
+@pytest.mark.sweep("launch --check PATH-nested")
 @pytest.mark.parametrize(
     ("line", "name"),
     [

@@ -30,7 +30,7 @@ def written(path: Path, content: object) -> Path:
     return file
 
 
-@pytest.mark.parametrize("share", [0.8, 1.3])
+@pytest.mark.parametrize("share", [0.8, pytest.param(1.3, marks=pytest.mark.slow)])
 def test_one_point_moves_other_loads_and_layouts_the_same_way(share: float, tmp_path: Path) -> None:
     before = estimate_serving(asked(), CLOSED)
     point = {"users": 16, "tpot_seconds": before.tpot_seconds.value * share}

@@ -193,7 +193,7 @@ def test_what_is_enforced_passes(schema: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        ("regex", "((((([a-z]{1,9}){1,9}){1,9}){1,9}){1,9})x"),
+        pytest.param("regex", "((((([a-z]{1,9}){1,9}){1,9}){1,9}){1,9})x", marks=pytest.mark.slow),
         ("regex", "a" * 3000 + "(((([a-z]{1,9}){1,9}){1,9}){1,9})x"),
         ("ebnf", "root ::= (((([a-z]{1,9}){1,9}){1,9}){1,9}){1,9}"),
     ],
