@@ -43,7 +43,7 @@ def recipe_of(precision: str, **more: Any) -> Recipe:
 
 def alone() -> Ranks:
     """Precision asks only for the device."""
-    values: Any = dict.fromkeys(("layout", "mesh", "joined"))
+    values: Any = dict.fromkeys(("layout", "mesh", "axes"))
     return Ranks(**values, device=torch.device("cpu"), rank=0, world=1, local_rank=0, local_world=1)
 
 

@@ -47,8 +47,8 @@ class Ranks:
     device: torch.device
     mesh: DeviceMesh
     """Axes `pp`, `replicate`, `shard`, `cp`, `tp`."""
-    joined: Mapping[str, DeviceMesh]
-    """The axes made of several: `data`, `fsdp`, `gradients`."""
+    axes: Mapping[str, DeviceMesh]
+    """Each axis by itself, and those made of several: `data`, `fsdp`, `gradients`."""
     rank: int
     world: int
     local_rank: int
@@ -57,7 +57,7 @@ class Ranks:
 
     def axis(self, name: str) -> DeviceMesh:
         """The one-dimensional mesh of this process along an axis, joined ones included."""
-        return self.joined[name] if name in self.joined else self.mesh[name]
+        return self.axes[name]
 
     def group(self, name: str) -> dist.ProcessGroup:
         """The process group of that axis."""
@@ -101,12 +101,14 @@ def join(layout: Layout, *, backend: str = "auto", timeout_seconds: float = 600.
         )
     sizes = (layout.pp, replicate, shard, layout.cp, layout.tp)
     mesh = init_device_mesh(device.type, sizes, mesh_dim_names=_AXES)
-    joined = {name: mesh[parts]._flatten(name) for name, parts in _JOINED.items()}
+    # A mesh is cut into axes once: every parameter's gradient is asked for some, at every step.
+    axes = {name: mesh[name] for name in _AXES}
+    axes |= {name: mesh[parts]._flatten(name) for name, parts in _JOINED.items()}
     return Ranks(
         layout=layout,
         device=device,
         mesh=mesh,
-        joined=joined,
+        axes=axes,
         rank=rank,
         world=world,
         local_rank=local_rank,
