@@ -100,10 +100,8 @@ def evaluate(
     from ridgeline.cli.show import progress, show_answer
     from ridgeline.compress.evaluate.evaluate import evaluate as run
     from ridgeline.models.quiet import quiet_libraries
-    from ridgeline.records.compression import KeptTokensSeen
     from ridgeline.report.views.evaluate import evaluation_document
 
-    seen = None if kv_recent is None else KeptTokensSeen(recent=kv_recent, first=kv_first)
     with quiet_libraries(), progress() as on_progress:
         found = run(
             model,
@@ -112,10 +110,11 @@ def evaluate(
             context=context,
             stride=stride,
             device=device,
-            seen=seen,
+            kv_recent=kv_recent,
+            kv_first=kv_first,
             on_progress=on_progress,
         )
-        if not no_speed and seen is None:
+        if not no_speed and kv_recent is None:
             found = _with_decoding(found, device, on_progress)
     show_answer(found, evaluation_document(found), json=json)
 

@@ -142,7 +142,7 @@ class Evaluation(
     """The program, number format and device behind the quality."""
     protocol: Protocol
     seen: KeptTokensSeen | None = None
-    """With `--kv-recent`: what the model saw, beside a reference that saw all."""
+    """What the model saw under `--kv-recent`, beside a reference that saw all."""
     quality: Quality
     reference_quality: Quality | None = None
     divergence: Divergence | None = None

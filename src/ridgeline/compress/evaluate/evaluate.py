@@ -37,7 +37,8 @@ def evaluate(
     context: int | None = None,
     stride: int | None = None,
     device: str = "auto",
-    seen: KeptTokensSeen | None = None,
+    kv_recent: int | None = None,
+    kv_first: int = 4,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Evaluation:
     """How well a model predicts, its size, zeros and outliers, and its distance from a reference.
@@ -49,13 +50,16 @@ def evaluate(
         context: Tokens of a window; None: 2,048 or the model's positions.
         stride: Tokens from window to window; None: `context`.
         device: auto, cpu or cuda.
-        seen: What each token sees; the reference, without one the model itself, sees all.
+        kv_recent: Each token sees so many last ones and the `kv_first` alone; the reference,
+            without one the model itself, sees all. None: all are seen.
+        kv_first: Tokens at the beginning that are seen beside `kv_recent`.
         on_progress: Told what is under way.
 
     Raises:
         InputError: A directory or text cannot be used, or the two models do not fit each other.
     """
     device_of(device)
+    seen = None if kv_recent is None else KeptTokensSeen(recent=kv_recent, first=kv_first)
     if seen is not None and reference is None:
         reference = model
     for option, directory in (("MODEL", model), ("--reference", reference)):
