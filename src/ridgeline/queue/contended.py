@@ -28,8 +28,6 @@ from ridgeline.queue.wants import Level, NodePiece, Wish
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Amounts = list[float]
-"""GPUs, cores and memory."""
 _KEYS = 3
 """Numbers by which running jobs are ordered, at most."""
 _ROWS = 256
@@ -126,7 +124,7 @@ class ContendedNodes:
         self._placed: list[Placed | None] = []
         self._on_node: dict[int, dict[int, None]] = {}
         """Rows by node."""
-        self._reach: dict[int, tuple[list[Amounts], list[float]]] = {}
+        self._reach: dict[int, tuple[Floats, Floats]] = {}
         """What nodes have, free or held by the first of its jobs, and the numbers of these jobs."""
         self._in_order: list[int] = []
         """Rows of the first jobs in order, as far as that was asked since it last changed."""
@@ -177,21 +175,30 @@ class ContendedNodes:
         """The first number of the job that is interrupted first; infinite: none runs."""
         return self._ordered[0][0] if self._ordered else np.inf
 
-    def reach(self, node: int) -> tuple[list[Amounts], list[float]]:
+    def reach(self, node: int, below: Floats) -> tuple[Floats, Ints]:
         """What a node has, free or held by the first of its jobs in order: none of them, one, two.
 
-        Also the numbers by which these jobs are ordered. As long as nothing has changed there, it
-        is the very same.
+        Also how many of them are ordered below each of several numbers.
         """
+        given, first = self._within_reach(node)
+        return given, first.searchsorted(below)
+
+    def amounts(self, node: int, below: float) -> Sequence[float]:
+        """What a node has, free or held by those of its jobs that are ordered below a number."""
+        given, first = self._within_reach(node)
+        found: list[float] = given[:, int(first.searchsorted(below))].tolist()
+        return found
+
+    def _within_reach(self, node: int) -> tuple[Floats, Floats]:
         found = self._reach.get(node)
         if found is None:
             rows = list(self._on_node.get(node, ()))
             first = self._row_first[rows]
             order = first.argsort()
-            given = np.empty((len(rows) + 1, 3))
-            given[0] = self._pool.free_amounts()[:, node]
-            given[1:] = self._amounts[:, rows].T[order]
-            found = self._reach[node] = given.cumsum(axis=0).tolist(), first[order].tolist()
+            given = np.empty((3, len(rows) + 1))
+            given[:, 0] = self._pool.free_amounts()[:, node]
+            given[:, 1:] = self._amounts[:, rows][:, order]
+            found = self._reach[node] = given.cumsum(axis=1), first[order]
         return found
 
     def forget_reach(self) -> None:

@@ -12,18 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ridgeline.queue.contended import Amounts, ContendedNodes
+from ridgeline.queue.contended import ContendedNodes
 from ridgeline.queue.detailed_pool import DetailedHeld, DetailedPool
 from ridgeline.queue.holding_rows import HoldingRows
 from ridgeline.queue.node_room import NodeRoom
-from ridgeline.queue.outranking_rows import OutrankingRows
-from ridgeline.queue.piece_bits import PieceBits, Thresholds, marks_of
+from ridgeline.queue.piece_bits import PieceBits, marks_of
 from ridgeline.queue.waiting import Rank
 from ridgeline.queue.wants import NodePiece, Wish
 
 _SLIVER = 1e-5
 """Less of a GPU than any job asks for."""
+_ONE_BY_ONE = 8
+"""Rows that are looked at again one by one before it is done for all together."""
 _SLACK_SECONDS = 1e-3
 """By how much a rank that time wears away may be taken too high."""
 
@@ -42,15 +44,19 @@ class Contenders:
         self._in_turn: list[tuple[Rank, int, int]] = []
         """Those, with their rows; who has tried since stays until it is met."""
         self._least = _Least([_weakest(self._rows.wish(row)) for row in range(len(self._rows))])
-        self._vain = OutrankingRows(len(self._rows))
-        """Rows whose first job tried in vain."""
+        self._vain = np.zeros(len(self._rows), dtype=bool)
+        self._below = np.zeros(len(self._rows))
+        """The number below which running jobs are ordered that the first of a row outranks."""
+        self._tried = np.zeros(len(self._rows), dtype=np.int64)
+        """How many gains there had been when the first of a row last tried."""
         self._ranks = np.zeros((0, len(self._rows)))
         self._again: list[int] = []
-        """Rows that may try again, the first in rank at the end; some may no more."""
-        self._may = 0
-        """The bits of those that may."""
-        self._unsorted = False
-        """Whether a node has gained since those were found."""
+        """Rows that tried in vain and may try again, the first in rank at the end."""
+        self._changes = 0
+        """How many changes of the pool there had been when those were found."""
+        self._looked_at = 0
+        """How many gains there had been by then."""
+        self._gains = 0
         self._gained: dict[int, _Gain] = {}
         """Nodes that came within somebody's reach since all tried in vain who could gain by it."""
 
@@ -74,19 +80,17 @@ class Contenders:
             if row in self._new and self._waiting[row][0][1] == job:
                 break
             heapq.heappop(self._in_turn)
-        may = self._may_try_again(faded) if self._gained else 0
-        if not self._unsorted:  # who is newly said to gain had as much within reach before
-            may &= self._may
-        self._may = may
-        if not may:
+        if self._looked_at < self._gains:
+            self._look(faded)
+        for _ in range(_ONE_BY_ONE):
+            if not self._again or self._may_try_again(self._again[-1], faded):
+                break
+            self._again.pop()
+        else:
+            self._look(faded)
+        if not self._again:
             self._gained.clear()
             return self._who(self._in_turn[0][2]) if self._in_turn else None
-        if self._unsorted:
-            self._unsorted = False
-            rows = np.flatnonzero(marks_of(may, len(self._rows)))
-            self._again = rows[np.lexsort(self._ranks[::-1, rows])][::-1].tolist()
-        while not may >> self._again[-1] & 1:
-            self._again.pop()
         row = self._again[-1]
         if self._in_turn and self._in_turn[0][0] < self._waiting[row][0][0]:
             row = self._in_turn[0][2]
@@ -104,7 +108,8 @@ class Contenders:
         row = self._rows.row(wish)
         if row in self._new:
             return self.nodes.victims(wish, below)
-        nodes = [node for node, gain in self._gained.items() if gain.rows >> row & 1]
+        tried = int(self._tried[row])
+        nodes = [node for node, gain in self._gained.items() if gain.number > tried]
         return self.nodes.victims(wish, below, nodes)
 
     def take(self, wish: Wish) -> None:
@@ -112,10 +117,8 @@ class Contenders:
         row = self._rows.row(wish)
         heapq.heappop(self._waiting[row])
         self._rows.drop(wish)
-        if row in self._new:
-            self._new.discard(row)
-        else:
-            self._vain.remove(row)
+        self._new.discard(row)
+        self._vain[row] = False
         if self._waiting[row]:
             self._let_try(row)
         else:
@@ -124,73 +127,110 @@ class Contenders:
     def give_up(self, wish: Wish, below: float) -> None:
         """Let those that ask for this try no more for now; the first outranks what is below."""
         row = self._rows.row(wish)
-        if row in self._new:
-            self._new.discard(row)
-        else:
-            self._vain.remove(row)
-        self._vain.add(row, below)
-        for gain in self._gained.values():
-            gain.rows &= ~(1 << row)
+        self._new.discard(row)
+        self._vain[row] = True
+        self._below[row] = below
+        self._tried[row] = self._gains
+        if self._again and self._again[-1] == row:
+            self._again.pop()
         self._ranks[:, row] = self._waiting[row][0][0]
 
     def all_may_try(self) -> None:
         """Let everyone try again: nodes failed, or came back."""
         self.nodes.forget_reach()
-        for row in np.flatnonzero(marks_of(self._vain.bits(), len(self._rows))).tolist():
-            self._vain.remove(row)
+        for row in np.flatnonzero(self._vain).tolist():
             self._let_try(row)
 
-    def reached(self, held: DetailedHeld, last: float, faded: float) -> None:
+    def reached(self, held: DetailedHeld, last: float) -> None:
         """Let those try again for whom a node could be enough of which these pieces are part.
 
         They were given back, or their job has another rank now. `last` is the last in order of the
         jobs that held them: whoever outranks it had them within reach before.
         """
-        rows = self._vain.not_outranking(last + faded + (2 * _SLACK_SECONDS if faded else 0.0))
-        self._unsorted = True
+        self._gains += 1
         for node, _ in held:
-            gain = self._gained.setdefault(node, _Gain())
-            gain.rows |= rows
+            before = self._gained.get(node)
+            last = max(last, before.last) if before else last
+            self._gained[node] = _Gain(self._gains, last)
 
-    def _may_try_again(self, faded: float) -> int:
-        """The bits of rows that tried in vain for which a node could be enough that gained since.
+    def _look(self, faded: float) -> None:
+        """Find who may try again, now that others have given something back or taken it."""
+        rows = self._gaining(faded)
+        self._again = rows[np.lexsort(self._ranks[::-1, rows])][::-1].tolist()
+        self._looked_at, self._changes = self._gains, len(self._pool.changes)
 
-        Of those that outrank nobody, only they that fit.
-        """
-        found = 0
+    def _may_try_again(self, row: int, faded: float) -> bool:
+        """Whether that is still so for a row of which it was found."""
+        if not self._vain[row]:
+            return False
+        if self._changes == len(self._pool.changes):
+            return True
         slack = _SLACK_SECONDS if faded else 0.0
+        below = float(self._below[row]) - faded + slack
+        if below <= self.nodes.lowest():
+            return self._rows.has_room(self._rows.wish(row))
+        tried = int(self._tried[row])
+        return any(
+            tried < gain.number
+            and below <= gain.last + 2 * slack
+            and self._least.is_within(self._pool.rooms[node], self.nodes.amounts(node, below), row)
+            for node, gain in self._gained.items()
+        )
+
+    def _gaining(self, faded: float) -> NDArray[np.int64]:
+        """The rows that tried in vain for which a node could be enough that gained since.
+
+        Those that were found before are looked at again, since others have taken something; those
+        that were not can only have come to be by what has gained since then. Of those that outrank
+        nobody, only they that fit.
+        """
+        before = np.zeros(len(self._vain), dtype=bool)
+        before[self._again] = True
+        before &= self._vain
+        found = [self._within(np.flatnonzero(before), 0, faded)]
+        if self._looked_at < self._gains:
+            rest = np.flatnonzero(self._vain & ~before)
+            found.append(self._within(rest, self._looked_at, faded))
+        return np.concatenate(found)
+
+    def _within(self, rows: NDArray[np.int64], since: int, faded: float) -> NDArray[np.int64]:
+        """Which of the rows could use a node that gained after so many gains."""
+        if not len(rows):
+            return rows
+        slack = _SLACK_SECONDS if faded else 0.0
+        below = self._below[rows] - faded + slack
+        outranks = below > self.nodes.lowest()
+        fitting = rows[~outranks]
+        if len(fitting):
+            fitting = self._rows.having_room(fitting)
+        rows, below = rows[outranks], below[outranks]
+        tried, found = np.maximum(self._tried[rows], since), np.zeros(len(rows), dtype=bool)
         for node, gain in self._gained.items():
-            amounts, numbers = self.nodes.reach(node)
-            if gain.amounts is not amounts:
-                outranking = [self._vain.outranking(one + faded - slack) for one in numbers]
-                gain.useful = self._least.within(self._pool.rooms[node], amounts, outranking)
-                gain.amounts = amounts
-            found |= gain.rows & gain.useful
-        found &= self._vain.bits()
-        fitting = found & ~self._vain.outranking(self.nodes.lowest() + faded - slack)
-        if fitting:
-            found &= ~fitting | self._rows.fitting(fitting)
-        return found
+            if gain.number <= since:
+                continue
+            places = np.flatnonzero(~found & (tried < gain.number)
+                                    & (below <= gain.last + 2 * slack))  # fmt: skip
+            if len(places):
+                reach = self.nodes.reach(node, below[places])
+                found[places] = self._least.within(self._pool.rooms[node], reach, rows[places])
+        return np.concatenate([rows[found], fitting])
 
     def _who(self, row: int) -> tuple[int, Wish]:
         return self._waiting[row][0][1], self._rows.wish(row)
 
     def _let_try(self, row: int) -> None:
+        self._vain[row] = False
         self._new.add(row)
         rank, job = self._waiting[row][0]
         heapq.heappush(self._in_turn, (rank, job, row))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Gain:
     """More of a node has come within reach."""
 
-    rows: int = 0
-    """The bits of those that have not tried since and could not reach it before."""
-    useful: int = 0
-    """The bits of those that the node could be of use to."""
-    amounts: Sequence[Amounts] | None = None
-    """What was within reach when that was found."""
+    number: int
+    last: float
 
 
 class _Least:
@@ -198,37 +238,39 @@ class _Least:
 
     def __init__(self, pieces: Sequence[NodePiece]) -> None:
         self._bits = PieceBits(pieces)
-        self._asked = [
-            Thresholds([one.gpus + one.milli / 1000 + (_SLIVER if one.gpu_slice else 0.0)
-                        - _SLIVER / 2 for one in pieces]),
-            Thresholds([one.cpu_milli for one in pieces]),
-            Thresholds([one.memory_bytes for one in pieces]),
-        ]  # fmt: skip
+        self._admitted: dict[tuple[str, bool], NDArray[np.bool_]] = {}
+        """By kind of GPU, and whether it is spot capacity: who may have such a node."""
+        gpus = [one.gpus + one.milli / 1000 + (_SLIVER if one.gpu_slice else 0.0) - _SLIVER / 2
+                for one in pieces]  # fmt: skip
+        self._amounts = np.array(
+            [gpus, [one.cpu_milli for one in pieces], [one.memory_bytes for one in pieces]]
+        )
+        self._asked: list[list[float]] = self._amounts.T.tolist()
 
-    def within(self, room: NodeRoom, reach: Sequence[Amounts], outranking: Sequence[int]) -> int:
-        """The bits of rows to which a node could be of use.
-
-        Args:
-            room: The node.
-            reach: What is free of it, that and what the first of its jobs holds, and so on.
-            outranking: The bits of the rows that outrank the first of its jobs, the second, and so
-                on.
-        """
-        found = 0
-        admitted = self._bits.admitted_by(room)
-        for place, amounts in enumerate(reach):
-            rows = outranking[place - 1] if place else admitted
-            if place and place < len(outranking) and outranking[place] == rows:
-                continue  # they have the next one's within reach, too
-            rows &= admitted & ~found
-            if not rows:
-                if place:
-                    break
-                continue
-            for asked, amount in zip(self._asked, amounts, strict=True):
-                rows &= asked.up_to(amount)
-            found |= rows
+    def within(
+        self, room: NodeRoom, reach: tuple[NDArray[np.float64], NDArray[np.int64]],
+        rows: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:  # fmt: skip
+        """Which rows a node could be of use to within whose reach it has so much."""
+        given, count = reach
+        found = self._admitting(room)[rows]
+        for has, asks in zip(given, self._amounts, strict=True):
+            found &= has[count] >= asks[rows]
         return found
+
+    def is_within(self, room: NodeRoom, amounts: Sequence[float], row: int) -> bool:
+        """The same of one row, within whose reach the node has these amounts."""
+        gpus, cpu_milli, memory_bytes = self._asked[row]
+        return bool(
+            amounts[0] >= gpus and amounts[1] >= cpu_milli and amounts[2] >= memory_bytes
+            and self._admitting(room)[row]
+        )  # fmt: skip
+
+    def _admitting(self, room: NodeRoom) -> NDArray[np.bool_]:
+        key = (room.gpu_type, room.spot)
+        if key not in self._admitted:
+            self._admitted[key] = marks_of(self._bits.admitted_by(room), self._amounts.shape[1])
+        return self._admitted[key]
 
 
 def _weakest(wish: Wish) -> NodePiece:

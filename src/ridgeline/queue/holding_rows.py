@@ -69,19 +69,22 @@ class HoldingRows:
         if not self._users[row]:
             self._asked ^= 1 << row
 
-    def fitting(self, among: int = -1) -> int:
-        """The bits of rows that there is room for, and that are among some."""
-        asked = self._asked & among
-        if not asked:
+    def fitting(self) -> int:
+        """The bits of rows that there is room for."""
+        if not self._asked:
             return 0
-        found = asked & self._compactly()
-        if (asked ^ found) & self._scattering:
-            found |= asked & self._singles.bits()
+        found = self._asked & self._compactly()
+        if (self._asked ^ found) & self._scattering:
+            found |= self._asked & self._singles.bits()
         return found
 
     def marks(self) -> NDArray[np.bool_]:
         """The same for each row."""
         return marks_of(self.fitting(), len(self._wishes))
+
+    def having_room(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Keep those of some rows that there is room for."""
+        return rows[self.marks()[rows]] if self.fitting() else rows[:0]
 
     def has_room(self, wish: Wish) -> bool:
         """Whether there is room for one that waits."""

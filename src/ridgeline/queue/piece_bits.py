@@ -24,10 +24,10 @@ class PieceBits:
     """Which of some pieces a node holds; the first piece is the lowest bit."""
 
     def __init__(self, pieces: Sequence[NodePiece]) -> None:
-        self._gpus = Thresholds([one.gpus for one in pieces])
-        self._cpu_milli = Thresholds([one.cpu_milli for one in pieces])
-        self._memory_bytes = Thresholds([one.memory_bytes for one in pieces])
-        self._milli = Thresholds([one.milli for one in pieces])
+        self._gpus = _Thresholds([one.gpus for one in pieces])
+        self._cpu_milli = _Thresholds([one.cpu_milli for one in pieces])
+        self._memory_bytes = _Thresholds([one.memory_bytes for one in pieces])
+        self._milli = _Thresholds([one.milli for one in pieces])
         self._kinds = {(one.gpu_type, one.on_demand) for one in pieces}
         self._pieces = pieces
         self._admitted: dict[tuple[str, bool], int] = {}
@@ -66,13 +66,13 @@ class PieceBits:
         return self._admitted[key]
 
 
-class Thresholds:
+class _Thresholds:
     """The bits of those who ask for no more than an amount, for every amount."""
 
-    def __init__(self, asked: Sequence[float]) -> None:
-        amounts = np.array(asked)
+    def __init__(self, asked: Sequence[int]) -> None:
+        amounts = np.array(asked, dtype=np.int64)
         self._amounts = amounts
-        self._met: list[float] = np.unique(amounts).tolist()
+        self._met: list[int] = np.unique(amounts).tolist()
         self._bits: dict[int, int] = {0: 0}
         """By the number of amounts that are no larger."""
         self._most = max(16, 8 * _KEPT_BYTES // max(1, len(asked)))

@@ -171,7 +171,7 @@ class Preempting(ABC):
     def _in_reach_of_more(self, job: int) -> None:
         """Let those try again that outrank a running job since its rank has changed."""
         if self._apart:
-            self._apart.reached(self.state.held[job], NEVER, self._faded())
+            self._apart.reached(self.state.held[job], NEVER)
             return
         held = self._places[job]
         self._in_vain = {
@@ -184,7 +184,7 @@ class Preempting(ABC):
         """Let those try again in whose reach the GPUs of jobs come, and are enough on a node."""
         last = max(self.last_first(job)[0] for job in jobs)
         if self._apart:
-            self._apart.reached(held, last, self._faded())
+            self._apart.reached(held, last)
             return
         lowest = self._running.lowest()
         self._in_vain = {
