@@ -1,4 +1,4 @@
-"""The AQLM format: linear layers as codes, codebooks and a scale per output.
+"""The format of AQLM has linear layers as codes, codebooks and a scale per output.
 
 As aqlm's `QuantizedLinear` has it (Vahe1994/AQLM, inference_lib/src/aqlm/inference.py), which
 transformers loads through its AqlmConfig where the package aqlm is installed. The tensors of one
@@ -94,7 +94,7 @@ def dense_layers(about: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def read(tensors: StoredTensors, layer: str, form: NumberFormat) -> Quantised:
-    """Read one layer.
+    """Read the weight of one layer in its codes.
 
     Raises:
         InputError: Tensors are missing or do not fit.

@@ -150,8 +150,8 @@ class CompressedWriter:
         quantised = {name for names in self._groups.values() for name in names}
         dense = [name for name in self._linears if name not in quantised]
         if any(form.kind == "codebook" for form, _ in self._groups):
-            about = aqlm.described((form for form, _ in self._groups), dense)
-            return {"quantization_config": about}
+            forms = (form for form, _ in self._groups)
+            return {"quantization_config": aqlm.described(forms, dense)}
         groups = {}
         for number, ((weights, activations), names) in enumerate(self._groups.items()):
             groups[f"group_{number}"] = {

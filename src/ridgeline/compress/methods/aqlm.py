@@ -35,7 +35,7 @@ ROUNDS = 3
 BEAM = 8
 """Sums that are followed from book to book."""
 MEANS = 12
-"""Steps of k-means."""
+"""Steps that k-means takes."""
 STEPS = 12
 """Steps of conjugate gradients."""
 SAMPLE = 2**16
@@ -49,7 +49,7 @@ class _Layer:
     """A weight in rows of unit size, and how much its errors count."""
 
     rows: Tensor
-    """[out, in] float32: the weight over its rows' scales."""
+    """The weight over its rows' scales, [out, in] float32."""
     scales: Tensor
     """[out, 1], in the dtype that is saved."""
     hessian: Tensor
@@ -107,7 +107,7 @@ def _layer(
     size = weight.float().square().mean(1, keepdim=True).sqrt()
     scales = torch.where(size > 0, size, 1.0).to(weight.dtype)
     identity = torch.eye(weight.shape[1])
-    hessian, notices = seen.hessian, ()
+    hessian, notices = seen.hessian, tuple[str, ...]()
     factor: Tensor | None = None
     if hessian is None or not seen.num_tokens:
         notices = ("calibration never reached it: all its errors count the same",)
