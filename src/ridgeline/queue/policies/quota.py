@@ -172,10 +172,10 @@ class QuotasWithBorrowing:
 
     def _borrowing(self, offered: WaitingJob) -> list[float]:
         name, job = offered.queue, offered.job
-        bids = [_Bid(name, job, *way) for way in self._ways(name, job)]
+        trees, size = [lane.tree for lane, _ in self._ways(name, job)], self.state.size[job]
         if not self._fair:
-            return [float(not any(self._is_covered(bid) for bid in bids))]
-        tree, size = bids[0].lane.tree, self.state.size[job]
+            return [float(all(one.used(name) + size > one.quota(name) for one in trees))]
+        tree = trees[0]
         tree.add(name, size)
         found = tree.shares(name)[::-1]  # the cohorts at the top compete first
         tree.add(name, -size)
