@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 
-from ridgeline.serve.http.server import _listening
+from ridgeline.serve.process.listener import listening
 
 
 def test_a_token_is_sent_at_once_and_waits_for_no_acknowledgement() -> None:
-    with _listening("127.0.0.1", 0) as listener:
+    with listening("127.0.0.1", 0) as listener:
         listener.listen()
         client = socket.create_connection(listener.getsockname())
         accepted, _ = listener.accept()
