@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ridgeline.batching.blocks import BlockCache
@@ -62,6 +62,8 @@ class Slots:
 
 
 @settings(max_examples=60, deadline=None)
+@example([(462, 1, False), (230, 1, False), (1, 1, False), (515, 1, False)], 38, 0, 4, 18, 8)
+@example([(1, 6, False), (4, 6, False), (281, 1, False)], 1, 9, 4, 4, 8)
 @given(
     st.lists(st.tuples(st.integers(1, 900), st.integers(1, 300), st.booleans()), max_size=7),
     st.integers(1, 60), st.integers(0, 20), st.sampled_from([4, 16]), st.integers(0, 40),
@@ -91,8 +93,7 @@ def test_what_a_token_sees_is_there_and_blocks_come_back(
     assert [one.num_generated for one in sequences] == [answer for _, answer, _ in lengths]
     assert all(one.status is Status.FINISHED for one in sequences)
     assert cache.num_free == cache.num_blocks
-    if not any(alike for _, _, alike in lengths):
-        assert slots.most <= most
+    assert slots.most <= most
 
 
 def test_a_fork_goes_on_from_what_is_kept() -> None:

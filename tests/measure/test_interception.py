@@ -47,6 +47,8 @@ KINDS = {
     "GAN with five critic steps": Expected(("gan.py",), forwards=6, backwards=6),
     "closure in LBFGS": Expected(("closure.py",), samples=64),
     "no optimizer": Expected(("manual_update.py",), samples=32),
+    "gradients alone": Expected(("sampler.py",), forwards=0),
+    "gradients of torch.func": Expected(("sampler.py", "func"), forwards=0, losses=False),
     "equal parts": Expected(("equal_parts.py",), samples=16),
     "inference": Expected(("inference.py",), kind="inference", backwards=0, losses=False),
     "activation checkpointing": Expected(("recompute.py",), samples=8, checkpointing=True),
@@ -74,7 +76,7 @@ def measured(words: list[str], steps: int = 8) -> tuple[Report, Conductor]:
         return run.steps(steps, facts=True)[0], run
 
 
-@pytest.mark.sweep("hand-written loop", "gradient accumulation", "inference", "module.compile()")
+@pytest.mark.sweep("hand-written loop", "gradients alone", "inference", "module.compile()")
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_loop_is_seen_step_by_step(name: str) -> None:
     check_kind(KINDS[name])

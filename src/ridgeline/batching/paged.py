@@ -220,6 +220,7 @@ class Paged:
         self._names = BlockNames(block_size)
         self.most_tokens = num_blocks * block_size if kept is None else UNBOUNDED
         self._most_blocks = UNBOUNDED if kept is None else kept.most_blocks(block_size)
+        self._kept = kept
         self._first_blocks = 0 if kept is None else kept.first_blocks(block_size)
 
     @property
@@ -246,15 +247,20 @@ class Paged:
 
     def admit(self, sequence: Sequence, known: list[int], reserve: int) -> bool:
         """Blocks for all its tokens, `known` ones first; False: fewer than `reserve` would stay."""
-        pool = self._pool
-        new = min(-(-len(sequence.tokens) // self._size) - len(known), self._most_blocks)
-        revived = sum(pool.is_kept(block) for block in known)
+        pool, size, first = self._pool, self._size, self._first_blocks
+        dropped = 0
+        if self._kept is not None:  # of what is known, too, only what is still seen
+            dropped = max(0, self._kept.unseen_blocks(len(known) * size, size) - first)
+        held = known[:first] + known[first + dropped :]
+        new = min(-(-len(sequence.tokens) // size) - len(known), self._most_blocks - len(held))
+        revived = sum(pool.is_kept(block) for block in held)
         if new + revived + reserve > pool.num_free:
             return False
-        for block in known:
+        for block in held:
             pool.hold(block)
-        sequence.blocks = known + pool.take_many(new)
-        sequence.num_computed = len(known) * self._size
+        sequence.blocks = held + pool.take_many(new)
+        sequence.dropped = dropped
+        sequence.num_computed = len(known) * size
         sequence.num_remembered = len(known)
         return True
 

@@ -86,14 +86,13 @@ def test_every_planted_mistake_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("arch", "size"), [("sm_90", 8192), ("gfx942", 65536)])
 def test_a_row_that_no_warp_can_hold_spills(
-    arch: str, size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (HERE / "sound/softmax.py").read_text()
     file = tmp_path / "softmax.py"
-    file.write_text(text.replace("BLOCK=128, num_warps=4", f"BLOCK={size}, num_warps=1"))
-    code, found = checked(str(file), capsys, arch)
+    file.write_text(text.replace("BLOCK=128, num_warps=4", "BLOCK=8192, num_warps=1"))
+    code, found = checked(str(file), capsys)
     (built,) = found["compiled"]
     assert code == 3
     assert built["spill_instructions"] > 100

@@ -23,9 +23,13 @@ _CPU = torch.device("cpu")
 
 def _network(dtype: torch.dtype) -> nn.Module:
     """Matrices inside and outside of blocks, large and small ones, a vector."""
-    torch.manual_seed(0)
     blocks = nn.Sequential(nn.Linear(40, 60), nn.Linear(60, 40, bias=False))
-    return nn.ModuleDict({"table": nn.Embedding(100, 40), "blocks": blocks}).to(dtype)
+    network = nn.ModuleDict({"table": nn.Embedding(100, 40), "blocks": blocks})
+    draw = torch.Generator().manual_seed(0)  # its own: threads of other tests may draw, too
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=draw))
+    return network.to(dtype)
 
 
 def _trained(recipe: Recipe, folder: Path | None, steps: int = 4) -> dict[str, torch.Tensor]:

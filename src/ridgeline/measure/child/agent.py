@@ -313,6 +313,19 @@ class Agent:
         if self.kind == "training" and self._ends.by_backward():
             self._boundary()
 
+    @guarded()
+    def after_gradient(self, outputs: Any) -> None:
+        """`torch.autograd.grad` has run: where nothing else can, a step ends with it."""
+        if self.clock.depth or self.forwards_seen or not self.is_mine():
+            return
+        if not self._ends.by_gradient():
+            return
+        if self.kind != "training":
+            self._own_thread()
+            self._becomes_training()
+        self._remember_loss([outputs] if isinstance(outputs, torch.Tensor) else list(outputs))
+        self._boundary()
+
     def _becomes_training(self) -> None:
         self.kind = "training"
         self.losses.clear()

@@ -226,7 +226,7 @@ class Hooks:
     def _backward(self) -> None:
         """Tensor.backward, scalers and frameworks all call `torch.autograd.backward`."""
         patch("torch.autograd:backward", self._around_backward)
-        patch("torch.autograd:grad", lambda original: self._timed(original, "backward"))
+        patch("torch.autograd:grad", self._around_gradient)
 
     def _around_backward(self, original: Callable[..., None]) -> Callable[..., None]:
         agent = self.agent
@@ -243,6 +243,21 @@ class Hooks:
                 agent.after_backward()
 
         return backward
+
+    def _around_gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Gradients that are asked for and not accumulated: penalties, and steps of samplers."""
+        agent = self.agent
+
+        @functools.wraps(original)
+        def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(outputs, *args, **kwargs)
+            with agent.phase("backward"):
+                found = original(outputs, *args, **kwargs)
+            agent.after_gradient(outputs)
+            return found
+
+        return grad
 
     # -- input -----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 _DEEPEST = 6
 """Collections and objects inside one another that are looked into."""
@@ -100,9 +101,10 @@ def padding_share(tokens: torch.Tensor) -> float:
 def scalar(loss: torch.Tensor) -> torch.Tensor | None:
     """A copy of a loss that can be read later; None when it holds no number of its own.
 
-    A loss on the meta device has no value, and what a sharded one holds here is a part of it.
+    A loss on the meta device has no value, what a sharded one holds here is a part of it, and one
+    inside of `torch.func` ends with the call.
     """
-    if loss.numel() != 1 or loss.is_meta:
+    if loss.numel() != 1 or loss.is_meta or is_functorch_wrapped_tensor(loss):
         return None
     value = loss.detach()
     placements = getattr(value, "placements", None)

@@ -2,7 +2,9 @@
 
 A step ends when the anchor optimizer has stepped; with alternating optimizers (a GAN) the anchor
 is the one that steps least often, so a step is a whole cycle. A script that constructs no
-optimizer, or whose optimizer is not seen to step, steps at the end of each backward.
+optimizer, or whose optimizer is not seen to step, steps at the end of each backward. One that has
+none of these, and calls no model either, steps with each gradient that it asks for (a sampler, a
+relaxation of atoms).
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ PATIENT_SECONDS = 10.0
 Few backwards are believed only inside of one optimizer's step, or where weights moved between
 them: a script that accumulates slow micro-batches has not stepped yet, and will.
 """
+PATIENT_GRADIENTS = 8
+"""So many gradients by themselves, and they are what the script is about."""
 _GONE_AFTER = 64
 """An anchor that has not stepped while another stepped so often has stopped."""
 
@@ -37,6 +41,8 @@ class StepEnds:
         """Steps end with backwards, for the optimizer's own are not seen."""
         self._closure = False
         """They do because one step of the optimizer evaluates its closure for very long."""
+        self._gradients = 0
+        self._ran_backward = False
         self._unstepped = 0
         self._unstepped_since = 0.0
         self._weights: float | None = None
@@ -46,7 +52,16 @@ class StepEnds:
 
     def by_backward(self) -> bool:
         """A backward has run: does a step end with it?"""
+        self._ran_backward = True
         return not self._watched.optimizers_made or self._never_steps()
+
+    def by_gradient(self) -> bool:
+        """A gradient was asked for where no model was called: does a step end with it?"""
+        if self._watched.optimizers_made or self._ran_backward:
+            return False
+        self._gradients += 1
+        self._watched.switches.backwards += 1
+        return self._gradients >= PATIENT_GRADIENTS
 
     def by_optimizer(self, optimizer: torch.optim.Optimizer) -> bool:
         """An optimizer has stepped: does a step end with it?"""

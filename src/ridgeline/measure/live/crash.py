@@ -112,7 +112,7 @@ def told_of(command: list[str], crash: Crash) -> str:
 
 def told_of_no_step(command: str, when: str, crash: Crash) -> str:
     """Why nothing was measured of a command that ended well: a process of its own may have died."""
-    nothing = "no optimizer step and no repeated call of a model was seen"
+    nothing = "no optimizer step, no repeated call of a model and no repeated gradient was seen"
     return (
         f"`{command}` ended {when}: {nothing}; {_advice(crash, 'is this the script that trains?')}"
     )
