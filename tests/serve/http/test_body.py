@@ -138,3 +138,22 @@ def test_a_body_is_taken_exactly_where_its_text_is_text(text: str) -> None:
     except ApiError:
         taken = False
     assert taken == whole
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "told"),
+    [
+        ("application/x-www-form-urlencoded", b'{"model":"library"}', "came as 'application/x-www"),
+        (None, b'{"model":"library"}', "came without Content-Type"),
+        ("application/json", b'["library"]', "the body is no JSON object"),
+        ("application/json", b"", "the body is no JSON object"),
+    ],
+)
+def test_a_body_that_is_not_read_as_an_object_is_told_why(
+    stub: Server, kind: str | None, content: bytes, told: str
+) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    path = stub.address + "/v1/chat/completions"
+    error = error_of(httpx.post(path, content=content, headers=headers, timeout=30))
+    assert told in error["message"]
+    assert ("Content-Type: application/json" in error["message"]) == (told != error["message"])

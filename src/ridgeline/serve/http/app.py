@@ -96,10 +96,22 @@ async def _invalid(request: Request, error: Exception) -> Response:
             text = f"{where[:200]} is no field of this request"
         case "json_invalid":
             text, param = "the body is no JSON", None
+        case "missing" | "model_attributes_type" | "dict_type" if not path:
+            text = _why_no_object(request)
         case _:
             text = str(worst["msg"]).removeprefix("Value error, ")
             text = f"{where}: {text}" if where else text
     return await _api_error(request, ApiError(400, text, param=param))
+
+
+def _why_no_object(request: Request) -> str:
+    """What a client forgot whose body is not read as a JSON object."""
+    given = request.headers.get("content-type", "")
+    kind = given.partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        return "the body is no JSON object"
+    said = f"the body came as {given[:100]!r}" if given else "the body came without Content-Type"
+    return f"{said}; send a JSON object with the header Content-Type: application/json"
 
 
 def _is_field(part: str | int) -> bool:
