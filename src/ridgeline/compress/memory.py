@@ -132,4 +132,6 @@ def _activation_bytes(job: CompressionJob, skeleton: ModelSkeleton, matrices: li
     chunk = chunk_sequences(length, in_bfloat16=in_bfloat16) * length
     within = chunk * sum(matrix.weight.shape[0] for matrix in matrices)
     size = FLOAT_BYTES // 2 if in_bfloat16 else FLOAT_BYTES
-    return FLOAT_BYTES * prod(job.tokens.shape) * width + size * within
+    # The sum that runs past a bfloat16 block's products, and its norm, are float32 all the same.
+    beside = 2 * chunk * width * FLOAT_BYTES if in_bfloat16 else 0
+    return FLOAT_BYTES * prod(job.tokens.shape) * width + size * within + beside
