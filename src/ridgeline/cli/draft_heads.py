@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,6 +16,10 @@ def draft_heads(
         Path, typer.Option(metavar="FILE", help="Text like the model's answers; its own is best.")
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the heads go.")],
+    form: Annotated[
+        Literal["heads", "eagle"],
+        typer.Option(help="Heads that each look further ahead, or one that goes on by itself."),
+    ] = "heads",
     heads: Annotated[int, typer.Option(min=1, help="Tokens guessed ahead at most.")] = 4,
     blocks: Annotated[int, typer.Option(min=1, help="Layers of each head.")] = 1,
     widening: Annotated[
@@ -35,6 +39,7 @@ def draft_heads(
     settings = HeadTraining(
         model=model,
         text=str(text),
+        form=form,
         num_heads=heads,
         num_blocks=blocks,
         widening=widening,
@@ -55,5 +60,6 @@ def draft_heads(
         print_json(facts)
         return
     shares = ", ".join(f"{share:.0%}" for share in facts.held_out_accuracy)
-    say(f"{out}: {heads} heads; agree with the model on held-out text: {shares}")
-    say(f"serve them: ridgeline serve {model} --speculative heads:{out}")
+    what = f"{heads} heads; agree" if form == "heads" else "an EAGLE head; agrees"
+    say(f"{out}: {what} with the model on held-out text: {shares}")
+    say(f"serve them: ridgeline serve {model} --speculative {form}:{out}")

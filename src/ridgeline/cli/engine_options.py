@@ -63,7 +63,8 @@ PrefixCache = Annotated[bool, typer.Option(help="Compute equal beginnings of pro
 Speculative = Annotated[
     str | None,
     typer.Option(
-        metavar="KIND[:PATH]", help="What guesses tokens ahead: ngram, draft:MODEL or heads:FOLDER."
+        metavar="KIND[:PATH]",
+        help="What guesses tokens ahead: ngram, draft:MODEL, heads:FOLDER or eagle:FOLDER.",
     ),
 ]
 NumDrafts = Annotated[int, typer.Option(help="Tokens guessed at a time.")]
@@ -147,6 +148,9 @@ def engine_config(
     if speculation.kind == "heads":
         cure = "train draft heads with: ridgeline draft-heads"
         read_json(Path(speculation.path) / "heads.json", dict[str, Any], cure=cure)
+    if speculation.kind == "eagle":
+        cure = "train an EAGLE head with: ridgeline draft-heads --form eagle"
+        read_json(Path(speculation.path) / "eagle.json", dict[str, Any], cure=cure)
     return msgspec.structs.replace(config, speculation=speculation)
 
 
@@ -173,8 +177,10 @@ def _speculation(text: str, num_drafts: int, tree: int | None) -> SpeculationCon
     from ridgeline.serve.config import SpeculationConfig
 
     kind, _, path = text.partition(":")
-    if kind not in ("ngram", "draft", "heads"):
-        raise InputError(f"--speculative {text}: give ngram, draft:MODEL or heads:FOLDER")
+    if kind not in ("ngram", "draft", "heads", "eagle"):
+        raise InputError(
+            f"--speculative {text}: give ngram, draft:MODEL, heads:FOLDER or eagle:FOLDER"
+        )
     if (kind == "ngram") == bool(path):
         wants = "takes no path" if path else "needs a path, as in draft:MODEL or heads:FOLDER"
         raise InputError(f"--speculative {text}: {kind} {wants}")

@@ -16,9 +16,9 @@ from ridgeline.batching.limits import Batching, Order
 class SpeculationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who guesses tokens ahead, and how many."""
 
-    kind: Literal["draft", "ngram", "heads"]
+    kind: Literal["draft", "ngram", "heads", "eagle"]
     path: str = ""
-    """The folder of the draft model, or of the trained heads."""
+    """The folder of the draft model, of the trained heads or of the EAGLE head."""
     num_drafts: int = 4
     tree: int | None = None
     """The guesses of a tree, which `num_drafts` limits in depth, for heads; None: a chain."""

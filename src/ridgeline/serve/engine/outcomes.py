@@ -334,7 +334,7 @@ class Outcomes:
                 self._forget(sequence)
 
     def _keep_states(self, worked: Worked) -> None:
-        """Keep what each completion's last token was picked from."""
+        """Keep what each completion's last token was picked from, and show states to drafters."""
         assert self._speculating is not None
         rows, computed = worked.rows, worked.computed
         first = 0
@@ -345,6 +345,12 @@ class Outcomes:
                 row = computed.rows[rows.of_logits[first + found.rows[-1]]]
                 self._speculating.keep_state(completion.sequence, computed.states[row])
             first += 1 + len(one.drafts)
+        first = 0
+        for piece in worked.step.slices:
+            if piece.sequence in self._requests.completions:
+                states = computed.states[first : first + piece.num_tokens]
+                self._speculating.show(piece.sequence, piece.start, states)
+            first += piece.num_tokens
 
     def _gather_paths(
         self, rows: StepRows, picked: list[Picked], step: Step, sampled: list[list[int]]

@@ -16,6 +16,8 @@ from ridgeline.serve.engine.requests import OpenCompletion
 from ridgeline.serve.model.loaded import LoadedModel, load
 from ridgeline.serve.speculation.draft_model import DraftModel
 from ridgeline.serve.speculation.drafter import Drafter, Proposal
+from ridgeline.serve.speculation.eagle import read_eagle
+from ridgeline.serve.speculation.eagle_drafter import EagleDrafter
 from ridgeline.serve.speculation.head_tree import HeadTreeDrafter
 from ridgeline.serve.speculation.heads import HeadDrafter, read_heads
 from ridgeline.serve.speculation.ngram import NgramDrafter
@@ -77,6 +79,11 @@ class Speculating:
         """Remember what a sequence's last token was picked from, if the drafter asks for it."""
         if self.drafter.needs_hidden:
             self._states[sequence] = state
+
+    def show(self, sequence: Sequence, start: int, states: Tensor) -> None:
+        """Give the states [T, hidden] of tokens from `start` on to a drafter that reads them."""
+        if isinstance(self.drafter, EagleDrafter):
+            self.drafter.show(sequence, start, states)
 
     def record(self, step: Step, num_tokens: int, seconds: float, now: float) -> None:
         """Take in the time of a step in which all decoded; others tell nothing about drafts."""
@@ -148,6 +155,16 @@ def _drafter(
             hidden=loaded.hidden_size,
             vocab=loaded.vocab,
             num_drafts=wanted.num_drafts,
+        )
+    if wanted.kind == "eagle":
+        return EagleDrafter(
+            read_eagle(wanted.path).to(loaded.device, loaded.dtype),
+            loaded.input_layer,
+            loaded.output_layer,
+            hidden=loaded.hidden_size,
+            vocab=loaded.vocab,
+            num_drafts=wanted.num_drafts,
+            max_sequences=config.max_sequences,
         )
     assert small is not None
     return DraftModel(

@@ -88,7 +88,7 @@ def check_cut(config: EngineConfig) -> None:
         )
     if config.compiled:
         raise InputError(f"{option}: --compiled is for one process; leave out one of the two")
-    if config.speculation is not None and config.speculation.kind == "heads":
+    if config.speculation is not None and config.speculation.kind in ("heads", "eagle"):
         raise InputError(
             f"{option}: draft heads read the model's head, which is cut; use --speculative ngram or"
             " draft:MODEL"

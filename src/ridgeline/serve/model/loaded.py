@@ -119,6 +119,12 @@ class LoadedModel:
         layer: nn.Module = self.model.get_output_embeddings()  # type: ignore[operator]
         return layer
 
+    @property
+    def input_layer(self) -> nn.Module:
+        """The embedding of tokens, [N] to [N, hidden]."""
+        layer: nn.Module = self.model.get_input_embeddings()  # type: ignore[operator]
+        return layer
+
     def weight_bytes(self) -> int:
         """The size of all weights; tied ones count once."""
         return sum(row.bytes for row in self.weight_rows)
@@ -161,8 +167,7 @@ class LoadedModel:
 
     def _embedded(self, tokens: Tensor, seen: SeenRows) -> Tensor:
         """The embeddings of a step, [T, hidden], with features where tokens stand for images."""
-        embedding: nn.Module = self.model.get_input_embeddings()  # type: ignore[operator]
-        return embedding(tokens).index_copy(0, seen.rows, seen.features)  # type: ignore[no-any-return]
+        return self.input_layer(tokens).index_copy(0, seen.rows, seen.features)  # type: ignore[no-any-return]
 
     def _keep_states(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
         self._states = output.last_hidden_state

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -25,7 +25,9 @@ from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.models.folder import check_model_folder, read_by_library
 from ridgeline.records.input_file import read_text
+from ridgeline.serve.speculation.eagle import EagleFacts, EagleHead
 from ridgeline.serve.speculation.heads import DraftHeads, HeadFacts
+from ridgeline.serve.speculation.train_eagle import eagle_agreement, eagle_loss, new_eagle
 
 DECAY = 0.8
 """The weight λ of each head over the one before."""
@@ -45,6 +47,8 @@ class HeadTraining(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     text: str
+    form: Literal["heads", "eagle"] = "heads"
+    """Of an EAGLE head neither number, blocks nor widening are asked."""
     num_heads: int = 4
     num_blocks: int = 1
     widening: int = 4
@@ -66,7 +70,7 @@ class Progress:
 
 def train_heads(
     settings: HeadTraining, out: Path, on_progress: Callable[[Progress], None] = lambda _: None
-) -> HeadFacts:
+) -> HeadFacts | EagleFacts:
     """Train heads and write them to a folder; a folder with half of a training goes on from there.
 
     Raises:
@@ -82,7 +86,7 @@ def train_heads(
     for step, batch in enumerate(_batches(training, settings, done), start=done + 1):
         for group in optimizer.param_groups:
             group["lr"] = settings.learning_rate * _rate(step, settings.steps)
-        loss = _loss(model, heads, batch)
+        loss = _loss(model, heads, batch, settings.seed * 1_000_003 + step)
         loss.backward()
         nn.utils.clip_grad_norm_(heads.parameters(), 1.0)
         optimizer.step()
@@ -90,14 +94,7 @@ def train_heads(
         on_progress(Progress(step, settings.steps, loss.item()))
         if step % SAVE_EVERY == 0 and step < settings.steps:
             _save_progress(out, settings, heads, optimizer, step)
-    ranks = accuracy(model, heads, testing)
-    facts = msgspec.structs.replace(
-        heads.facts,
-        steps=settings.steps,
-        held_out_accuracy=tuple(one[0] for one in ranks),
-        held_out_ranks=ranks,
-    )
-    heads.facts = facts
+    facts = _judged(model, heads, testing, settings.steps)
     heads.save(out)
     (out / PROGRESS).unlink(missing_ok=True)
     return facts
@@ -124,8 +121,35 @@ def accuracy(model: Any, heads: DraftHeads, rows: Tensor) -> tuple[tuple[float, 
     return tuple(tuple(one) for one in (agreed / counts).tolist())
 
 
-def _loss(model: Any, heads: DraftHeads, batch: Tensor) -> Tensor:
+@torch.inference_mode()
+def _judged(
+    model: Any, heads: DraftHeads | EagleHead, testing: Tensor, steps: int
+) -> HeadFacts | EagleFacts:
+    """What the heads are to say of themselves, with how good they are."""
+    if isinstance(heads, EagleHead):
+        shares = [
+            eagle_agreement(model, heads, row, _states(model, row), _logits)
+            for row in testing.split(1)
+        ]
+        share = sum(shares) / len(shares)
+        heads.facts = msgspec.structs.replace(heads.facts, steps=steps, held_out_accuracy=(share,))
+        return heads.facts
+    ranks = accuracy(model, heads, testing)
+    heads.facts = msgspec.structs.replace(
+        heads.facts,
+        steps=steps,
+        held_out_accuracy=tuple(one[0] for one in ranks),
+        held_out_ranks=ranks,
+    )
+    return heads.facts
+
+
+def _loss(model: Any, heads: DraftHeads | EagleHead, batch: Tensor, seed: int) -> Tensor:
     states = _states(model, batch)
+    if isinstance(heads, EagleHead):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return eagle_loss(model, heads, batch, states, _logits)
     with torch.no_grad():
         own = _logits(model, states).softmax(-1)
     total = torch.zeros((), device=states.device)
@@ -183,12 +207,16 @@ def _rows(tokenizer: Any, settings: HeadTraining) -> Tensor:
             f"--text {settings.text} has {len(tokens)} tokens; at least {2 * settings.seq} are "
             "needed (or a smaller --seq)"
         )
-    if settings.num_heads + 1 > settings.seq:
+    if settings.form == "heads" and settings.num_heads + 1 > settings.seq:
         raise InputError(f"{settings.num_heads} heads look beyond rows of {settings.seq} tokens")
     return torch.tensor(tokens[: count * settings.seq]).view(count, settings.seq)
 
 
-def _new_heads(model: Any, settings: HeadTraining) -> DraftHeads:
+def _new_heads(model: Any, settings: HeadTraining) -> DraftHeads | EagleHead:
+    if settings.form == "eagle":
+        with torch.random.fork_rng():
+            torch.manual_seed(settings.seed)
+            return new_eagle(model, settings.model)
     config = model.config.get_text_config()
     facts = HeadFacts(
         model=settings.model,
@@ -204,7 +232,10 @@ def _new_heads(model: Any, settings: HeadTraining) -> DraftHeads:
 
 
 def _resume(
-    out: Path, settings: HeadTraining, heads: DraftHeads, optimizer: torch.optim.Optimizer
+    out: Path,
+    settings: HeadTraining,
+    heads: DraftHeads | EagleHead,
+    optimizer: torch.optim.Optimizer,
 ) -> int:
     """Steps that are done."""
     path = out / PROGRESS
@@ -221,7 +252,7 @@ def _resume(
 def _save_progress(
     out: Path,
     settings: HeadTraining,
-    heads: DraftHeads,
+    heads: DraftHeads | EagleHead,
     optimizer: torch.optim.Optimizer,
     step: int,
 ) -> None:
