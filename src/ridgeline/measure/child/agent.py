@@ -315,7 +315,7 @@ class Agent:
 
     @guarded()
     def after_gradient(self, outputs: Any) -> None:
-        """`torch.autograd.grad` has run: where nothing else can, a step ends with it."""
+        """`torch.autograd.grad` has run; where nothing else can, a step ends with it."""
         if self.clock.depth or self.forwards_seen or not self.is_mine():
             return
         if not self._ends.by_gradient():

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.input_file import read_json
 from ridgeline.records.overwriting import note_input
-from ridgeline.records.store import write_atomically
+from ridgeline.serve.speculation.heads import write_head
 
 WEIGHTS = "eagle.safetensors"
 FACTS = "eagle.json"
@@ -97,7 +97,7 @@ class EagleHead(nn.Module):
 
     @property
     def layer(self) -> EagleLayer:
-        """Its only layer."""
+        """The head's only layer."""
         layer = self.layers[0]
         assert isinstance(layer, EagleLayer)
         return layer
@@ -139,13 +139,7 @@ class EagleHead(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write weights and facts; what was there before stays until all is written."""
-        from safetensors.torch import save
-
-        folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: one.contiguous() for name, one in self.state_dict().items()}
-        write_atomically(folder / WEIGHTS, save(weights))
-        facts = msgspec.json.format(msgspec.json.encode(self.facts), indent=2)
-        write_atomically(folder / FACTS, facts)
+        write_head(self, folder, WEIGHTS, FACTS)
 
     def _turned(self, states: Tensor, positions: Tensor) -> Tensor:
         half = self.facts.head_dim // 2

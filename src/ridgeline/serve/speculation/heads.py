@@ -12,6 +12,7 @@ Trained by `train_heads.py` (`ridgeline draft-heads`).
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 import torch
@@ -21,6 +22,7 @@ from ridgeline.batching.sequence import Sequence
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.input_file import read_json
 from ridgeline.records.overwriting import note_input
+from ridgeline.records.store import write_atomically
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.sampling.state import SamplingState
 from ridgeline.serve.speculation.drafter import Proposal, draw_drafts
@@ -83,13 +85,29 @@ class DraftHeads(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Write weights and facts."""
-        from safetensors.torch import save_file
+        write_head(self, folder, WEIGHTS, FACTS)
 
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {name: one.contiguous() for name, one in self.state_dict().items()}, folder / WEIGHTS
-        )
-        (folder / FACTS).write_bytes(msgspec.json.format(msgspec.json.encode(self.facts), indent=2))
+
+class SavedHead(Protocol):
+    """Weights that guess, and facts that say of what form they are."""
+
+    @property
+    def facts(self) -> msgspec.Struct:
+        """What a reader must know before it reads the weights."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights by name."""
+
+
+def write_head(head: SavedHead, folder: Path, weights: str, facts: str) -> None:
+    """Write what guesses into two files; what was there before stays until each is written."""
+    from safetensors.torch import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    named = {name: one.contiguous() for name, one in head.state_dict().items()}
+    write_atomically(folder / weights, save(named))
+    told = msgspec.json.format(msgspec.json.encode(head.facts), indent=2)
+    write_atomically(folder / facts, told)
 
 
 def read_heads(path: str | Path) -> DraftHeads:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ridgeline.serve.speculation.eagle import EagleFacts, EagleHead
 
 TOKEN_WEIGHT = 0.1
-"""Of the cross entropy."""
+"""What the cross entropy weighs beside the distance of the states (section 4.2)."""
 NOISE = 0.1
 
 
@@ -47,7 +47,7 @@ def eagle_loss(
     states: Tensor,
     logits: Callable[[Any, Tensor], Tensor],
 ) -> Tensor:
-    """Of a batch [N, T] of tokens with the model's states; noise is drawn from torch's RNG."""
+    """The loss over a batch [N, T] of tokens; noise on the states is drawn from torch's RNG."""
     noisy = states + NOISE * (2.0 * torch.rand_like(states) - 1.0)
     ahead = head(_embedded(model, batch), noisy[:, :-1])
     wanted = states[:, 1:]

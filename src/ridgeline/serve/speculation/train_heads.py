@@ -48,7 +48,7 @@ class HeadTraining(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     text: str
     form: Literal["heads", "eagle"] = "heads"
-    """Of an EAGLE head neither number, blocks nor widening are asked."""
+    """An EAGLE head asks for neither number, blocks nor widening."""
     num_heads: int = 4
     num_blocks: int = 1
     widening: int = 4
