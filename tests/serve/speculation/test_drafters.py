@@ -158,7 +158,7 @@ def test_trained_heads_guess_better_than_untrained_ones_and_are_read_back(
     rows = torch.tensor(tokens).view(2, 48)
     trained = accuracy(plain, heads, rows)
     untrained = accuracy(plain, DraftHeads(facts), rows)
-    assert trained[0] > untrained[0] + 0.1
+    assert trained[0][0] > untrained[0][0] + 0.1  # the likeliest guess of the first head
 
     drafter = HeadDrafter(
         heads, plain.get_output_embeddings(), hidden=128, vocab=2048, num_drafts=2
