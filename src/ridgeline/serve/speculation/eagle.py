@@ -19,10 +19,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from ridgeline.errors import InputError, in_words
-from ridgeline.records.input_file import read_json
-from ridgeline.records.overwriting import note_input
-from ridgeline.serve.speculation.heads import write_head
+from ridgeline.serve.speculation.head_files import read_head, write_head
 
 WEIGHTS = "eagle.safetensors"
 FACTS = "eagle.json"
@@ -158,17 +155,6 @@ def read_eagle(path: str | Path) -> EagleHead:
     Raises:
         InputError: The folder does not have one.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     folder = Path(path)
-    try:
-        head = EagleHead(read_json(folder / FACTS, EagleFacts))
-        note_input(folder / WEIGHTS)
-        head.load_state_dict(load_file(folder / WEIGHTS))
-    except (OSError, InputError, SafetensorError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"{folder} has no EAGLE head ({in_words(error)}); train one with: ridgeline"
-            " draft-heads --form eagle"
-        ) from None
-    return head
+    otherwise = "EAGLE head ({}); train one with: ridgeline draft-heads --form eagle"
+    return read_head(EagleHead, EagleFacts, folder / WEIGHTS, folder / FACTS, otherwise)

@@ -12,20 +12,17 @@ Trained by `train_heads.py` (`ridgeline draft-heads`).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
 
 import msgspec
 import torch
 from torch import Tensor, nn
 
 from ridgeline.batching.sequence import Sequence
-from ridgeline.errors import InputError, in_words
-from ridgeline.records.input_file import read_json
-from ridgeline.records.overwriting import note_input
-from ridgeline.records.store import write_atomically
+from ridgeline.errors import InputError
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.sampling.state import SamplingState
 from ridgeline.serve.speculation.drafter import Proposal, draw_drafts
+from ridgeline.serve.speculation.head_files import read_head, write_head
 
 WEIGHTS = "heads.safetensors"
 FACTS = "heads.json"
@@ -88,48 +85,14 @@ class DraftHeads(nn.Module):
         write_head(self, folder, WEIGHTS, FACTS)
 
 
-class SavedHead(Protocol):
-    """Weights that guess, and facts that say of what form they are."""
-
-    @property
-    def facts(self) -> msgspec.Struct:
-        """What a reader must know before it reads the weights."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights by name."""
-
-
-def write_head(head: SavedHead, folder: Path, weights: str, facts: str) -> None:
-    """Write what guesses into two files; what was there before stays until each is written."""
-    from safetensors.torch import save
-
-    folder.mkdir(parents=True, exist_ok=True)
-    named = {name: one.contiguous() for name, one in head.state_dict().items()}
-    write_atomically(folder / weights, save(named))
-    told = msgspec.json.format(msgspec.json.encode(head.facts), indent=2)
-    write_atomically(folder / facts, told)
-
-
 def read_heads(path: str | Path) -> DraftHeads:
     """Heads that `save` wrote.
 
     Raises:
         InputError: The folder does not have them.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    folder = Path(path)
-    try:
-        heads = DraftHeads(read_json(folder / FACTS, HeadFacts))
-        note_input(folder / WEIGHTS)
-        heads.load_state_dict(load_file(folder / WEIGHTS))
-    except (OSError, InputError, SafetensorError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"{folder} has no draft heads ({in_words(error)}); train them with: ridgeline"
-            " draft-heads"
-        ) from None
-    return heads
+    folder, otherwise = Path(path), "draft heads ({}); train them with: ridgeline draft-heads"
+    return read_head(DraftHeads, HeadFacts, folder / WEIGHTS, folder / FACTS, otherwise)
 
 
 class HeadDrafter:
