@@ -73,7 +73,7 @@ def serve(model: str, scaling: str, step_log: str) -> None:
     from ridgeline.batching.scaling.settings import Scaling
     from ridgeline.serve.config import EngineConfig
     from ridgeline.serve.http.server import run_server
-    from ridgeline.serve.http.service import ServerSettings
+    from ridgeline.serve.http.settings import ServerSettings
 
     def say(address: str, ready: Any) -> None:
         blocks = ready.ledger.num_blocks

@@ -22,7 +22,7 @@ OPENED_BY_OTHERS = {
     "realtime/executors/payloads.py": "pickle calls its pickler",
     "serve/ray_serve.py": "Ray calls its deployment",
     "serve/http/connection.py": "uvicorn calls its protocol",
-    "serve/http/server.py": "uvicorn calls its server",
+    "serve/http/front.py": "uvicorn calls its server",
     "serve/http/protocol/": "OpenAI's wire format: refused, passed over or answered",
     "serve/weights/linears.py": "torch prints modules",
     "checkpoints/adapters.py": "a file's identity is compared whole",

@@ -14,7 +14,7 @@ from ridgeline.cli.main import run
 from ridgeline.cli.serve import _keys, _ready_line, _table, serve
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
-from ridgeline.serve.http.service import ServerSettings
+from ridgeline.serve.http.settings import ServerSettings
 from ridgeline.serve.messages import MemoryLedger, MemoryRow
 
 LIBRARY = "examples/models/library"

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-import numpy as np
 
 from ridgeline.checkpoints.names import PEFT_PREFIX
 from ridgeline.errors import InputError, in_words
@@ -77,12 +76,13 @@ _PLAIN_KEYS = frozenset(
 """Settings that change nothing here, or that are read below. Any other must be off."""
 
 Dtype = Literal["F32", "F16", "BF16"]
-_WORDS: dict[Dtype, tuple[Any, int]] = {
-    "F32": (np.dtype("<u4"), 0x7F800000),
-    "F16": (np.dtype("<u2"), 0x7C00),
-    "BF16": (np.dtype("<u2"), 0x7F80),
+_WORDS: dict[Dtype, tuple[str, int, int]] = {
+    "F32": ("<u4", 4, 0x7F800000),
+    "F16": ("<u2", 2, 0x7C00),
+    "BF16": ("<u2", 2, 0x7F80),
 }
-"""A number's word, and the bits that are all set in NaN and infinities."""
+"""A number's word as numpy names it, its bytes, and the bits that are all set in NaN and
+infinities."""
 _CHUNK_BYTES = 16 << 20
 
 
@@ -97,7 +97,7 @@ class StoredMatrix(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def num_bytes(self) -> int:
         """The bytes that it takes in the file."""
-        return math.prod(self.shape) * int(_WORDS[self.dtype][0].itemsize)
+        return math.prod(self.shape) * _WORDS[self.dtype][1]
 
 
 class AdaptedLayer(msgspec.Struct, frozen=True, kw_only=True):
@@ -356,7 +356,9 @@ def _matrix(path: Path, name: str, entry: _Entry, first: int, num_bytes: int) ->
 
 
 def _is_finite(descriptor: int, matrix: StoredMatrix) -> bool:
-    word, exponent = _WORDS[matrix.dtype]
+    import numpy as np
+
+    word, _, exponent = _WORDS[matrix.dtype]
     end = matrix.start + matrix.num_bytes
     for at in range(matrix.start, end, _CHUNK_BYTES):
         words = np.frombuffer(os.pread(descriptor, min(_CHUNK_BYTES, end - at), at), word)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import init_empty_weights
 from torch import Tensor, nn
 
 from ridgeline.checkpoints.files import CheckpointFiles
@@ -144,6 +143,7 @@ def empty_model(
         attention: transformers' name of the implementation; None: its own choice.
         trust_remote_code: As transformers means it.
     """
+    from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
 
     chosen = {} if attention is None else {"attn_implementation": attention}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -418,10 +419,11 @@ def _given(values: dict[str, Any]) -> set[str]:
 
 
 def _server() -> ModuleType:
-    try:
-        from ridgeline.serve.http import server
-    except ModuleNotFoundError as error:
-        raise MissingExtra((error.name or "fastapi").partition(".")[0], "serve") from None
+    for needed in ("fastapi", "uvicorn", "prometheus_client"):  # imported once engines start
+        if importlib.util.find_spec(needed) is None:
+            raise MissingExtra(needed, "serve")
+    from ridgeline.serve.http import server
+
     return server
 
 

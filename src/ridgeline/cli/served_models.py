@@ -16,7 +16,7 @@ from ridgeline.records.served_models import ModelPipeline, read_served_models
 
 if TYPE_CHECKING:
     from ridgeline.serve.config import EngineConfig
-    from ridgeline.serve.http.service import ServerSettings
+    from ridgeline.serve.http.settings import ServerSettings
 
 _FRONTS = ("name", "share", "chat_template", "reasoning_parser", "tool_call_parser")
 """Keys of a table that are no engine's."""
@@ -135,7 +135,7 @@ def _settings(model: FrontModel, front: Mapping[str, Any]) -> ServerSettings:
     from ridgeline.checkpoints.generation import GenerationDefaults, read_generation_defaults
     from ridgeline.serve.http.chat_template import read_template
     from ridgeline.serve.http.reasoning import check_parser
-    from ridgeline.serve.http.service import ServerSettings
+    from ridgeline.serve.http.settings import ServerSettings
     from ridgeline.serve.http.tool_families import check_tool_parser
 
     use_defaults = front["generation_defaults"]

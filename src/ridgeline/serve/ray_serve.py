@@ -23,7 +23,7 @@ from typing import Any
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.http.service import ServerSettings
+from ridgeline.serve.http.settings import ServerSettings
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
 
 TARGET_WAITING = 2.0

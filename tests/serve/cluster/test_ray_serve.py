@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.serve import ray_serve
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.http.service import ServerSettings
+from ridgeline.serve.http.settings import ServerSettings
 from ridgeline.serve.ray_serve import (
     Passing,
     RayReplica,

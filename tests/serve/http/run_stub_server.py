@@ -36,7 +36,7 @@ def serve(words: list[str]) -> int:
         setattr(connection, name, value)
     # Behind that: who imports a limit gets ours.
     from ridgeline.serve.http.server import ModelBeside, run_server
-    from ridgeline.serve.http.service import ServerSettings
+    from ridgeline.serve.http.settings import ServerSettings
 
     given = msgspec.json.decode(settings)
     several = read_served_models(Path(model)) if model.endswith(".toml") else None

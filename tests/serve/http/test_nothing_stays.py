@@ -23,7 +23,8 @@ from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.http.app import create_app
 from ridgeline.serve.http.metrics import Meters
 from ridgeline.serve.http.reply import Deltas
-from ridgeline.serve.http.service import ServerSettings, Service
+from ridgeline.serve.http.service import Service
+from ridgeline.serve.http.settings import ServerSettings
 from ridgeline.serve.http.text import TextTokens, load_tokenizer
 from ridgeline.serve.messages import Delta, Submit
 from ridgeline.serve.process.client import EngineClient

@@ -12,7 +12,7 @@ from tests.serve.model.tiny_families import tiny
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
 from ridgeline.serve.http.server import run_server
-from ridgeline.serve.http.service import ServerSettings
+from ridgeline.serve.http.settings import ServerSettings
 
 HEADS = SpeculationConfig(kind="heads", path="x")
 

@@ -10,6 +10,7 @@ from ridgeline.records.served import CacheStatistics, Generated, Generation, Mem
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Refused, Sampling, Submit
+from ridgeline.serve.packed.tokenizer import whole_tokenizer
 
 
 def generate(
@@ -87,6 +88,7 @@ def prompt_tokens(tokenizer: object, prompt: str, *, chat: bool) -> tuple[int, .
     """
     from transformers import PreTrainedTokenizerBase
 
+    tokenizer = whole_tokenizer(tokenizer)
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         try:
             return tuple(int(word) for word in prompt.split())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-
-from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
+from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 _ORIGIN = re.compile(r"https?://[^/\s]+")
 SHOWN_HEADERS = ("X-Request-Id", "X-Without-Effect", "X-Sampling-Defaults", "Retry-After")
@@ -29,6 +30,8 @@ def check_origins(given: Sequence[str]) -> tuple[str, ...]:
 def let_browsers_ask(app: FastAPI, origins: tuple[str, ...]) -> None:
     """Answer the browsers' questions before requests, and name the origins in replies."""
     if origins:
+        from starlette.middleware.cors import CORSMiddleware
+
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,

@@ -226,7 +226,7 @@ async def render(
             " the server with --chat-template FILE",
             "tools",
         )
-    tokenizer: Any = text.tokenizer
+    tokenizer = await text.whole_tokenizer()
     for name in sorted(variables):
         if name in reserved(tokenizer) or name.startswith("_") or not name.isidentifier():
             raise refused(
@@ -245,7 +245,7 @@ async def render(
     write = _writer(text)
     conversation = [_plain(message, write) for message in messages]
     work = functools.partial(
-        text.tokenizer.apply_chat_template,
+        tokenizer.apply_chat_template,
         conversation,
         chat_template=text.template.text,
         tools=[_plain_tool(tool) for tool in tools] or None,

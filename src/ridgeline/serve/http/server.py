@@ -9,42 +9,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-
-import uvicorn
-from fastapi import FastAPI
+from typing import TYPE_CHECKING
 
 from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.records.served_models import ModelPipeline
 from ridgeline.serve.cluster.autoscaler import Autoscaler
-from ridgeline.serve.cluster.combined import FleetReport
 from ridgeline.serve.cluster.disaggregated import KV_ENGINE, Disaggregated
 from ridgeline.serve.cluster.remote import RemoteEngines, RemoteHosts
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.cluster.slo_attainment import SloAttainment
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.log import begin_step_log
-from ridgeline.serve.http.app import create_app
-from ridgeline.serve.http.connection import HEAD_BYTES, Connection, ConnectionRoom
-from ridgeline.serve.http.metrics import Meters
-from ridgeline.serve.http.service import ServerSettings, Service, text_of
-from ridgeline.serve.http.text import TextTokens, load_tokenizer
+from ridgeline.serve.http.connection_room import ConnectionRoom
+from ridgeline.serve.http.settings import ServerSettings
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.client import EngineLink
 from ridgeline.serve.process.json_log import log_as_json
 from ridgeline.serve.process.listener import listening
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
 
+if TYPE_CHECKING:
+    from ridgeline.serve.http.service import Service
+    from ridgeline.serve.http.text import Tokenizer
+
 LAST_REPLY_SECONDS = 1.0
 """The time for the last errors to reach their clients."""
-WAITING_CONNECTIONS = 2048
-"""Connections that wait in the kernel until we take them."""
 
 log = logging.getLogger("ridgeline.serve")
 
@@ -206,8 +201,6 @@ class _Server:
         """Engines and tokenizer at once; the first error ends it."""
         config = self._config
         configs = [config, *(model.config for model, _ in self._beside)]
-        # One after another: two threads that import transformers get half a module.
-        loading = asyncio.to_thread(lambda: [load_tokenizer(one) for one in configs])
         link, fleet = self._link(), None
         if self._scaling is not None:
             assert isinstance(link, Router)
@@ -215,21 +208,24 @@ class _Server:
             self._autoscaler = Autoscaler(self._supervisors, link, policy, self._scaling.minimum)
             fleet = self._autoscaler.report
         async with _first_error(), asyncio.TaskGroup() as group:
-            tokenizers = group.create_task(loading)
+            # Engines first: they import torch while the front is imported here.
             started = [group.create_task(one.start()) for one in self._engines]
+            tokenizers = group.create_task(asyncio.to_thread(_front_and_tokenizers, configs))
         first = len(started) - len(self._beside) - 1
         all_ready = [task.result() for task in started[first:]]
         found = [
             (link, self._settings),
             *((engine.client, model.settings) for model, engine in self._beside),
         ]
+        from ridgeline.serve.http.front import service_of_engine
+
         services = []
         for (client, settings), tokenizer, ready, of in zip(
             found, tokenizers.result(), all_ready, configs, strict=True
         ):
-            text = await text_of(of, settings, tokenizer, ready)
             of_it = fleet if client is link else None
-            services.append(_service(client, text, settings, of_it))
+            made = await service_of_engine(client, of, settings, tokenizer, ready, of_it)
+            services.append(made)
         services[0].beside, services[0].pipelines = tuple(services[1:]), self._pipelines
         services[0].hosts = None if self._remote is None else self._remote.report
         return services[0]
@@ -251,10 +247,12 @@ class _Server:
         return Router(clients, block_size=self._config.block_size)
 
     async def _serve(self, service: Service, listener: socket.socket) -> None:
+        from ridgeline.serve.http.front import Front
+
         log.info(service.text.template.in_words)
         log.info("reasoning parser: %s", service.text.reasoning_parser)
         log.info("tool call parser: %s", service.text.tool_call_parser)
-        api = _Api(create_app(service), self._room, self._settings)
+        api = Front(service, self._room, self._settings)
         watching = [asyncio.create_task(one.watch()) for one in self._engines]
         serving = asyncio.create_task(api.serve([listener]))
         up = asyncio.create_task(api.up.wait())
@@ -307,54 +305,14 @@ class _Server:
         log.info("drained", extra={"fields": {"cut_off_requests": service.num_requests}})
 
 
-class _Api(uvicorn.Server):
-    """uvicorn without signal handlers of its own; `up` once it listens."""
+def _front_and_tokenizers(configs: Sequence[EngineConfig]) -> list[Tokenizer]:
+    """The tokenizers of some engines; on the way all that answers HTTP is imported.
 
-    def __init__(self, app: FastAPI, room: ConnectionRoom, settings: ServerSettings) -> None:
-        certificate, key = settings.tls or (None, None)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=functools.partial(Connection, room=room),
-                ws="none",
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                backlog=room.burst,
-                h11_max_incomplete_event_size=HEAD_BYTES,
-                timeout_graceful_shutdown=2,
-                server_header=False,
-                ssl_certfile=certificate,
-                ssl_keyfile=key,
-                root_path=settings.root_path,
-            )
-        )
-        self.up = asyncio.Event()
+    One after another: two threads that import transformers get half a module.
+    """
+    from ridgeline.serve.http.text import load_tokenizer
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for listener in sockets or ():
-            listener.listen(WAITING_CONNECTIONS)  # more may wait than are taken at a time
-        self.up.set()
-
-    def cut_off(self) -> None:
-        """End every connection with a response that its client does not read."""
-        for connection in list(self.server_state.connections):
-            connection.cut_off()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _service(
-    link: EngineLink,
-    text: TextTokens,
-    settings: ServerSettings,
-    fleet: Callable[[], FleetReport] | None,
-) -> Service:
-    meters = Meters(link, settings.model_name, fleet, lambda: text.tokenise_seconds)
-    return Service(link, text, settings, meters, fleet)
+    return [load_tokenizer(one) for one in configs]
 
 
 @contextlib.asynccontextmanager

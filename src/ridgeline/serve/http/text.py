@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
-from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.chat_template import choose_template
@@ -24,6 +23,7 @@ from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reasoning import NONE, choose_marks
 from ridgeline.serve.http.tool_families import AUTO, choose_tool_family, special_marks
 from ridgeline.serve.messages import Ready
+from ridgeline.serve.packed.tokenizer import KeptTokenizer, kept_tokenizer, whole_tokenizer
 from ridgeline.serve.vision.processor import read_image_processor
 
 SHORT_CHARACTERS = 4000
@@ -52,8 +52,7 @@ def load_tokenizer(config: EngineConfig) -> Tokenizer:
     """
     option = "" if config.tokenizer is None else "--tokenizer"
     where = config.tokenizer or config.model
-    trusted = config.trust_remote_code
-    tokenizer = read_tokenizer(where, option=option, trust_remote_code=trusted, light=True)
+    tokenizer = kept_tokenizer(config, light=True)
     if not tokenizer.is_fast:
         text = f"{option} {where}".strip()
         raise InputError(f"{text}: has no fast tokenizer; convert it to tokenizer.json")
@@ -145,6 +144,12 @@ class TextTokens:
                 if ids:
                     found[ids] = None
         return tuple(found)
+
+    async def whole_tokenizer(self) -> Any:
+        """Transformers' own tokenizer, which renders templates; the first time it is read."""
+        if isinstance(self.tokenizer, KeptTokenizer) and not self.tokenizer.has_whole:
+            return await asyncio.to_thread(whole_tokenizer, self.tokenizer)
+        return whole_tokenizer(self.tokenizer)
 
     async def decode(self, tokens: tuple[int, ...]) -> str:
         """Text, special tokens kept."""

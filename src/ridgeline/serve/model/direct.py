@@ -14,25 +14,17 @@ model for them, for their outputs or for a slice of them gets what transformers 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ridgeline.kernels.decoder_layers import LINEARS, Layers, decoder_layers
-from ridgeline.kernels.gated_activation import gelu_tanh_mul
+from ridgeline.kernels.decoder_layers import Layers, decoder_layers
 from ridgeline.serve.cache import KvShape
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import Attended, Pages
-from ridgeline.serve.model.fused import FusedMlp, FusedNorm
-from ridgeline.serve.weights.linears import DenseLinear, FrozenLinear, GroupedLinear
-
-_CHILDREN = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
-
-
-class NotInOne(Exception):
-    """Why the layers of a model are computed one by one."""
+from ridgeline.serve.model.llama_like import NotInOne, llama_like
+from ridgeline.serve.weights.linears import DenseLinear, GroupedLinear
 
 
 def layers_in_one(model: nn.Module, shapes: Sequence[KvShape], calls: Sequence[Attended]) -> Layers:
@@ -48,100 +40,28 @@ def layers_in_one(model: nn.Module, shapes: Sequence[KvShape], calls: Sequence[A
     """
     if next(model.parameters()).is_cuda:
         raise NotInOne("the operator for all of them is for CPUs")
-    base: nn.Module = model.base_model  # type: ignore[assignment]
-    lists = [
-        child
-        for child in base.children()
-        if isinstance(child, nn.ModuleList) and len(child) == len(shapes)
-    ]
-    if len(lists) != 1:
-        raise NotInOne(f"{type(base).__name__} has no list of {len(shapes)} layers")
-    return _together(lists[0], shapes, calls)
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What one layer is made of."""
-
-    linears: list[FrozenLinear]
-    norms: list[FusedNorm]
-    head_norms: list[FusedNorm | None]
-    gelu: bool
-
-
-def _together(
-    layers: nn.ModuleList, shapes: Sequence[KvShape], calls: Sequence[Attended]
-) -> Layers:
-    """All weights, where layers are alike and of a kind that the operator computes."""
-    kv_heads, size = shapes[0]
-    whole = [_parts(layer, kv_heads, size) for layer in layers]
-    first = whole[0]
-    norms = [norm for one in whole for norm in one.norms]
-    head_norms = [norm for one in whole for norm in one.head_norms]
-    kinds = {
-        (norm.eps, norm.offset, norm.round_first)
-        for norm in (*norms, *head_norms)
-        if norm is not None
-    }
-    scorings = {(call.scale, call.softcap) for call in calls}
-    sizes = {
-        (linear.in_features, linear.out_features) for one in whole for linear in one.linears[3:4]
-    }
-    inners = {one.linears[4].out_features for one in whole}
-    alike = (set(shapes), kinds, scorings, sizes, inners, {one.gelu for one in whole})
-    if any(len(one) != 1 for one in alike):
-        raise NotInOne("they are not all alike")
-    if any(call.has_sinks for call in calls):
-        raise NotInOne("their attention has sinks")
-    linears = [linear for one in whole for linear in one.linears]
-    ((eps, offset, round_first),) = kinds
-    ((scale, softcap),) = scorings
+    found = llama_like(model, shapes, calls)
+    linears = found.linears
+    if not all(_is_multiplied(one) for one in linears):
+        raise NotInOne(
+            f"a {found.layer_name} has linear layers that the operator for all does not multiply"
+        )
     return Layers(
         panels=[linear.get_buffer("panels") for linear in linears],
         scales=[getattr(linear, "scales", None) for linear in linears],
         biases=[linear.bias for linear in linears],
-        norms=[norm.weight for norm in norms],
-        head_norms=[None if norm is None else norm.weight for norm in head_norms],
-        heads=first.linears[0].out_features // size,
-        inner=first.linears[4].out_features,
-        eps=eps,
-        offset=offset,
-        round_first=round_first,
-        gelu=first.gelu,
-        scale=scale,
+        norms=[norm.weight for norm in found.norms],
+        head_norms=[None if norm is None else norm.weight for norm in found.head_norms],
+        heads=found.heads,
+        inner=found.inner,
+        eps=found.norm.eps,
+        offset=found.norm.offset,
+        round_first=found.norm.round_first,
+        gelu=found.gelu,
+        scale=found.scale,
         windows=[call.window or 0 for call in calls],
-        softcap=softcap or 0.0,
+        softcap=found.softcap,
     )
-
-
-def _parts(layer: nn.Module, kv_heads: int, size: int) -> _Parts:
-    """What a layer consists of that has just these parts and does nothing on the side."""
-    name = type(layer).__name__
-    if any(one._forward_hooks or one._forward_pre_hooks for one in layer.modules()):
-        raise NotInOne(f"a {name} has hooks")
-    if {name for name, _ in layer.named_children()} != _CHILDREN:
-        raise NotInOne(f"a {name} has other parts than a Llama's layer")
-    attention, mlp = layer.get_submodule("self_attn"), layer.get_submodule("mlp")
-    norms = [layer.get_submodule(name) for name in ("input_layernorm", "post_attention_layernorm")]
-    head_norms = [getattr(attention, f"{name}_norm", None) for name in ("q", "k")]
-    linears = [
-        getattr(attention if name in "qkvo" else mlp, f"{name}_proj", None) for name in LINEARS
-    ]
-    inside = [one for one in (*linears[:4], *head_norms) if one is not None]
-    if not all(_is_multiplied(one) for one in linears):
-        raise NotInOne(f"a {name} has linear layers that the operator for all does not multiply")
-    fitting = (
-        isinstance(mlp, FusedMlp)
-        and all(isinstance(one, FusedNorm) for one in norms)
-        and all(one is None or isinstance(one, FusedNorm) for one in head_norms)
-        and {id(child) for child in attention.children()} == {id(one) for one in inside}
-        and all(one is None or one.weight.numel() == size for one in head_norms)
-        and all(one.out_features == kv_heads * size for one in linears[1:3])  # type: ignore[union-attr]
-    )
-    if not fitting:
-        raise NotInOne(f"the parts of a {name} are of other kinds than a Llama's")
-    gelu = mlp.product is gelu_tanh_mul
-    return _Parts(linears, norms, head_norms, gelu)  # type: ignore[arg-type]
 
 
 def _is_multiplied(linear: Any) -> bool:

@@ -2,8 +2,8 @@
 
 Reading, rounding and packing the weights, the proof that blocks compute what the model computes,
 and the measurement of what a step needs take the most of a start, and give the same each time. So
-they are kept in one entry of `packed/`, under everything that they depend on. A model whose layers
-torch multiplies as they are stored keeps the proofs alone: its checkpoint is its packed form.
+they are kept in one entry of `packed/`, under everything that they depend on. Where a decoder built
+without transformers gives the same logits (`plain.py`), the next start does not import it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from ridgeline.errors import InputError, in_words
 from ridgeline.models.folder import read_by_library
 from ridgeline.serve.cache import KvShape
 from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import Attended
+from ridgeline.serve.model.plain import PlainDecoder, PlainShape, plain_shape
 from ridgeline.serve.packed import entries
 from ridgeline.serve.packed.file import EntryDamaged, read_entry, total_bytes, write_entry
 from ridgeline.serve.packed.key import key_of, path_of
@@ -39,6 +41,8 @@ class Proven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Why its layers are computed one by one; empty: they are one operator."""
     activation_bytes: dict[int, int] = {}
     """The peak of a step beside what is kept, by its tokens."""
+    plain: PlainShape | None = None
+    """What is built instead of transformers' model; None: that is needed."""
 
 
 class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,9 +59,10 @@ class KeptStart:
     def __init__(self, config: EngineConfig, key: str) -> None:
         self._key = key
         self._path = path_of(config, key)
+        self._directory = Path(config.model)
         self._content: _Content | None = None
         self._tensors: list[Tensor] = []
-        self._to_keep: tuple[PackedModel | None, list[Tensor]] | None = None
+        self._to_keep: tuple[PackedModel, list[Tensor]] | None = None
         self.note = ""
         """For the row of the weights in the ledger."""
         self._read()
@@ -67,36 +72,60 @@ class KeptStart:
         """What the entry says was found out; None: there is none."""
         return None if self._content is None else self._content.proven
 
+    def plain_model(self, dtype: torch.dtype, directory: Path) -> PlainDecoder | None:
+        """The model over the mapped entry without transformers; None: it needs the library."""
+        proven = self.proven
+        if proven is None or proven.plain is None:
+            return None
+        model = PlainDecoder(proven.plain, proven.calls, dtype, directory)
+        return model if self._filled(model) else None
+
     def model(self, about: Any, dtype: torch.dtype, directory: Path) -> nn.Module | None:
-        """The model over the mapped entry; None: its checkpoint is to be read."""
+        """Transformers' model over the mapped entry; None: its checkpoint is to be read."""
         if self._content is None or self._content.packed is None:
             return None
         with read_by_library(directory):
-            model = empty_model(about, dtype=dtype, attention="eager")
-        tensors, self._tensors = self._tensors, []
-        try:
-            put_together(model, self._content.packed, tensors)
-        except EntryDamaged as why:
-            self._forget(why)
+            model: nn.Module = empty_model(about, dtype=dtype, attention="eager")
+        if not self._filled(model):
             return None
         read_generation_config(model, directory)
-        self.note = "mapped from the cache"
-        return model  # type: ignore[no-any-return]
+        return model
+
+    def plain_of(self, model: nn.Module, proven: Proven, vocab: int) -> PlainShape | None:
+        """What the next start may build instead of a model whose modules are fused.
+
+        None: its parts are others than a Llama's, or what is built gives other logits.
+        """
+        shape = plain_shape(model, proven.shapes, proven.calls)
+        if shape is None or self._to_keep is None:
+            return None
+        packed, tensors = self._to_keep
+        plain = PlainDecoder(shape, proven.calls, model.dtype, self._directory)  # type: ignore[arg-type]
+        try:
+            put_together(plain, packed, tensors)
+        except EntryDamaged:  # a Llama with something of its own
+            return None
+        shapes = list(proven.shapes)
+        own = trial.logits_over_blocks(model, shapes, vocab)
+        forward = trial.own_forward(plain.eval())
+        return None if trial.refusal(plain, shapes, vocab, own, forward) else shape
 
     def notice(self, model: nn.Module) -> None:
         """Note what was read, before anything else is changed about the model."""
         if self._content is not None:
             return
         packed, tensors = take_apart(model)
-        if any(not one.numel() for one in tensors):
-            return
-        self._to_keep = (packed, tensors) if packed.layers else (None, [])
+        if all(one.numel() for one in tensors):
+            self._to_keep = packed, tensors
 
     def keep(self, proven: Proven) -> None:
         """Write the entry, where there is none yet."""
         if self._to_keep is None:
             return
+        packed: PackedModel | None
         (packed, tensors), self._to_keep = self._to_keep, None
+        if not packed.layers and proven.plain is None:  # the library reads the checkpoint as fast
+            packed, tensors = None, []
         why = entries.no_room_for(total_bytes(tensors))
         if why is None:
             content = msgspec.msgpack.encode(_Content(packed=packed, proven=proven))
@@ -107,6 +136,19 @@ class KeptStart:
                 why = f"{self._path}: {error.strerror or error}"
         if why is not None:
             _say(f"packed weights are not kept: {why}")
+
+    def _filled(self, model: nn.Module) -> bool:
+        """Whether a model without weights got those of the entry, which then are its own."""
+        tensors, self._tensors = self._tensors, []
+        assert self._content is not None
+        assert self._content.packed is not None
+        try:
+            put_together(model, self._content.packed, tensors)
+        except EntryDamaged as why:
+            self._forget(why)
+            return False
+        self.note = "mapped from the cache"
+        return True
 
     def _read(self) -> None:
         try:

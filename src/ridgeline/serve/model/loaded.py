@@ -17,7 +17,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from ridgeline.checkpoints.tokenizer import has_tokenizer, read_tokenizer
+from ridgeline.checkpoints.tokenizer import has_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import LayerCache
 from ridgeline.models.folder import read_by_library
@@ -26,11 +26,13 @@ from ridgeline.serve.cache import KvForm, KvShape, form_of
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model import trial
-from ridgeline.serve.model.attention import KEYWORD, NAME, Pages, register
+from ridgeline.serve.model.attention import KEYWORD, NAME, Attended, Pages, register
 from ridgeline.serve.model.batch import SeenRows, StepBatch
-from ridgeline.serve.model.direct import Direct, NotInOne, direct
+from ridgeline.serve.model.direct import Direct, direct
 from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
+from ridgeline.serve.model.llama_like import NotInOne
+from ridgeline.serve.packed.tokenizer import kept_tokenizer
 from ridgeline.serve.pipeline_parallel.gate import StageGate
 from ridgeline.serve.pipeline_parallel.stages import load_stage
 from ridgeline.serve.tensor_parallel.group import RankGroup
@@ -184,17 +186,24 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         InputError: It is not there, not a causal LM, of a family that does not fit, or its weights
             cannot be shrunk as asked.
     """
-    with quiet_libraries():
-        register()
-        device = device_of(config) if group is None else group.device
-        dtype = dtype_of(config, device)
-        kept = kept_start(config, dtype, device)
-        model, tower, gate = _read(config, dtype, device, group, kept)
+    device = device_of(config) if group is None else group.device
+    dtype = dtype_of(config, device)
+    kept = kept_start(config, dtype, device)
+    plain = None
+    if kept is not None and not config.compiled:
+        plain = kept.plain_model(dtype, Path(config.model))
+    if plain is None:
+        with quiet_libraries():
+            register()
+            model, tower, gate = _read(config, dtype, device, group, kept)
+    else:
+        model, tower, gate = plain, None, None
     model.requires_grad_(requires_grad=False).eval()
     vocab = model.config.get_text_config().vocab_size
     if kept is not None and kept.proven is not None:
         shapes, calls = list(kept.proven.shapes), list(kept.proven.calls)
-        model.set_attn_implementation(NAME)
+        if plain is None:
+            model.set_attn_implementation(NAME)
     else:
         shapes = trial.kv_shapes(model, vocab)
         calls = trial.check(model, shapes, vocab)
@@ -218,18 +227,27 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         loaded.weight_rows = [
             replace(row, note=f"{row.note}, {kept.note}") for row in loaded.weight_rows
         ]
+    _compute_in_one(loaded, calls)
+    return loaded
+
+
+def _compute_in_one(loaded: LoadedModel, calls: list[Attended]) -> None:
+    """Give a model its short way, where it has one, and note what was found out about it."""
+    kept, shapes = loaded.kept, loaded.kv_shapes
     loaded.proven = None if kept is None else kept.proven
     not_in_one = "" if loaded.proven is None else loaded.proven.not_in_one
     if not not_in_one:
         try:
-            loaded.direct = direct(model, shapes, vocab, calls, proven=loaded.proven is not None)
+            known = loaded.proven is not None
+            loaded.direct = direct(loaded.model, shapes, loaded.vocab, calls, proven=known)
         except NotInOne as why:
             not_in_one = str(why)
     if not_in_one:
         loaded.layer_path = f"one by one: {not_in_one}"
     if loaded.proven is None:
-        loaded.proven = Proven(shapes=tuple(shapes), calls=tuple(calls), not_in_one=not_in_one)
-    return loaded
+        proven = Proven(shapes=tuple(shapes), calls=tuple(calls), not_in_one=not_in_one)
+        shape = None if kept is None else kept.plain_of(loaded.model, proven, loaded.vocab)
+        loaded.proven = replace(proven, plain=shape)
 
 
 def device_of(config: EngineConfig) -> torch.device:
@@ -336,12 +354,10 @@ def _read(
 
 def _tokenizer(config: EngineConfig) -> Any:
     """The tokenizer; None where the model comes without one: token ids then go in and out."""
-    option, where = "", config.model
-    if config.tokenizer is not None:
-        option, where = "--tokenizer", config.tokenizer
-    elif Path(where).is_dir() and not has_tokenizer(Path(where)):
+    where = config.tokenizer or config.model
+    if config.tokenizer is None and Path(where).is_dir() and not has_tokenizer(Path(where)):
         return None
-    return read_tokenizer(where, option=option, trust_remote_code=config.trust_remote_code)
+    return kept_tokenizer(config)
 
 
 def _eos_ids(model: Any) -> tuple[int, ...]:

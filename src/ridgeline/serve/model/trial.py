@@ -151,7 +151,7 @@ def _in_two_steps(
 
     Where `calls` is given, layers write down there how they attend; each must, once a step.
     """
-    forward = forward or _own_forward(model)
+    forward = forward or own_forward(model)
     num_blocks = 2 * -(-len(prompts[0]) // BLOCK)
     device, dtype = _device(model), model.dtype
     assert isinstance(dtype, torch.dtype)
@@ -175,7 +175,9 @@ def _in_two_steps(
     return logits
 
 
-def _own_forward(model: nn.Module) -> Forward:
+def own_forward(model: nn.Module) -> Forward:
+    """A model's own way from tokens to logits, through all its modules."""
+
     def forward(tokens: Tensor, positions: Tensor, pages: Pages, rows: Tensor) -> Tensor:
         out = model(
             input_ids=tokens[None],

@@ -16,7 +16,8 @@ MOST_BYTES = 32 * 10**9
 """The bound of all entries together; those used longest ago go."""
 MOST_OF_DISK = 0.25
 """The share of the free room on the disk that one entry may take."""
-SUFFIX = ".packed"
+SUFFIX, TOKENIZER_SUFFIX = ".packed", ".tokenizer"
+"""The endings of packed models and of kept tokenizers."""
 _STALE_SECONDS = 3600.0
 """A file that is not whole is written by nobody any more after so long."""
 
@@ -56,6 +57,11 @@ def empty() -> int:
     return freed
 
 
+def name_for_people(model: Path) -> str:
+    """What an entry's name begins with, from the folder of its model."""
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in model.name)[:40]
+
+
 def no_room_for(size: int) -> str | None:
     """Why an entry of that size is not kept; None: there is room for it."""
     if size > MOST_BYTES:
@@ -90,8 +96,16 @@ def touch(path: Path) -> None:
 
 
 def _files() -> list[Path]:
-    return sorted(folder().glob(f"*{SUFFIX}"))
+    return [
+        path
+        for suffix in (SUFFIX, TOKENIZER_SUFFIX)
+        for path in sorted(folder().glob(f"[!.]*{suffix}"))
+    ]
 
 
 def _unfinished() -> list[Path]:
-    return sorted(folder().glob(f".*{SUFFIX}.*.tmp"))
+    return [
+        path
+        for suffix in (SUFFIX, TOKENIZER_SUFFIX)
+        for path in sorted(folder().glob(f".*{suffix}.*.tmp"))
+    ]

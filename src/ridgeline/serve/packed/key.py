@@ -20,10 +20,10 @@ from ridgeline.hardware.environment import installed
 from ridgeline.hardware.machine import this_machine
 from ridgeline.kernels.cpu import build
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.packed.entries import SUFFIX, folder
+from ridgeline.serve.packed.entries import SUFFIX, folder, name_for_people
 from ridgeline.serve.weights.choice import Format, Kind, kernel_for
 
-LAYOUT = 1
+LAYOUT = 2
 """Raise it when an entry changes its meaning: older ones are then not found."""
 LEAST_BYTES = 64 * 2**20
 """The least size of a checkpoint; a smaller one is packed sooner than looked up."""
@@ -62,8 +62,8 @@ def key_of(config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path]) -> 
 
 def path_of(config: EngineConfig, key: str) -> Path:
     """The file of an entry; the model's name in it is for people."""
-    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(config.model).name)
-    return folder() / f"{name[:40]}-{config.weights}-{key}{SUFFIX}"
+    name = name_for_people(Path(config.model))
+    return folder() / f"{name}-{config.weights}-{key}{SUFFIX}"
 
 
 @functools.cache

@@ -14,6 +14,7 @@ was killed, Linux kills the engine too: one that is stopped, or hangs in C++, re
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import queue
@@ -239,8 +240,13 @@ def main() -> int:
 
 def _build(factory: str, config: EngineConfig) -> HostedEngine:
     module, _, name = factory.partition(":")
-    build: Any = getattr(importlib.import_module(module), name)
-    built: HostedEngine = build(config)
+    gc.disable()  # what is imported and built stays: looking through it again and again finds none
+    try:
+        build: Any = getattr(importlib.import_module(module), name)
+        built: HostedEngine = build(config)
+    finally:
+        gc.freeze()
+        gc.enable()
     return built
 
 

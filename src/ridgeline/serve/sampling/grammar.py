@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ridgeline.errors import MissingExtra
 from ridgeline.serve.messages import Grammar
+from ridgeline.serve.packed.tokenizer import whole_tokenizer
 from ridgeline.serve.sampling.compiler import GrammarCompiler
 from ridgeline.serve.sampling.text import Tokenizer
 from ridgeline.serve.sampling.validate import RequestError
@@ -148,7 +149,9 @@ class Grammars:
         except ImportError:
             raise MissingExtra("xgrammar", "serve") from None
         self._about = xgrammar.TokenizerInfo.from_huggingface(
-            self._tokenizer, vocab_size=self._vocab, stop_token_ids=list(self._eos_ids)
+            whole_tokenizer(self._tokenizer),
+            vocab_size=self._vocab,
+            stop_token_ids=list(self._eos_ids),
         )
         self._printable = _without_control_characters(self._about.decoded_vocab, self._vocab)
         return GrammarCompiler(self._about.serialize_json())

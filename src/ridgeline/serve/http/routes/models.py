@@ -150,7 +150,7 @@ async def tokenizer_info(request: Request) -> Response:
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
     return json_response(
         {
-            "tokenizer_class": type(tokenizer).__name__,
+            "tokenizer_class": getattr(tokenizer, "class_name", type(tokenizer).__name__),
             "chat_template": text.template.text,
             "vocab_size": text.vocab,
             "model_max_length": service.ready.max_length,
