@@ -95,6 +95,23 @@ def test_a_start_that_fails_says_why(
     run(scene, config={"max_sequences": sequences})
 
 
+def test_a_start_that_is_given_up_at_any_moment_leaves_nothing_open() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+
+    async def scene(supervisor: Supervisor) -> None:
+        for turns in (2, 4, 8, 16):
+            start = asyncio.create_task(supervisor.start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            start.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await start
+            await supervisor.stop()
+
+    run(scene)
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
 def test_futile_starts_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervising, "FUTILE_STARTS", 2)
 

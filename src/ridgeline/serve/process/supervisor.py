@@ -185,22 +185,26 @@ class Supervisor:
 
     async def _spawn(self, config: EngineConfig) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "ridgeline.serve.process.host",
-                str(theirs.fileno()),
-                self._factory,
-                pass_fds=[theirs.fileno()],
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                env=FEW_PRIMITIVES | os.environ,
-            )
         self._words = ""
-        self._stderr = asyncio.create_task(self._pass_on_stderr(self._process))
-        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            with theirs:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "ridgeline.serve.process.host",
+                    str(theirs.fileno()),
+                    self._factory,
+                    pass_fds=[theirs.fileno()],
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=FEW_PRIMITIVES | os.environ,
+                )
+            self._stderr = asyncio.create_task(self._pass_on_stderr(self._process))
+            reader, writer = await asyncio.open_connection(sock=ours)
+        except BaseException:  # cancelled, where the tokenizer is refused meanwhile
+            ours.close()
+            raise
         writer.write(frame(config))
         self._link = asyncio.create_task(self.client.serve(reader, writer))
 
