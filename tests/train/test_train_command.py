@@ -207,7 +207,7 @@ def test_what_torchrun_refuses_before_a_rank_begins_is_told_in_its_words(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PET_MONITOR_INTERVAL", "soon")  # as its --monitor-interval
-    started = train(folder, "--out", "refused")
+    started = train(folder, "--out", "refused", "--set", "layout.dp=2")
     _, errors = started.communicate(timeout=60)
     assert started.returncode == 1
     (line,) = [one for one in errors.splitlines() if one.startswith("ridgeline: torchrun")]

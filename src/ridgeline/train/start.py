@@ -1,8 +1,9 @@
 """Start the ranks of a run on this machine, watch over them, say in one line what went wrong.
 
-torchrun starts and ends the processes, and starts them all again when one of them died; all of
-them end with this process, even if it is killed (`agent.py`). What they print goes to `logs/`. A
-run whose folder has checkpoints goes on from the newest. Imports no torch: the processes do.
+torchrun starts and ends the processes, and starts them all again when one of them died; a single
+one needs no torchrun (`one_rank.py`). All of them end with this process, even if it is killed
+(`agent.py`). What they print goes to `logs/`. A run whose folder has checkpoints goes on from the
+newest. Imports no torch: the processes do.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
+from typing import BinaryIO
 
 from ridgeline.errors import ChildDied, InputError, Interrupted, Preempted, RidgelineError
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records.input_file import read_toml
-from ridgeline.records.recipe import Recipe
+from ridgeline.records.recipe import Recipe, RecipeSurvive
 from ridgeline.records.recipe_file import anchored, write_recipe
 from ridgeline.records.store import read_record
 from ridgeline.records.training_log import FILE as LOG
@@ -43,6 +45,7 @@ from ridgeline.train.folder import (
     STOP,
 )
 from ridgeline.train.nodes import Nodes
+from ridgeline.train.one_rank import OneRank
 from ridgeline.train.survive.events import Event, EventLog, EventTail
 from ridgeline.train.survive.stop import INTERRUPTED, TERMINATED
 from ridgeline.train.survive.watchdog import HOST
@@ -107,7 +110,7 @@ def train_recipe(
         _make_ready(recipe, folder, fresh=fresh)
     given = _environment(recipe, os.environ if environment is None else environment, nodes)
     leader = _Leader(None if nodes is None or nodes.leads() else nodes)
-    ranks = _Ranks(_command(recipe, folder, nodes), given, folder, recipe.survive.grace_seconds)
+    ranks = _Ranks(_starter(recipe, folder, nodes, given), given, folder, recipe.survive)
     while True:
         code = ranks.run(watch, leader)
         if not leader.lost or _is_over(folder) or not leader.came_back():
@@ -146,8 +149,25 @@ def _holds(path: Path, recipe: Recipe) -> bool:
         return False
 
 
-def _command(recipe: Recipe, folder: Path, nodes: Nodes | None) -> list[str]:
-    settings = recipe.survive
+def _starter(
+    recipe: Recipe, folder: Path, nodes: Nodes | None, environment: Mapping[str, str]
+) -> Callable[[BinaryIO], subprocess.Popen[bytes] | OneRank]:
+    """What starts the ranks, given where to write what is said before they begin."""
+    # A batch that is rolled back takes a start as well, and has a limit of its own.
+    restarts = recipe.survive.max_restarts + recipe.survive.max_rollbacks
+    if nodes is None and recipe.layout.num_devices == 1:
+        return lambda _heard: OneRank(folder, environment, restarts)
+    command = _command(recipe, folder, nodes, restarts)
+    return lambda heard: subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=heard,
+        start_new_session=True,
+    )
+
+
+def _command(recipe: Recipe, folder: Path, nodes: Nodes | None, restarts: int) -> list[str]:
     ranks = recipe.layout.num_devices
     if nodes is not None and ranks % nodes.most:
         raise InputError(
@@ -155,13 +175,11 @@ def _command(recipe: Recipe, folder: Path, nodes: Nodes | None) -> list[str]:
             " not divide them; change one of the two"
         )
     where = ["--standalone"] if nodes is None else nodes.arguments(_identity(folder))
-    # A batch that is rolled back takes a start as well, and has a limit of its own.
-    restarts = settings.max_restarts + settings.max_rollbacks
     return [
         *(sys.executable, "-m", "ridgeline.train.agent", str(os.getpid()), *where),
         *("--nproc-per-node", str(ranks // (nodes.most if nodes else 1))),
         *("--max-restarts", str(restarts)),
-        *_grace(settings.grace_seconds),
+        *_grace(recipe.survive.grace_seconds),
         *("--log-dir", str(folder / LOGS), "--redirects", "3"),
         *("-m", "ridgeline.train.worker", str(folder)),
     ]
@@ -254,26 +272,24 @@ class _Leader:
 
 
 class _Ranks:
-    """torchrun and its ranks on this machine."""
+    """The ranks on this machine, and torchrun where it starts them."""
 
     def __init__(
-        self, command: list[str], environment: dict[str, str], folder: Path, grace_seconds: float
+        self,
+        start: Callable[[BinaryIO], subprocess.Popen[bytes] | OneRank],
+        environment: Mapping[str, str],
+        folder: Path,
+        survive: RecipeSurvive,
     ) -> None:
-        self._command, self._environment = command, environment
-        self._folder, self._grace_seconds = folder, grace_seconds
+        self._start, self._environment = start, environment
+        self._folder, self._grace_seconds = folder, survive.grace_seconds
 
     def run(self, watch: Callable[[], None], leader: _Leader) -> int:
         """Run to the end and return the exit code; not 0 where an error was left in the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log = f"start-{self._environment.get(HOST, 'here')}.log"
         with (self._folder / log).open("ab") as heard:
-            process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                stdout=subprocess.DEVNULL,
-                stderr=heard,
-                start_new_session=True,
-            )
+            process = self._start(heard)
         progress = _Progress(self._folder)
         try:
             with _listening() as asked:
@@ -295,9 +311,11 @@ class _Ranks:
             raise Interrupted(f"interrupted; {_standing(self._folder)}") from None
         finally:
             _end(process)
-        return process.returncode
+        return process.wait()
 
-    def _stop(self, process: subprocess.Popen[bytes], why: str, progress: _Progress) -> None:
+    def _stop(
+        self, process: subprocess.Popen[bytes] | OneRank, why: str, progress: _Progress
+    ) -> None:
         """Let the ranks save, for as long as they are given; a second Ctrl-C ends that."""
         if not progress.stepping:
             return
@@ -340,8 +358,8 @@ class _Progress:
             self._starts = 0
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End torchrun and its ranks at once: what they had to save is saved."""
+def _end(process: subprocess.Popen[bytes] | OneRank) -> None:
+    """End torchrun, if there is one, and its ranks at once: what they had to save is saved."""
     if process.poll() is None:
         ranks = descendants(process.pid)  # in sessions of their own
         for pid in (process.pid, *ranks):
@@ -381,7 +399,8 @@ def _what_failed(folder: Path, code: int) -> RidgelineError:
     if not any((folder / LOGS).rglob("stderr.log")):
         return _torchrun_failed(folder, code)
     log = _last_words(folder)
-    return ChildDied(f"a rank ended with {code}: {log}; see {folder / LOGS}")
+    ended = f"signal {-code}" if code < 0 else str(code)
+    return ChildDied(f"a rank ended with {ended}: {log}; see {folder / LOGS}")
 
 
 def _torchrun_failed(folder: Path, code: int) -> ChildDied:

@@ -107,16 +107,17 @@ def told(folder: Path, kind: str) -> list[Event]:
 
 
 @pytest.mark.slow
-def test_a_rank_killed_mid_way_costs_steps_and_not_the_result(folder: Path) -> None:
-    steps = ("layout.dp=2", "run.steps=120")
-    undisturbed = finished(start(folder, "calm", *steps))
-    killed = start(folder, "killed", *steps)
-    until_step(folder / "killed", 40, killed)
-    os.kill(rank_processes(killed)[1], signal.SIGKILL)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_rank_killed_mid_way_costs_steps_and_not_the_result(folder: Path, ranks: int) -> None:
+    steps = (f"layout.dp={ranks}", "run.steps=120")
+    undisturbed = finished(start(folder, f"calm{ranks}", *steps))
+    killed = start(folder, f"killed{ranks}", *steps)
+    until_step(folder / f"killed{ranks}", 40, killed)
+    os.kill(rank_processes(killed)[ranks - 1], signal.SIGKILL)
     run = finished(killed)
     assert run["final_loss"] == undisturbed["final_loss"]
-    assert len(told(folder / "killed", "started")) == 2
-    again = told(folder / "killed", "ready")[1]
+    assert len(told(folder / f"killed{ranks}", "started")) == 2
+    again = told(folder / f"killed{ranks}", "ready")[1]
     assert 30 <= again.step < 120
     goodput = run["goodput"]
     assert goodput["restarts"] == 1
@@ -177,20 +178,22 @@ def test_ctrl_c_saves_and_a_second_one_does_not_wait(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_command_that_is_killed_takes_its_ranks_along_and_goes_on_to_the_same_loss(
-    folder: Path,
+    folder: Path, ranks: int
 ) -> None:
-    steps = ("layout.dp=2", "run.steps=120")
-    undisturbed = finished(start(folder, "whole", *steps))
-    killed = start(folder, "parentless", *steps)
-    until_step(folder / "parentless", 40, killed)
+    steps = (f"layout.dp={ranks}", "run.steps=120")
+    out = f"parentless{ranks}"
+    undisturbed = finished(start(folder, f"whole{ranks}", *steps))
+    killed = start(folder, out, *steps)
+    until_step(folder / out, 40, killed)
     below = descendants(killed.pid)
-    assert set(rank_processes(killed).values()) < set(below)
+    assert set(rank_processes(killed).values()) <= set(below)
     killed.kill()
     wait_for(lambda: not any(lives(pid) for pid in below), "torchrun and its ranks to end")
     finished(killed, -signal.SIGKILL)
-    again = finished(start(folder, "parentless", *steps))
-    assert 30 <= told(folder / "parentless", "ready")[1].step < 120
+    again = finished(start(folder, out, *steps))
+    assert 30 <= told(folder / out, "ready")[1].step < 120
     assert again["final_loss"] == undisturbed["final_loss"]
 
 
@@ -203,6 +206,23 @@ def test_starts_that_come_to_nothing_are_not_repeated_for_ever(folder: Path) -> 
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.3)
     finished(process, 1)
+
+
+def test_the_only_rank_is_started_again_as_often_as_asked_and_then_given_up(folder: Path) -> None:
+    process = start(folder, "alone", "survive.max_restarts=1", "survive.max_rollbacks=0")
+    seen: dict[int, None] = {}
+
+    def killed_twice() -> bool:
+        for pid in rank_processes(process).values():
+            seen[pid] = os.kill(pid, signal.SIGKILL)
+        return len(seen) == 2
+
+    wait_for(killed_twice, "two starts")
+    assert "a rank ended with signal 9" in finished(process, 1)["errors"]
+    assert {path.name for path in (folder / "alone" / "logs").iterdir()} == {
+        "attempt_0",
+        "attempt_1",
+    }
 
 
 def test_a_batch_whose_loss_is_no_number_is_rolled_back_and_skipped(folder: Path) -> None:
