@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import weakref
@@ -64,6 +65,7 @@ class Cradle:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._connection = _reach(folder) or _start(folder)
         self._answers = self._connection.makefile("r")
+        self._asking = threading.Lock()
 
     def bear(
         self,
@@ -112,9 +114,10 @@ class Cradle:
 
     def _ask(self, order: dict[str, Any], pipes: tuple[int, ...] = ()) -> str:
         line = json.dumps(order).encode() + b"\n"
-        sent = socket.send_fds(self._connection, [line], pipes) if pipes else 0
-        self._connection.sendall(line[sent:])
-        answer = self._answers.readline().strip()
+        with self._asking:
+            sent = socket.send_fds(self._connection, [line], pipes) if pipes else 0
+            self._connection.sendall(line[sent:])
+            answer = self._answers.readline().strip()
         assert answer, "the cradle has died"
         return answer
 

@@ -14,6 +14,8 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
@@ -22,6 +24,7 @@ from tests.cradle import Child, cradle
 
 from ridgeline.measure.guard.guardian import Task
 from ridgeline.measure.live import conductor
+from ridgeline.train.agent import AGENT
 from ridgeline.tune import stack
 
 start_cold = conductor.start
@@ -56,6 +59,50 @@ def start_with_stack_warm(
         folder=Path.cwd(),
     )
     return Child(pid)
+
+
+def start_worker_warm(
+    folder: Path, environment: Mapping[str, str], out: BinaryIO, err: BinaryIO
+) -> Child:
+    """The only rank of a run; it does not end with the command, whose child it is not."""
+    with Path(os.devnull).open("rb") as nothing:
+        pid = cradle().bear_on(
+            (nothing.fileno(), out.fileno(), err.fileno()),
+            "tests.warm_scripts:run_worker",
+            [str(folder)],
+            environment={name: value for name, value in environment.items() if name != AGENT},
+            folder=Path.cwd(),
+        )
+    return Child(pid)
+
+
+def run_worker(folder: str) -> None:
+    """In its process: what `python -m ridgeline.train.worker FOLDER` does."""
+    from ridgeline.train import worker
+
+    sys.argv = [worker.__name__, folder]
+    worker.main()
+
+
+def start_rank_warm(connection: Connection) -> Child:
+    """A further rank of an engine; its connection is its standard input."""
+    with Path(os.devnull).open("wb") as nothing:
+        pid = cradle().bear_on(
+            (connection.fileno(), nothing.fileno(), nothing.fileno()),
+            "tests.warm_scripts:run_rank",
+            [],
+            environment=dict(os.environ),
+            folder=Path.cwd(),
+        )
+    return Child(pid)
+
+
+def run_rank() -> None:
+    """In its process: what `python -m ridgeline.serve.engine.rank_process` does."""
+    from ridgeline.serve.engine import rank_process
+
+    sys.argv = [rank_process.__name__, "0"]
+    sys.exit(rank_process.main())
 
 
 def start_plainly(words: list[str], log: Path, folder: Path) -> Child:

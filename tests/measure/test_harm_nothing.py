@@ -70,7 +70,7 @@ class Run:
         return json.loads(self.done.stdout)
 
 
-def run(folder: Path, way: str, words: list[str]) -> Run:
+def run(folder: Path, way: str, words: list[str], **environment: str) -> Run:
     plant(folder)
     before = tree(folder)
     done = subprocess.run(
@@ -80,7 +80,8 @@ def run(folder: Path, way: str, words: list[str]) -> Run:
         text=True,
         check=False,
         env=os.environ
-        | {"RIDGELINE_VIEW": WAYS[way], "PYTHONPATH": str(SCRIPT.parent / "libraries")},
+        | {"RIDGELINE_VIEW": WAYS[way], "PYTHONPATH": str(SCRIPT.parent / "libraries")}
+        | environment,
     )
     return Run(done, before, tree(folder), way)
 
@@ -93,11 +94,14 @@ def run(folder: Path, way: str, words: list[str]) -> Run:
         pytest.param("copies", marks=pytest.mark.slow),
     ],
 )
-def examined(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def examined(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, probed: Path
+) -> Run:
     way, *others = request.param.split()
-    words = [str(SCRIPT), "40", *others]
-    folder = tmp_path_factory.mktemp("work")
-    return run(folder, way, ["doctor", "--steps", "8", "--json", "--", *words])
+    words = ["doctor", "--steps", "8", "--json", "--", str(SCRIPT), "40", *others]
+    cache = tmp_path_factory.mktemp("cache")
+    shutil.copytree(probed, cache, dirs_exist_ok=True)
+    return run(tmp_path_factory.mktemp("work"), way, words, XDG_CACHE_HOME=str(cache))
 
 
 def test_doctor_leaves_every_file_as_it_was(examined: Run) -> None:

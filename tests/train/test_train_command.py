@@ -15,6 +15,7 @@ import pytest
 import torch
 from tests.train.processes import run_ranks
 from tests.train.small_run import write_small_run
+from tests.warm_scripts import start_worker_warm
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
@@ -22,6 +23,7 @@ from ridgeline.measure.compare.comparison import compare_runs
 from ridgeline.measure.compare.runs import read_run
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.training_log import read_log
+from ridgeline.train import one_rank
 from ridgeline.train.folder import RESULT
 from ridgeline.train.start import _what_failed
 
@@ -66,10 +68,15 @@ def trained(folder: Path, *options: str) -> dict[str, Any]:
     return json.loads(output)
 
 
-def test_a_run_says_where_it_ended_and_transformers_loads_its_model(folder: Path) -> None:
+def test_a_run_says_where_it_ended_and_transformers_loads_its_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import transformers
 
-    said = trained(folder, "--out", "alone")
+    monkeypatch.setattr(one_rank, "start_worker", start_worker_warm)
+    monkeypatch.chdir(folder)
+    assert run(["train", "recipe.toml", "--json", "--out", "alone"]) == 0
+    said = json.loads(capsys.readouterr().out)
     log = read_log(folder / "alone")
     assert (said["processes"], said["steps"]) == (1, 12)
     assert [line.step for line in log][-3:] == [4, 8, 12]
@@ -89,6 +96,11 @@ def test_the_command_loads_no_torch_before_its_ranks_do(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, check=False)
     assert done.returncode == 7
+
+
+@pytest.mark.slow
+def test_a_run_of_one_process_that_starts_cold_ends_in_its_result(folder: Path) -> None:
+    assert trained(folder, "--out", "cold")["steps"] == 12
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from ridgeline.train.agent import AGENT
 from ridgeline.train.folder import ERRORS, LOGS
@@ -37,11 +38,6 @@ class OneRank:
         """The process id, another one after each start."""
         return self._process.pid
 
-    @property
-    def returncode(self) -> int | None:
-        """How the last start ended; None: it runs, or nobody has asked since."""
-        return self._process.returncode
-
     def poll(self) -> int | None:
         """How it ended for good; None: it runs, again where it died."""
         code = self._process.poll()
@@ -63,11 +59,18 @@ class OneRank:
         logs = self._folder / LOGS / f"attempt_{self._attempt}" / "0"
         logs.mkdir(parents=True, exist_ok=True)
         with (logs / "stdout.log").open("wb") as out, (logs / "stderr.log").open("wb") as err:
-            return subprocess.Popen(
-                [sys.executable, "-m", "ridgeline.train.worker", str(self._folder)],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+            return start_worker(self._folder, self._environment, out, err)
+
+
+def start_worker(
+    folder: Path, environment: Mapping[str, str], out: BinaryIO, err: BinaryIO
+) -> subprocess.Popen[bytes]:
+    """A process that trains what the folder says, in a session of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ridgeline.train.worker", str(folder)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        start_new_session=True,
+    )

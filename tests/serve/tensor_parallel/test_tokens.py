@@ -20,8 +20,10 @@ from tests.serve.engine.workloads import (
     write_tiny_llama,
 )
 from tests.serve.model.tiny_families import FITTING, tiny
+from tests.warm_scripts import start_rank_warm
 
 from ridgeline.serve.config import SpeculationConfig
+from ridgeline.serve.engine import ranks
 from ridgeline.serve.engine.engine import ServingEngine
 
 pytestmark = pytest.mark.multiprocess
@@ -52,7 +54,10 @@ def tokens_of(engine: ServingEngine, prompts: dict[str, list[int]], count: int =
     return answers(finished(engine))
 
 
-def test_two_ranks_give_the_tokens_of_one_and_say_what_they_exchanged(tmp_path: Path) -> None:
+def test_two_ranks_give_the_tokens_of_one_and_say_what_they_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "start_rank", start_rank_warm)
     folder = write_tiny_llama(tmp_path)
     settings: dict[str, Any] = {
         "speculation": SpeculationConfig(kind="ngram", always=True),

@@ -131,17 +131,7 @@ class OtherRanks:
     def _start(self, config: EngineConfig, rank: int, meeting: Path) -> None:
         ours, theirs = Pipe()
         with theirs:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "ridgeline.serve.engine.rank_process",
-                    str(theirs.fileno()),
-                ],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
+            process = start_rank(theirs)
         self._processes.append(process)
         self._connections.append(ours)
         ours.send_bytes(encode(Meet(config=config, rank=rank, meeting=str(meeting))))
@@ -173,6 +163,17 @@ class OtherRanks:
         if self._lost is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._lost(self._why)
+
+
+def start_rank(connection: Connection) -> subprocess.Popen[bytes]:
+    """A process of its own for the rank that is told over `connection` which it is."""
+    words = [sys.executable, "-m", "ridgeline.serve.engine.rank_process", str(connection.fileno())]
+    return subprocess.Popen(
+        words,
+        pass_fds=[connection.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 _FOLDER = "ridgeline-ranks-"
