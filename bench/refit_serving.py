@@ -18,8 +18,9 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,16 @@ from ridgeline.plan.serving.prepared import (
     prepare,
 )
 from ridgeline.plan.serving.published import LATENCIES, PublishedServing, read_table
-from ridgeline.plan.serving.spreads import FAR, Spread, believed, class_of
+from ridgeline.plan.serving.spreads import (
+    BELIEVED,
+    EXPERTS,
+    FAR,
+    KINDS,
+    Spread,
+    believed,
+    class_of,
+    crowd_factor,
+)
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy_serving_cv.json"
@@ -60,14 +70,11 @@ STRANGE = 2.5
 cache of prefixes or a kernel that fell back, which no column states."""
 OFFSET = 0.10
 """Standard deviation of what a campaign's version, flags and client do to all of its rows."""
-CAP = 20
-"""Rows that one campaign counts for in a spread."""
-LEAST_ROWS = 6
-LEAST_CAMPAIGNS = 2
-"""Rows and campaigns of a class from which its spread is taken; fewer leave what is believed."""
-STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372, 1.363, 1.356)
-"""Where Student's t with 1, 2, … degrees of freedom has a tenth of its mass to the right: a spread
-known from few sources is less sure than one known from many (Student, Biometrika 6, 1908)."""
+BELIEF_GROUPS = 1.0
+"""Groups of errors that what is believed of a spread counts for; a source counts for the root of
+the number of its campaigns."""
+BELIEF = np.array([NormalDist().inv_cdf(0.5 + (at + 0.5) / 100.0) for at in range(50)])
+"""The sizes of errors of one standard deviation, evenly likely."""
 HEAD = """\
 # Written by bench/refit_serving.py; change priors.toml or the table, not this file.
 # What each number means: cost/serving/coefficients.py. What was believed before: priors.toml.
@@ -238,6 +245,8 @@ class Judgement:
     error: float
     far: bool
     """Whether it lies far from what that fit has seen."""
+    requests: float
+    """Those that run at once."""
 
 
 def judgements(
@@ -251,7 +260,7 @@ def judgements(
     names = np.array(keys)
     found = []
     for key, logs in fits.items():
-        errors = log_errors(prepared, logs)
+        errors, running = log_errors(prepared, logs), outcome(prepared, logs).running
         seen = set(seen_by(prepared, use & (names != key)))
         for index in np.flatnonzero(judged & (names == key)).tolist():
             run = prepared.runs[index]
@@ -262,6 +271,7 @@ def judgements(
                     name=class_of(family(run), experts=run.place.experts),
                     error=float(errors[index]),
                     far=run.place.key not in seen,
+                    requests=float(running[index]),
                 )
             )
     return found
@@ -274,14 +284,18 @@ def seen_by(prepared: PreparedServing, use: Bools) -> list[str]:
 
 
 def spread_of(judged: Sequence[Judgement]) -> Spread:
-    """Spreads whose 80 % intervals hold 80 % of these errors."""
+    """Spreads whose 80 % intervals hold 80 % of these errors, sources counting as groups."""
     near: dict[str, float] = {}
     far: dict[str, float] = {}
-    for name in sorted({one.name for one in judged}):
-        close = width([one for one in judged if one.name == name and not one.far])
-        near[name] = believed(name) if close is None else close
-        distant = width([one for one in judged if one.name == name and one.far])
-        far[name] = near[name] * FAR if distant is None else max(distant, near[name])
+    for kind in KINDS:
+        dense, mixture = (class_of(kind, experts=experts) for experts in (False, True))
+        close = [one for one in judged if one.name == dense and not one.far]
+        whatever = width([replace(one, requests=1.0) for one in close], BELIEVED[kind])
+        for name, belief in ((dense, believed(dense)), (mixture, EXPERTS * whatever)):
+            mine = [one for one in judged if one.name == name]
+            near[name] = width([one for one in mine if not one.far], belief)
+            distant = width([one for one in mine if one.far], near[name] * FAR)
+            far[name] = max(distant, near[name])
     return Spread(near=near, far=far)
 
 
@@ -293,7 +307,7 @@ def report(judged: Sequence[Judgement], spread: Spread) -> dict[str, dict[str, f
             alike = [one for one in judged if one.name == name and one.far is far]
             if not alike:
                 continue
-            errors = np.abs([one.error for one in alike])
+            errors = [abs(one.error) / crowd_factor(name, one.requests) for one in alike]
             sizes = np.abs(np.expm1([one.error for one in alike]))
             owners = np.array([one.campaign for one in alike])
             parts = [sizes[owners == one] for one in sorted(set(owners.tolist()))]
@@ -305,25 +319,26 @@ def report(judged: Sequence[Judgement], spread: Spread) -> dict[str, dict[str, f
                 "p90": round(float(np.quantile(sizes, 0.9)), 4),
                 "mean_median": round(float(np.mean([np.median(one) for one in parts])), 4),
                 "mean_p90": round(float(np.mean([np.quantile(one, 0.9) for one in parts])), 4),
-                "coverage": round(float(np.mean(errors <= COVERAGE_80 * sigma)), 4),
+                "coverage": round(float(np.mean(np.array(errors) <= COVERAGE_80 * sigma)), 4),
             }
     return found
 
 
-def width(judged: Sequence[Judgement]) -> float | None:
-    """Standard deviation whose 80 % interval holds 80 % of the errors, a campaign `CAP` at most.
+def width(judged: Sequence[Judgement], belief: float) -> float:
+    """Standard deviation, of a request alone, whose 80 % interval holds 80 % of the errors.
 
-    Wider the fewer campaigns taught it; None where they are too few to teach anything.
+    Sources count for the root of the number of their campaigns, and what is believed for
+    `BELIEF_GROUPS`: where nothing is known, it is the answer.
     """
-    counts = Counter(one.campaign for one in judged)
-    if len(judged) < LEAST_ROWS or len(counts) < LEAST_CAMPAIGNS:
-        return None
-    weights = np.array([min(counts[one.campaign], CAP) / counts[one.campaign] for one in judged])
-    sizes = np.abs([one.error for one in judged])
+    rows = Counter((one.source, one.campaign) for one in judged)
+    campaigns = Counter(source for source, _ in rows)
+    weights = [campaigns[one.source] ** -0.5 / rows[one.source, one.campaign] for one in judged]
+    weights += [BELIEF_GROUPS / len(BELIEF)] * len(BELIEF)
+    sizes = [abs(one.error) / crowd_factor(one.name, one.requests) for one in judged]
+    sizes += (belief * BELIEF).tolist()
     order = np.argsort(sizes)
-    share = np.cumsum(weights[order]) / weights.sum()
-    few = STUDENT[min(len(counts) - 1, len(STUDENT)) - 1] / COVERAGE_80
-    return float(sizes[order][np.searchsorted(share, 0.8)] / COVERAGE_80 * few)
+    share = np.cumsum(np.array(weights)[order]) / np.sum(weights)
+    return float(np.array(sizes)[order][np.searchsorted(share, 0.8)] / COVERAGE_80)
 
 
 def features(run: PublishedServing) -> dict[str, float]:

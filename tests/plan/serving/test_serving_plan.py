@@ -42,6 +42,17 @@ def test_an_open_loop_below_saturation_answers_what_arrives() -> None:
     assert found.running == pytest.approx(5.0 * 250 * found.tpot_seconds.value, rel=0.05)
 
 
+def test_a_first_token_beside_many_is_less_sure_and_a_token_is_not() -> None:
+    alone, many = (estimate(ServedLoad(kind="closed", number=users)) for users in (1.0, 64.0))
+
+    def width(one: ServingEstimate, name: str) -> float:
+        found = getattr(one, name)
+        return float(found.interval[1] / found.value)
+
+    assert width(many, "ttft_seconds") == pytest.approx(width(alone, "ttft_seconds") ** 64**0.3)
+    assert width(many, "tpot_seconds") == pytest.approx(width(alone, "tpot_seconds"))
+
+
 def test_too_many_requests_saturate_a_replica() -> None:
     found = estimate(ServedLoad(kind="open", number=1e4))
     assert found.saturated

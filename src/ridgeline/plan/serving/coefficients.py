@@ -76,9 +76,9 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ranges: dict[str, list[float]] = {}
     """Least and most of what the fitted runs had: tp, running, prompt, completion, parameters."""
 
-    def sigma_of(self, kind: str, place: Neighbourhood) -> float:
-        """The spread of one kind of metric of one case."""
-        return self.sigma.of(kind, place, self.seen)
+    def sigma_of(self, kind: str, place: Neighbourhood, requests: float = 1.0) -> float:
+        """The spread of one kind of metric of one case, so many requests running at once."""
+        return self.sigma.of(kind, place, self.seen, requests)
 
     def logs(self) -> Floats:
         """Logarithms in the order of the priors; a name that is not there keeps its prior."""

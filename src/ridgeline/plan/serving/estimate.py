@@ -136,7 +136,7 @@ def _document(
 ) -> ServingEstimate:
     hosted, lengths = arrays.hosted, arrays.lengths
     first, each, speed = (
-        factor_of(calibration.sigma_of(kind, replica.place))
+        factor_of(calibration.sigma_of(kind, replica.place, float(found.running[0])))
         for kind in ("first_token", "next_token", "throughput")
     )
     ttft, tpot = float(found.first_token_seconds[0]), float(found.next_token_seconds[0])

@@ -24,14 +24,14 @@ import msgspec
 import numpy as np
 
 from ridgeline.cost.arrays import Floats
-from ridgeline.cost.serving.load import KINDS, outcome_of
+from ridgeline.cost.serving.load import KINDS, LoadOutcome, outcome_of
 from ridgeline.errors import InputError
 from ridgeline.plan.fitting import RobustFit
 from ridgeline.plan.serving.coefficients import Calibration, priors
 from ridgeline.plan.serving.estimate import arrays_of
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion
-from ridgeline.plan.serving.spreads import Spread, class_of
+from ridgeline.plan.serving.spreads import Spread, class_of, crowd_factor
 from ridgeline.records.estimate import CoefficientChange
 from ridgeline.records.input_file import read_json
 
@@ -42,7 +42,7 @@ OWN_SPREAD = {"first_token": 0.1, "next_token": 0.05, "throughput": 0.05}
 LOSS_SCALE = 1.0
 """Error in log of a figure from which the loss grows linearly: a user's own is no outlier."""
 MEASURED_SIGMA = {"first_token": 0.4, "next_token": 0.18, "throughput": 0.11}
-"""Spreads of other load points once one is measured (docs/results/accuracy_measured.md)."""
+"""Spreads of other points of the same load once one is measured (accuracy_measured.md)."""
 SMALLEST_CHANGE = 0.005
 CURE = 'give {"users": 16, "ttft_seconds": 0.212, "tpot_seconds": 0.0091}, or a list of up to three'
 
@@ -132,7 +132,8 @@ def calibrate(
         InputError: A point is of a server that queues: its figures say how long it ran.
     """
     start = shipped.logs()
-    if any(_saturated(point, shipped) for point in points):
+    shown = [_outcome(point, shipped) for point in points]
+    if any(one.saturated[0] for one in shown):
         raise InputError("--measured: at this load requests queue; measure below saturation")
     seen = np.log([value for point in points for value in point.figures.values()])
     kinds = [name for point in points for name in point.figures]
@@ -156,29 +157,28 @@ def calibrate(
         if abs(value / before - 1.0) > SMALLEST_CHANGE
     ]
     values = {one.name: value for one, value in zip(priors(), after, strict=True)}
-    sigma = {
-        class_of(kind, experts=experts): value
-        for kind, value in MEASURED_SIGMA.items()
-        for experts in (False, True)
-    }
+    requests = float(np.mean([one.running[0] for one in shown]))
+    sigma = {}
+    for kind, value in MEASURED_SIGMA.items():
+        for experts in (False, True):
+            name = class_of(kind, experts=experts)
+            sigma[name] = value / crowd_factor(name, requests)
     changed = msgspec.structs.replace(
         shipped, values=values, sigma=Spread(near=sigma, far=sigma), table=""
     )
     return changed, changes
 
 
-def _saturated(point: MeasuredPoint, calibration: Calibration) -> bool:
+def _outcome(point: MeasuredPoint, calibration: Calibration) -> LoadOutcome:
     arrays = arrays_of([point.replica], calibration)
     kind, number = np.array([KINDS.index(point.load.kind)]), np.array([point.load.number])
-    return bool(outcome_of(arrays.hosted, arrays.rates, arrays.lengths, kind, number).saturated[0])
+    return outcome_of(arrays.hosted, arrays.rates, arrays.lengths, kind, number)
 
 
 def _predicted(point: MeasuredPoint, shipped: Calibration, logs: Floats) -> Floats:
     """Logarithms of the point's figures by coefficients at these logarithms."""
     values = {one.name: value for one, value in zip(priors(), np.exp(logs).tolist(), strict=True)}
-    arrays = arrays_of([point.replica], msgspec.structs.replace(shipped, values=values))
-    kind, number = np.array([KINDS.index(point.load.kind)]), np.array([point.load.number])
-    found = outcome_of(arrays.hosted, arrays.rates, arrays.lengths, kind, number)
+    found = _outcome(point, msgspec.structs.replace(shipped, values=values))
     known = {
         "first_token": found.first_token_seconds,
         "next_token": found.next_token_seconds,

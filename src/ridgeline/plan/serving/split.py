@@ -238,10 +238,9 @@ def _option(
     costs = [one.usd_per_hour for one in pools]
     hourly = None if None in costs else sum(cost for cost in costs if cost is not None)
     tokens = at_work.rate * task.completion
-    late, slow = (
-        factor_of(calibration.sigma_of(kind, place))
-        for kind, place in (("first_token", prefill.place), ("next_token", decode.place))
-    )
+    waiting = at_work.rate * at_work.first_seconds / counts[0]  # Little's law, of one worker
+    late = factor_of(calibration.sigma_of("first_token", prefill.place, waiting))
+    slow = factor_of(calibration.sigma_of("next_token", decode.place))
     return SplitOption(
         prefill=pools[0],
         decode=pools[1],

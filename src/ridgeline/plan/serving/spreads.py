@@ -6,6 +6,14 @@ prediction; Vovk et al., "Algorithmic Learning in a Random World", 2005, chapter
 kind of metric, dense models and mixtures apart, and near to what the fit has seen or far from it.
 Far is a case of which no fitted run shares all of architecture, class of engine, dense or mixture,
 and kind of layout: its error has another distribution, which left-out sources show as well.
+Sources are few, and within one errors are alike, so that each counts as a group (pooled
+distributions of Dunn, Wasserman and Ramdas, "Distribution-free prediction sets for two-layer
+hierarchical models", JASA 2023), beside one group that is believed: what dense models show says
+most of mixtures, and what is near of what is far.
+
+A first token beside many requests waits for what no column states, how they fell together and what
+stands before the engine, so that its spread grows with their number (errors over an expected size:
+Lei et al., "Distribution-free predictive inference for regression", JASA 2018, section 5.2).
 """
 
 from __future__ import annotations
@@ -23,9 +31,15 @@ KINDS = ("first_token", "next_token", "throughput")
 FAR = 1.5
 """Times as wide far from the fit where no left-out source tells."""
 BELIEVED = {"first_token": 0.4, "next_token": 0.25, "throughput": 0.25}
-"""Spreads of dense models before any run is looked at."""
+"""Spreads of dense models under a usual load, before any run is looked at."""
+USUAL_REQUESTS = 4.0
+"""Requests at once under a usual load."""
 EXPERTS = 1.3
 """Times as wide for mixtures of experts."""
+CROWDING = {"first_token dense": 0.3}
+"""Class of error → the power of the number of requests at once with which its spread grows. Of
+mixtures, whose steps take longer than whatever stands before the engine, published errors do not
+grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +68,21 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     near: dict[str, float] = {}
     far: dict[str, float] = {}
 
-    def of(self, kind: str, place: Neighbourhood, seen: Collection[str]) -> float:
-        """The spread of one case, given the keys of the places that the fit has seen."""
+    def of(
+        self, kind: str, place: Neighbourhood, seen: Collection[str], requests: float = 1.0
+    ) -> float:
+        """The spread of one case.
+
+        Args:
+            kind: Of metric.
+            place: Where the case lies.
+            seen: The keys of the places that the fit has seen.
+            requests: Those that run at once.
+        """
         name = class_of(kind, experts=place.experts)
         near = self.near.get(name, believed(name))
-        return near if place.key in seen else self.far.get(name, near * FAR)
+        alone = near if place.key in seen else self.far.get(name, near * FAR)
+        return alone * crowd_factor(name, requests)
 
 
 def class_of(kind: str, *, experts: bool) -> str:
@@ -66,10 +90,20 @@ def class_of(kind: str, *, experts: bool) -> str:
     return f"{kind} {'experts' if experts else 'dense'}"
 
 
+def crowd_factor(name: str, requests: float) -> float:
+    """Times as wide beside so many requests as for one alone.
+
+    >>> crowd_factor("first_token dense", 1.0), crowd_factor("throughput dense", 64.0)
+    (1.0, 1.0)
+    """
+    return float(max(requests, 1.0) ** CROWDING.get(name, 0.0))
+
+
 def believed(name: str) -> float:
-    """The spread of a class before any run is looked at."""
+    """The spread of a class before any run is looked at, of a request alone."""
     kind, _, model = name.partition(" ")
-    return BELIEVED[kind] * (EXPERTS if model == "experts" else 1.0)
+    usual = BELIEVED[kind] * (EXPERTS if model == "experts" else 1.0)
+    return usual / crowd_factor(name, USUAL_REQUESTS)
 
 
 def factor_of(sigma: float) -> float:

@@ -111,7 +111,8 @@ def _result(
     calibration: Calibration,
 ) -> ServingRow:
     run, value = prepared.runs[index], float(predicted[index])
-    spread = factor_of(calibration.sigma_of(family(run), run.place))
+    running = float(found.running[index])
+    spread = factor_of(calibration.sigma_of(family(run), run.place, running))
     status, reason = _status(prepared, found, index)
     judged = status == "ok"
     return ServingRow(

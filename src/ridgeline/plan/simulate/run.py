@@ -177,7 +177,8 @@ class _Asked:
         if self.interrupted:
             return None
         runs = [figures, *others]
-        first = math.exp(COVERAGE_80 * unsure.first_token)
+        among = figures.in_flight / max(setup.deployment.replicas, 1)
+        first = math.exp(COVERAGE_80 * unsure.first_token_among(among))
         tokens = [one.output_tokens_per_second for one in runs]
         goodputs = [one.goodput for one in runs]
         return Interval(

@@ -17,7 +17,7 @@ from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.engines import engine as engine_called
 from ridgeline.plan.serving.estimate import arrays_of, step_clock
 from ridgeline.plan.serving.question import replica_of
-from ridgeline.plan.serving.spreads import Neighbourhood
+from ridgeline.plan.serving.spreads import CROWDING, Neighbourhood, class_of
 from ridgeline.plan.simulate.deployment import (
     Deployment,
     ReplicaEngine,
@@ -60,8 +60,14 @@ class Unsure:
     step: float
     """The spread of the engine's steps."""
     first_token: float = 0.0
-    """The spread of the time to the first token, as it scattered in the published runs; 0: steps
-    say all."""
+    """The spread of the time to the first token of a request alone, as it scattered in the
+    published runs; 0: steps say all."""
+    crowding: float = 0.0
+    """The power of the number of requests at once with which that grows."""
+
+    def first_token_among(self, requests: float) -> float:
+        """The spread of the time to the first token, so many requests running at once."""
+        return float(self.first_token * max(requests, 1.0) ** self.crowding)
 
 
 def setup_of(
@@ -136,7 +142,8 @@ def _as_published(
         max(calibration.sigma_of(kind, place) for place in places)
         for kind in ("next_token", "first_token")
     )
-    return setup, Unsure(step=step, first_token=first)
+    name = class_of("first_token", experts=found.place.experts)
+    return setup, Unsure(step=step, first_token=first, crowding=CROWDING.get(name, 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
