@@ -125,6 +125,18 @@ def test_unstated_sharding_is_the_least_that_fits() -> None:
     assert choose(large, coefficients_for).layout.zero > 0
 
 
+def test_hybrid_sharding_takes_groups_and_full_sharding_all_ranks() -> None:
+    many = {"n_gpus": "2048", "dp": "2048", "global_batch": "4096"}
+    groups = {
+        words: choose(run_of(note=words, **many), coefficients_for).layout.fsdp
+        for words in ("PaXML, FSDP+DP", "PaXML")
+    }
+    assert groups["PaXML"] == 2048
+    assert groups["PaXML, FSDP+DP"] < 2048
+    assert 2048 % groups["PaXML, FSDP+DP"] == 0
+    assert choose(run_of(sharding="hsdp", **many), coefficients_for).layout.fsdp < 2048
+
+
 def test_choosing_never_looks_at_the_answer() -> None:
     open_cells = {"recompute": "", "micro_batch": "", "sharding": ""}
     slow = choose(run_of(**open_cells, metric_value="200"), coefficients_for)

@@ -48,6 +48,8 @@ class TrainingNote:
     sequence_parallel: bool | None
     zero1_ranks: int | None
     """Ranks over which ZeRO-1 shards the optimizer."""
+    hybrid_sharding: bool
+    """Whether weights are sharded within groups of ranks that are copies of each other."""
     allocated_memory: bool
     """Whether the peak memory is of tensors alone, without what the allocator reserves."""
     pure_bf16: bool
@@ -93,6 +95,7 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
         power_limited="power-limited" in note,
         sequence_parallel=not parallel[1] if parallel else None,
         zero1_ranks=int(zero1[1]) if zero1 else None,
+        hybrid_sharding=bool(re.search(r"\bfsdp ?\+ ?dp\b|\bhsdp\b|hybrid[ -]shard", words)),
         allocated_memory=bool(re.search(r"\b(allocated|active)\b", note)),
         pure_bf16="pure bf16" in words,
         eight_bit="8-bit" in words,

@@ -19,7 +19,7 @@ from ridgeline.cost.training.layouts import ON_DISK
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, held_parameters
 
-CONTEXT_BYTES = 1.0e9
+CONTEXT_BYTES = 1.5e9
 """Memory of the device's context, its libraries and their workspaces: not seen by the allocator."""
 COMMUNICATOR_BYTES = 0.6e9
 """Memory of one communicator's buffers (NCCL: 16 to 32 channels)."""

@@ -75,6 +75,8 @@ that is element-wise (what is kept is the input, attention's output and half of 
 a Llama layer)."""
 ACCUMULATED_GRADIENT_BYTES = 6.0
 """A gradient in 16 bits beside the fp32 sum that it is added to."""
+LEAST_GROUP = 8
+"""Ranks of the smallest group that is tried where hybrid sharding states none: a node's."""
 POWER_LIMITED_SHARE = 0.7
 """The share of its printed power that a part has when a source says that it is limited but not how
 far."""
@@ -230,10 +232,9 @@ def layouts_of_row(
     for micro, batch in _batches(cells, dp, pp, legacy=bool(software.legacy)):
         for recompute, share in _recomputes(cells, software):
             for zero in _sharding(cells, dp * cp):
-                shards = _shards(note, zero, dp * cp)
                 layout = Layout(
                     dp=dp,
-                    fsdp=shards,
+                    fsdp=1,
                     zero=zero,  # type: ignore[arg-type]
                     tp=tp,
                     sp=tp > 1 and _sequence_parallel(note, software),
@@ -248,7 +249,9 @@ def layouts_of_row(
                     precision=_precision(cells),
                     compiled=cells.get("compile", "").lower() in ("on", "yes", "true", "1"),
                 )
-                found.append(Candidate(layout=layout, recompute_share=share))
+                for shards in _shards(cells, note, zero, dp * cp):
+                    sharded = msgspec.structs.replace(layout, fsdp=shards)
+                    found.append(Candidate(layout=sharded, recompute_share=share))
     return found
 
 
@@ -304,12 +307,17 @@ def _sharding(cells: Mapping[str, str], ranks: int) -> list[int]:
     return [SHARDING_WORDS[stated] if ranks > 1 else 0]
 
 
-def _shards(note: TrainingNote, zero: int, ranks: int) -> int:
+def _shards(cells: Mapping[str, str], note: TrainingNote, zero: int, ranks: int) -> list[int]:
+    """Ranks that share one copy; of hybrid sharding, whose groups no column states, whole nodes."""
     if zero == 0:
-        return 1
+        return [1]
     if note.zero1_ranks and ranks % note.zero1_ranks == 0:
-        return note.zero1_ranks
-    return ranks
+        return [note.zero1_ranks]
+    hybrid = note.hybrid_sharding or re.search(r"hsdp|hybrid", cells.get("sharding", "").lower())
+    if zero == 3 and hybrid and ranks > LEAST_GROUP:
+        doubled = (LEAST_GROUP << power for power in range(ranks.bit_length()))
+        return [size for size in doubled if size < ranks and ranks % size == 0] + [ranks]
+    return [ranks]
 
 
 def _precision(cells: Mapping[str, str]) -> Precision:
