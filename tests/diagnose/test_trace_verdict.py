@@ -122,6 +122,45 @@ def test_a_loader_that_works_while_the_gpu_is_busy_costs_nothing(tmp_path: Path)
     assert [finding.cause for finding in found] == ["compute-bound"]
 
 
+def test_a_batch_that_is_there_holds_nothing_though_taking_it_takes_a_millisecond(
+    tmp_path: Path,
+) -> None:
+    """Steps of 100 ms: a large batch comes over a queue in 1.5, then the host is slow."""
+    events, taken = [], "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    for step in range(4):
+        events.append(host(100_000.0 * step, 1500, taken))
+        for number in range(40):
+            at, called = 100_000.0 * step + 1600 + 2400 * number, 40 * step + number + 1
+            events.append(host(at, 2300, "aten::mul"))
+            events.append(call(at + 2290, 5, called))
+            events.append(kernel(at + 2300, 1000, correlation=called))
+    found = verdict(tmp_path, events)
+    assert found[0].cause == "host-bound"
+    assert found[0].worth_us > 0.5 * found[0].evidence["window_us"]
+
+
+def test_kernels_that_fill_the_window_and_could_lose_as_much_come_first(tmp_path: Path) -> None:
+    """Additions at 59 % of the roof of memory for 4.1 of 5.5 ms, then Python after a wait."""
+    events, elements = [], 1 << 26
+    for step in range(4):
+        begin = 5500.0 * step
+        for number in range(10):
+            at, called = begin + 20 * number, 10 * step + number + 1
+            shapes = {"Input Dims": [[elements], [elements]], "Input type": ["float", "float"]}
+            events.append(host(at, 15, "aten::add", **shapes))
+            events.append(call(at + 5, 5, called))
+            name = "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>"
+            events.append(kernel(begin + 20 + 410 * number, 410, correlation=called, name=name))
+        events.append(call(begin + 300, 3821, 0, "cudaDeviceSynchronize"))
+        events.append(host(begin + 4125, 1370, "train.py(7): log", "python_function"))
+    gpu = [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}]
+    path = write(tmp_path / "t.json", events, deviceProperties=gpu)
+    first, second, *_ = trace_verdict(load_traces([path], details=True))
+    assert first.cause == "memory-bound"
+    assert second.worth_us < first.worth_us < 1.15 * second.worth_us
+    assert first.confidence == 0.55
+
+
 def test_reading_a_value_in_every_step_is_sync_bound(tmp_path: Path) -> None:
     found = verdict(tmp_path, train(8, wait=True))
     assert found[0].cause == "sync-bound"

@@ -131,6 +131,26 @@ def test_a_sign_of_a_gpu_makes_the_finding_less_sure(
     assert found["confidence"] <= 0.5
 
 
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (host(5, 2, "aten::cudnn_convolution"), "of a GPU's library"),
+        (
+            {"ph": "i", "s": "t", "name": "[memory]", "cat": "cpu_instant_event", "pid": 1,
+             "tid": 1, "ts": 5.0, "args": {"Device Type": 1, "Device Id": 0, "Bytes": 64}},
+            "of a GPU's memory",
+        ),
+    ],
+)  # fmt: skip
+def test_operators_and_memory_of_a_gpu_are_a_trace_that_lacks_its_kernels(
+    tmp_path: Path, event: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "x.json", [*of_the_host(100), event], deviceProperties=[])
+    found = first_finding(path, capsys)
+    assert (found["cause"], said in found["summary"]) == ("empty-window", True), found["summary"]
+    assert found["confidence"] < 0.5
+
+
 def test_a_profiler_that_was_stopped_before_anything_ran_says_nothing_of_a_cpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

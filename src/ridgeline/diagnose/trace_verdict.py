@@ -7,7 +7,8 @@ and neither does one whose cure brings much by way of something else. Causes who
 cannot try weigh their share. The heaviest comes first; idle time that nothing explains comes after
 what is explained. Of ranks that wait for each other a cure is worth what the rank gains that gains
 least: what the late one alone waits for is `rank-skew`, what all of them wait for is the cause.
-Where none leads, the run is bound by its kernels if they fill half of the window. When the second
+Where none leads, the run is bound by its kernels if they fill half of the window; and where they
+fill most of it, they come before causes that are worth no more than better kernels. When the second
 weighs almost as much as the first, the first is less sure (where the second could not lead, when it
 weighs more); so is another cause than the kernels where they fill most of the window: its cure is
 worth having, and what bounds the run is arguable.
@@ -39,6 +40,9 @@ _ARGUABLE, _HEAVIER = 0.55, 0.7
 itself weighs more than the one that does."""
 _BETWEEN_RANKS, _SENDING = "rank-skew", "communication-bound"
 _AS_MUCH = 1.15
+_NOT_SHOWN = "device-stall"
+"""Idle time that the trace does not explain: more of it than of the first cause makes that a
+guess."""
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
 _UNEXPLAINED = ("unexplained-idle",)
@@ -66,7 +70,9 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
             (leading if weight >= leads_from(finding) else others).append((weight, finding))
     skew = next((one.worth_us for _, one in leading if one.cause == _BETWEEN_RANKS), 0.0)
     rest = max((one.worth_us for _, one in leading if one.cause not in _OF_THE_GPU), default=0.0)
-    leading.sort(key=lambda one: (_is_skew(one[1], skew), *_importance(one, rest)))
+    filled = reading.share(lambda fact: fact.summary.compute_us) > _MOST
+    most = rest if filled else math.nextafter(_AS_MUCH * rest, math.inf)
+    leading.sort(key=lambda one: (_is_skew(one[1], skew), *_importance(one, most)))
     others.sort(key=lambda one: (one[1].cause in _NO_RIVALS, -one[0]))
     return _with_doubt(leading, others)
 
@@ -88,12 +94,15 @@ def _is_skew(finding: TraceFinding, skew_us: float) -> bool:
     return own and skew_us > 0 and finding.worth_us <= _AS_MUCH * skew_us
 
 
-def _importance(one: tuple[float, TraceFinding], rest_us: float) -> tuple[bool, bool, bool, float]:
+def _importance(
+    one: tuple[float, TraceFinding], kernels_us: float
+) -> tuple[bool, bool, bool, float]:
+    """Sort causes, the first one first; kernels whose cure is worth less than that come last."""
     weight, finding = one
     return (
         finding.cause not in _INSTEAD,
         finding.cause in _UNEXPLAINED,
-        finding.cause in _OF_THE_GPU and finding.worth_us <= _AS_MUCH * rest_us,
+        finding.cause in _OF_THE_GPU and finding.worth_us < kernels_us,
         -weight,
     )
 
@@ -118,7 +127,9 @@ def _with_doubt(
             most = _HEAVIER
         if any(other > weight / _CLOSE for other, one in rivals if (other, one) in leading):
             most = _ARGUABLE
-    if _beside_kernels(weighed):
+    if _beside_kernels(weighed) or any(
+        one.cause == _NOT_SHOWN and one.share > first.share for _, one in weighed[1:]
+    ):
         most = _ARGUABLE
     first = msgspec.structs.replace(first, confidence=min(first.confidence, most))
     return [first, *found[1:]]

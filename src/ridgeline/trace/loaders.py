@@ -8,19 +8,29 @@ import numpy as np
 
 from ridgeline.trace.columns import Ints, Trace
 from ridgeline.trace.host_calls import names_matching
+from ridgeline.trace.sorting import distinct
 
 _ITERATORS = {"_MultiProcessingDataLoaderIter": True, "_SingleProcessDataLoaderIter": False}
 """The iterator in the range around `__next__` → does it have worker processes?"""
 _OF_WORKERS = re.compile("_MultiProcessingDataLoaderIter")
 _WAITED_US = 500.0
-"""Taking a batch that is there, over a queue, takes less."""
+_WAITED_SHARE = 0.05
+"""Taking a batch that is there takes less, over a queue; or where that takes milliseconds, since
+the batch is large, a smaller share of a step."""
 
 
 def worker_waits(trace: Trace) -> Ints:
     """Rows of ranges in which a loader waited for a batch that its workers had not made yet."""
     host = trace.host
-    waits = names_matching(trace, _OF_WORKERS)[host.name]
-    return np.flatnonzero(waits & (host.duration_us >= _WAITED_US))
+    taken = np.flatnonzero(names_matching(trace, _OF_WORKERS)[host.name])
+    found = [np.zeros(0, np.int64)]
+    for thread in distinct(host.thread[taken]).tolist():
+        rows = taken[host.thread[taken] == thread]
+        rows = rows[np.argsort(host.start_us[rows], kind="stable")]
+        step = np.diff(host.start_us[rows], prepend=host.start_us[rows[0]])
+        long = host.duration_us[rows] >= np.maximum(_WAITED_US, _WAITED_SHARE * step)
+        found.append(rows[long])
+    return np.sort(np.concatenate(found))
 
 
 def loader_workers(trace: Trace) -> bool | None:

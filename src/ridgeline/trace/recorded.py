@@ -21,6 +21,11 @@ _LAUNCH = re.compile(
     r"launch|^(?:ze|cl|url?)\w*append\w*kernel|enqueue\w*kernel|^runFunction", re.IGNORECASE
 )
 """Calls that start work: of CUDA, HIP, MUSA, CANN (`…LaunchKernel`), of SYCL and of MTIA."""
+_RUNS_ON_GPUS = re.compile(
+    r"^aten::_?(cudnn|miopen)_(?!is_acceptable)|^aten::_thnn_fused_"
+    r"|^aten::_(scaled_dot_product_)?(efficient|flash|cudnn)_attention(_forward|_backward)?$"
+)
+"""Operators that torch has for GPUs alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,10 @@ class Recorded:
     """Calls of the runtime or driver of an accelerator, launches included."""
     gpu_records: int = 0
     """Annotations and waits as the GPU saw them."""
+    gpu_operators: int = 0
+    """Operators that run on GPUs alone."""
+    gpu_allocations: int = 0
+    """Allocations of a GPU's memory."""
     skipped: dict[str, int] = field(default_factory=dict)
     """Events of categories that we do not know."""
     cut: bool = False
@@ -48,11 +57,14 @@ def what_was_recorded(trace: Trace) -> Recorded:
     host = trace.host
     names = host.name[host.is_call]
     launching = np.array([bool(_LAUNCH.search(name)) for name in trace.names] or [False])
+    on_gpus = np.array([bool(_RUNS_ON_GPUS.search(name)) for name in trace.names] or [False])
     return Recorded(
         gpus=tuple(device.name or "GPU" for device in trace.devices),
         launch_calls=int(launching[names].sum()),
         gpu_calls=len(names),
         gpu_records=len(trace.gpu_annotations) + len(trace.sync),
+        gpu_operators=int(on_gpus[host.name].sum()),
+        gpu_allocations=int((trace.memory.device_type != 0).sum()),
         skipped=trace.skipped,
         cut=trace.cut,
         record_gpu=trace.record_gpu,
@@ -70,6 +82,8 @@ def joined_records(records: Iterable[Recorded]) -> Recorded:
         launch_calls=sum(one.launch_calls for one in several),
         gpu_calls=sum(one.gpu_calls for one in several),
         gpu_records=sum(one.gpu_records for one in several),
+        gpu_operators=sum(one.gpu_operators for one in several),
+        gpu_allocations=sum(one.gpu_allocations for one in several),
         skipped=dict(skipped),
         cut=any(one.cut for one in several),
         record_gpu=next((one.record_gpu for one in several if one.record_gpu), None),

@@ -99,12 +99,13 @@ def _cpu_only(reading: TraceReading) -> list[TraceFinding]:
         "host_span_us": round(span, 1),
         "launch_calls": signs.launch_calls,
         "gpu_calls": signs.gpu_calls,
+        "gpu_operators": signs.gpu_operators,
+        "gpu_allocations": signs.gpu_allocations,
         "gpus_in_header": len(signs.gpus),
         "events_skipped": sum(signs.skipped.values()),
     }
-    missing = bool(signs.launch_calls or signs.gpu_records) or (
-        signs.cut and bool(signs.gpus or signs.gpu_calls)
-    )
+    used = (signs.launch_calls, signs.gpu_records, signs.gpu_operators, signs.gpu_allocations)
+    missing = any(used) or (signs.cut and bool(signs.gpus or signs.gpu_calls))
     nothing = span <= 0.0 and not signs.skipped
     confidence, summary, cure = _explained(signs, time_text(span), missing=missing, nothing=nothing)
     return [
@@ -157,6 +158,10 @@ def _sign(signs: Recorded) -> str:
         return f"the host launches {signs.launch_calls:,} kernels"
     if signs.gpu_records:
         return "there are records of waits for a GPU"
+    if signs.gpu_operators:
+        return f"{signs.gpu_operators:,} of its operators are of a GPU's library"
+    if signs.gpu_allocations:
+        return f"{signs.gpu_allocations:,} of its allocations are of a GPU's memory"
     if signs.gpus:
         return f"the header lists {len(signs.gpus)} × {signs.gpus[0]}"
     if signs.gpu_calls:
