@@ -11,7 +11,7 @@ Weights are float32 here; what is handed on has the dtype of the files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -24,10 +24,12 @@ from ridgeline.checkpoints.layers import Matrix
 from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress.activations import activation_scales, fields_of
 from ridgeline.compress.finished import Finished, LayerDone
+from ridgeline.compress.heap import large_blocks_used_again
 from ridgeline.compress.methods import aqlm, awq, gptq, rtn, smoothquant
 from ridgeline.compress.methods.rtn import Rounded, judged
 from ridgeline.compress.pruning import weights as pruning
 from ridgeline.compress.watching.capture import Matmul, cache_of, gather
+from ridgeline.compress.watching.halfway import ForwardPass
 from ridgeline.compress.watching.sharing import SharedInput, groups_of, stages_of, with_absorbers
 from ridgeline.compress.watching.statistics import CalibrationStatistics
 from ridgeline.records.scheme import Scheme
@@ -43,7 +45,7 @@ class LoadedBlock:
     """The dtype that each matrix is stored in."""
     schemes: Mapping[str, tuple[Scheme, ...]]
     """The schemes of each matrix, in order; () leaves it as it is."""
-    runs: tuple[Callable[[], Tensor], ...] = ()
+    runs: tuple[ForwardPass, ...] = ()
     """Each puts a chunk of calibration through the block; none: nothing is looked at."""
     head_dim: int | None = None
     """The width of one attention head; None: not known."""
@@ -141,16 +143,25 @@ def compress_block(block: LoadedBlock) -> Finished:
     for stage in stages_of(groups_of(block.matrices, block.runs[0])):
         for matmuls in _passes(stage):
             wanted = {matmul: (number, _fields(block, matmul)) for matmul, number in matmuls}
-            seen = gather(block.runs, block.matrices, wanted)
+            weights = frozenset(matmul[0].slice_pointer for matmul in wanted)
+            _forget_beyond(block.runs, weights)
+            with large_blocks_used_again():
+                seen = gather([run.go_on for run in block.runs], block.matrices, wanted)
             for number, same in groupby(matmuls, key=lambda pair: pair[1]):
                 matrices = [matrix for matmul, _ in same for matrix in matmul]
                 for bundle in _bundles(block, matrices):
                     _compress(block, bundle, seen[number], result)
+            _forget_beyond(block.runs, weights)  # of experts that were met before the last stop
     cached = {scheme.kv for found in block.schemes.values() for scheme in found if scheme.kv}
     for form in cached:
         result.cache |= cache_of(block.runs, block.matrices, form)
     result.layers = [_with_notice(layer, notices.get(layer.name)) for layer in result.layers]
     return result
+
+
+def _forget_beyond(runs: tuple[ForwardPass, ...], weights: frozenset[int]) -> None:
+    for run in runs:
+        run.forget_beyond(weights)
 
 
 def _passes(stage: tuple[SharedInput, ...]) -> list[list[tuple[Matmul, int]]]:

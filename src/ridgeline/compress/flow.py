@@ -11,6 +11,7 @@ as fast, and what is rounded is what will be rounded when it is used.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,11 +20,15 @@ from torch import Tensor, nn
 from ridgeline.checkpoints.layers import matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton, set_tensor
 from ridgeline.compress.watching.capture import Stop
+from ridgeline.compress.watching.halfway import ForwardPass, HeldBetweenStops
 from ridgeline.errors import InputError, in_words
 
 CHUNK_TOKENS = 2048
 """Tokens that go through a block at once, at most, but at least one sequence; twice as many where
 activations within are bfloat16, which take half the memory."""
+
+HELD = 4
+"""Times the activations between blocks that may be held within one, between two stops."""
 
 
 class Flow:
@@ -51,6 +56,18 @@ class Flow:
         result = output[0] if isinstance(output, tuple) else output
         assert isinstance(result, Tensor)
         return result
+
+    def passes(self, block: nn.Module, number: int) -> tuple[ForwardPass, ...]:
+        """A way of each chunk through block `number`, which goes on where it was stopped."""
+        room = self.room()
+        return tuple(
+            ForwardPass(partial(self.through, block, number, chunk), chunk, room)
+            for chunk in self.chunks()
+        )
+
+    def room(self) -> HeldBetweenStops:
+        """What all chunks may hold between two stops, beside what flows between blocks."""
+        return HeldBetweenStops(limit_bytes=HELD * self.hidden.nbytes)
 
     def advance(self, block: nn.Module, number: int) -> None:
         """Everything goes through a block."""

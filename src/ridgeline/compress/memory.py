@@ -1,13 +1,7 @@
-"""How much memory a compression takes: said from shapes before it starts, and given back at once.
-
-Freed weights go back to the system at once, so that the peak is what is really held.
-"""
+"""How much memory a compression takes, said from shapes before it starts."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -15,38 +9,10 @@ from typing import TYPE_CHECKING
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import Matrix, matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
-from ridgeline.compress.flow import chunk_sequences, computes_in_bfloat16
+from ridgeline.compress.flow import HELD, chunk_sequences, computes_in_bfloat16
 
 if TYPE_CHECKING:
     from ridgeline.compress.run import CompressionJob
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""The numbers of two settings of mallopt(3)."""
-_LARGE_BYTES = 2**20
-_USUAL_BYTES = 2**25
-"""Where glibc's own limit ends up in a process that frees large blocks."""
-
-
-@contextmanager
-def large_blocks_given_back() -> Iterator[None]:
-    """Within, every block of a MiB or more is a mapping of its own.
-
-    glibc raises that limit to 32 MiB as blocks are freed, and keeps what is smaller in a heap that
-    larger blocks of the next layer do not fit into: the peak was 1.4 to 1.6 times as high. It does
-    not raise a limit that was set, so it is left where it would have ended. Nothing happens where
-    the C library is another one.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        yield
-        return
-    mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
-    try:
-        yield
-    finally:
-        mallopt(_MMAP_THRESHOLD, _USUAL_BYTES)
-        mallopt(_TRIM_THRESHOLD, 2 * _USUAL_BYTES)
-
 
 FLOAT_BYTES = 4
 """All is computed in float32."""
@@ -67,7 +33,8 @@ class MemoryForecast:
     statistics_bytes: int
     """What calibration gathers and a method works with, for the largest layer."""
     activation_bytes: int
-    """Activations of all calibration tokens between two blocks, and of one chunk within one."""
+    """Activations of all calibration tokens between two blocks and at a stop within one, and of
+    one chunk from there on."""
 
     @property
     def peak_bytes(self) -> int:
@@ -134,4 +101,8 @@ def _activation_bytes(job: CompressionJob, skeleton: ModelSkeleton, matrices: li
     size = FLOAT_BYTES // 2 if in_bfloat16 else FLOAT_BYTES
     # The sum that runs past a bfloat16 block's products, and its norm, are float32 all the same.
     beside = 2 * chunk * width * FLOAT_BYTES if in_bfloat16 else 0
-    return FLOAT_BYTES * prod(job.tokens.shape) * width + size * within + beside
+    between = FLOAT_BYTES * width
+    # Between two stops: the block's running sum, its norm, and the widest inputs of a layer.
+    widest = max((matrix.weight.shape[1] for matrix in matrices), default=0)
+    held = min(HELD * between, 2 * between + size * widest)
+    return prod(job.tokens.shape) * (between + held) + size * within + beside

@@ -31,7 +31,8 @@ from ridgeline.compress.activations import round_activations
 from ridgeline.compress.blocks import LoadedBlock, compress_block
 from ridgeline.compress.finished import BlockLog, Finished, LayerDone, fingerprint_of
 from ridgeline.compress.flow import Flow
-from ridgeline.compress.memory import large_blocks_given_back
+from ridgeline.compress.heap import large_blocks_given_back, large_blocks_used_again
+from ridgeline.compress.watching.halfway import ForwardPass
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
 
@@ -179,14 +180,18 @@ def _staged(job: CompressionJob, progress: Callable[[BlockDone], None] | None) -
     done = log.num_done()
     for number in range(num_blocks):
         block = skeleton.load_block(number)
+        runs = () if flow is None else flow.passes(block, number)
         if number >= done:
-            result = _compressed(job, skeleton, flow, number)
+            result = _compressed(job, skeleton, runs, number)
             log.write(number, result)
         else:
             result = log.read(number)
-        restore(skeleton, number, result)
-        if flow is not None:
-            flow.advance(block, number)
+        if restore(skeleton, number, result):
+            for run in runs:
+                run.forget()
+        with large_blocks_used_again():
+            for run in runs:
+                run.given.copy_(run.go_on())
         skeleton.unload_block(number)
         gc.collect()  # modes and what watches through them are cycles that hold the block's weights
         if progress is not None:
@@ -199,29 +204,29 @@ def _staged(job: CompressionJob, progress: Callable[[BlockDone], None] | None) -
     return Staged(job, skeleton, log)
 
 
-def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> None:
-    """A loaded block computes with what is saved of it."""
+def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> bool:
+    """A loaded block computes with what is saved of it; whether that is other than it had."""
+    changed = False
     for target in skeleton.block_targets(number):
         for piece in skeleton.pieces[target]:
             view = piece.of(skeleton.value(target).data)
             name = piece.saved_name
             if name in result.dense:
-                view.copy_(result.dense[name])
+                saved = result.dense[name].to(view.dtype)
             else:
                 weight, _ = result.quantised[name.removesuffix(".weight")]
-                view.copy_(weight.dequantised())
+                saved = weight.dequantised()
+            changed = changed or not torch.equal(view, saved)
+            view.copy_(saved)
+    return changed
 
 
 def _compressed(
-    job: CompressionJob, skeleton: ModelSkeleton, flow: Flow | None, number: int
+    job: CompressionJob, skeleton: ModelSkeleton, runs: tuple[ForwardPass, ...], number: int
 ) -> Finished:
-    block = skeleton.blocks[number]
     matrices = matrices_of(skeleton, number)
-    runs: tuple[Callable[[], Tensor], ...] = ()
-    if flow is not None:
-        runs = tuple(_run(flow, block, number, chunk) for chunk in flow.chunks())
     loaded = LoadedBlock(
-        module=block,
+        module=skeleton.blocks[number],
         matrices=matrices,
         dtypes=_dtypes(skeleton, matrices),
         schemes={matrix.name: job.schemes_of(matrix.name) for matrix in matrices},
@@ -237,10 +242,6 @@ def _compressed(
                 value = piece.of(skeleton.value(target))
                 result.dense[piece.saved_name] = value.to(dtype, copy=True)
     return result
-
-
-def _run(flow: Flow, block: nn.Module, number: int, chunk: Tensor) -> Callable[[], Tensor]:
-    return lambda: flow.through(block, number, chunk)
 
 
 def _dtypes(skeleton: ModelSkeleton, matrices: tuple[Matrix, ...]) -> dict[str, Any]:
@@ -317,9 +318,12 @@ def _compressed_head(skeleton: ModelSkeleton, flow: Flow | None, schemes_of: Sch
     model: Any = skeleton.model
     module = model.get_output_embeddings()
     matrices = matrices_under(skeleton, module, f"{name}.")
-    runs: tuple[Callable[[], Tensor], ...] = ()
+    runs: tuple[ForwardPass, ...] = ()
     if flow is not None:
-        runs = tuple(_run_head(skeleton, chunk) for chunk in flow.chunks())
+        room = flow.room()
+        runs = tuple(
+            ForwardPass(_run_head(skeleton, chunk), chunk, room) for chunk in flow.chunks()
+        )
     result = compress_block(
         LoadedBlock(
             module=module,

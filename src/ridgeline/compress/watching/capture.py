@@ -62,7 +62,7 @@ class MatmulMode(TorchFunctionMode):
         """What torch calls in place of each of its functions."""
         del types
         kwargs = kwargs or {}
-        places = _PLACES.get(func)
+        places = PLACES.get(func)
         matmul = None
         if places is not None and len(args) > max(places) and isinstance(args[places[1]], Tensor):
             matmul = self._matmuls.get(args[places[1]].data_ptr())
@@ -80,7 +80,7 @@ class MatmulMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-_PLACES: dict[Any, tuple[int, int]] = {
+PLACES: dict[Any, tuple[int, int]] = {
     functional.linear: (0, 1),
     torch.addmm: (1, 2),
     torch.matmul: (0, 1),
@@ -182,16 +182,22 @@ class Gatherer:
         self._stride = 1
 
     def add(self, x: Tensor) -> None:
-        """Add activations [..., in]."""
-        flat = x.detach().reshape(-1, x.shape[-1]).float()
+        """Add activations [..., in], as they are multiplied: in bfloat16 where matmuls are."""
+        lowered = torch.is_autocast_enabled("cpu")
+        seen = x.to(torch.get_autocast_dtype("cpu")) if lowered else x
+        flat = seen.detach().reshape(-1, x.shape[-1])
         if not len(flat):
             return
         if "rows" in self._wanted:
             self._sample(flat)
         self._tokens += len(flat)
+        if self._wanted - {"rows"}:
+            self._sum(flat.float(), in_bfloat16=lowered)
+
+    def _sum(self, flat: Tensor, *, in_bfloat16: bool) -> None:
         if "hessian" in self._wanted:
             sums = self._sums.setdefault("hessian", flat.new_zeros(flat.shape[1], flat.shape[1]))
-            add_products(sums, flat)
+            add_products(sums, flat, in_bfloat16=in_bfloat16)
         if "square_norm" in self._wanted:
             self._add("square_norm", flat.square().sum(0))
         if "mean_abs" in self._wanted:
@@ -220,7 +226,7 @@ class Gatherer:
     def _sample(self, flat: Tensor) -> None:
         """Every `stride`-th token of all, the stride doubled once too many are kept."""
         first = -self._tokens % self._stride
-        self._rows.append(flat[first :: self._stride].clone())
+        self._rows.append(flat[first :: self._stride].to(torch.float32, copy=True))
         while sum(map(len, self._rows)) >= 2 * SAMPLE_ROWS:
             self._rows = [torch.cat(self._rows)[::2].clone()]
             self._stride *= 2

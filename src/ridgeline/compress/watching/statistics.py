@@ -9,7 +9,10 @@ none, for this layer alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,15 +36,35 @@ class CalibrationStatistics:
 
 
 _MOST_DAMPING = 1.0
-_BLOCK = 256
+_BLOCK, _BLOCK_IN_BFLOAT16 = 256, 512
 """Columns whose products are summed in one call; smaller ones are slow, larger ones sum more."""
 
 
-def add_products(sums: Tensor, x: Tensor) -> None:
-    """Add xᵀx of inputs [tokens, in] to the upper blocks of `sums` [in, in]."""
-    for start in range(0, len(sums), _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        sums[rows, start:].addmm_(x[:, rows].T, x[:, start:])
+def add_products(sums: Tensor, x: Tensor, *, in_bfloat16: bool = False) -> None:
+    """Add xᵀx of inputs [tokens, in] to the upper blocks of `sums` [in, in].
+
+    Args:
+        sums: float32.
+        x: float32.
+        in_bfloat16: All of x are bfloat16 numbers, and the processor multiplies these: their
+            products are exact in float32, which they are summed in, at more than twice the speed.
+    """
+    size = _BLOCK_IN_BFLOAT16 if in_bfloat16 else _BLOCK
+    with _multiplied_in_bfloat16() if in_bfloat16 else nullcontext():
+        for start in range(0, len(sums), size):
+            rows = slice(start, start + size)
+            sums[rows, start:].addmm_(x[:, rows].T, x[:, start:])
+
+
+@contextmanager
+def _multiplied_in_bfloat16() -> Iterator[None]:
+    setting: Any = torch.backends.mkldnn.matmul
+    before = setting.fp32_precision
+    setting.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        setting.fp32_precision = before
 
 
 def mirror(sums: Tensor) -> Tensor:
