@@ -29,6 +29,7 @@ class BlockCache:
             reserved at admission. dynamic: consecutive blocks for the prompt, doubled when full.
         max_length: Tokens that the contiguous layout reserves; None: all there are.
         kept: What sequences keep, in the paged layout; None: all of their tokens.
+        states: Whether blocks hold not all that a sequence has computed: no two can share any.
 
     Raises:
         ValueError: A size is below one, or `max_length` or what is kept does not fit the blocks.
@@ -43,6 +44,7 @@ class BlockCache:
         layout: Layout = "paged",
         max_length: int | None = None,
         kept: KeptTokens | None = None,
+        states: bool = False,
     ) -> None:
         if num_blocks < 1 or block_size < 1:
             raise ValueError(f"{num_blocks} KV blocks of {block_size} tokens hold nothing")
@@ -59,13 +61,15 @@ class BlockCache:
         self.block_size = block_size
         self.layout = layout
         self._layout = (
-            Paged(num_blocks, block_size, prefix=prefix, kept=kept)
+            Paged(num_blocks, block_size, prefix=prefix and not states, kept=kept)
             if layout == "paged"
             else Contiguous(num_blocks, block_size, longest)
             if layout == "contiguous"
             else Dynamic(num_blocks, block_size)
         )
-        self.prefix = prefix and self._layout.shares
+        self.shares = self._layout.shares and not states
+        """Whether sequences can hold blocks together."""
+        self.prefix = prefix and self.shares
         self.extend = self._layout.extend
         self.shrink = self._layout.shrink
         self.remember = self._layout.remember
@@ -79,11 +83,6 @@ class BlockCache:
     def usage(self) -> float:
         """Share of the blocks that sequences hold."""
         return 1.0 - self._layout.num_free / self.num_blocks
-
-    @property
-    def shares(self) -> bool:
-        """Whether sequences can hold blocks together."""
-        return self._layout.shares
 
     @property
     def most_tokens(self) -> int:

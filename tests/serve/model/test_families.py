@@ -15,6 +15,7 @@ from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import NAME, register
 from ridgeline.serve.model.loaded import load
+from ridgeline.serve.model.recurrent import RecurrentLayers, has_states
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +30,14 @@ def _one_thread() -> Iterator[None]:
 def assert_own_logits(model: PreTrainedModel) -> None:
     vocab = model.config.get_text_config().vocab_size
     shapes = trial.kv_shapes(model, vocab)
+    recurrent = RecurrentLayers(model, vocab) if has_states(model.config) else None
     generator = torch.Generator().manual_seed(1)
     lengths = (WINDOW + 15, 10)
     prompts = [torch.randint(3, vocab, (length,), generator=generator) for length in lengths]
     with torch.inference_mode():
         plain = [model(one[None], use_cache=False).logits[0, -1] for one in prompts]
         model.set_attn_implementation(NAME)
-        paged = trial._in_two_steps(model, prompts, shapes)
+        paged = trial._in_two_steps(model, prompts, shapes, recurrent=recurrent)
     for mine, theirs in zip(paged, plain, strict=True):
         spread = float(theirs.std())
         torch.testing.assert_close(mine / spread, theirs / spread, atol=1e-4, rtol=1e-4)

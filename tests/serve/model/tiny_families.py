@@ -48,6 +48,70 @@ FITTING: dict[str, dict[str, Any]] = {
     "smollm3": _GROUPED,
     "glm4": {**_GROUPED, "head_dim": 8},
 }
+_MIXED = {**_GROUPED, "num_hidden_layers": 4}
+_DELTA = {
+    **_MIXED,
+    "head_dim": 8,
+    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+_STATE_SPACE = {
+    "mamba_n_heads": 8,
+    "mamba_d_head": 8,
+    "mamba_d_state": 16,
+    "mamba_n_groups": 1,
+    "mamba_chunk_size": 8,
+}
+_LATENT = {
+    **_EXPERTS,
+    "num_key_value_heads": 4,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 12,
+}
+WITH_STATES: dict[str, dict[str, Any]] = {
+    "qwen3_next": {
+        **_EXPERTS,
+        **_DELTA,
+        "shared_expert_intermediate_size": 24,
+    },
+    "qwen3_5_text": _DELTA,
+    "olmo_hybrid": _DELTA,
+    "lfm2": {**_MIXED, "layer_types": ["conv", "conv", "full_attention", "conv"]},
+    "granitemoehybrid": {
+        **_MIXED,
+        **_STATE_SPACE,
+        "layer_types": ["mamba", "mamba", "attention", "mamba"],
+    },
+    "bamba": {**_MIXED, **_STATE_SPACE, "attn_layer_indices": [2]},
+    "falcon_h1": {**_MIXED, **_STATE_SPACE, "mamba_d_ssm": 64},
+    "nemotron_h": {
+        **_GROUPED,
+        "layers_block_type": ["mamba", "mlp", "attention", "mamba"],
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 8,
+        "n_groups": 1,
+        "ssm_state_size": 16,
+        "chunk_size": 8,
+    },
+}
+"""Some or all of their layers keep a state of each sequence."""
+FITTING |= {
+    **WITH_STATES,
+    "deepseek_v2": _LATENT,
+    "deepseek_v3": _LATENT,
+    "glm4_moe_lite": _LATENT,
+    "hunyuan_v1_moe": {**_GROUPED, "head_dim": 8, "num_experts": 4, "moe_topk": 2},
+}
 NOT_FITTING: dict[str, dict[str, Any]] = {
     "gpt_neo": {
         "hidden_size": 32,

@@ -58,7 +58,9 @@ class ForwardPass:
         room: Shared by all chunks; where it is full, a pass goes on from an earlier stop.
     """
 
-    def __init__(self, forward: Callable[[], Tensor], given: Tensor, room: HeldBetweenStops) -> None:
+    def __init__(
+        self, forward: Callable[[], Tensor], given: Tensor, room: HeldBetweenStops
+    ) -> None:
         self._forward = forward
         self.given = given
         """The chunk; what is written into it flows on."""

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from ridgeline.batching.limits import QueueFull, Refusal
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import InputError, RidgelineError
 from ridgeline.serve.cache import SequenceKv
 from ridgeline.serve.cluster.kv_transfer import (
     Header,
@@ -220,4 +220,10 @@ def engine(config: EngineConfig) -> KvTransferEngine:
     """
     from ridgeline.serve.engine.engine import ServingEngine
 
-    return KvTransferEngine(ServingEngine(config))
+    built = ServingEngine(config)
+    if built.model.recurrent is not None:
+        raise InputError(
+            f"{config.model} has layers that keep a state of each sequence, which is not handed"
+            " over between engines; serve it without --disaggregated and --role"
+        )
+    return KvTransferEngine(built)

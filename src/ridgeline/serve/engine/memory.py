@@ -34,6 +34,10 @@ class KvRoom:
     num_blocks: int
     max_length: int
     limit_bytes: int
+    max_sequences: int
+    """The most that run at once; fewer than asked for where each has states of its own."""
+    state_bytes: int = 0
+    """The states of so many."""
 
 
 def device_bytes(device: torch.device) -> int:
@@ -91,7 +95,9 @@ def kv_room(
     of_one = -(-longest // config.block_size)
     if config.kept is not None:
         of_one = min(of_one, config.kept.most_blocks(config.block_size))
-    num_blocks = min(wanted // block_bytes, config.max_sequences * of_one)
+    num_sequences, state_bytes = _states(config, loaded, wanted)
+    wanted -= state_bytes
+    num_blocks = min(wanted // block_bytes, num_sequences * of_one)
     tokens = num_blocks * config.block_size
     if config.kept is not None:
         if num_blocks < config.kept.most_blocks(config.block_size):
@@ -100,11 +106,28 @@ def kv_room(
                 f"--kv-recent {config.kv_recent} keeps {needed} bytes of a sequence, and there are"
                 f" {wanted}; give a smaller --kv-recent, or --kv-bytes {needed * config.ranks}"
             )
-        return KvRoom(num_blocks, longest, limit)
+        return KvRoom(num_blocks, longest, limit, num_sequences, state_bytes)
     if num_blocks < 1 or (config.max_length is not None and tokens < longest):
         needed = -(-longest // config.block_size) * block_bytes
         raise InputError(_too_small(config, wanted, tokens, longest, needed))
-    return KvRoom(num_blocks, min(longest, tokens), limit)
+    return KvRoom(num_blocks, min(longest, tokens), limit, num_sequences, state_bytes)
+
+
+def _states(config: EngineConfig, loaded: LoadedModel, wanted: int) -> tuple[int, int]:
+    """How many sequences may run at once, and the bytes of their states.
+
+    Where layers keep states, these take half of the cache at most, and fewer sequences run.
+    """
+    if loaded.recurrent is None:
+        return config.max_sequences, 0
+    of_one = loaded.recurrent.bytes_per_sequence
+    count = min(config.max_sequences, wanted // 2 // of_one)
+    if not count:
+        raise InputError(
+            f"{wanted} bytes of cache have no room for the states of one sequence beside its keys"
+            f" and values; give --kv-bytes {4 * of_one}"
+        )
+    return count, count * of_one
 
 
 def memory_ledger(

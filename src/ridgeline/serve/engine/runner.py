@@ -190,6 +190,8 @@ class Runner:
     def _recorded(self) -> DecodeGraphs[ForwardOutput] | None:
         device = self._loaded.device.type
         self._adapters.use(None)
+        if self._loaded.recurrent is not None:
+            return None
         sizes = default_sizes(min(self._config.max_sequences, LARGEST_FIXED))
         if device == "cpu" and self._config.compiled:
             from ridgeline.serve.model.graphs import CompiledDecode

@@ -53,6 +53,8 @@ def build_share(config: EngineConfig, *, group: RankGroup | None) -> RankShare:
         InputError: The model cannot be served as configured.
     """
     loaded = load(config, group)
+    if loaded.recurrent is not None:
+        _check_states(config)
     adapters = Adapters(loaded.model, config.max_adapters, loaded.dtype)
     for name, path in config.adapters.items():
         adapters.load(name, examined(path))
@@ -74,6 +76,18 @@ def build_share(config: EngineConfig, *, group: RankGroup | None) -> RankShare:
     if group is not None:
         group.reset()
     return RankShare(loaded, adapters, small, rows, room, pool, runner)
+
+
+def _check_states(config: EngineConfig) -> None:
+    """Raise `InputError` for what does not go together with layers that keep states."""
+    why = f"{config.model} has layers that keep a state of each sequence"
+    if config.speculation is not None:
+        raise InputError(
+            f"--speculative: {why}, which cannot be taken back where a guess was wrong;"
+            " leave it out"
+        )
+    if config.compiled:
+        raise InputError(f"--compiled: {why}, which it does not compute; leave it out")
 
 
 def set_threads(config: EngineConfig) -> None:

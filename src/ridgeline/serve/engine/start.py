@@ -105,10 +105,17 @@ def check_cut(config: EngineConfig) -> None:
         )
     from transformers import AutoConfig
 
+    from ridgeline.serve.model.recurrent import has_states
+
     with quiet_libraries(), read_by_library(config.model, what="config.json"):
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         if sees_images(about):
             raise InputError(f"{option}: models that see images are not cut over ranks")
+        if has_states(about):
+            raise InputError(
+                f"{option}: models whose layers keep states ({about.model_type}) are not cut over"
+                " ranks"
+            )
         where, trusted = Path(config.model), config.trust_remote_code
         if config.tp > 1:
             whole = config.expert_parallel
@@ -151,16 +158,20 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
         layout=config.kv_layout,
         max_length=room.max_length,
         kept=config.kept,
+        states=loaded.recurrent is not None,
     )
     limits = Limits(
         max_tokens_per_step=config.max_tokens_per_step,
-        max_sequences=config.max_sequences,
+        max_sequences=room.max_sequences,
         max_length=room.max_length,
         max_waiting=config.max_waiting,
         batching=config.batching,
         order=config.order,
         chunked_prefill=config.chunked_prefill,
     )
+    if room.state_bytes:
+        note = f"of {room.max_sequences} sequences, before and after a step; no prefix is shared"
+        rows = [*rows, MemoryRow(what="states", bytes=room.state_bytes, note=note)]
     kv = MemoryRow(
         what="kv blocks",
         bytes=share.pool.bytes,
@@ -192,6 +203,7 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
             block_size=config.block_size,
             device=loaded.device,
             kept=config.kept,
+            states=loaded.recurrent is not None,
         ),
         ready=ready,
         ranks=ranks,

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, paged_attention, write_cache
+from ridgeline.serve.cache import KvShape
 
 NAME = "ridgeline_paged"
 """The name under which transformers knows it."""
@@ -34,6 +36,8 @@ class Attended:
     window: int | None
     softcap: float | None
     has_sinks: bool
+    shape: KvShape
+    """Its key-value heads, and the width of its keys or of its values, whichever is wider."""
 
 
 @dataclass(slots=True)
@@ -41,8 +45,8 @@ class Pages:
     """What one forward needs beside the tokens."""
 
     packed: PackedTokens
-    caches: list[LayerCache]
-    """The caches of all layers, in order."""
+    caches: list[LayerCache] | dict[int, LayerCache]
+    """The caches of the layers that attend, by their index; none where calls are only counted."""
     calls: list[Attended] = field(default_factory=list)
     """Calls of the attention in order, where `counting`."""
     counting: bool = False
@@ -77,8 +81,9 @@ def attend(
     Args:
         module: The layer's attention, for its `layer_idx`.
         query: [1, H, T, D]
-        key: [1, KV, T, D], as `value`.
-        value: Of the same head size as `key`.
+        key: [1, KV, T, D].
+        value: [1, KV, T, E]; where E is not D, as in latent attention, the narrower of the two is
+            kept with zeros behind it.
         attention_mask: None, see `_no_mask`.
         scaling: Of the scores; None: 1 / √D.
         dropout: Ignored, as in evaluation.
@@ -88,7 +93,7 @@ def attend(
         others: Further keywords of the call; the one named `KEYWORD` is a `Pages`.
 
     Returns:
-        [1, T, H, D] and no weights.
+        [1, T, H, E] and no weights.
 
     Raises:
         NoPages: The model did not pass the keyword on.
@@ -99,9 +104,17 @@ def attend(
     layer: int = module.layer_idx  # type: ignore[assignment]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if pages.counting:
-        pages.calls.append(Attended(layer, scale, sliding_window, softcap, s_aux is not None))
+        shape = (key.shape[1], max(key.shape[3], value.shape[3]))
+        pages.calls.append(
+            Attended(layer, scale, sliding_window, softcap, s_aux is not None, shape)
+        )
+        if not pages.caches:
+            return query.new_zeros(*query.shape[:3], value.shape[3]).transpose(1, 2), None
     cache = pages.caches[layer]
     queries, keys, values = _rows(query), _rows(key), _rows(value)
+    wide = values.shape[-1]
+    if wide != keys.shape[-1]:
+        queries, keys, values = _equally_wide(queries, keys, values)
     write_cache(keys, values, cache, pages.packed)
     out = paged_attention(
         queries,
@@ -112,7 +125,13 @@ def attend(
         softcap=softcap,
         sinks=s_aux,
     )
-    return out[None], None
+    return out[None, ..., :wide], None
+
+
+def _equally_wide(*states: Tensor) -> tuple[Tensor, ...]:
+    """[T, H, D] each, with zeros up to the widest D: no score and no sum changes by them."""
+    width = max(one.shape[-1] for one in states)
+    return tuple(functional.pad(one, (0, width - one.shape[-1])) for one in states)
 
 
 def _rows(states: Tensor) -> Tensor:

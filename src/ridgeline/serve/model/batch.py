@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal
 
 import numpy as np
@@ -41,6 +41,19 @@ class SeenRows:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceSpan:
+    """One sequence's tokens in a step, for layers that keep a state of each sequence."""
+
+    row: int
+    """The sequence's, as long as it runs."""
+    start: int
+    """The position of the first one."""
+    first: int
+    """The place of the first one in the step."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepBatch:
     """PackedTokens tokens of all slices, in the step's order; T in all."""
 
@@ -57,6 +70,19 @@ class StepBatch:
     """The tokens that stand for images; None: none does."""
     axes: Tensor | None = None
     """Positions in time, height and width, [3, T] int64; None: they are the same as `positions`."""
+    spans: tuple[SequenceSpan, ...] | None = None
+    """Whose tokens these are, where layers keep states; None: nobody's, who begins here."""
+
+
+def spans_of(packed: PackedTokens) -> tuple[SequenceSpan, ...]:
+    """The sequences of a step, each in the row of its place among them."""
+    first = packed.query_starts.tolist()
+    ends = packed.context_lengths.tolist()
+    counts = [stop - start for start, stop in pairwise(first)]
+    return tuple(
+        SequenceSpan(row, end - count, start, count)
+        for row, (end, start, count) in enumerate(zip(ends, first, counts, strict=False))
+    )
 
 
 class StepInputs:
@@ -69,9 +95,11 @@ class StepInputs:
         block_size: int,
         device: torch.device,
         kept: KeptTokens | None = None,
+        states: bool = False,
     ) -> None:
         self._block_size = block_size
         self._kept = kept
+        self._states = states
         self._device = device
         self._table: NDArray[np.int32] = np.zeros((max_sequences, 16), dtype=np.int32)
         self._free = list(range(max_sequences - 1, -1, -1))
@@ -137,6 +165,7 @@ class StepInputs:
             adapters=self._adapters(slices, counts, adapters) if adapters else None,
             seen=self._seen(slices, first, images) if images else None,
             axes=self._axes(slices, first, positions, images) if images else None,
+            spans=_spans(rows, starts, first, counts) if self._states else None,
         )
 
     def _row(self, sequence: Sequence) -> int:
@@ -209,6 +238,16 @@ class StepInputs:
     def _tensor(self, values: NDArray[np.generic]) -> Tensor:
         tensor = torch.from_numpy(values)
         return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
+
+
+def _spans(
+    rows: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    first: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> tuple[SequenceSpan, ...]:
+    each = zip(rows.tolist(), starts.tolist(), first.tolist(), counts.tolist(), strict=False)
+    return tuple(SequenceSpan(*one) for one in each)
 
 
 def _place_trees(

@@ -97,6 +97,7 @@ class Direct:
             pages: Blocks and caches.
             embedded: [T, hidden], where it is not what the model's table has for the tokens.
         """
+        assert isinstance(pages.caches, list)
         if embedded is None:
             embedding: nn.Module = self._model.get_input_embeddings()  # type: ignore[operator]
             embedded = embedding(tokens)

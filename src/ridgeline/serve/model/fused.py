@@ -8,6 +8,7 @@ known stays as it is.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -109,7 +110,14 @@ def _is_norm(module: nn.Module) -> bool:
         and not list(module.children())
         and not list(module.buffers())
         and _epsilon(module) is not None
+        and _takes_one(module)
     )
+
+
+def _takes_one(module: nn.Module) -> bool:
+    """Whether a module computes from one tensor alone; a gated norm may take its gate besides."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    return sum(one.kind is not inspect.Parameter.VAR_KEYWORD for one in parameters) == 1
 
 
 def _epsilon(module: nn.Module) -> float | None:

@@ -9,9 +9,10 @@ for a way past the layers (`direct.py`), which proves itself.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from msgspec.structs import replace
@@ -27,7 +28,7 @@ from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import KEYWORD, NAME, Attended, Pages, register
-from ridgeline.serve.model.batch import SeenRows, StepBatch
+from ridgeline.serve.model.batch import SeenRows, StepBatch, spans_of
 from ridgeline.serve.model.direct import Direct, direct
 from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
@@ -41,6 +42,9 @@ from ridgeline.serve.vision.features import VisionTower
 from ridgeline.serve.vision.model import read_apart, sees_images
 from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
 from ridgeline.serve.weights.by_layer import read_by_layer
+
+if TYPE_CHECKING:
+    from ridgeline.serve.model.recurrent import RecurrentLayers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -92,6 +96,8 @@ class LoadedModel:
         """Where a step leaves this stage of a model and comes back; None: it does not."""
         self.tower: VisionTower | None = None
         """What looks at images, where this model sees any."""
+        self.recurrent: RecurrentLayers | None = None
+        """Its layers that keep a state of each sequence; None: it has none."""
         self._states: Tensor | None = None
         model.base_model.register_forward_hook(self._keep_states)  # type: ignore[union-attr]
 
@@ -141,7 +147,8 @@ class LoadedModel:
 
     def forward(self, batch: StepBatch, caches: list[LayerCache]) -> ForwardOutput:
         """Compute one step; keys and values of its tokens go to the caches."""
-        pages = Pages(batch.packed, caches, adapted=batch.adapters is not None)
+        by_layer = caches if self.recurrent is None else self.recurrent.by_layer(caches)
+        pages = Pages(batch.packed, by_layer, adapted=batch.adapters is not None)
         embedded = None if batch.seen is None else self._embedded(batch.tokens, batch.seen)
         if self.direct is not None and not pages.adapted and batch.axes is None:
             found = self.direct.states(batch.tokens, batch.positions, pages, embedded)
@@ -158,14 +165,24 @@ class LoadedModel:
             "use_cache": False,
             KEYWORD: pages,
         }
-        if len(batch.logit_rows):
-            logits = self.model(**inputs, logits_to_keep=batch.logit_rows).logits[0].float()
-        else:
-            self.model.base_model(**inputs)  # type: ignore[operator]
-            logits = torch.empty(0, self.vocab, device=self.device)
+        with self._states_of(batch) as given:
+            if len(batch.logit_rows):
+                out = self.model(**inputs, **given, logits_to_keep=batch.logit_rows)
+                logits = out.logits[0].float()
+            else:
+                self.model.base_model(**inputs, **given)  # type: ignore[operator]
+                logits = torch.empty(0, self.vocab, device=self.device)
         states, self._states = self._states, None
         assert states is not None
         return ForwardOutput(logits, states[0], batch.logit_rows)
+
+    def _states_of(self, batch: StepBatch) -> AbstractContextManager[dict[str, Any]]:
+        """What the model is given for the states of those who are in a step."""
+        if self.recurrent is None:
+            return nullcontext({})
+        if batch.spans is None:
+            return self.recurrent.computing(spans_of(batch.packed), None)
+        return self.recurrent.computing(batch.spans, self.recurrent.kept)
 
     def _embedded(self, tokens: Tensor, seen: SeenRows) -> Tensor:
         """The embeddings of a step, [T, hidden], with features where tokens stand for images."""
@@ -200,14 +217,16 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         model, tower, gate = plain, None, None
     model.requires_grad_(requires_grad=False).eval()
     vocab = model.config.get_text_config().vocab_size
+    recurrent = trial.recurrent_layers(model, vocab) if plain is None else None
     if kept is not None and kept.proven is not None:
         shapes, calls = list(kept.proven.shapes), list(kept.proven.calls)
         if plain is None:
             model.set_attn_implementation(NAME)
     else:
         shapes = trial.kv_shapes(model, vocab)
-        calls = trial.check(model, shapes, vocab)
+        calls = trial.check(model, shapes, vocab, recurrent)
     loaded = LoadedModel(model, _tokenizer(config), shapes)
+    loaded.recurrent = recurrent
     loaded.kept = kept
     loaded.gate = gate
     stored = calibrated_cache(config.model, model, shapes) if is_compressed(config.model) else None
@@ -236,6 +255,8 @@ def _compute_in_one(loaded: LoadedModel, calls: list[Attended]) -> None:
     kept, shapes = loaded.kept, loaded.kv_shapes
     loaded.proven = None if kept is None else kept.proven
     not_in_one = "" if loaded.proven is None else loaded.proven.not_in_one
+    if not not_in_one and loaded.recurrent is not None:
+        not_in_one = "some of them keep a state"
     if not not_in_one:
         try:
             known = loaded.proven is not None

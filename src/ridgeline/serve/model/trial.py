@@ -9,7 +9,8 @@ chunks; every layer must attend exactly once, and the logits must agree.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,11 @@ from ridgeline.errors import InputError, in_words
 from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.cache import KvForm, KvPool, KvShape
 from ridgeline.serve.model.attention import KEYWORD, NAME, Attended, Pages
+from ridgeline.serve.model.batch import spans_of
 from ridgeline.serve.weights.linears import W8A8Linear
+
+if TYPE_CHECKING:
+    from ridgeline.serve.model.recurrent import RecurrentLayers
 
 LENGTHS = (21, 10)
 """The lengths of the two prompts."""
@@ -33,36 +38,87 @@ TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.10}
 trained model, rounding a tenth of the tolerance."""
 
 
+_PAST_INTERFACE = "its attention does not pass through transformers' interface"
+
 Forward = Callable[[Tensor, Tensor, Pages, Tensor], Tensor]
 """Tokens [T], positions [T], pages and rows [R] to logits [R, V]."""
 
 
 def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
-    """Key-value heads and head size of each layer, read from the cache that the model fills.
+    """Key-value heads and head size of each layer that keeps some, as it attends.
+
+    A layer's own cache may hold less, from which its keys and values are made (latent attention);
+    blocks hold what the attention is given. Layers that keep a state instead are passed over.
 
     Raises:
-        InputError: A layer keeps something else than keys and values.
+        InputError: A layer keeps something else, or none keeps keys and values.
     """
+    from transformers.cache_utils import DummyLayer
+
     tokens = _prompts(vocab, (3,))[0].to(_device(model))
     out = _quietly(model, lambda: model(input_ids=tokens[None], use_cache=True))
     # transformers 5.24 renamed it, and warns of the old name.
     cache = out["cache"] if "cache" in out else out.get("past_key_values")
     kept = getattr(cache, "layers", [])
-    shapes = []
+    count = 0
     for layer in kept:
+        state_only = hasattr(layer, "conv_states") and not hasattr(layer, "keys")
+        if state_only or isinstance(layer, DummyLayer):
+            continue
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
-        if not (isinstance(keys, Tensor) and isinstance(values, Tensor)) or (
-            keys.ndim != 4 or keys.shape != values.shape
-        ):
-            raise _refusal(model, "a layer keeps something else than one key and value a head")
-        shapes.append((keys.shape[1], keys.shape[3]))
-    if not shapes:
+        if not (isinstance(keys, Tensor) and isinstance(values, Tensor)) or keys.ndim != 4:
+            raise _refusal(model, "a layer keeps something else than keys and values")
+        count += 1
+    if not count:
         raise _refusal(model, "it keeps no keys and values")
-    return shapes
+    shapes = _attended(model, tokens)
+    if len(shapes) != count:
+        raise _refusal(model, _PAST_INTERFACE)
+    return [shapes[layer] for layer in sorted(shapes)]
 
 
-def check(model: nn.Module, shapes: list[KvShape], vocab: int) -> list[Attended]:
+def _attended(model: nn.Module, tokens: Tensor) -> dict[int, KvShape]:
+    """The shape of what each layer gives the attention."""
+    packed, positions, _ = _packed([(0, len(tokens))], torch.zeros(1, 1), tokens.device)
+    pages = Pages(packed=packed, caches=[], counting=True)
+    before = model.config._attn_implementation  # type: ignore[union-attr]
+    model.set_attn_implementation(NAME)  # type: ignore[operator]
+    _quietly(
+        model,
+        lambda: model(
+            input_ids=tokens[None],
+            position_ids=positions[None],
+            use_cache=False,
+            **{KEYWORD: pages},
+        ),
+    )
+    model.set_attn_implementation(before)  # type: ignore[operator]
+    return {call.layer: call.shape for call in pages.calls}
+
+
+def recurrent_layers(model: nn.Module, vocab: int) -> RecurrentLayers | None:
+    """The layers that keep states, ready for packed steps; None: the model has none.
+
+    Raises:
+        InputError: The model's code does not run.
+    """
+    from ridgeline.serve.model.recurrent import RecurrentLayers, has_states
+
+    return _quietly(  # type: ignore[no-any-return]
+        model, lambda: RecurrentLayers(model, vocab) if has_states(model.config) else None
+    )
+
+
+def check(
+    model: nn.Module, shapes: list[KvShape], vocab: int, recurrent: RecurrentLayers | None = None
+) -> list[Attended]:
     """Compare; leaves the model with the paged attention switched on.
+
+    Args:
+        model: As it was loaded.
+        shapes: Of the layers that attend.
+        vocab: Its number of words.
+        recurrent: Its layers that keep states; None: it has none.
 
     Returns:
         How each layer called the attention.
@@ -78,7 +134,9 @@ def check(model: nn.Module, shapes: list[KvShape], vocab: int) -> list[Attended]
     ]
     model.set_attn_implementation(NAME)  # type: ignore[operator]
     calls: list[Attended] = []
-    paged = _quietly(model, lambda: _in_two_steps(model, prompts, shapes, calls))
+    paged = _quietly(
+        model, lambda: _in_two_steps(model, prompts, shapes, calls, recurrent=recurrent)
+    )
     difference = worst_difference(paged, plain)
     if not difference <= _tolerance(model):
         raise _refusal(
@@ -146,12 +204,14 @@ def _in_two_steps(
     shapes: list[KvShape],
     calls: list[Attended] | None = None,
     forward: Forward | None = None,
+    recurrent: RecurrentLayers | None = None,
 ) -> list[Tensor]:
     """Last logits of each prompt, both packed into each step, their blocks interleaved.
 
     Where `calls` is given, layers write down there how they attend; each must, once a step.
     """
-    forward = forward or own_forward(model)
+    forward = forward or own_forward(model, recurrent)
+    attending = range(len(shapes)) if recurrent is None else recurrent.attending
     num_blocks = 2 * -(-len(prompts[0]) // BLOCK)
     device, dtype = _device(model), model.dtype
     assert isinstance(dtype, torch.dtype)
@@ -164,28 +224,37 @@ def _in_two_steps(
     for ends in (CUTS, tuple(len(one) for one in prompts)):
         spans = list(zip(done, ends, strict=True))
         packed, positions, rows = _packed(spans, table, device)
-        pages = Pages(packed=packed, caches=pool.layers, counting=calls is not None)
+        caches = pool.layers if recurrent is None else recurrent.by_layer(pool.layers)
+        pages = Pages(packed=packed, caches=caches, counting=calls is not None)
         tokens = torch.cat([one[a:b] for one, (a, b) in zip(prompts, spans, strict=True)])
         logits = list(forward(tokens, positions, pages, rows))
         if calls is not None:
-            if sorted(call.layer for call in pages.calls) != list(range(len(shapes))):
-                raise _refusal(model, "its attention does not pass through transformers' interface")
+            if sorted(call.layer for call in pages.calls) != list(attending):
+                raise _refusal(model, _PAST_INTERFACE)
             calls += pages.calls
         done = ends
     return logits
 
 
-def own_forward(model: nn.Module) -> Forward:
+def own_forward(model: nn.Module, recurrent: RecurrentLayers | None = None) -> Forward:
     """A model's own way from tokens to logits, through all its modules."""
+    states = None if recurrent is None else recurrent.new_pool()
+
+    def given(pages: Pages) -> AbstractContextManager[dict[str, Any]]:
+        if recurrent is None:
+            return nullcontext({})
+        return recurrent.computing(spans_of(pages.packed), states)
 
     def forward(tokens: Tensor, positions: Tensor, pages: Pages, rows: Tensor) -> Tensor:
-        out = model(
-            input_ids=tokens[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=rows,
-            **{KEYWORD: pages},
-        )
+        with given(pages) as keywords:
+            out = model(
+                input_ids=tokens[None],
+                position_ids=positions[None],
+                use_cache=False,
+                logits_to_keep=rows,
+                **{KEYWORD: pages},
+                **keywords,
+            )
         logits: Tensor = out.logits[0]
         return logits
 

@@ -55,6 +55,11 @@ class DraftModel:
                 f"the draft model knows {loaded.vocab} tokens and the model {vocab}: "
                 "a draft model needs the same vocabulary"
             )
+        if loaded.recurrent is not None:
+            raise InputError(
+                "the draft model has layers that keep a state of each sequence, which cannot be"
+                " taken back where a guess was wrong; give another"
+            )
         self._loaded = loaded
         self._num_drafts = num_drafts
         self._budget = max_tokens_per_step

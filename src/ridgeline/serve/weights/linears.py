@@ -31,6 +31,11 @@ class FrozenLinear(nn.Module):
         """The weight [out_features, in_features] that this layer multiplies by."""
         raise NotImplementedError
 
+    @property
+    def weight(self) -> Tensor:
+        """The weight, made anew each time: some modules multiply by their layers' weights."""
+        return self.dequantised()
+
     def multiplied(self, x: Tensor) -> Tensor:
         """The matmul with the weight, for an x of a dtype that the kernel takes."""
         raise NotImplementedError

@@ -1,0 +1,359 @@
+"""Layers that keep a state of fixed size instead of keys and values, over a packed step.
+
+Linear attention, state spaces and short convolutions (Qwen3-Next and 3.5, LFM2, Granite 4, Falcon
+H1, Nemotron H, Jamba) read the state that a sequence's tokens have left, and replace it. Their
+modules compute rows of sequences, [B, T, hidden], and know nothing of packed tokens. So a module
+with a state gets each sequence of a step by itself, and those that decode together as one batch,
+with a cache that holds the states of just these.
+
+A step must be able to be computed again (`engine/attempt.py`): each sequence has two places for its
+states. A step reads the one that stands where the step begins, and writes the other one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+from transformers.cache_utils import (
+    Cache,
+    DynamicCache,
+    LinearAttentionCacheLayerMixin,
+    LinearAttentionLayer,
+)
+
+from ridgeline.kernels.paged_attention import LayerCache
+from ridgeline.models.quiet import quiet_libraries
+from ridgeline.serve.model.batch import SequenceSpan
+
+States = dict[str, Tensor]
+"""The states of one layer by kind and number, each [B, ...]."""
+_NOWHERE = -1
+"""A place that holds no sequence's states."""
+
+
+def has_states(config: Any) -> bool:
+    """Whether a model of this configuration has layers that keep a state."""
+    layers = DynamicCache(config=config).layers
+    return any(isinstance(one, LinearAttentionCacheLayerMixin) for one in layers)
+
+
+class StatePool:
+    """The states of the sequences that run: two places for each, in every layer."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, States] = {}
+        self._tokens: list[list[int]] = []
+        """The tokens that the states of each row's two places have seen."""
+
+    def places(self, spans: Sequence[SequenceSpan]) -> tuple[list[int], list[int]]:
+        """Where each span's states are (-1: it begins its sequence), and where the new ones go."""
+        read, write = [], []
+        for span in spans:
+            while len(self._tokens) <= span.row:
+                self._tokens.append([_NOWHERE, _NOWHERE])
+            tokens = self._tokens[span.row]
+            if span.start == 0:
+                tokens[:] = _NOWHERE, _NOWHERE
+                read.append(_NOWHERE)
+                write.append(2 * span.row)
+                continue
+            at = tokens.index(span.start)  # a step begins where the one before it ended
+            tokens[1 - at] = _NOWHERE
+            read.append(2 * span.row + at)
+            write.append(2 * span.row + 1 - at)
+        return read, write
+
+    def note(self, spans: Sequence[SequenceSpan], write: Sequence[int]) -> None:
+        """Let the places that were written count."""
+        for span, place in zip(spans, write, strict=True):
+            self._tokens[span.row][place % 2] = span.start + span.count
+
+    def read(self, layer: int, places: Tensor) -> States:
+        """Copies of the states at some places, [B]."""
+        return {name: kept.index_select(0, places) for name, kept in self._tensors[layer].items()}
+
+    def write(self, layer: int, places: Tensor, states: States) -> None:
+        """Put states [B, ...] at some places, [B]."""
+        kept = self._tensors.setdefault(layer, {})
+        for name, new in states.items():
+            room = kept.get(name)
+            if room is None or len(room) < 2 * len(self._tokens):
+                grown = new.new_zeros((2 * len(self._tokens), *new.shape[1:]))
+                if room is not None:
+                    grown[: len(room)] = room
+                room = kept[name] = grown
+            room.index_copy_(0, places, new)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Sequences of a step with as many tokens each, that a module takes as one batch."""
+
+    at: Tensor
+    """The places of their tokens in the step, [B, T]."""
+    read: Tensor | None
+    """Where their states are, [B]; None: they begin."""
+    write: Tensor | None
+    """Where the new ones go, [B]; None: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StatesInStep:
+    """Who is in a forward, and where their states are."""
+
+    groups: list[_Group]
+    pool: StatePool | None
+    """Where states are kept; None: all begin their sequences here."""
+
+
+class _StepCache(DynamicCache):
+    """What the model takes for its cache, and what stays empty.
+
+    Keys and values pass through, on their way to the blocks; modules with states do not see it.
+    """
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Give back what came."""
+        return key_states, value_states
+
+
+class _OneLayer(Cache):
+    """The states of some sequences in one layer, under whatever index they are asked for."""
+
+    def __init__(self, count: int, layer: LinearAttentionLayer) -> None:
+        super().__init__(layers=[layer] * count)
+
+
+class _Mixer:
+    """Stands in for the forward of a module with a state."""
+
+    def __init__(self, module: nn.Module, layer: int, owner: RecurrentLayers) -> None:
+        self._forward: Callable[..., Any] = module.forward
+        self._signature = inspect.signature(module.forward)
+        self._layer = layer
+        self._owner = owner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        step = self._owner.step
+        if step is None:
+            return self._forward(*args, **kwargs)
+        given = self._signature.bind(*args, **kwargs).arguments
+        named = {
+            name: value
+            for name, value in given.items()
+            if self._signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD
+        }
+        states = next(value for value in named.values() if isinstance(value, Tensor))
+        out: Tensor | None = None
+        rest: tuple[Any, ...] | None = None
+        for group in step.groups:
+            found = self._of(group, named, states.shape[1], step.pool)
+            if isinstance(found, tuple):
+                found, rest = found[0], found[1:]
+            if out is None:
+                out = found.new_empty((1, states.shape[1], *found.shape[2:]))
+            out[0].index_copy_(0, group.at.flatten(), found.flatten(0, 1))
+        assert out is not None
+        return out if rest is None else (out, *rest)
+
+    def _of(self, group: _Group, named: dict[str, Any], total: int, pool: StatePool | None) -> Any:
+        """The module's output for some sequences, [B, T, hidden]."""
+
+        def rows(tensor: Tensor) -> Tensor:
+            packed = tensor.ndim > 1 and tensor.shape[0] == 1 and tensor.shape[1] == total
+            if not packed:
+                return tensor
+            return tensor[0].index_select(0, group.at.flatten()).unflatten(0, group.at.shape)
+
+        layer = LinearAttentionLayer(self._owner.states_of(self._layer))
+        if pool is not None and group.read is not None:
+            _fill(layer, pool.read(self._layer, group.read))
+        cache = _OneLayer(self._owner.count, layer)
+        arguments = {
+            name: cache
+            if isinstance(value, Cache)
+            else None
+            if name == "attention_mask"
+            else tree_map_only(Tensor, rows, value)
+            for name, value in named.items()
+        }
+        found = self._forward(**arguments)
+        if pool is not None and group.write is not None:
+            pool.write(self._layer, group.write, _taken(layer))
+        return found
+
+
+class RecurrentLayers:
+    """The layers of a model that keep a state; from now on they take packed steps, too.
+
+    Args:
+        model: In evaluation; its modules with states are changed in place.
+        vocab: Its number of words.
+    """
+
+    def __init__(self, model: nn.Module, vocab: int) -> None:
+        self.step: _StatesInStep | None = None
+        """What is being computed; None: the model is called as anybody would call it."""
+        found = _Traced(model)
+        self._device = next(model.parameters()).device
+        tokens = torch.arange(3, device=self._device) % vocab
+        quiet = quiet_libraries() if self._device.type == "cpu" else nullcontext()
+        # What transformers says once of kernels for GPUs, it says here: of prompts and of decoding.
+        with torch.inference_mode(), found, quiet:
+            for part in (tokens, tokens[:1]):
+                model(input_ids=part[None], past_key_values=found.cache, use_cache=True)
+        layers = found.cache.layers
+        self.count = len(layers)
+        self.attending = tuple(
+            index for index, one in enumerate(layers) if getattr(one, "keys", None) is not None
+        )
+        """The layers that keep keys and values."""
+        self.kept = StatePool()
+        """The states of the sequences that an engine runs."""
+        self.bytes_per_sequence = 0
+        """The size of one sequence's states, in both of its places."""
+        """The size of one sequence's states, once."""
+        self._cache = _StepCache(config=model.config)  # type: ignore[arg-type]
+        self._states: dict[int, int] = {}
+        for index, module in found.modules.items():
+            layer = layers[index]
+            self._states[index] = layer.number_of_states
+            self.bytes_per_sequence += 2 * sum(one.nbytes for one in _taken(layer).values())
+            module.forward = _Mixer(module, index, self)  # type: ignore[method-assign,assignment]
+
+    def by_layer(self, caches: list[LayerCache]) -> dict[int, LayerCache]:
+        """The caches of keys and values by the index of the layer that each belongs to."""
+        return dict(zip(self.attending, caches, strict=True))
+
+    def new_pool(self) -> StatePool:
+        """Room for states that nobody else has."""
+        return StatePool()
+
+    def states_of(self, layer: int) -> int:
+        """The number of states of each kind that a layer keeps."""
+        return self._states[layer]
+
+    @contextmanager
+    def computing(
+        self, spans: Sequence[SequenceSpan], pool: StatePool | None
+    ) -> Iterator[dict[str, Any]]:
+        """Let the model compute a step, with the keywords that are given; states count at the end.
+
+        Args:
+            spans: Who is in it.
+            pool: Where their states are; None: all begin here, and nothing is kept.
+        """
+        read, write = (None, None) if pool is None else pool.places(spans)
+        self.step = _StatesInStep(_groups(spans, read, write, self._device), pool)
+        try:
+            yield {"past_key_values": self._cache}
+        finally:
+            self.step = None
+        if pool is not None and write is not None:
+            pool.note(spans, write)
+
+
+class _Traced:
+    """Finds which module updates the states of which layer, while a model runs."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.modules: dict[int, nn.Module] = {}
+        self._running: list[nn.Module] = []
+        self._handles: list[Any] = []
+        self._model = model
+        traced = self
+
+        class Noting(DynamicCache):
+            def update_conv_state(
+                self, conv_states: Tensor, layer_idx: int, *others: Any, **options: Any
+            ) -> Any:
+                traced.modules[layer_idx] = traced._running[-1]
+                return super().update_conv_state(conv_states, layer_idx, *others, **options)
+
+            def update_recurrent_state(
+                self, recurrent_states: Tensor, layer_idx: int, *others: Any, **options: Any
+            ) -> Any:
+                traced.modules[layer_idx] = traced._running[-1]
+                return super().update_recurrent_state(
+                    recurrent_states, layer_idx, *others, **options
+                )
+
+        self.cache = Noting(config=model.config)  # type: ignore[arg-type]
+
+    def __enter__(self) -> None:
+        for module in self._model.modules():
+            self._handles.append(
+                module.register_forward_pre_hook(lambda one, _: self._running.append(one))
+            )
+            self._handles.append(
+                module.register_forward_hook(lambda *_: self._running.pop() and None)
+            )
+
+    def __exit__(self, *_error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+def _groups(
+    spans: Sequence[SequenceSpan],
+    read: list[int] | None,
+    write: list[int] | None,
+    device: torch.device,
+) -> list[_Group]:
+    """All that decode together, and everyone else alone."""
+    decode = [
+        index
+        for index, span in enumerate(spans)
+        if span.count == 1 and read is not None and read[index] != _NOWHERE
+    ]
+    together = set(decode)
+    members = [[index] for index in range(len(spans)) if index not in together]
+    if decode:
+        members.append(decode)
+
+    def places(of: list[int] | None, group: list[int]) -> Tensor | None:
+        found = [] if of is None else [of[index] for index in group]
+        return None if _NOWHERE in found or not found else torch.tensor(found, device=device)
+
+    def tokens(group: list[int]) -> Tensor:
+        each = [spans[index] for index in group]
+        rows = [range(one.first, one.first + one.count) for one in each]
+        return torch.tensor([list(row) for row in rows], device=device)
+
+    return [_Group(tokens(one), places(read, one), places(write, one)) for one in members]
+
+
+def _taken(layer: LinearAttentionCacheLayerMixin) -> States:
+    """The states that a layer's cache holds."""
+    kinds = {"conv": layer.conv_states, "recurrent": layer.recurrent_states}
+    return {
+        f"{kind} {number}": state
+        for kind, states in kinds.items()
+        for number, state in states.items()
+        if state is not None
+    }
+
+
+def _fill(layer: LinearAttentionLayer, states: States) -> None:
+    """Make a new layer's cache hold these states."""
+    for name, state in states.items():
+        kind, number = name.split()
+        index = int(number)
+        layer.has_previous_state[index] = True
+        if kind == "conv":
+            layer.conv_states[index] = state
+            layer.is_conv_states_initialized[index] = True
+            layer.conv_kernel_size[index] = state.shape[-1]
+            layer.dtype, layer.device = state.dtype, state.device
+        else:
+            layer.recurrent_states[index] = state
+            layer.is_recurrent_states_initialized[index] = True
