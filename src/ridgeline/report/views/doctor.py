@@ -106,7 +106,7 @@ def origin(profile: StepProfile) -> doc.Words:
 def limit_statement(profile: StepProfile) -> str:
     """How near the hardware's limit the step is."""
     if not profile.operators:
-        return "how far the hardware's limit is was not looked at"
+        return "how far from the limit was not looked at"
     return f"{quantity.percent(profile.limit_fraction)} of the hardware limit"
 
 
