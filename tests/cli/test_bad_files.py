@@ -80,6 +80,10 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("predict stack", "ledger"): ("predict stack PATH", TABLE),
     ("predict inference", "model"): ("predict inference --model PATH --device h100", TABLE),
     ("plan inference", "model"): ("plan inference --model PATH --device h100 --rate 9", TABLE),
+    ("predict inference", "measured"): (
+        "predict inference --model resnet50 --device h100 --measured PATH",
+        TABLE,
+    ),
     ("predict inference", "inputs"): (
         "predict inference --model net.py:Net --device h100 --inputs PATH",
         TABLE,

@@ -128,10 +128,15 @@ WRITES: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {
         ("serve model --step-log OUTPUT", "model/model.safetensors"),
         ("serve model --api-key-file keys --step-log OUTPUT", "keys"),
     ),
+    ("predict inference", "html"): (
+        (
+            "predict inference --model resnet50 --device h100 --measured call.json --html OUTPUT",
+            "call.json",
+        ),
+    ),
 }
 """(Command, option that names a file to write) → command lines, and the input that OUTPUT is."""
 READ_NO_FILE = {
-    ("predict inference", "html"),
     ("predict memory", "html"),
     ("predict scaling", "html"),
     ("predict system", "html"),
@@ -168,6 +173,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.copy(LEDGERS / "w4a16-g32.json", folder / "ledger.json")
     write_record(folder / "tuned.json", a_ledger())
     (folder / "step.json").write_text('{"step_seconds": 0.02}')
+    (folder / "call.json").write_text('{"latency_seconds": 0.02}')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         yield folder

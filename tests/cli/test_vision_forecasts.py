@@ -48,6 +48,46 @@ def nulls(value: object, key: str = "") -> set[str]:
     return {key} if value is None else set()
 
 
+def test_one_measured_call_moves_other_batches_and_never_widens_an_interval(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plain = asked(capsys, *INFER, "--batch", "64")
+    mine = tmp_path / "mine.json"
+    seconds = 2.0 * asked(capsys, *INFER)["latency_seconds"]
+    mine.write_text(json.dumps({"latency_seconds": seconds, "batch": 1, "model": "resnet50"}))
+    found = asked(capsys, *INFER, "--batch", "64", "--measured", str(mine))
+    ratio = found["latency_seconds"] / plain["latency_seconds"]
+    assert 1.5 < ratio < 2.0  # part of what one call is off by is that call's alone
+    assert found["calibrated"] == [{"name": "pace", "before": 1.0, "after": pytest.approx(ratio)}]
+    assert sum(found["breakdown"].values()) == pytest.approx(found["latency_seconds"])
+    wide, narrow = (one["interval"][1] / one["interval"][0] for one in (plain, found))
+    assert 1.0 < narrow <= wide * (1.0 + 1e-9)
+    (curve,) = asked(capsys, *INFER, "--batches", "1,64", "--measured", str(mine))["curves"]
+    assert curve["points"][1]["estimate"]["latency_seconds"] == found["latency_seconds"]
+    assert "give one --software" in refused(
+        capsys, *INFER, "--batches", "1", "--software", "eager,tensorrt", "--measured", str(mine)
+    )
+
+
+def test_measured_steps_move_a_training_forecast_and_nonsense_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plain = asked(capsys, *TRAIN)
+    mine = tmp_path / "mine.json"
+    rate = 0.7 * plain["images_per_second"]
+    mine.write_text(json.dumps([{"images_per_second": rate}] * 3))
+    found = asked(capsys, *TRAIN, "--measured", str(mine))
+    assert found["images_per_second"] == pytest.approx(rate, rel=0.05)
+    for content, words in (
+        ({"images_per_second": 0}, "above 0"),
+        ({"latency_seconds": 1, "images_per_second": 1}, "latency_seconds or images_per_second"),
+        ({"seconds": 1}, "seconds"),
+        ([], "give one to 3"),
+    ):
+        mine.write_text(json.dumps(content))
+        assert words in refused(capsys, *TRAIN, "--measured", str(mine))
+
+
 def test_a_training_step_says_time_memory_input_and_the_whole_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

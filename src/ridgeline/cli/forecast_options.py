@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from ridgeline.errors import InputError
 if TYPE_CHECKING:
     from ridgeline.hardware.cluster import Cluster
     from ridgeline.models.vision.network import VisionNetwork
+    from ridgeline.plan.vision.measured import MeasuredImages
 
 _MODEL = typer.Option(
     help="A preset (of images too: resnet50, vit_base_patch16_224, …), a config.json, or sizes as"
@@ -178,6 +180,17 @@ def network_seen(
     if inputs is not None:
         raise InputError(f"--inputs {inputs}: only a model of a script takes it, as script.py:NAME")
     return model if vision_name(model) is not None else None
+
+
+def measured_images(paths: Sequence[Path]) -> list[MeasuredImages]:
+    """What the files of `--measured` say of a network for images.
+
+    Raises:
+        InputError: A file cannot be read, or says nothing.
+    """
+    from ridgeline.plan.vision.measured import read_measured
+
+    return read_measured(paths)
 
 
 def image_size_of(text: str | None) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ from ridgeline.cli.forecast_options import (
     RuntimeName,
     Threads,
     image_size_of,
+    measured_images,
     network_seen,
 )
 from ridgeline.cli.output_options import Html, Json
@@ -52,6 +53,12 @@ def predict_inference(
     period: Annotated[
         float | None, duration_option("Time between two frames: is it met, by how much?")
     ] = None,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN.json", help="Times of your own on this device, one to three in a file."
+        ),
+    ] = None,
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -75,6 +82,7 @@ def predict_inference(
             memory_format=memory_format or "contiguous",
             threads=threads,
             within_seconds=period,
+            measured=measured_images(measured or ()),
         )
         show_answer(curves, batch_curves_document(curves), json=json, html=html)
         return
@@ -88,6 +96,7 @@ def predict_inference(
         software=software,
         threads=threads,
         period_seconds=period,
+        measured=measured_images(measured or ()),
     )
     document = vision_inference_document(found)
     show_answer(found, document, json=json, html=html)

@@ -28,6 +28,7 @@ from ridgeline.cli.forecast_options import (
     amount_of,
     cluster_of,
     image_size_of,
+    measured_images,
     network_seen,
 )
 from ridgeline.cli.given_options import needed, refuse_typed
@@ -50,7 +51,6 @@ OF_TOKENS = {
     "recompute": "its activations are all kept; leave it out, or take a smaller --micro-batch",
     "recompute_every": "its activations are all kept; leave it out",
     "software": "--compile or --eager says what runs it",
-    "calibrate": "measured steps calibrate language models; leave it out",
 }
 """Options of language models → what to do in place of them."""
 OF_IMAGES = {
@@ -178,7 +178,6 @@ def predict_training(
             "--calibrate",
             metavar="RUN.json",
             help="Measured steps of your own, one to three.",
-            rich_help_panel=TOKENS_PANEL,
         ),
     ] = None,
     batch: Annotated[
@@ -223,6 +222,7 @@ def predict_training(
             images=None if images is None else amount_of("--images", images),
             epochs=1.0 if epochs is None else epochs,
             cores_per_device=cores_per_device,
+            measured=measured_images(calibrate or ()),
         )
         _show_images(found, html, json)
         return

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from ridgeline.records.estimate import Fit
+from ridgeline.records.estimate import CoefficientChange, Fit
 from ridgeline.records.finite import Computed
 
 VisionBound = Literal["compute", "memory", "launches", "communication", "input"]
@@ -126,6 +126,8 @@ class VisionTrainingEstimate(
     run: VisionRun | None
     assumed: list[str]
     """Inputs and coefficients that were assumed rather than measured or given."""
+    calibrated: list[CoefficientChange] = msgspec.field(default_factory=list)
+    """What the user's own measurements moved."""
 
 
 class SettingChange(Computed, frozen=True, kw_only=True):
@@ -178,3 +180,5 @@ class VisionInferenceEstimate(
     """What the figures say, in sentences."""
     assumed: list[str] = msgspec.field(default_factory=list)
     """Inputs and coefficients that were assumed rather than measured or given."""
+    calibrated: list[CoefficientChange] = msgspec.field(default_factory=list)
+    """What the user's own measurements moved."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ridgeline.errors import InputError
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.plan.vision.inference import predict_vision_inference
+from ridgeline.plan.vision.measured import MeasuredImages
 from ridgeline.records.batch_curve import BatchCurve, BatchCurves, BatchPoint
 
 KNEE = 0.9
@@ -28,8 +29,9 @@ def batch_curves(
     memory_format: str = "contiguous",
     threads: int | None = None,
     within_seconds: float | None = None,
+    measured: Sequence[MeasuredImages] = (),
 ) -> BatchCurves:
-    """Predict each batch under each software.
+    """Predict each batch under each software; what was measured is of a single one.
 
     >>> found = batch_curves("resnet50", "a100", [1, 8, 64, 512], within_seconds=0.05)
     >>> found.curves[0].knee_batch in (64, 512), found.curves[0].points[0].in_time
@@ -40,6 +42,8 @@ def batch_curves(
     """
     if not batches or min(batches) < 1 or len(batches) > MOST_BATCHES:
         raise InputError(f"--batches: give 1 to {MOST_BATCHES} numbers of images, each 1 or more")
+    if measured and len(software) > 1:
+        raise InputError("--measured is of one runtime: give one --software")
     curves = [
         _curve(
             one,
@@ -61,6 +65,7 @@ def batch_curves(
                         memory_format=memory_format,
                         software=one,
                         threads=threads,
+                        measured=measured,
                     )
                 ]
             ],

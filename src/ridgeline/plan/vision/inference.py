@@ -6,17 +6,19 @@ in it. What would change it is the same estimate with one or two other settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ridgeline import quantity
 from ridgeline.cost.training.estimate import TIGHT
+from ridgeline.cost.vision.coefficients import SMALL_BATCH
 from ridgeline.cost.vision.memory import inference_memory
 from ridgeline.cost.vision.work import is_processor
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device as find_device
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork
+from ridgeline.plan.vision.measured import AS_SHIPPED, MeasuredImages, SystemPace, pace_of
 from ridgeline.plan.vision.question import (
     ELEMENT_BYTES,
     MemoryFormat,
@@ -52,6 +54,7 @@ class VisionInferenceTask:
     memory_format: MemoryFormat
     software: str
     threads: int | None
+    pace: SystemPace = AS_SHIPPED
 
     @property
     def timing(self) -> Timing:
@@ -65,6 +68,7 @@ class VisionInferenceTask:
             memory_format=self.memory_format,
             software=self.software,
             threads=self.threads,
+            pace=self.pace,
         )
 
 
@@ -79,6 +83,7 @@ def predict_vision_inference(
     software: str = "eager",
     threads: int | None = None,
     period_seconds: float | None = None,
+    measured: Sequence[MeasuredImages] = (),
 ) -> VisionInferenceEstimate:
     """Predict latency and throughput of a network for images on one device.
 
@@ -92,6 +97,7 @@ def predict_vision_inference(
         software: What runs it: `eager`, `compile`, `tensorrt`, …
         threads: Of a processor; by default all.
         period_seconds: The time that a frame leaves; adds whether it is met.
+        measured: One to three times of your own on this device, under this software.
 
     Raises:
         InputError: The question makes no sense, or the fit has no ground for it.
@@ -113,7 +119,21 @@ def predict_vision_inference(
     _check_threads(part, threads)
     if period_seconds is not None and not period_seconds > 0:
         raise InputError(f"--period {period_seconds:g}: give a time above 0, as 33ms")
-    return estimate_inference(task, period_seconds)
+    return estimate_inference(replace(task, pace=_pace(task, measured)), period_seconds)
+
+
+def _pace(task: VisionInferenceTask, measured: Sequence[MeasuredImages]) -> SystemPace:
+    def asked(one: MeasuredImages) -> VisionInferenceTask:
+        other = task
+        if one.model or one.image:
+            other = replace(task, network=network_of(one.model or task.network.name, one.image))
+        return other if one.batch is None else replace(other, batch=check_batch(one.batch))
+
+    return pace_of(
+        measured,
+        kind=lambda one: "latency" if asked(one).batch < SMALL_BATCH else "throughput",
+        predict=lambda one: (asked(one).timing.seconds, asked(one).batch),
+    )
 
 
 def estimate_inference(
@@ -142,6 +162,7 @@ def estimate_inference(
         deadline=None if period_seconds is None else _deadline(timing, period_seconds),
         notes=_notes(task, timing),
         assumed=list(timing.assumed),
+        calibrated=task.pace.changes,
     )
 
 

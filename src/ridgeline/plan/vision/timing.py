@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ridgeline.cost.vision.coefficients import known_software, place_of
+from ridgeline.cost.vision.coefficients import kind_of_time, known_software, place_of
 from ridgeline.cost.vision.estimate import estimate
 from ridgeline.cost.vision.setting import MemoryFormat, VisionJob, VisionSetting
 from ridgeline.errors import InputError
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.plan.vision.coefficients import shipped_coefficients
+from ridgeline.plan.vision.measured import AS_SHIPPED, SystemPace
 from ridgeline.records.vision_estimate import VisionBound
 
 PLACES = {"cpu": "processor", "gpu": "GPU"}
@@ -40,6 +41,7 @@ def time_of(
     memory_format: MemoryFormat,
     software: str,
     threads: int | None = None,
+    pace: SystemPace = AS_SHIPPED,
 ) -> Timing:
     """What the fit says of one setting on one device.
 
@@ -52,6 +54,7 @@ def time_of(
         memory_format: How activations lie in memory.
         software: A class that the fit knows: `eager`, `compile`, `tensorrt`, ….
         threads: Of a processor; None: all its cores.
+        pace: What the user's own measurements say of the system.
 
     Raises:
         InputError: The fit has no ground for it.
@@ -77,10 +80,13 @@ def time_of(
             f"the fit has no time for {network.name} in {precision} under {software} on"
             f" {device.name}: no published run is like it"
         )
+    seconds, factor = pace.factor * found.seconds, found.interval[1] / found.seconds
+    if pace.widths is not None:
+        factor = min(factor, math.exp(pace.widths[kind_of_time(device, setting)]))
     return Timing(
-        seconds=found.seconds,
-        interval=found.interval,
-        terms=dict(found.terms),
+        seconds=seconds,
+        interval=(seconds / factor, seconds * factor),
+        terms={name: pace.factor * term for name, term in found.terms.items()},
         bound=found.bound,
         assumed=found.assumed,
     )

@@ -8,6 +8,7 @@ all-reduce come on top.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ridgeline.cost import money
@@ -32,6 +33,7 @@ from ridgeline.hardware import catalogue
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.plan.training.coefficients import coefficients_for
+from ridgeline.plan.vision.measured import AS_SHIPPED, MeasuredImages, SystemPace, pace_of
 from ridgeline.plan.vision.question import (
     MemoryFormat,
     check_batch,
@@ -78,6 +80,7 @@ class VisionTrainingTask:
     """Share of the backward pass under which gradients travel; None: as published runs have it."""
     cores: float | None
     """Cores that decode, over the whole cluster; None: enough."""
+    pace: SystemPace = AS_SHIPPED
 
 
 def predict_vision_training(
@@ -95,6 +98,7 @@ def predict_vision_training(
     epochs: float = 1.0,
     cores_per_device: float | None = None,
     overlap: float | None = None,
+    measured: Sequence[MeasuredImages] = (),
 ) -> VisionTrainingEstimate:
     """Predict a training step of a network for images, and the run of so many epochs.
 
@@ -112,6 +116,7 @@ def predict_vision_training(
         epochs: Passes over them.
         cores_per_device: Cores that decode images, for each device; by default enough.
         overlap: Share of the backward pass under which gradients travel.
+        measured: One to three steps of your own on this cluster.
 
     Raises:
         InputError: The question makes no sense, or the fit has no ground for it.
@@ -138,7 +143,23 @@ def predict_vision_training(
         cores=None if cores_per_device is None else cores_per_device * where.num_devices,
     )
     _check(task)
-    return estimate_training(task)
+    return estimate_training(replace(task, pace=_pace(task, measured)))
+
+
+def _pace(task: VisionTrainingTask, measured: Sequence[MeasuredImages]) -> SystemPace:
+    def asked(one: MeasuredImages) -> VisionTrainingTask:
+        other = task
+        if one.model or one.image:
+            other = replace(task, network=network_of(one.model or task.network.name, one.image))
+        if one.batch is None:
+            return other
+        return replace(other, batch=check_batch(one.batch), micro_batch=one.batch)
+
+    def predict(one: MeasuredImages) -> tuple[float, int]:
+        found = estimate_training(asked(one))
+        return found.step_seconds, found.global_batch
+
+    return pace_of(measured, kind=lambda _: "training", predict=predict)
 
 
 def estimate_training(task: VisionTrainingTask) -> VisionTrainingEstimate:
@@ -151,6 +172,7 @@ def estimate_training(task: VisionTrainingTask) -> VisionTrainingEstimate:
         precision=task.precision,
         memory_format=task.memory_format,
         software="compile" if task.compiled else "eager",
+        pace=task.pace,
     )
     passes = task.batch // task.micro_batch
     step = _step(task, timing, passes)
@@ -184,6 +206,7 @@ def estimate_training(task: VisionTrainingTask) -> VisionTrainingEstimate:
         input=_pipeline(task, rate),
         run=_run(task, step.seconds, interval),
         assumed=_assumed(task, timing),
+        calibrated=task.pace.changes,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ridgeline import quantity
+from ridgeline.records.estimate import CoefficientChange
 from ridgeline.records.vision_estimate import (
     DataParallelPoint,
     Deadline,
@@ -67,7 +68,15 @@ def vision_training_document(found: VisionTrainingEstimate) -> doc.ReportDocumen
     if found.run is not None:
         blocks.append(doc.Chapter("The whole run", [doc.Lines(run_lines(found.run))]))
     blocks.append(doc.Chapter("Assumed, not measured or given", [doc.Lines(found.assumed)]))
+    blocks += _measured(found.calibrated)
     return doc.ReportDocument(title, blocks)
+
+
+def _measured(changes: Sequence[CoefficientChange]) -> list[doc.Block]:
+    if not changes:
+        return []
+    lines = [f"{one.name}: {one.before:.4g} → {one.after:.4g}, as measured" for one in changes]
+    return [doc.Chapter("Moved by what you measured", [doc.Lines(lines)])]
 
 
 def vision_inference_document(found: VisionInferenceEstimate) -> doc.ReportDocument:
@@ -110,6 +119,7 @@ def vision_inference_document(found: VisionInferenceEstimate) -> doc.ReportDocum
         blocks.append(doc.Chapter("What would change it", [doc.DataTable(columns, rows)]))
     if found.assumed:
         blocks.append(doc.Chapter("Assumed, not measured or given", [doc.Lines(found.assumed)]))
+    blocks += _measured(found.calibrated)
     return doc.ReportDocument(title, blocks)
 
 
