@@ -143,7 +143,7 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
     pair = 2.0 / (hosted.peak_sixteen * rates.attention)
     cached = 1.0 / (hosted.bandwidth * rates.cache)
     expert_token = 2.0 * hosted.expert_products / expert_flops_per_second(hosted, rates)
-    linear_token = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm)
+    linear_token = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm * rates.widened_gemm)
     eager = hosted.layers * rates.eager_seconds
     launched = np.maximum(eager, prompt_host_seconds(hosted, rates))
     return StepClock(

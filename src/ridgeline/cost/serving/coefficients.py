@@ -39,6 +39,8 @@ class Rates(Cases):
     """Share of the bandwidth at which weights are read."""
     unpack: Floats
     """Rate of reading weights that must be widened first, over that."""
+    widened_gemm: Floats
+    """Rate of the linear layers' matmuls with weights that must be widened first, over `gemm`."""
     cache: Floats
     """Share of the bandwidth at which decodes read the cache."""
     link: Floats

@@ -89,7 +89,7 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     own = prompts + decodes  # tokens of the group that has the most
     reading = hosted.bandwidth * rates.memory
     weights = hosted.shared_bytes / (reading * rates.unpack)
-    linear = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm)
+    linear = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm * rates.widened_gemm)
     head = 2.0 * hosted.head_products / (hosted.peak_sixteen * rates.gemm)
     sampled_here = busiest(hosted, work.decodes + work.prompts_done)
     matmuls = own * linear + sampled_here * head
@@ -159,7 +159,7 @@ def _experts(hosted: Hosted, rates: Rates, tokens: Floats) -> tuple[Floats, Floa
 def expert_flops_per_second(hosted: Hosted, rates: Rates) -> Floats:
     """Rate of the routed experts' matmuls with many tokens for each of them."""
     shallow = 1.0 + rates.expert_depth / hosted.expert_depth_bytes / 3.0
-    return np.asarray(hosted.peak * rates.gemm * rates.expert_gemm / shallow)
+    return np.asarray(hosted.peak * rates.gemm * rates.widened_gemm * rates.expert_gemm / shallow)
 
 
 def blended(reading: N, multiplying: N) -> N:
