@@ -87,6 +87,13 @@ Figures of training here are of the fit before the last.
   median.
 - A factor of its own for first tokens, with a spread of 0.2 to 0.8: better for some systems, worse
   in the mean.
+- A pace of a served system that may go further (a spread of 0.25 in place of 0.1): worst first
+  tokens of dense models 64 to 56 %, of mixtures 24.9 to 23.6 % in the median, but times per token
+  13.2 to 13.6 % and 11.6 to 13.4 %.
+- What is left of times per token after one point, by system: 4 to 9 % in the median for ten of
+  fourteen; 17 to 35 % for Llama-3.1-8B on H200 (SGLang, vLLM) and DeepSeek on B300, two each, whose
+  errors slope with the lengths of prompts and completions, as with cached prefixes or a busy host,
+  which one point cannot tell from a slow system.
 - Networks for images: factors of their own for arithmetic, traffic and launches beside the pace, or
   in its place, with spreads of 0.15 to 0.5: latencies of processors 21.2 to 22.3 %, throughputs of
   GPUs 13.4 to 15.2 %, no better than the pace alone. Latencies of GPUs hardly gain from one
