@@ -95,7 +95,9 @@ def test_an_empty_profile_does_not_stop_the_view() -> None:
             other_bytes=0,
         ),
     )
-    assert "from the limit was not looked at" in shown(profile_document(profile, [], Verdict.INPUT_BOUND))
+    assert "from the limit was not looked at" in shown(
+        profile_document(profile, [], Verdict.INPUT_BOUND)
+    )
 
 
 def test_brackets_in_the_users_names_are_text_and_no_markup() -> None:

@@ -1,10 +1,13 @@
 """Models with routed experts: Mixtral, Qwen-MoE, GPT-OSS, and DeepSeek with latent attention.
 
 Mixtral (arXiv 2401.04088), Qwen2-MoE (2407.10671), Qwen3-MoE (2505.09388), GPT-OSS (2508.10925),
-DeepSeek-V2 (2405.04434), DeepSeek-V3 (2412.19437; also Moonlight, 2502.16982).
+DeepSeek-V2 (2405.04434), DeepSeek-V3 (2412.19437; also Moonlight, 2502.16982), and with its
+attention GLM-4.7 Flash, MiniCPM3 (2404.06395) and Youtu-LLM.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from ridgeline.models.families.llama_like import qwen_windows
 from ridgeline.models.families.sizes import FFN, HEADS, LAYERS, decoder, windows
@@ -17,14 +20,14 @@ TOP_K = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token")
 
 def mixtral(keys: Keys) -> ModelSpec:
     """Every layer's MLP is a mixture; an expert has the width that a dense MLP would have."""
-    experts = _experts(keys, ffn=keys.size(*FFN))
+    experts = routed_experts(keys, ffn=keys.size(*FFN))
     return decoder(keys, gated_mlp=True, experts=experts, **windows(keys, every=0))
 
 
 def qwen2_moe(keys: Keys) -> ModelSpec:
     """A gated shared expert beside the routed ones."""
     shared = keys.count("shared_expert_intermediate_size")
-    experts = _experts(
+    experts = routed_experts(
         keys,
         ffn=keys.size("moe_intermediate_size"),
         num_shared=1 if shared else 0,
@@ -44,7 +47,7 @@ def qwen2_moe(keys: Keys) -> ModelSpec:
 def qwen3_moe(keys: Keys) -> ModelSpec:
     """Norms on each head's query and key; no shared expert."""
     bias = keys.flag("attention_bias", default=False)
-    experts = _experts(keys, ffn=keys.size("moe_intermediate_size"), **_sparse_layers(keys))
+    experts = routed_experts(keys, ffn=keys.size("moe_intermediate_size"), **_sparse_layers(keys))
     return decoder(
         keys,
         gated_mlp=True,
@@ -59,7 +62,7 @@ def qwen3_moe(keys: Keys) -> ModelSpec:
 def gpt_oss(keys: Keys) -> ModelSpec:
     """Biases everywhere, attention sinks, every other layer windowed."""
     bias = keys.flag("attention_bias", default=True)
-    experts = _experts(keys, ffn=keys.size(*FFN), bias=True, router_bias=True)
+    experts = routed_experts(keys, ffn=keys.size(*FFN), bias=True, router_bias=True)
     return decoder(
         keys,
         gated_mlp=True,
@@ -72,8 +75,13 @@ def gpt_oss(keys: Keys) -> ModelSpec:
     )
 
 
-def deepseek(keys: Keys) -> ModelSpec:
-    """Latent attention, shared experts, and dense layers in front."""
+def deepseek(keys: Keys, *, tied: bool = False) -> ModelSpec:
+    """Latent attention, shared experts, and dense layers in front.
+
+    Args:
+        keys: Of the configuration.
+        tied: The default of `tie_word_embeddings`.
+    """
     bias = keys.flag("attention_bias", default=False)
     if "q_lora_rank" not in keys.values:
         keys.refuse("q_lora_rank", "is missing; add the rank, or null for uncompressed queries")
@@ -94,6 +102,7 @@ def deepseek(keys: Keys) -> ModelSpec:
         output_bias=bias,
         mlp_bias=keys.flag("mlp_bias", default=False),
         latent=latent,
+        tied_embeddings=keys.flag("tie_word_embeddings", default=tied),
         experts=_deepseek_experts(keys) if keys.has("n_routed_experts") else None,
     )
 
@@ -103,16 +112,31 @@ def _deepseek_experts(keys: Keys) -> Experts:
         keys.refuse("moe_layer_freq", "is not 1; only a mixture in every layer is modelled")
     ffn = keys.size("moe_intermediate_size")
     num_shared = keys.count("n_shared_experts", default=0)
-    return _experts(
+    return routed_experts(
         keys,
         ffn=ffn,
         num_shared=num_shared,
         shared_ffn=num_shared * ffn,
-        dense_layers=keys.count("first_k_dense_replace", default=0),
+        dense_layers=_dense_in_front(keys),
     )
 
 
-def _experts(keys: Keys, **traits: object) -> Experts:
+def _dense_in_front(keys: Keys) -> int:
+    """The dense layers before the mixtures, as a number or as a list of all layers' kinds."""
+    kinds = keys.texts("mlp_layer_types")
+    if kinds is None:
+        return keys.count("first_k_dense_replace", default=0)
+    dense = kinds.count("dense")
+    if kinds != ["dense"] * dense + ["sparse"] * (len(kinds) - dense):
+        keys.refuse(
+            "mlp_layer_types",
+            "has dense layers behind sparse ones; only layers in front are modelled",
+        )
+    return dense
+
+
+def routed_experts(keys: Keys, **traits: object) -> Experts:
+    """The routed experts, their number and how many a token takes under any of their keys."""
     num_experts = keys.size(*EXPERTS)
     top_k = keys.size(*TOP_K)
     if top_k > num_experts:
@@ -138,4 +162,7 @@ READERS = {
     "gpt_oss": gpt_oss,
     "deepseek_v2": deepseek,
     "deepseek_v3": deepseek,
+    "glm4_moe_lite": deepseek,
+    "minicpm3": partial(deepseek, tied=True),
+    "youtu": partial(deepseek, tied=True),
 }

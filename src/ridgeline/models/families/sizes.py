@@ -115,8 +115,9 @@ def windows(keys: Keys, *, every: int | None, default: int = 0) -> Windows:
         return NO_WINDOW
     if not window:
         keys.refuse("sliding_window", "is missing; layer_types names windowed layers")
-    step = full[0] if full else 0
-    if full != (list(range(step, layers + 1, step)) if step else []):
+    step = layers // len(full) if full else 0
+    # The first of each group of layers or the last: as many are full.
+    if full and (full != list(range(full[0], layers + 1, step)) or layers // step != len(full)):
         keys.refuse(
             "layer_types",
             "mixes full and windowed layers without a period; remove it to count all as full",
