@@ -161,6 +161,28 @@ def test_kernels_that_fill_the_window_and_could_lose_as_much_come_first(tmp_path
     assert first.confidence == 0.55
 
 
+def test_a_host_that_would_be_next_to_hold_all_up_is_quicker_too(tmp_path: Path) -> None:
+    """Rank 0 comes 20 ms late to each of four meetings; rank 1, just behind it, seems busy."""
+    talks, files = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", []
+    for rank, (own, until, first) in enumerate([(51_000, 20_000, 20_000), (46_000, 46_000, 0)]):
+        events = []
+        for step in range(4):
+            at, begin = own * step + first, 51_000.0 * step + first
+            if at >= until:
+                events.append(host(at - until, until - 50, "aten::mul"))
+            events += [call(at - 40, 5, 2 * step + 1), call(at - 30, 5, 2 * step + 2)]
+            events.append(kernel(begin, 30_000, correlation=2 * step + 1))
+            wait = {"stream": 9, "correlation": 2 * step + 2, "name": talks}
+            events.append(kernel(begin + 30_000, 51_000.0 - first - 30_000, **wait))
+            if rank == 0:
+                events.append(call(at - 20, 31_000, 0, "cudaDeviceSynchronize"))
+        world = {"backend": "nccl", "rank": rank, "world_size": 2}
+        files.append(write(tmp_path / f"rank{rank}.json", events, distributedInfo=world))
+    found = {finding.cause: finding for finding in trace_verdict(load_traces(files))}
+    late = found["host-bound"]
+    assert late.worth_us == pytest.approx(80_000, rel=0.05)  # 35,000 if rank 1 stayed so
+
+
 def test_reading_a_value_in_every_step_is_sync_bound(tmp_path: Path) -> None:
     found = verdict(tmp_path, train(8, wait=True))
     assert found[0].cause == "sync-bound"

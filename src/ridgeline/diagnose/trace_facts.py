@@ -52,6 +52,8 @@ _MOST_EVENTS = 30_000
 _ALIKE = 0.02
 _FEW_RANKS, _JOINED_SHARE = 16, 0.03
 """The graphs of so many ranks are joined, under cures of what holds so much of a window."""
+_NEXT = "host"
+"""What holds a rank up once the late one, for which it waits now, is on time."""
 _LEAST_SHARE = 0.01
 """A cause that holds less of the window is not asked what it is worth."""
 
@@ -271,7 +273,8 @@ def _saved(
     least = _LEAST_SHARE * view.window_us
     saved = {cure: scale * asked.saved_us(cure) if held[cure] >= least else 0.0 for cure in CURES}
     joined = part is view and 1 < (view.trace.world_size or 2) <= _FEW_RANKS
-    of_note = [cure for cure in CURES if held[cure] >= _JOINED_SHARE * view.window_us]
+    of_note = [cure for cure in CURES
+               if cure == _NEXT or held[cure] >= _JOINED_SHARE * view.window_us]  # fmt: skip
     return saved, asked.graphs(of_note) if joined else None
 
 

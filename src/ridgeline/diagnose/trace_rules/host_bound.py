@@ -50,7 +50,9 @@ def leads_from(finding: TraceFinding) -> float:
 def find(reading: TraceReading) -> list[TraceFinding]:
     """GPU idle for want of a launch."""
     share = reading.share(_host_us)
-    if share < _LEAST_SHARE or explains_the_host(reading):
+    # Of ranks that wait for the one whose host is late, no other's GPU seems to wait for its own.
+    held_up = reading.saved("host") >= _LEAST_SHARE * reading.window_us
+    if (share < _LEAST_SHARE and not held_up) or not share or explains_the_host(reading):
         return []
     worst = reading.worst(_host_us)
     launches, kernels = worst.launches, worst.kernels
