@@ -15,7 +15,9 @@ import re
 from collections.abc import Iterator
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_TAIL_BYTES = 2**16
+_TAIL_BYTES = 2**12
+"""Most events are shorter, so that the last border is in the last so many bytes; else more is looked
+at."""
 _BORDER = re.compile(rb'\}\s*,\s*\{\s*"')
 # A string that never ends is a token too: else each quote in it would be tried as a start.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|[{}\[\]]', re.DOTALL)
