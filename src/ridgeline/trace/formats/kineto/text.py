@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TAIL_BYTES = 2**12
-"""Most events are shorter, so that the last border is in the last so many bytes; else more is looked
-at."""
+"""Most events are shorter, so the last border is in so much text; else more is looked at."""
 _BORDER = re.compile(rb'\}\s*,\s*\{\s*"')
 # A string that never ends is a token too: else each quote in it would be tried as a start.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|[{}\[\]]', re.DOTALL)
