@@ -3,7 +3,8 @@
 Importing torch, DTensor and transformers costs a process several seconds of a core; a fork of a
 process that has them costs milliseconds. The cradle computes nothing itself, so there is no thread
 and no OpenMP team that a fork could break. All workers of a run share one: the first that needs it
-starts it, and it ends when the last has closed its connection.
+starts it, and it ends when the last has closed its connection. Triton is another under its
+interpreter, from the import on, so there is a second cradle for what is run so.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 _ROOT = Path(__file__).resolve().parents[1]
-_PRELOADED = (
+_USUAL = (
     "pytest",
     "ridgeline.measure.child.attach",
     "ridgeline.serve.engine.engine",
@@ -51,19 +52,20 @@ _PRELOADED = (
     "transformers.models.llama.modeling_llama",
     "tests.train.processes",
 )
+_INTERPRETED = ("hypothesis", "pytest", "torch", "triton.runtime.interpreter")
 _LOOK_SECONDS = 0.02
 
 
 class Cradle:
     """This process's end of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, interpreted: bool = False) -> None:
         run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-        folder = Path(tempfile.gettempdir()) / f"cradle-{run}"
+        folder = Path(tempfile.gettempdir()) / f"cradle{'-interpreted' * interpreted}-{run}"
         folder.mkdir(exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self._connection = _reach(folder) or _start(folder)
+            self._connection = _reach(folder) or _start(folder, interpreted=interpreted)
         self._answers = self._connection.makefile("r")
         self._asking = threading.Lock()
 
@@ -133,7 +135,7 @@ def _reach(folder: Path) -> socket.socket | None:
     return found
 
 
-def _start(folder: Path) -> socket.socket:
+def _start(folder: Path, *, interpreted: bool) -> socket.socket:
     (folder / "door").unlink(missing_ok=True)
     path = os.pathsep.join([str(_ROOT), str(_ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     with socket.socket(socket.AF_UNIX) as door:
@@ -145,8 +147,13 @@ def _start(folder: Path) -> socket.socket:
         # Ctrl-C is for pytest.
         os.posix_spawn(
             sys.executable,
-            [*command, str(door.fileno()), str(folder), *_PRELOADED],
-            os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            [*command, str(door.fileno()), str(folder), *(_INTERPRETED if interpreted else _USUAL)],
+            os.environ
+            | {
+                "PYTHONPATH": path,
+                "OMP_NUM_THREADS": "1",
+                "TRITON_INTERPRET": str(int(interpreted)),
+            },
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -159,20 +166,21 @@ def _start(folder: Path) -> socket.socket:
 
 
 @functools.cache
-def cradle() -> Cradle:
+def cradle(*, interpreted: bool = False) -> Cradle:
     """The one of this process."""
-    return Cradle()
+    return Cradle(interpreted=interpreted)
 
 
 class Child:
     """A process from the cradle, asked as one from `subprocess` is."""
 
-    def __init__(self, pid: int, stdout: BinaryIO | None = None) -> None:
+    def __init__(self, pid: int, stdout: BinaryIO | None = None, of: Cradle | None = None) -> None:
         self.pid = pid
         self.stdout = stdout
+        self._cradle = of or cradle()
 
     def poll(self) -> int | None:
-        return cradle().code(self.pid)
+        return self._cradle.code(self.pid)
 
     def wait(self, timeout: float | None = None) -> int:
         began = time.monotonic()
@@ -217,11 +225,10 @@ def _main(door: socket.socket, folder: Path, preloaded: list[str]) -> None:
 
 def _spare_the_children() -> None:
     """At its end, a child need not take apart what was imported here: torch's 200 libraries."""
-    import torch._dynamo.utils
-
     for one in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         one.atexit = False
-    atexit.unregister(torch._dynamo.utils.dump_compile_times)
+    if "torch._dynamo.utils" in sys.modules:
+        atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
 
 
 @contextlib.contextmanager

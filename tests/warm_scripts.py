@@ -11,14 +11,16 @@ from __future__ import annotations
 import atexit
 import importlib
 import os
+import runpy
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tests.cradle import Child, cradle
 
@@ -103,6 +105,38 @@ def run_rank() -> None:
 
     sys.argv = [rank_process.__name__, "0"]
     sys.exit(rank_process.main())
+
+
+def run_module_warm(
+    words: list[str], *, env: Mapping[str, str], **_given: Any
+) -> subprocess.CompletedProcess[str]:
+    """What `subprocess.run` gives of `python -m MODULE …`, its words kept as text."""
+    assert words[:2] == [sys.executable, "-m"]
+    of = cradle(interpreted=env.get("TRITON_INTERPRET") == "1")
+    with (
+        Path(os.devnull).open("rb") as nothing,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        pid = of.bear_on(
+            (nothing.fileno(), out.fileno(), err.fileno()),
+            "tests.warm_scripts:run_module",
+            [words[2:]],
+            environment=dict(env),
+            folder=Path.cwd(),
+        )
+        code = Child(pid, of=of).wait()
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode(errors="replace"))
+    return subprocess.CompletedProcess(words, code, *said)
+
+
+def run_module(words: list[str]) -> None:
+    """In its process: what `python -m MODULE …` does."""
+    sys.argv = words
+    runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
 def start_plainly(words: list[str], log: Path, folder: Path) -> Child:

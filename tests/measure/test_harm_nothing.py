@@ -89,7 +89,7 @@ def run(folder: Path, way: str, words: list[str], **environment: str) -> Run:
 @pytest.fixture(
     scope="module",
     params=[
-        "view programs",
+        "view programs plain",
         pytest.param("view programs and a child with torch", marks=pytest.mark.slow),
         pytest.param("copies", marks=pytest.mark.slow),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import triton
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.check.planting import HERE, OWN, SMALL, judge, plant_own, plant_small
+from tests.warm_scripts import run_module_warm
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
@@ -152,8 +154,9 @@ def test_our_own_kernels_have_no_finding(name: str, capsys: pytest.CaptureFixtur
 
 
 def test_the_bytes_of_a_sum_are_three_vectors_and_every_sector_is_used(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(conduct, "subprocess", SimpleNamespace(run=run_module_warm))
     code, found = checked(str(HERE / "sound/add.py"), capsys)
     assert code == 0
     (launch,) = found["launches"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.warm_scripts import run_module_warm
 
 HERE = Path(__file__).parent
 
@@ -40,7 +43,8 @@ QUICK = {
 
 def test_kernels_agree_with_their_references_under_the_interpreter() -> None:
     """All in one process: to start it takes longer than the tests."""
-    told = check("", "-rA", *(f"{HERE}/test_{name}.py::{case}" for name, case in QUICK.items()))
+    cases = [f"{HERE}/test_{name}.py::{case}" for name, case in QUICK.items()]
+    told = check("", "-rA", *cases, start=run_module_warm)
     for name, case in QUICK.items():
         assert f"PASSED tests/kernels/triton/test_{name}.py::{case}" in told
 
@@ -66,9 +70,9 @@ def test_every_case_agrees_under_the_interpreter(file: str) -> None:
     check("interpreter", HERE / file)
 
 
-def check(words: str, *files: str | Path) -> str:
+def check(words: str, *files: str | Path, start: Callable[..., Any] = subprocess.run) -> str:
     """Run the tests whose names hold these words, and return what pytest printed."""
-    run = subprocess.run(
+    run = start(
         [
             sys.executable,
             "-m",
@@ -77,7 +81,7 @@ def check(words: str, *files: str | Path) -> str:
             "no:cacheprovider",
             "-k",
             words,
-            *files,
+            *map(str, files),
         ],
         env=os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
         cwd=HERE.parents[2],
