@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
-from tests.records.recipe_page import sayings
+from tests.records.recipe_page import class_node, sayings
 
 import ridgeline.records
 import ridgeline.trace
@@ -83,11 +83,9 @@ def _table(kind: type[msgspec.Struct]) -> str:
 
 
 def _annotations(kind: type[msgspec.Struct]) -> dict[str, str]:
-    (body,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(body, ast.ClassDef)
     return {
         one.target.id: ast.unparse(one.annotation).replace("|", "\\|")
-        for one in body.body
+        for one in class_node(kind).body
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
     }
 

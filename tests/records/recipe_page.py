@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
+import sys
 import types
 import typing
 from pathlib import Path
@@ -75,8 +77,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 def sayings(section: type[msgspec.Struct]) -> dict[str, str]:
     """The string that stands below each field, on one line."""
-    (body,) = ast.parse(inspect.getsource(section)).body
-    assert isinstance(body, ast.ClassDef)
+    body = class_node(section)
     said = {}
     for above, below in zip(body.body, body.body[1:], strict=False):
         if not (isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name)):
@@ -84,6 +85,18 @@ def sayings(section: type[msgspec.Struct]) -> dict[str, str]:
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             said[above.target.id] = " ".join(str(below.value.value).split()).replace("|", "\\|")
     return said
+
+
+def class_node(kind: type) -> ast.ClassDef:
+    """The class as it is written."""
+    return _class_nodes(sys.modules[kind.__module__])[kind.__name__]
+
+
+@functools.cache
+def _class_nodes(module: types.ModuleType) -> dict[str, ast.ClassDef]:
+    """By name, of one reading of the file: `inspect.getsource` reads all of it for each."""
+    body = ast.parse(inspect.getsource(module)).body
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
 
 
 def rewritten(page: str) -> str:

@@ -181,7 +181,6 @@ def test_a_student_comes_to_agree_with_its_teacher(folder: Path, ranks: Ranks) -
     )
 
 
-@pytest.mark.slow
 def test_a_student_learns_from_its_teachers_in_turn(folder: Path, ranks: Ranks) -> None:
     large = write_teacher(folder / "large", heads=2)
     stages = (

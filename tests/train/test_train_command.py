@@ -194,18 +194,20 @@ def test_a_stack_that_tune_proved_is_applied_to_every_rank(
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_every_rank_and_says_where_the_run_lies(folder: Path) -> None:
-    options = ("--out", "stopped", "--set", "layout.dp=2", "--set", "run.steps=100000")
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ctrl_c_ends_every_rank_and_says_where_the_run_lies(folder: Path, ranks: int) -> None:
+    out = f"stopped{ranks}"
+    options = ("--out", out, "--set", f"layout.dp={ranks}", "--set", "run.steps=100000")
     started = train(folder, *options, preexec_fn=_heed_interrupts)
     deadline = time.monotonic() + 60
-    while not read_log(folder / "stopped"):
+    while not read_log(folder / out):
         assert time.monotonic() < deadline, "no step was written down"
         time.sleep(0.05)
     started.send_signal(signal.SIGINT)
     _, errors = started.communicate(timeout=60)
     assert started.returncode == 130
     assert "interrupted" in errors.splitlines()[-1]
-    search = ["pgrep", "-f", str(folder / "stopped")]
+    search = ["pgrep", "-f", str(folder / out)]
     assert not subprocess.run(search, capture_output=True, check=False).stdout
 
 
