@@ -12,13 +12,8 @@ from tests.report.test_html import own_part
 from ridgeline.plan.model_roofline import model_roofline
 from ridgeline.records.roofline import ModelRoofline
 from ridgeline.report.page import draw_page
-from ridgeline.report.views.roofline import (
-    describe,
-    letters,
-    roofline_document,
-    roofline_figure,
-    share_figure,
-)
+from ridgeline.report.views.roofline import describe, letters, roofline_document
+from ridgeline.report.views.roofline_figures import roofline_figure, share_figure
 
 
 def text_of(roof: ModelRoofline, width: int) -> str:

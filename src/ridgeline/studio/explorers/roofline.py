@@ -9,14 +9,8 @@ from ridgeline.cost.operators import Phase
 from ridgeline.plan.model_roofline import model_roofline
 from ridgeline.records.roofline import DeviceRoofline, ModelRoofline
 from ridgeline.report import document as doc
-from ridgeline.report.views.roofline import (
-    device_table,
-    measured_section,
-    measured_sentence,
-    note,
-    roofline_figure,
-    share_figure,
-)
+from ridgeline.report.views.roofline import device_table, measured_section, measured_sentence, note
+from ridgeline.report.views.roofline_figures import roofline_figure, share_figure
 from ridgeline.studio.explorer import Explorer, Formula, Picture
 from ridgeline.studio.inputs import OpenFile, Selection, Several, Slider, State
 from ridgeline.studio.listed import every_device, every_model
