@@ -15,7 +15,7 @@ def test_every_path_is_the_reference(
     dtype: torch.dtype, portable: bool, step: float | None
 ) -> None:
     torch.manual_seed(0)
-    for outputs, depth in [(1, 4), (33, 66), (64, 64), (100, 352)]:
+    for outputs, depth in [(1, 4), (33, 66), (64, 64), (100, 352), (70, 192)]:
         levels, scales = linear_int8.quantise(torch.randn(outputs, depth))
         bias = torch.randn(outputs)
         packed = linear_w8a8.pack(levels, scales)
@@ -34,3 +34,17 @@ def test_a_row_of_zeros_gives_the_bias() -> None:
     bias = torch.randn(32)
     found = linear_w8a8.linear(torch.zeros(1, 16), *linear_w8a8.pack(levels, scales), bias, 32)
     assert torch.equal(found[0], bias)
+
+
+def test_tiles_of_amx_give_the_integers_that_vectors_give() -> None:
+    torch.manual_seed(0)
+    levels = torch.randint(-127, 128, (96, 128), dtype=torch.int8)
+    ones = torch.ones(96, 1)
+    wider = torch.cat((levels, torch.zeros(96, 4, dtype=torch.int8)), 1)  # no whole tiles
+    tiled, plain = linear_w8a8.pack(levels, ones), linear_w8a8.pack(wider, ones)
+    for rows in (1, 4, 15, 16, 17, 32, 33, 193, 250):
+        x = torch.randint(-128, 128, (rows, 128)).float()
+        padded = torch.cat((x, torch.zeros(rows, 4)), 1)
+        found = linear_w8a8.linear(x, *tiled, None, 96, 1.0)
+        assert torch.equal(found, linear_w8a8.linear(padded, *plain, None, 96, 1.0))
+        assert torch.equal(found, x @ levels.float().T)

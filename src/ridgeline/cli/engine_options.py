@@ -23,7 +23,7 @@ Model = Annotated[
 Device = Annotated[str, typer.Option(help="Where it runs: auto, cpu or cuda.")]
 Dtype = Annotated[str, typer.Option(help="The dtype of activations: auto, fp32, bf16 or fp16.")]
 Weights = Annotated[
-    str, typer.Option(help="How weights are held: model (as stored), int8, int4 or fp8.")
+    str, typer.Option(help="How weights are held: model (as stored), int8, w8a8, int4, fp8.")
 ]
 GroupSize = Annotated[int, typer.Option(help="Weights that share a scale in int4.")]
 KvDtype = Annotated[str, typer.Option(help="How keys and values are held: model, int8 or fp8.")]

@@ -39,8 +39,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     dtype: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """The dtype of the computation; auto: bf16 where the device multiplies it natively, else
     fp32."""
-    weights: Literal["model", "int8", "int4", "fp8"] = "model"
-    """The format of the weights; model: as stored (compressed-tensors run compressed)."""
+    weights: Literal["model", "int8", "int4", "fp8", "w8a8"] = "model"
+    """The format of the weights; model: as stored (compressed-tensors run compressed); w8a8: int8,
+    and activations are rounded to int8 before they are multiplied."""
     group_size: int = 128
     """The group size of int4 weights."""
     kv_dtype: Literal["model", "fp8", "int8"] = "model"

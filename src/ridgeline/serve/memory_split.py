@@ -16,7 +16,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.machine import Machine, this_machine
 from ridgeline.serve.config import EngineConfig
 
-_OF_SIXTEEN_BITS = {"int8": 0.55, "int4": 0.35, "fp8": 0.55}
+_OF_SIXTEEN_BITS = {"int8": 0.55, "w8a8": 0.55, "int4": 0.35, "fp8": 0.55}
 """What is left of weights of sixteen bits, with embeddings and scales as they are: on the safe
 side, since each engine counts for itself."""
 

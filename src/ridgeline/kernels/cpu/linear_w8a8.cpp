@@ -6,10 +6,21 @@
 // A panel holds [depth / 4][32 outputs][4]. Where the CPU multiplies four bytes at once, sums of
 // products are exact in int32: x86 multiplies unsigned by signed bytes, so rows are kept as xq + 128
 // and 128 Σ_k q[o, k], which `sums` holds, is taken off at the end; ARM takes them as they are.
-// Other CPUs multiply and add them as floats (linear_vectors.h): exact up to 2^24, then rounded.
+// AMX multiplies tiles of 16 rows, 64 bytes of the depth and 16 outputs; two such tiles lie side by
+// side in a panel as they are, and sums are the same integers, so which of the two multiplies is told
+// by the time alone. Other CPUs multiply and add them as floats (linear_vectors.h): exact up to 2^24,
+// then rounded.
 #include "linear_panels.h"
 
 #include <cmath>
+
+#if defined(__linux__) && defined(__AVX512VNNI__) && defined(__AMX_INT8__) && \
+    defined(__AMX_TILE__) && defined(__AVX512BF16__)
+#define RIDGELINE_TILES
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace ridgeline::linear {
 namespace {
@@ -36,13 +47,14 @@ inline Words add_dots(Words sums, Words x, Words weights) {
 #endif
 
 struct Bytes {
-  const uint8_t* x;     // [rows, depth], xq + OFFSET
+  const uint8_t* x;     // [rows, stride], of which depth are xq + OFFSET
   const float* steps;   // [rows]: a
   const int8_t* panels;
   const float* scales;  // [panels · 32]
   const int32_t* sums;  // [panels · 32]: 128 Σ q
   const float* bias;    // [outputs] or null
   int64_t rows, depth, outputs;
+  int64_t stride;       // bytes from row to row of x
 
   int64_t num_panels() const { return (outputs + PANEL - 1) / PANEL; }
 };
@@ -60,24 +72,49 @@ float largest_of(const X* from, int64_t given) {
   return std::max(1e-12f, *std::max_element(lanes, lanes + 32));
 }
 
-// Gives each level of a row of `given` numbers to put(row, k, level), zeros up to `depth`.
+inline float level_of(float number, float step) {
+  return std::clamp(std::nearbyintf(number / step), -128.0f, 127.0f);
+}
+
+// Calls put(row, numbers, step) for each row of `given` numbers.
 // `fixed`: the step of all rows; 0: each row has its own.
 template <class X, class Put>
-void round_rows(const X* x, int64_t rows, int64_t given, int64_t depth, float fixed, float* steps,
-                Put put) {
+void step_rows(const X* x, int64_t rows, int64_t given, float fixed, float* steps, Put put) {
   torch::stable::parallel_for(0, rows, 4, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const X* from = x + row * given;
       const float step = fixed > 0.0f ? fixed : largest_of(from, given) / 127.5f;
       steps[row] = step;
-      for (int64_t k = 0; k < given; ++k)
-        put(row, k, std::clamp(std::nearbyintf(read(from + k) / step), -128.0f, 127.0f));
-      for (int64_t k = given; k < depth; ++k) put(row, k, 0.0f);
+      put(row, from, step);
     }
   });
 }
 
 #ifdef RIDGELINE_BYTE_DOT
+#ifdef __AVX512VNNI__
+inline __m512 sixteen(const float* from) { return _mm512_loadu_ps(from); }
+inline __m512 sixteen(const uint16_t* from) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+#endif
+
+// The levels of a row + OFFSET, and of zeros up to `depth`.
+template <class X>
+void round_row(const X* from, int64_t given, int64_t depth, float step, uint8_t* to) {
+  int64_t k = 0;
+#ifdef __AVX512VNNI__
+  for (; k + 16 <= given; k += 16) {
+    const __m512i levels = _mm512_cvtps_epi32(_mm512_div_ps(sixteen(from + k), _mm512_set1_ps(step)));
+    const __m128i bytes = _mm512_cvtsepi32_epi8(levels);  // cut to −128 … 127
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + k), _mm_xor_si128(bytes, _mm_set1_epi8(-128)));
+  }
+#endif
+  for (; k < given; ++k)
+    to[k] = static_cast<uint8_t>(static_cast<int>(level_of(read(from + k), step)) + OFFSET);
+  for (; k < depth; ++k) to[k] = OFFSET;
+}
+
 template <class X>
 void finish(const Bytes& job, int64_t row, int64_t panel, const int32_t* totals, X* out) {
   const int64_t first = panel * PANEL, count = std::min(PANEL, job.outputs - first);
@@ -93,7 +130,7 @@ void finish(const Bytes& job, int64_t row, int64_t panel, const int32_t* totals,
 template <class X, int R>
 void rows_by_panel(const Bytes& job, int64_t panel, int64_t row, X* out) {
   Words sums[R][VECTORS] = {};
-  const uint8_t* x = job.x + row * job.depth;
+  const uint8_t* x = job.x + row * job.stride;
   const int8_t* from = job.panels + panel * job.depth * PANEL;
   for (const uint8_t* end = x + job.depth; x != end; x += 4, from += 4 * PANEL) {
     Words weights[VECTORS];
@@ -104,7 +141,7 @@ void rows_by_panel(const Bytes& job, int64_t panel, int64_t row, X* out) {
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       int32_t four;
-      std::memcpy(&four, x + r * job.depth, sizeof four);
+      std::memcpy(&four, x + r * job.stride, sizeof four);
       const Words factor = four - Words{};
 #pragma GCC unroll 8
       for (int i = 0; i < VECTORS; ++i) sums[r][i] = add_dots(sums[r][i], factor, weights[i]);
@@ -120,21 +157,138 @@ void block_by_panel(const Bytes& job, int64_t panel, int64_t row, int64_t rows, 
   rows_by_panel<X, R>(job, panel, row, out);
 }
 
+#ifdef RIDGELINE_TILES
+constexpr int64_t TILE_ROWS = 16, TILE_BYTES = 64, FEWEST_ROWS_OF_TILES = 4;
+
+// Whether the kernel of the system lets this process use tiles; asked once.
+inline bool tiles_allowed() {
+  constexpr long REQUEST = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool allowed = syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+  return allowed;
+}
+
+// Tiles of one thread: sums 0 … 3, rows of x 4 and 5, outputs of a panel 6 and 7.
+class Tiles {
+ public:
+  ~Tiles() { _tile_release(); }
+
+  // For blocks of so many rows, at most 32.
+  void shape(int64_t rows) {
+    if (rows == rows_) return;
+    rows_ = rows;
+    const auto upper = static_cast<uint8_t>(std::min(rows, TILE_ROWS));
+    const auto lower = static_cast<uint8_t>(std::max<int64_t>(rows - TILE_ROWS, 1));
+    struct alignas(64) {
+      uint8_t palette = 1, start = 0, reserved[14] = {};
+      uint16_t bytes[16] = {};
+      uint8_t rows[16] = {};
+    } shapes;
+    const uint8_t of[8] = {upper, upper, lower, lower, upper, lower, TILE_ROWS, TILE_ROWS};
+    for (int i = 0; i < 8; ++i) {
+      shapes.bytes[i] = TILE_BYTES;
+      shapes.rows[i] = of[i];
+    }
+    _tile_loadconfig(&shapes);
+  }
+
+ private:
+  int64_t rows_ = 0;
+};
+
+inline void write_sixteen(float* to, __m512 values) { _mm512_storeu_ps(to, values); }
+inline void write_sixteen(uint16_t* to, __m512 values) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(values));
+}
+
+// As `finish`, of a panel whose outputs are all asked for.
+template <class X>
+void finish_whole(const Bytes& job, int64_t row, int64_t panel, const int32_t* totals, X* out) {
+  for (int64_t lane = panel * PANEL; lane < (panel + 1) * PANEL; lane += 16, totals += 16) {
+    const __m512i offset = _mm512_loadu_si512(job.sums + lane);
+    const __m512 sum = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_load_si512(totals), offset));
+    const __m512 scale =
+        _mm512_mul_ps(_mm512_set1_ps(job.steps[row]), _mm512_loadu_ps(job.scales + lane));
+    const __m512 bias =
+        job.bias == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(job.bias + lane);
+    write_sixteen(out + row * job.outputs + lane, _mm512_fmadd_ps(sum, scale, bias));
+  }
+}
+
+// `rows` rows, at most 32, by a panel.
+template <class X>
+void tiles_by_panel(Tiles& tiles, const Bytes& job, int64_t panel, int64_t row, int64_t rows,
+                    X* out) {
+  tiles.shape(rows);
+  const bool two = rows > TILE_ROWS;
+  const uint8_t* x = job.x + row * job.stride;
+  const int8_t* from = job.panels + panel * job.depth * PANEL;
+  constexpr int64_t LINE = 4 * PANEL;  // bytes from four of the depth to the next four
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t k = 0; k < job.depth; k += TILE_BYTES, from += TILE_BYTES * PANEL) {
+    _tile_loadd(6, from, LINE);
+    _tile_loadd(7, from + LINE / 2, LINE);
+    _tile_loadd(4, x + k, job.stride);
+    _tile_dpbusd(0, 4, 6);
+    _tile_dpbusd(1, 4, 7);
+    if (two) {
+      _tile_loadd(5, x + TILE_ROWS * job.stride + k, job.stride);
+      _tile_dpbusd(2, 5, 6);
+      _tile_dpbusd(3, 5, 7);
+    }
+  }
+  alignas(64) int32_t totals[2 * TILE_ROWS][PANEL];
+  _tile_stored(0, totals[0], sizeof totals[0]);
+  _tile_stored(1, totals[0] + PANEL / 2, sizeof totals[0]);
+  if (two) {
+    _tile_stored(2, totals[TILE_ROWS], sizeof totals[0]);
+    _tile_stored(3, totals[TILE_ROWS] + PANEL / 2, sizeof totals[0]);
+  }
+  const bool whole = (panel + 1) * PANEL <= job.outputs;
+  for (int64_t r = 0; r < rows; ++r)
+    whole ? finish_whole(job, row + r, panel, totals[r], out)
+          : finish(job, row + r, panel, totals[r], out);
+}
+
+template <class X>
+void panels_in_tiles(const Bytes& job, int64_t begin, int64_t end, X* out) {
+  Tiles tiles;
+  for (int64_t panel = begin; panel < end; ++panel)
+    for (int64_t row = 0; row < job.rows; row += 2 * TILE_ROWS)
+      tiles_by_panel(tiles, job, panel, row, std::min(2 * TILE_ROWS, job.rows - row), out);
+}
+#endif
+
+// Whether tiles multiply so many rows.
+inline bool in_tiles([[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t depth) {
+#ifdef RIDGELINE_TILES
+  return rows >= FEWEST_ROWS_OF_TILES && depth % TILE_BYTES == 0 && tiles_allowed();
+#else
+  return false;
+#endif
+}
+
 template <class X>
 void multiply_bytes(Bytes job, const X* x, int64_t given, float step, X* out) {
-  std::vector<uint8_t> levels(job.rows * job.depth);
+  const bool tiled = in_tiles(job.rows, job.depth);
+  job.stride = job.depth + (tiled ? 64 : 0);  // rows a power of two apart would share cache sets
+  std::vector<uint8_t> levels(job.rows * job.stride);
   std::vector<float> steps(job.rows);
-  round_rows(x, job.rows, given, job.depth, step, steps.data(),
-             [&](int64_t row, int64_t k, float level) {
-               levels[row * job.depth + k] = static_cast<uint8_t>(static_cast<int>(level) + OFFSET);
-             });
+  step_rows(x, job.rows, given, step, steps.data(), [&](int64_t row, const X* from, float each) {
+    round_row(from, given, job.depth, each, levels.data() + row * job.stride);
+  });
   const int64_t rows = job.rows;
   for (int64_t row = 0; row < rows; row += ROWS_AT_ONCE) {
-    job.x = levels.data() + row * job.depth;
+    job.x = levels.data() + row * job.stride;
     job.steps = steps.data() + row;
     job.rows = std::min(ROWS_AT_ONCE, rows - row);
     const int64_t blocks = (job.rows + ROWS_OF_BYTES - 1) / ROWS_OF_BYTES;
     torch::stable::parallel_for(0, job.num_panels(), 1, [&](int64_t begin, int64_t end) {
+#ifdef RIDGELINE_TILES
+      if (tiled) return panels_in_tiles(job, begin, end, out + row * job.outputs);
+#endif
       for (int64_t panel = begin; panel < end; ++panel)
         for (int64_t b = 0; b < blocks; ++b) {
           const int64_t first = b * job.rows / blocks, last = (b + 1) * job.rows / blocks;
@@ -165,8 +319,10 @@ template <class X>
 void multiply_floats(const Bytes& bytes, const X* x, int64_t given, float step, X* out) {
   std::vector<float> levels(bytes.rows * bytes.depth), steps(bytes.rows);
   std::vector<float> totals(bytes.rows * bytes.outputs);
-  round_rows(x, bytes.rows, given, bytes.depth, step, steps.data(),
-             [&](int64_t row, int64_t k, float level) { levels[row * bytes.depth + k] = level; });
+  step_rows(x, bytes.rows, given, step, steps.data(), [&](int64_t row, const X* from, float each) {
+    for (int64_t k = 0; k < given; ++k)
+      levels[row * bytes.depth + k] = level_of(read(from + k), each);
+  });
   Job job{};
   job.x = levels.data();
   job.out = totals.data();
@@ -215,7 +371,8 @@ Tensor linear_w8a8(const Tensor& x, const Tensor& panels, const Tensor& scales, 
                   bias.has_value() ? static_cast<const float*>(bias->data_ptr()) : nullptr,
                   x.numel() / given,
                   depth,
-                  outputs};
+                  outputs,
+                  depth};
   if (x.scalar_type() == ScalarType::Float) {
     run<float>(job, rows.data_ptr(), given, fixed, out.data_ptr(), portable);
   } else {

@@ -41,6 +41,8 @@ class Proven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Why its layers are computed one by one; empty: they are one operator."""
     activation_bytes: dict[int, int] = {}
     """The peak of a step beside what is kept, by its tokens."""
+    rounding: float | None = None
+    """What rounding activations does to logits, over their spread; None: they are not rounded."""
     plain: PlainShape | None = None
     """What is built instead of transformers' model; None: that is needed."""
 

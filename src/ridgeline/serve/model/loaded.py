@@ -33,6 +33,7 @@ from ridgeline.serve.model.direct import Direct, direct
 from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
 from ridgeline.serve.model.llama_like import NotInOne
+from ridgeline.serve.model.rounded import noted, settle_rounding
 from ridgeline.serve.packed.tokenizer import kept_tokenizer
 from ridgeline.serve.pipeline_parallel.gate import StageGate
 from ridgeline.serve.pipeline_parallel.stages import load_stage
@@ -42,6 +43,7 @@ from ridgeline.serve.vision.features import VisionTower
 from ridgeline.serve.vision.model import read_apart, sees_images
 from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
 from ridgeline.serve.weights.by_layer import read_by_layer
+from ridgeline.serve.weights.rounding import as_multiplied
 
 if TYPE_CHECKING:
     from ridgeline.serve.model.recurrent import RecurrentLayers
@@ -205,6 +207,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     """
     device = device_of(config) if group is None else group.device
     dtype = dtype_of(config, device)
+    config = as_multiplied(config, device)
     kept = kept_start(config, dtype, device)
     plain = None
     if kept is not None and not config.compiled:
@@ -225,6 +228,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     else:
         shapes = trial.kv_shapes(model, vocab)
         calls = trial.check(model, shapes, vocab, recurrent)
+    rounding = settle_rounding(config, model, shapes, kept, recurrent)
     loaded = LoadedModel(model, _tokenizer(config), shapes)
     loaded.recurrent = recurrent
     loaded.kept = kept
@@ -246,11 +250,12 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         loaded.weight_rows = [
             replace(row, note=f"{row.note}, {kept.note}") for row in loaded.weight_rows
         ]
-    _compute_in_one(loaded, calls)
+    loaded.weight_rows = noted(loaded.weight_rows, rounding)
+    _compute_in_one(loaded, calls, rounding)
     return loaded
 
 
-def _compute_in_one(loaded: LoadedModel, calls: list[Attended]) -> None:
+def _compute_in_one(loaded: LoadedModel, calls: list[Attended], rounding: float | None) -> None:
     """Give a model its short way, where it has one, and note what was found out about it."""
     kept, shapes = loaded.kept, loaded.kv_shapes
     loaded.proven = None if kept is None else kept.proven
@@ -266,7 +271,9 @@ def _compute_in_one(loaded: LoadedModel, calls: list[Attended]) -> None:
     if not_in_one:
         loaded.layer_path = f"one by one: {not_in_one}"
     if loaded.proven is None:
-        proven = Proven(shapes=tuple(shapes), calls=tuple(calls), not_in_one=not_in_one)
+        proven = Proven(
+            shapes=tuple(shapes), calls=tuple(calls), not_in_one=not_in_one, rounding=rounding
+        )
         shape = None if kept is None else kept.plain_of(loaded.model, proven, loaded.vocab)
         loaded.proven = replace(proven, plain=shape)
 

@@ -146,10 +146,12 @@ def check(
     return sorted(calls[: len(shapes)], key=lambda call: call.layer)
 
 
-def logits_over_blocks(model: nn.Module, shapes: list[KvShape], vocab: int) -> list[Tensor]:
+def logits_over_blocks(
+    model: nn.Module, shapes: list[KvShape], vocab: int, recurrent: RecurrentLayers | None = None
+) -> list[Tensor]:
     """The last logits of the two prompts, computed in two steps, once the paged attention is on."""
     with torch.inference_mode():
-        return _in_two_steps(model, _two_prompts(model, vocab), shapes)
+        return _in_two_steps(model, _two_prompts(model, vocab), shapes, recurrent=recurrent)
 
 
 def refusal(

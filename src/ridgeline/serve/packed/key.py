@@ -29,7 +29,7 @@ LEAST_BYTES = 64 * 2**20
 """The least size of a checkpoint; a smaller one is packed sooner than looked up."""
 _CODE = ("serve/packed", "serve/weights", "serve/model", "checkpoints")
 """Rooms whose Python decides what is in an entry; the kernels' sources are in their libraries."""
-_KINDS: dict[str, Kind] = {"model": "dense", "int8": "int8", "int4": "int4"}
+_KINDS: dict[str, Kind] = {"model": "dense", "int8": "int8", "int4": "int4", "w8a8": "w8a8"}
 
 
 def key_of(config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path]) -> str | None:

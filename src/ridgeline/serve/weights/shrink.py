@@ -14,7 +14,7 @@ from ridgeline.kernels import linear_int4, linear_int8
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.weights.embedding import PanelEmbedding
-from ridgeline.serve.weights.layers import dense_layer, int4_layer, int8_layer
+from ridgeline.serve.weights.layers import dense_layer, int4_layer, int8_layer, w8a8_layer
 from ridgeline.serve.weights.linears import (
     DenseLinear,
     FrozenLinear,
@@ -70,7 +70,8 @@ def shrink(
             if fill is not None:
                 fill(f"{path}.{name}".removeprefix("."))
             tied = _tied_embedding(model, layer) if config.weights == "model" else None
-            replacement = _replacement(layer, config)
+            head = layer is getattr(model, "get_output_embeddings", lambda: None)()
+            replacement = _replacement(layer, config, head=head)
             if replacement is None:
                 continue
             made[id(layer)] = replacement
@@ -130,12 +131,14 @@ def is_shrunk(module: nn.Module) -> bool:
     return type(module) is nn.Linear or is_transposed(module)
 
 
-def _replacement(layer: nn.Module, config: EngineConfig) -> FrozenLinear | None:
+def _replacement(layer: nn.Module, config: EngineConfig, *, head: bool) -> FrozenLinear | None:
     """The layer that takes its place; None: it stays as it is, torch multiplies it."""
     weight, bias = weight_of(layer), layer.bias
     dtype = weight.dtype
     bias = bias.detach() if isinstance(bias, Tensor) else None
-    if config.weights == "int8":
+    if config.weights == "w8a8" and not head:
+        return w8a8_layer(*linear_int8.quantise(weight), bias, None, dtype)
+    if config.weights in ("int8", "w8a8"):  # a head reads few rows, and each tells tokens apart
         return int8_layer(*linear_int8.quantise(weight), None, bias, dtype)
     if config.weights == "int4":
         return int4_layer(*linear_int4.quantise(weight, config.group_size), None, bias, dtype)

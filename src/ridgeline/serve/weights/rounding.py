@@ -1,0 +1,99 @@
+"""Whether activations are rounded to int8 (`--weights w8a8`): as the CPU and the model allow.
+
+Rows of activations get a step each, their largest number over 127.5. That costs little where the
+numbers of a row are of like size; one that is a hundred times the others, as some models have in a
+few channels, leaves the others few levels. So what the rounding does to the logits of two prompts
+is computed when a model is first loaded, and one that suffers keeps 8-bit weights alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import torch
+from msgspec.structs import replace
+from torch import nn
+from torch.nn import functional
+
+from ridgeline.checkpoints.layers import place_module
+from ridgeline.errors import InputError
+from ridgeline.hardware.machine import this_machine
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.weights.layers import int8_layer
+from ridgeline.serve.weights.linears import W8A8Linear
+from ridgeline.serve.weights.torch_linears import TorchW8A8Linear
+
+BYTE_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "dotprod"})
+"""Instructions of CPUs that multiply four bytes at once; those with AMX or i8mm have them too."""
+LARGEST_DIFFERENCE = 0.10
+"""The mean distance of logits over their spread from which on activations are not rounded: what the
+trial at load grants to bfloat16."""
+
+
+def as_multiplied(config: EngineConfig, device: torch.device) -> EngineConfig:
+    """A configuration with the weights that this device multiplies.
+
+    Raises:
+        InputError: It asks for rounded activations on a GPU.
+    """
+    if config.weights != "w8a8":
+        return config
+    if device.type != "cpu":
+        raise InputError(
+            f"--weights w8a8: rounds activations on CPUs alone, and this is {device.type}; use"
+            " --weights fp8 or int8"
+        )
+    if BYTE_PRODUCTS & set(this_machine(gpus=[]).cpu.isa):
+        return config
+    _say("this CPU has no products of bytes (VNNI, AMX, dotprod), so activations stay as they are")
+    return replace(config, weights="int8")
+
+
+def has_rounded(model: nn.Module) -> bool:
+    """Whether a model has layers that round their activations."""
+    return any(_rounds(module) for module in model.modules())
+
+
+def say_too_coarse(difference: float) -> None:
+    """Say that a model keeps 8-bit weights alone."""
+    _say(
+        f"rounded activations move this model's logits by {difference:.2f} of their spread (limit"
+        f" {LARGEST_DIFFERENCE:.2f}), so they stay as they are"
+    )
+
+
+@contextlib.contextmanager
+def unrounded(model: nn.Module) -> Iterator[None]:
+    """Within, layers multiply the same levels by activations as they are."""
+    changed = [module for module in model.modules() if _rounds(module)]
+    for module in changed:
+        weight = module.dequantised()  # type: ignore[operator]
+        bias = module.bias
+        module.forward = lambda x, weight=weight, bias=bias: functional.linear(
+            x.float(), weight, bias
+        ).to(x.dtype)
+    try:
+        yield
+    finally:
+        for module in changed:
+            del module.forward
+
+
+def keep_weights_alone(model: nn.Module, dtype: torch.dtype) -> None:
+    """Put layers of 8-bit weights, of the same levels, in place of those that round activations."""
+    for name, module in list(model.named_modules()):
+        if not isinstance(module, W8A8Linear | TorchW8A8Linear):
+            continue
+        scales = module.scales.flatten()[: module.out_features, None].contiguous()
+        levels = (module.dequantised() / scales).round().to(torch.int8)
+        place_module(model, name, int8_layer(levels, scales, None, module.bias, dtype))
+
+
+def _rounds(module: nn.Module) -> bool:
+    return isinstance(module, W8A8Linear | TorchW8A8Linear)
+
+
+def _say(why: str) -> None:
+    sys.stderr.write(f"ridgeline: --weights w8a8: {why}; weights are held as with int8\n")
