@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from ridgeline.cli.main import run
-from ridgeline.cli.serve import _keys, _ready_line, _table, serve
+from ridgeline.cli.serve import _keys, serve
+from ridgeline.cli.serve_ready import ledger_table, ready_line
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
 from ridgeline.serve.http.settings import ServerSettings
@@ -119,10 +120,10 @@ def test_the_ready_line_and_the_ledger_say_what_fits() -> None:
         total_bytes=2**20, limit_bytes=2**21, num_blocks=64, block_size=16, bytes_per_token=4,
         tokens=1024, max_length=256, largest_concurrency=4.0, layers="all in one operator",
     )  # fmt: skip
-    line = _ready_line("http://h:1", "m", ledger)
+    line = ready_line("http://h:1", "m", ledger)
     assert line == (
         "ready: m at http://h:1/v1 · 64 blocks of 16 = 1024 tokens"
         " · 4.0 requests of 256 tokens at once"
     )
-    assert "weights        1.0 MiB  bf16" in _table(ledger)
-    assert _table(ledger).endswith("layers computed all in one operator")
+    assert "weights        1.0 MiB  bf16" in ledger_table(ledger)
+    assert ledger_table(ledger).endswith("layers computed all in one operator")

@@ -15,6 +15,7 @@ from ridgeline.cli import engine_options as options
 from ridgeline.cli import scaling_options as scale
 from ridgeline.cli import server_options as naming
 from ridgeline.cli.output_options import output_file
+from ridgeline.cli.serve_ready import say_ready
 from ridgeline.cli.served_models import is_file_of_models, refuse_beside_several, served_models
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.input_file import read_text
@@ -22,7 +23,6 @@ from ridgeline.records.input_file import read_text
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from ridgeline.serve.messages import MemoryLedger, Ready
 
 HOST, PORT = "127.0.0.1", 8000
 MAX_BODY_BYTES = 8 * 2**20
@@ -376,7 +376,7 @@ def serve(
     server.run_server(
         config,
         settings,
-        on_ready=functools.partial(_say_ready, called, json=json),
+        on_ready=functools.partial(say_ready, called, json=json),
         replicas=scale.replica_bounds(replicas)[0],
         scaling=scaling,
         disaggregated=disaggregated,
@@ -387,29 +387,6 @@ def serve(
         ],
         pipelines=models.pipelines,
     )
-
-
-def _say_ready(called: list[str], address: str, told: list[Ready], *, json: bool) -> None:
-    """The line on stdout, and each model's memory and kernels on stderr."""
-    import msgspec
-
-    from ridgeline.cli.show import say
-
-    for name, ready in zip(called, told, strict=False):
-        if len(called) > 1:
-            say(f"{name}:", err=True)
-        say(_table(ready.ledger), err=True)
-        for kernel in ready.kernels:
-            say(f"kernel of {kernel.in_words()}", err=True)
-    if json:
-        document: dict[str, Any] = {"address": address, "model": called[0], "engine": told[0]}
-        if len(called) > 1:
-            document["engines"] = dict(zip(called, told, strict=False))
-        say(msgspec.json.encode(document).decode())
-    elif len(called) > 1:
-        say(f"ready: {', '.join(called)} at {address}/v1")
-    else:
-        say(_ready_line(address, called[0], told[0].ledger))
 
 
 def _given(values: dict[str, Any]) -> set[str]:
@@ -450,23 +427,3 @@ def _keys(path: Path) -> tuple[str, ...]:
     if not keys:
         raise InputError(f"{option} {path}: no key in it; {cure}")
     return tuple(keys)
-
-
-def _ready_line(address: str, name: str, ledger: MemoryLedger) -> str:
-    return (
-        f"ready: {name} at {address}/v1 · {ledger.num_blocks} blocks of {ledger.block_size}"
-        f" = {ledger.tokens} tokens · {ledger.largest_concurrency:.1f} requests of"
-        f" {ledger.max_length} tokens at once"
-    )
-
-
-def _table(ledger: MemoryLedger) -> str:
-    """The memory ledger in MiB (2**20 bytes)."""
-    rows = [(row.what, row.bytes, row.note) for row in ledger.rows]
-    rows += [("total", ledger.total_bytes, ""), ("limit", ledger.limit_bytes, "")]
-    width = max(len(what) for what, _, _ in rows)
-    where = "memory" if ledger.ranks == 1 else f"memory of each of {ledger.ranks} ranks"
-    lines = [
-        f"  {what:<{width}} {size / 2**20:>10.1f} MiB  {note}".rstrip() for what, size, note in rows
-    ]
-    return "\n".join([where, *lines, f"layers computed {ledger.layers}"])
