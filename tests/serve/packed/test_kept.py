@@ -15,7 +15,7 @@ from tests.serve.engine.workloads import answers, finished, greedy, tiny_engine,
 from ridgeline.cli.main import run
 from ridgeline.kernels import linear, linear_int4, linear_int8
 from ridgeline.serve.model import trial
-from ridgeline.serve.packed import entries, key
+from ridgeline.serve.packed import entries
 from ridgeline.serve.weights import by_layer
 
 FORMATS: list[dict[str, Any]] = [{}, {"weights": "int8"}, {"weights": "int4", "group_size": 16}]
@@ -25,7 +25,7 @@ FORMATS: list[dict[str, Any]] = [{}, {"weights": "int8"}, {"weights": "int4", "g
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, in which models of any size are kept."""
     monkeypatch.setattr(entries, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(key, "LEAST_BYTES", 0)
+    monkeypatch.setattr(entries, "LEAST_BYTES", 0)
     return tmp_path / "cache/packed"
 
 

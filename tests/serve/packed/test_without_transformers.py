@@ -23,7 +23,7 @@ from ridgeline.serve.http.text import load_tokenizer
 from ridgeline.serve.messages import LinearKernel
 from ridgeline.serve.model import loaded
 from ridgeline.serve.model.plain import PlainDecoder
-from ridgeline.serve.packed import entries, key
+from ridgeline.serve.packed import entries
 from ridgeline.serve.packed import tokenizer as kept_tokenizers
 from ridgeline.serve.packed.tokenizer import KeptTokenizer
 from ridgeline.serve.weights import choice
@@ -36,7 +36,7 @@ CONVERSATION = [{"role": "user", "content": "What does a path have?"}]
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, in which models of any size are kept."""
     monkeypatch.setattr(entries, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(key, "LEAST_BYTES", 0)
+    monkeypatch.setattr(entries, "LEAST_BYTES", 0)
     return tmp_path / "cache/packed"
 
 

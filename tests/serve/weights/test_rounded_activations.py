@@ -14,7 +14,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
-from ridgeline.serve.packed import entries, key
+from ridgeline.serve.packed import entries
 from ridgeline.serve.weights import rounding
 from ridgeline.serve.weights.linears import Int8Linear, W8A8Linear
 from ridgeline.serve.weights.rounding import as_multiplied
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(key, "LEAST_BYTES", 0)
+    monkeypatch.setattr(entries, "LEAST_BYTES", 0)
 
 
 def engine_of(folder: Path, weights: str) -> ServingEngine:

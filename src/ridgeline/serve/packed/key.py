@@ -20,13 +20,12 @@ from ridgeline.hardware.environment import installed
 from ridgeline.hardware.machine import this_machine
 from ridgeline.kernels.cpu import build
 from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.packed import entries
 from ridgeline.serve.packed.entries import SUFFIX, folder, name_for_people
 from ridgeline.serve.weights.choice import Format, Kind, kernel_for
 
 LAYOUT = 2
 """Raise it when an entry changes its meaning: older ones are then not found."""
-LEAST_BYTES = 64 * 2**20
-"""The least size of a checkpoint; a smaller one is packed sooner than looked up."""
 _CODE = ("serve/packed", "serve/weights", "serve/model", "checkpoints")
 """Rooms whose Python decides what is in an entry; the kernels' sources are in their libraries."""
 _KINDS: dict[str, Kind] = {"model": "dense", "int8": "int8", "int4": "int4", "w8a8": "w8a8"}
@@ -41,7 +40,7 @@ def key_of(config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path]) -> 
         checkpoint: The files of the weights.
     """
     files = [path.stat() for path in checkpoint]
-    if sum(one.st_size for one in files) < LEAST_BYTES:
+    if sum(one.st_size for one in files) < entries.LEAST_BYTES:
         return None
     kind = _KINDS.get(config.weights)
     if kind is None:

@@ -91,6 +91,10 @@ class KeptTokenizer:
         found: dict[int, Any] = self.backend_tokenizer.get_added_tokens_decoder()
         return found
 
+    def __call__(self, *texts: Any, **options: Any) -> Any:
+        """What transformers' own makes of texts."""
+        return self.whole(*texts, **options)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
@@ -114,6 +118,9 @@ def kept_tokenizer(config: EngineConfig, *, light: bool = False) -> Any:
     """
     folder = Path(config.tokenizer or config.model)
     if config.trust_remote_code or not config.packed_cache or not has_tokenizer(folder):
+        return _read_whole(config, light=light)
+    weights = sum(path.stat().st_size for path in Path(config.model).glob("*.safetensors"))
+    if weights < entries.LEAST_BYTES:
         return _read_whole(config, light=light)
     try:
         key = _key_of(folder)
