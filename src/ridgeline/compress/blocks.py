@@ -67,7 +67,8 @@ def rescale(block: LoadedBlock) -> dict[str, str]:
     """
     if all(_scheme(block, (matrix,)) is None for matrix in block.matrices):
         return {}
-    groups = with_absorbers(block.module, block.matrices, block.runs[0], block.head_dim)
+    with large_blocks_used_again():
+        groups = with_absorbers(block.module, block.matrices, block.runs[0], block.head_dim)
     notices: dict[str, str] = {}
     wanted: dict[Matmul, tuple[int, frozenset[str]]] = {}
     for group in groups:
@@ -79,9 +80,11 @@ def rescale(block: LoadedBlock) -> dict[str, str]:
                 notices |= {matrix.name: NOTICE for matrix in matmul}
             else:
                 wanted[matmul] = (number, RESCALING[scheme.method].NEEDS)
-    seen = gather(block.runs, block.matrices, wanted) if wanted else {}
-    for group in groups:
-        _rescale(block, group, {matmul: seen[number] for matmul, (number, _) in wanted.items()})
+    with large_blocks_used_again():
+        seen = gather(block.runs, block.matrices, wanted) if wanted else {}
+    with large_blocks_used_again():
+        for group in groups:
+            _rescale(block, group, {matmul: seen[number] for matmul, (number, _) in wanted.items()})
     return notices
 
 
@@ -140,7 +143,9 @@ def compress_block(block: LoadedBlock) -> Finished:
             _compress(block, (matrix,), CalibrationStatistics(num_tokens=0), result)
         return result
     notices = rescale(block)
-    for stage in stages_of(groups_of(block.matrices, block.runs[0])):
+    with large_blocks_used_again():
+        groups = groups_of(block.matrices, block.runs[0])
+    for stage in stages_of(groups):
         for matmuls in _passes(stage):
             wanted = {matmul: (number, _fields(block, matmul)) for matmul, number in matmuls}
             weights = frozenset(matmul[0].slice_pointer for matmul in wanted)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import Matrix, matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
+from ridgeline.compress.blocks import RESCALING
 from ridgeline.compress.flow import HELD, chunk_sequences, computes_in_bfloat16
+from ridgeline.compress.watching.capture import SAMPLE_ROWS
 
 if TYPE_CHECKING:
     from ridgeline.compress.run import CompressionJob
@@ -101,6 +103,16 @@ def _activation_bytes(job: CompressionJob, skeleton: ModelSkeleton, matrices: li
     size = FLOAT_BYTES // 2 if in_bfloat16 else FLOAT_BYTES
     # The sum that runs past a bfloat16 block's products, and its norm, are float32 all the same.
     beside = 2 * chunk * width * FLOAT_BYTES if in_bfloat16 else 0
+    if any(
+        scheme.weights is not None and scheme.method in RESCALING
+        for matrix in matrices
+        for scheme in job.schemes_of(matrix.name)
+    ):
+        # What can take a scale over is tried: the block's output before and after. Then a sample
+        # of every layer's inputs is there at once.
+        rows = min(2 * SAMPLE_ROWS, job.tokens.numel())
+        sampled = rows * sum(matrix.weight.shape[1] for matrix in matrices)
+        beside += FLOAT_BYTES * (2 * chunk * width + sampled)
     between = FLOAT_BYTES * width
     # Between two stops: the block's running sum, its norm, and the widest inputs of a layer.
     widest = max((matrix.weight.shape[1] for matrix in matrices), default=0)

@@ -10,7 +10,8 @@ what it looks at. Then each range is cut to the share that leaves the least erro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
@@ -20,7 +21,7 @@ from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rtn import Rounded, gram_of, judged
-from ridgeline.compress.watching.statistics import CalibrationStatistics
+from ridgeline.compress.watching.statistics import CalibrationStatistics, products_in_bfloat16
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 NEEDS = frozenset({"mean_abs", "rows"})
@@ -47,19 +48,20 @@ def scale(
     """
     form = scheme.weights
     assert form is not None
-    grams = [gram_of(one.rows) for one in seen if one.rows is not None]
+    inputs = [one.rows for one in seen if one.rows is not None]
     sums = [one.mean_abs * one.num_tokens for one in seen if one.mean_abs is not None]
     ones = weights[0].new_ones(weights[0].shape[1], dtype=torch.float32)
-    if len(grams) < len(weights) or len(sums) < len(weights):
+    if len(inputs) < len(weights) or len(sums) < len(weights):
         return ones
     mean = torch.stack(sums).sum(0) / sum(one.num_tokens for one in seen)
     sizes = torch.stack([_relative(weight, form) for weight in weights]).mean(0)
-    best, least = ones, _error(weights, grams, ones, form)
-    for candidate in _candidates(_per_channel(mean, channels), _per_channel(sizes, channels)):
-        error = _error(weights, grams, candidate, form)
-        if error < least:
-            best, least = candidate, error
-    return best
+    by_input: dict[int, tuple[list[Tensor], Tensor]] = {}
+    for weight, rows in zip(weights, inputs, strict=True):
+        by_input.setdefault(id(rows), ([], _with_the_same_products(rows)))[0].append(weight)
+    search = _Search(tuple(by_input.values()), form)
+    return search.best(
+        ones, _candidates(_per_channel(mean, channels), _per_channel(sizes, channels))
+    )
 
 
 @torch.no_grad()
@@ -116,14 +118,65 @@ def _per_channel(values: Tensor, channels: Tensor) -> Tensor:
     return means[channels]
 
 
-def _error(weights: list[Tensor], grams: list[Tensor], s: Tensor, form: NumberFormat) -> float:
-    """‖(W − Ŵ) X‖² over all that share the inputs, Ŵ rounded after scaling by s."""
-    total = 0.0
-    for weight, gram in zip(weights, grams, strict=True):
-        scaled = (weight.float() * s).to(weight.dtype)
-        off = rounding.nearest(scaled, rounding.grid(scaled, form)) / s - weight.float()
-        total += float(((off @ gram) * off).sum())
-    return total
+def _with_the_same_products(rows: Tensor) -> Tensor:
+    """Inputs [n, in] with the XᵀX of the given ones, no more than there are columns."""
+    if len(rows) <= rows.shape[1]:
+        return rows.float()
+    lower, failed = torch.linalg.cholesky_ex(gram_of(rows))
+    return rows.float() if int(failed) else lower.T
+
+
+_NUMBERS = 2**20
+"""Weights that are looked at together: what is made of them stays in a cache's reach."""
+
+
+class _Search:
+    """For the scale that leaves the least error of all outputs that share their inputs.
+
+    Args:
+        weights: Matrices [out, in] with what flows into them, [n, in].
+        form: What they are rounded to.
+    """
+
+    def __init__(
+        self, weights: tuple[tuple[list[Tensor], Tensor], ...], form: NumberFormat
+    ) -> None:
+        self._form = form
+        self._parts = [
+            (part, inputs)
+            for stacked, inputs in weights
+            for weight in stacked
+            for part in self._rows_of(weight)
+        ]
+
+    def best(self, first: Tensor, others: Iterator[Tensor]) -> Tensor:
+        """One of them; the first where no other is better for certain."""
+        found, least = first, self._error(first, products_in_bfloat16)
+        for candidate in others:
+            error = self._error(candidate, products_in_bfloat16)
+            if error < least:
+                found, least = candidate, error
+        return found if self._error(found) < self._error(first) else first
+
+    def _rows_of(self, weight: Tensor) -> Sequence[Tensor]:
+        """Rows that are rounded by themselves, or the whole where they share a scale."""
+        if self._form.share == "tensor" or self._form.kind == "nvfp4":
+            return (weight,)
+        return weight.split(max(1, _NUMBERS // max(1, weight.shape[1])))
+
+    def _error(
+        self, s: Tensor, multiplied: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> float:
+        """‖(W − Ŵ) X‖² over all that share the inputs, Ŵ rounded after scaling by s."""
+        total = 0.0
+        for weight, inputs in self._parts:
+            exact = weight.float()
+            scaled = (exact * s).to(weight.dtype)
+            off = rounding.nearest(scaled, rounding.grid(scaled, self._form)).div_(s).sub_(exact)
+            with multiplied():
+                outputs = off @ inputs.T
+            total += float(outputs.square_().sum())
+        return total
 
 
 def _cut(weight: Tensor, form: NumberFormat, rows: Tensor) -> Quantised:

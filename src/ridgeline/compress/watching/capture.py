@@ -191,8 +191,10 @@ class Gatherer:
         if "rows" in self._wanted:
             self._sample(flat)
         self._tokens += len(flat)
-        if self._wanted - {"rows"}:
-            self._sum(flat.float(), in_bfloat16=lowered)
+        # Products want many rows at once; of what else is summed a float32 copy would be large.
+        size = len(flat) if "hessian" in self._wanted else SAMPLE_ROWS
+        for part in flat.split(size) if self._wanted - {"rows"} else ():
+            self._sum(part.float(), in_bfloat16=lowered)
 
     def _sum(self, flat: Tensor, *, in_bfloat16: bool) -> None:
         if "hessian" in self._wanted:

@@ -27,6 +27,8 @@ from ridgeline.compress.watching.capture import (
 
 _UNCHANGED = 1e-5
 """Largest relative change of an output that still is rounding."""
+_ROWS = 512
+"""Rows of a layer's outputs that are compared; all of a block's are."""
 _LOOKED_BACK = 6
 """Matrices before a group that may be what made its inputs."""
 
@@ -263,12 +265,12 @@ class _Trial:
         )
 
     def _outputs(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """The output of the block, and of each matmul under the name of its first matrix."""
+        """The output of the block, and rows of each matmul's under its first matrix's name."""
         outputs: dict[str, Tensor] = {}
         mode = MatmulMode(
             self._matrices,
             lambda _product, _x: None,
-            lambda matmul, y: outputs.update({matmul[0].name: y}),
+            lambda matmul, y: outputs.update({matmul[0].name: y.flatten(0, -2)[:_ROWS].clone()}),
         )
         result = run_with(mode, self._forward)
         return result, outputs

@@ -50,14 +50,15 @@ def add_products(sums: Tensor, x: Tensor, *, in_bfloat16: bool = False) -> None:
             products are exact in float32, which they are summed in, at more than twice the speed.
     """
     size = _BLOCK_IN_BFLOAT16 if in_bfloat16 else _BLOCK
-    with _multiplied_in_bfloat16() if in_bfloat16 else nullcontext():
+    with products_in_bfloat16() if in_bfloat16 else nullcontext():
         for start in range(0, len(sums), size):
             rows = slice(start, start + size)
             sums[rows, start:].addmm_(x[:, rows].T, x[:, start:])
 
 
 @contextmanager
-def _multiplied_in_bfloat16() -> Iterator[None]:
+def products_in_bfloat16() -> Iterator[None]:
+    """Within, matmuls of float32 may round to bfloat16 what they multiply, where that is fast."""
     setting: Any = torch.backends.mkldnn.matmul
     before = setting.fp32_precision
     setting.fp32_precision = "bf16"
