@@ -43,6 +43,7 @@ print(json.dumps({
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scheme", ["w4a16-gptq-g128", "w4a16-rtn-g128", "w4a16-awq-g128"])
 def test_the_peak_of_a_large_model_is_foretold_and_is_that_of_two_blocks(tmp_path, scheme):
     import transformers
