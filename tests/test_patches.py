@@ -21,7 +21,8 @@ from ridgeline import patches
 from ridgeline.patches import LATER_COLLECTIVES, PATCHED, PRIVATE, in_reverse, patch
 
 SETTINGS = {
-    "torch._dynamo.config", "torch._inductor.config", "torch.backends.cudnn", "sys.path",
+    "torch._dynamo.config", "torch._inductor.config", "torch.backends.cudnn",
+    "torch.backends.mkldnn.matmul", "sys.path",
     "sys.modules", "os.environ",
 }  # fmt: skip
 """What their libraries offer to be assigned to."""
