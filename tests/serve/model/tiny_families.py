@@ -79,6 +79,7 @@ _LATENT = {
     "v_head_dim": 12,
 }
 WITH_STATES: dict[str, dict[str, Any]] = {
+    "lfm2": {**_MIXED, "layer_types": ["conv", "conv", "full_attention", "conv"]},
     "qwen3_next": {
         **_EXPERTS,
         **_DELTA,
@@ -86,7 +87,6 @@ WITH_STATES: dict[str, dict[str, Any]] = {
     },
     "qwen3_5_text": _DELTA,
     "olmo_hybrid": _DELTA,
-    "lfm2": {**_MIXED, "layer_types": ["conv", "conv", "full_attention", "conv"]},
     "granitemoehybrid": {
         **_MIXED,
         **_STATE_SPACE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -66,6 +67,34 @@ def test_every_rule_makes_the_same_of_state_on_disk(
         recipe = msgspec.structs.replace(recipe, precision=narrow)
     expected, found = _trained(recipe, None), _trained(recipe, tmp_path)
     assert expected.keys() == found.keys()
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+
+
+def test_no_window_is_filled_before_a_slow_disk_has_taken_what_was_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_disk, "PORTION_BYTES", 2**14)
+    expected = _trained(recipe_of("adamw"), None)
+    puts = 0
+    third = Event()
+    put, write = on_disk.DiskState._put, on_disk.DiskFile.write
+
+    def counted(*given: Any) -> None:
+        nonlocal puts
+        put(*given)
+        puts += 1
+        if puts == 3:
+            third.set()
+
+    def slow(*given: Any) -> None:
+        third.wait(0.2)  # the first write, until the window would be filled again
+        write(*given)
+
+    monkeypatch.setattr(on_disk.DiskState, "_put", counted)
+    monkeypatch.setattr(on_disk.DiskFile, "write", slow)
+    found = _trained(recipe_of("adamw"), tmp_path, steps=4)
+    assert puts >= 3
     for key, value in expected.items():
         assert torch.equal(found[key], value), key
 

@@ -168,6 +168,8 @@ class DiskState:
             coming = self._fetched(portions, 0, states)
             for number, portion in enumerate(portions):
                 coming.result()
+                if number >= WINDOWS:  # what has no state yet was not read behind this write
+                    writes[number - WINDOWS].result()
                 window = self._windows[number % WINDOWS]
                 self._take(portion, states, window)
                 if number + 1 < len(portions):
