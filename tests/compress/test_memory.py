@@ -52,7 +52,7 @@ def test_the_peak_of_a_large_model_is_foretold_and_is_that_of_two_blocks(tmp_pat
         vocab_size=4096,
         hidden_size=1024,
         intermediate_size=2816,
-        num_hidden_layers=16,
+        num_hidden_layers=24,  # so many that less is held than is stored
         num_attention_heads=16,
         num_key_value_heads=4,
         max_position_embeddings=512,
