@@ -27,9 +27,9 @@ from transformers.cache_utils import (
     LinearAttentionCacheLayerMixin,
     LinearAttentionLayer,
 )
+from transformers.utils import logging as notices
 
 from ridgeline.kernels.paged_attention import LayerCache
-from ridgeline.models.quiet import quiet_libraries
 from ridgeline.serve.model.batch import SequenceSpan
 
 States = dict[str, Tensor]
@@ -206,8 +206,7 @@ class RecurrentLayers:
         found = _Traced(model)
         self._device = next(model.parameters()).device
         tokens = torch.arange(3, device=self._device) % vocab
-        quiet = quiet_libraries() if self._device.type == "cpu" else nullcontext()
-        # What transformers says once of kernels for GPUs, it says here: of prompts and of decoding.
+        quiet = _no_advice() if self._device.type == "cpu" else nullcontext()
         with torch.inference_mode(), found, quiet:
             for part in (tokens, tokens[:1]):
                 model(input_ids=part[None], past_key_values=found.cache, use_cache=True)
@@ -260,6 +259,17 @@ class RecurrentLayers:
             self.step = None
         if pool is not None and write is not None:
             pool.note(spans, write)
+
+
+@contextmanager
+def _no_advice() -> Iterator[None]:
+    """Let transformers say once, and here unheard, which kernels for GPUs are not installed."""
+    before = notices.get_verbosity()
+    notices.set_verbosity_error()
+    try:
+        yield
+    finally:
+        notices.set_verbosity(before)
 
 
 class _Traced:
