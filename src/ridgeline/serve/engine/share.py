@@ -61,6 +61,8 @@ def build_share(config: EngineConfig, *, group: RankGroup | None) -> RankShare:
     small = draft_model_of(config) if group is None or not group.rank else None
     rows = _rows(config, loaded, adapters, small)
     room = kv_room(config, loaded, rows, small)
+    if loaded.recurrent is not None:
+        loaded.recurrent.kept.reserve(room.max_sequences)
     if group is not None:
         room = _agreed(room, group, config)
     pool = KvPool(

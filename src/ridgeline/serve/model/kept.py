@@ -35,7 +35,6 @@ from ridgeline.serve.weights import is_compressed
 class Proven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was found out about a model by computing with it."""
 
-    shapes: tuple[KvShape, ...]
     calls: tuple[Attended, ...]
     not_in_one: str
     """Why its layers are computed one by one; empty: they are one operator."""
@@ -45,6 +44,11 @@ class Proven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What rounding activations does to logits, over their spread; None: they are not rounded."""
     plain: PlainShape | None = None
     """What is built instead of transformers' model; None: that is needed."""
+
+    @property
+    def shapes(self) -> list[KvShape]:
+        """Key-value heads and head size of each layer that attends."""
+        return [call.shape for call in self.calls]
 
 
 class _Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -107,7 +111,7 @@ class KeptStart:
             put_together(plain, packed, tensors)
         except EntryDamaged:  # a Llama with something of its own
             return None
-        shapes = list(proven.shapes)
+        shapes = proven.shapes
         own = trial.logits_over_blocks(model, shapes, vocab)
         forward = trial.own_forward(plain.eval())
         return None if trial.refusal(plain, shapes, vocab, own, forward) else shape

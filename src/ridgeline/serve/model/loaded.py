@@ -167,7 +167,7 @@ class LoadedModel:
             "use_cache": False,
             KEYWORD: pages,
         }
-        with self._states_of(batch) as given:
+        with self._given_states(batch) as given:
             if len(batch.logit_rows):
                 out = self.model(**inputs, **given, logits_to_keep=batch.logit_rows)
                 logits = out.logits[0].float()
@@ -178,7 +178,7 @@ class LoadedModel:
         assert states is not None
         return ForwardOutput(logits, states[0], batch.logit_rows)
 
-    def _states_of(self, batch: StepBatch) -> AbstractContextManager[dict[str, Any]]:
+    def _given_states(self, batch: StepBatch) -> AbstractContextManager[dict[str, Any]]:
         """What the model is given for the states of those who are in a step."""
         if self.recurrent is None:
             return nullcontext({})
@@ -222,7 +222,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     vocab = model.config.get_text_config().vocab_size
     recurrent = trial.recurrent_layers(model, vocab) if plain is None else None
     if kept is not None and kept.proven is not None:
-        shapes, calls = list(kept.proven.shapes), list(kept.proven.calls)
+        shapes, calls = kept.proven.shapes, list(kept.proven.calls)
         if plain is None:
             model.set_attn_implementation(NAME)
     else:
@@ -271,9 +271,7 @@ def _compute_in_one(loaded: LoadedModel, calls: list[Attended], rounding: float 
     if not_in_one:
         loaded.layer_path = f"one by one: {not_in_one}"
     if loaded.proven is None:
-        proven = Proven(
-            shapes=tuple(shapes), calls=tuple(calls), not_in_one=not_in_one, rounding=rounding
-        )
+        proven = Proven(calls=tuple(calls), not_in_one=not_in_one, rounding=rounding)
         shape = None if kept is None else kept.plain_of(loaded.model, proven, loaded.vocab)
         loaded.proven = replace(proven, plain=shape)
 

@@ -52,6 +52,10 @@ class StatePool:
         self._tokens: list[list[int]] = []
         """The tokens that the states of each row's two places have seen."""
 
+    def reserve(self, rows: int) -> None:
+        """Make room for so many sequences at once, when the first states come."""
+        self._tokens += [[_NOWHERE, _NOWHERE] for _ in range(rows - len(self._tokens))]
+
     def places(self, spans: Sequence[SequenceSpan]) -> tuple[list[int], list[int]]:
         """Where each span's states are (-1: it begins its sequence), and where the new ones go."""
         read, write = [], []
@@ -175,7 +179,8 @@ class _Mixer:
             return tensor[0].index_select(0, group.at.flatten()).unflatten(0, group.at.shape)
 
         layer = LinearAttentionLayer(self._owner.states_of(self._layer))
-        if pool is not None and group.read is not None:
+        if group.read is not None:
+            assert pool is not None
             _fill(layer, pool.read(self._layer, group.read))
         cache = _OneLayer(self._owner.count, layer)
         arguments = {
@@ -187,7 +192,8 @@ class _Mixer:
             for name, value in named.items()
         }
         found = self._forward(**arguments)
-        if pool is not None and group.write is not None:
+        if group.write is not None:
+            assert pool is not None
             pool.write(self._layer, group.write, _taken(layer))
         return found
 
