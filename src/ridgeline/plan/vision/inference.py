@@ -18,7 +18,13 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device as find_device
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork
-from ridgeline.plan.vision.measured import AS_SHIPPED, MeasuredImages, SystemPace, pace_of
+from ridgeline.plan.vision.measured import (
+    AS_SHIPPED,
+    MeasuredImages,
+    SystemPace,
+    measured_network,
+    pace_of,
+)
 from ridgeline.plan.vision.question import (
     ELEMENT_BYTES,
     MemoryFormat,
@@ -124,9 +130,7 @@ def predict_vision_inference(
 
 def _pace(task: VisionInferenceTask, measured: Sequence[MeasuredImages]) -> SystemPace:
     def asked(one: MeasuredImages) -> VisionInferenceTask:
-        other = task
-        if one.model or one.image:
-            other = replace(task, network=network_of(one.model or task.network.name, one.image))
+        other = replace(task, network=measured_network(one, task.network))
         return other if one.batch is None else replace(other, batch=check_batch(one.batch))
 
     return pace_of(

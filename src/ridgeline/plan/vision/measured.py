@@ -24,6 +24,8 @@ import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
+from ridgeline.models.vision.network import VisionNetwork
+from ridgeline.plan.vision.question import network_of
 from ridgeline.records.estimate import CoefficientChange
 from ridgeline.records.input_file import read_json
 
@@ -112,6 +114,13 @@ def _read(path: Path) -> list[MeasuredImages]:
     except (msgspec.ValidationError, InputError) as error:
         raise InputError(f"--measured {path}: {error}; {CURE}") from None
     return found
+
+
+def measured_network(one: MeasuredImages, asked: VisionNetwork) -> VisionNetwork:
+    """The network that a measurement is of: the one in question, unless it names another."""
+    if not (one.model or one.image):
+        return asked
+    return network_of(one.model or asked.name, one.image)
 
 
 def pace_of(

@@ -33,7 +33,13 @@ from ridgeline.hardware import catalogue
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.plan.training.coefficients import coefficients_for
-from ridgeline.plan.vision.measured import AS_SHIPPED, MeasuredImages, SystemPace, pace_of
+from ridgeline.plan.vision.measured import (
+    AS_SHIPPED,
+    MeasuredImages,
+    SystemPace,
+    measured_network,
+    pace_of,
+)
 from ridgeline.plan.vision.question import (
     MemoryFormat,
     check_batch,
@@ -148,9 +154,7 @@ def predict_vision_training(
 
 def _pace(task: VisionTrainingTask, measured: Sequence[MeasuredImages]) -> SystemPace:
     def asked(one: MeasuredImages) -> VisionTrainingTask:
-        other = task
-        if one.model or one.image:
-            other = replace(task, network=network_of(one.model or task.network.name, one.image))
+        other = replace(task, network=measured_network(one, task.network))
         if one.batch is None:
             return other
         return replace(other, batch=check_batch(one.batch), micro_batch=one.batch)
