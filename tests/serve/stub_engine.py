@@ -2,7 +2,8 @@
 
 `SAY text` in the prompt: that text, token by token; otherwise it counts. `SLOW`: 20 ms a step.
 `DIE`: the process kills itself at the request's second token. `HANG`: its step never ends.
-`FILL`: the answer goes on for ever (up to max_tokens). `TALK`: more on stderr than a pipe holds.
+`FILL`: the answer goes on for ever (up to max_tokens). `REST`: nothing follows its first token.
+`TALK`: more on stderr than a pipe holds.
 An adapter may lie anywhere but at a path `….adapter` where nothing is.
 """
 
@@ -162,6 +163,8 @@ class StubEngine:
     def _advance(self, answer: Answer) -> None:
         if "DIE" in answer.order and len(answer.said) == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        if "REST" in answer.order and answer.said:
+            return
         sampling, token = answer.submit.sampling, answer.to_say.popleft()
         answer.said.append(token)
         self._generated += 1
