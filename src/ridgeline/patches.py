@@ -38,6 +38,14 @@ LIBDEVICE: Final = (
 )  # fmt: skip
 """The functions of Triton's libdevice that torch has as well."""
 
+ON_CUDA: Final = (
+    "_DeviceGuard", "current_device", "current_stream", "device", "device_count", "device_of",
+    "empty_cache", "get_device_capability", "get_device_name", "get_device_properties",
+    "is_available", "is_bf16_supported", "manual_seed", "manual_seed_all",
+    "reset_peak_memory_stats", "set_device", "synchronize",
+)  # fmt: skip
+"""What wrappers of kernels call in `torch.cuda`."""
+
 UPLOADS: Final = ("create_repo", "create_commit", "upload_file", "upload_folder")
 """What sends something to a hub."""
 
@@ -188,6 +196,11 @@ PATCHED: Final[dict[str, str]] = {
     ),
     "triton.runtime.interpreter:_patch_lang_tensor":
         "a loop's bound is a number, whatever numpy says",
+    "triton.runtime.interpreter:GridExecutor.__init__": "annotations that are text (constexpr)",
+    **dict.fromkeys(
+        tuple(f"torch.cuda:{name}" for name in ON_CUDA),
+        "an example that asks for CUDA runs on the CPU",
+    ),
     "triton.runtime.jit:JITFunction.run": "which kernels an example makes while it runs",
     **dict.fromkeys(
         tuple(f"triton.language.extra.libdevice:{name}" for name in LIBDEVICE),

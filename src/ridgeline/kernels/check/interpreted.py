@@ -25,8 +25,9 @@ from triton.runtime.errors import InterpreterError
 
 from ridgeline.errors import RidgelineError, in_words
 from ridgeline.from_source import import_file
-from ridgeline.kernels.check import bfloat16, libdevice, scalars
+from ridgeline.kernels.check import bfloat16, constexprs, libdevice, scalars
 from ridgeline.kernels.check.judging import findings, launch_record
+from ridgeline.kernels.check.on_cuda import on_cuda
 from ridgeline.kernels.check.watching import LaunchWatch
 from ridgeline.records.kernel_check import KernelFinding
 
@@ -71,18 +72,21 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
     bfloat16.install()
     libdevice.install()
     scalars.install()
+    constexprs.install()
     watch = LaunchWatch()
-    module = load(file)
-    example = getattr(module, "example", None)
-    if not callable(example):
-        return {"error": "defines no example(); add a function that calls the kernels"}
+    watch.install()
     torch.manual_seed(0)
     torch.set_deterministic_debug_mode("warn")  # torch.empty is filled with NaN
-    watch.install()
-    try:
-        returned = example()
-    except Exception as error:
-        return {"error": _failure(error, file)}
+    with on_cuda():
+        module = load(file)
+        example = getattr(module, "example", None)
+        if not callable(example):
+            return {"error": "defines no example(); add a function that calls the kernels"}
+        watch.launches.clear()
+        try:
+            returned = example()
+        except Exception as error:
+            return {"error": _failure(error, file)}
     seen = [one for one in watch.launches if kernel in ("", one.kernel)]
     if not seen:
         named = sorted({one.kernel for one in watch.launches})
