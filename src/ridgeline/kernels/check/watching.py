@@ -7,6 +7,7 @@ outside is read or written. Each launch runs a second time with its programs in 
 from __future__ import annotations
 
 import gc
+import operator
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -122,7 +123,7 @@ class LaunchWatch:
 
     def _placed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def set_grid_idx(builder: Any, x: int, y: int, z: int) -> None:
-            sizes = builder.grid_dim
+            sizes = [operator.index(one) for one in builder.grid_dim]  # or tensors, of a lambda's
             total = sizes[0] * sizes[1] * sizes[2]
             linear = (x * sizes[1] + y) * sizes[2] + z
             if self._launch is not None and self._again:
