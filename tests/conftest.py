@@ -7,6 +7,7 @@ import fcntl
 import gc
 import json
 import os
+import random
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from ridgeline.hardware.ceilings import Ceilings
 
@@ -26,8 +27,10 @@ if "PYTEST_XDIST_WORKER" in os.environ or any(word.startswith("--forks") for wor
 os.environ["HF_HUB_OFFLINE"] = "1"
 # How long one example takes says something about the machine's other work, not about the code.
 settings.register_profile("whole", deadline=None)
-settings.register_profile("quick", deadline=None)
+# `make test` says the same of the same code, wherever it runs; `make test-all` draws anew.
+settings.register_profile("quick", deadline=None, derandomize=True)
 settings.load_profile("quick")
+SEED = 0
 FEWEST_EXAMPLES = 5
 SHARE_OF_EXAMPLES = 8
 
@@ -47,10 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[item.nodeid.partition("[")[0]].append(item)
     for name, found in cases.items():
         _keep_representatives(name, found)
-    if settings.get_current_profile_name() == "quick":
-        for function in {item.function for item in items if isinstance(item, pytest.Function)}:
-            if is_hypothesis_test(function):
-                _try_fewer_examples(function)
+    for function in {item.function for item in items if isinstance(item, pytest.Function)}:
+        if is_hypothesis_test(function):
+            _settle_examples(function)
 
 
 def _keep_representatives(name: str, cases: list[pytest.Item]) -> None:
@@ -70,11 +72,19 @@ def _keep_representatives(name: str, cases: list[pytest.Item]) -> None:
             case.add_marker("slow")
 
 
-def _try_fewer_examples(function: Any) -> None:
-    """Lower the number that the test was given; hypothesis keeps it on the function itself."""
+def _settle_examples(function: Any) -> None:
+    """Lower the number that the test was given, and let a slow machine draw at its own speed.
+
+    Hypothesis keeps the settings on the function itself.
+    """
     given = function._hypothesis_internal_use_settings
-    fewer = max(min(FEWEST_EXAMPLES, given.max_examples), given.max_examples // SHARE_OF_EXAMPLES)
-    function._hypothesis_internal_use_settings = settings(given, max_examples=fewer)
+    num = given.max_examples
+    if settings.get_current_profile_name() == "quick":
+        num = max(min(FEWEST_EXAMPLES, num), num // SHARE_OF_EXAMPLES)
+    allowed = [*given.suppress_health_check, HealthCheck.too_slow]
+    function._hypothesis_internal_use_settings = settings(
+        given, max_examples=num, suppress_health_check=allowed
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -93,6 +103,16 @@ def pytest_configure(config: pytest.Config) -> None:
     gc.disable()
     # Libraries complain of what is left at the end, so then Python cleans up as it would.
     atexit.register(gc.unfreeze)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Draw the same random numbers in a test, whichever ones its process has run before."""
+    random.seed(SEED)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(SEED)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(SEED)
 
 
 def pytest_collection_finish() -> None:
