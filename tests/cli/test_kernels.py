@@ -108,7 +108,7 @@ def test_an_interruption_is_one_line_and_ends_the_compiler(
     )
     compiling = when_written(begun, process)
     os.kill(process.pid, number)
-    assert process.wait(30) == 130
+    assert process.wait(120) == 130
     assert (tmp_path / "log").read_text().splitlines()[-1] == "ridgeline: interrupted"
     with pytest.raises(ProcessLookupError):
         os.kill(compiling, 0)

@@ -213,13 +213,13 @@ def slow_compiler(folder: Path) -> tuple[str, Path]:
         folder,
         "slow-c++",
         'case "$*" in *probe.cpp*|*--version*) exec g++ "$@";; esac\n'
-        f"echo $$ > {begun}.new; mv {begun}.new {begun}; exec sleep 60",
+        f"echo $$ > {begun}.new; mv {begun}.new {begun}; exec sleep 600",
     )
     return str(folder / "slow-c++"), begun
 
 
 def when_written(path: Path, process: Child) -> int:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not path.exists():
         assert time.monotonic() < deadline
         assert process.poll() is None
@@ -246,7 +246,7 @@ def test_an_interrupted_build_ends_its_compilers_and_leaves_nothing(
     process = builder(source, tmp_path / "log", CXX=slow)
     compiling = when_written(begun, process)
     os.kill(process.pid, signal.SIGINT)
-    process.wait(30)
+    process.wait(120)
     with pytest.raises(ProcessLookupError):
         os.kill(compiling, 0)
     assert not left_behind(source)

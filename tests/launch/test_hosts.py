@@ -115,13 +115,13 @@ def test_a_launcher_that_is_killed_leaves_no_rank_and_ranks_save_first(
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_for((folder / "began0").exists, 60.0)
+        wait_for((folder / "began0").exists, 120.0)
         launcher.send_signal(signal.SIGKILL)
     finally:
         launcher.kill()
         launcher.wait()
-    wait_for((folder / "saved0").exists, 20.0)
-    wait_for(lambda: not left_behind(tmp_path), 20.0)
+    wait_for((folder / "saved0").exists, 120.0)
+    wait_for(lambda: not left_behind(tmp_path), 120.0)
 
 
 LAUNCHER = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,6 @@ def status(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_a_run_lives_from_submission_to_its_end(
     cluster: PlayedCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    began = time.monotonic()
     assert ridgeline(LAUNCH) == 0
     told = capsys.readouterr()
     assert "4.0 device-hours, about $16" in told.err  # 100 steps of 36 s on 4 devices
@@ -149,7 +147,6 @@ def test_a_run_lives_from_submission_to_its_end(
     ]
     assert ridgeline(["launch", "cancel", "gpt"]) == 0
     assert set(cluster.kinds()) == {"Pod"}  # the garbage collector's business
-    assert time.monotonic() - began < 30
 
 
 def test_logs_that_are_followed_come_once_and_in_order(

@@ -19,7 +19,7 @@ from tests.measure.test_harm_nothing import WAYS, tree
 
 SCRIPT = Path(__file__).parent / "scripts" / "many_processes.py"
 RIDGELINE = [sys.executable, "-m", "ridgeline.cli.main"]
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 
 
 def marked(mark: str) -> list[str]:

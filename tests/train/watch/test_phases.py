@@ -63,22 +63,23 @@ def test_nothing_is_timed_while_paused() -> None:
 
 
 def test_without_other_ranks_the_tail_of_backward_is_next_to_nothing() -> None:
-    phases = Phases(CPU)
+    ticks = ticking()
+    phases = Phases(CPU, clock=lambda: next(ticks))
     layer = torch.nn.Linear(64, 64)
     with phases.phase("backward"):
         loss = phases.watched(layer(torch.ones(4, 64)).sum())
         loss.backward()
     taken = phases.take()
-    assert 0 < taken["communication"] < 0.05
-    assert taken["backward"] > 0
+    assert (taken["backward"], taken["communication"]) == (1.0, 1.0), "nothing is between"
 
 
 @pytest.mark.multiprocess
 def test_a_late_rank_shows_as_communication_on_those_that_wait_for_it() -> None:
-    """Under DDP and FSDP2, one rank spends 0.4 s more in backward: the other waits as long."""
-    quick, late = run_ranks(2, "tests.train.watch.phases_worker:measure", 0.4)
+    """Under DDP and FSDP2, one rank spends 2 s more in backward: the other waits as long."""
+    quick, late = run_ranks(2, "tests.train.watch.phases_worker:measure", 2.0)
     for kind in ("ddp", "fsdp"):
-        assert quick[kind]["communication"] > 0.3, kind
-        assert late[kind]["communication"] < 0.2, kind
-        assert late[kind]["backward"] > 0.3, kind
-        assert quick[kind]["backward"] < 0.3, kind
+        # A machine may let either rank wait for a core, for up to half as long.
+        assert quick[kind]["communication"] > 1.0, kind
+        assert late[kind]["communication"] < 1.0, kind
+        assert late[kind]["backward"] > 1.0, kind
+        assert quick[kind]["backward"] < 1.0, kind
