@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,8 @@ floats larger(floats a, floats b) { return a > b ? a : b; }
 _TEAM = "#ifndef _OPENMP\n#error\n#endif\nint omp_get_num_threads();\nint main() { return 0; }\n"
 
 
+_LOOK_SECONDS = 0.2
+"""Between two looks at whether somebody wants an end."""
 INSTALL = "install one (Debian, Ubuntu: apt install g++; macOS: xcode-select --install)"
 
 
@@ -258,9 +260,13 @@ class CompilerCalls:
             try:
                 for job in self._jobs:
                     futures.append(pool.submit(self._one, *job))
-                for future in as_completed(futures):
-                    future.result()
-                    done()
+                left = set(futures)
+                while left:
+                    # Without an end, a signal right before the wait would be heard after it.
+                    ended, left = wait(left, _LOOK_SECONDS, FIRST_COMPLETED)
+                    for future in ended:
+                        future.result()
+                        done()
             except BaseException:
                 self._end(futures)
                 raise
