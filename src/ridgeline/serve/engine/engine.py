@@ -34,9 +34,10 @@ from ridgeline.serve.engine.admission import Admission
 from ridgeline.serve.engine.attempt import RanksLost, StepAttempt, attempt
 from ridgeline.serve.engine.flights import Flight, Flights
 from ridgeline.serve.engine.log import StepLog
-from ridgeline.serve.engine.outcomes import Outcomes, Worked
+from ridgeline.serve.engine.outcomes import Outcomes
 from ridgeline.serve.engine.requests import RequestBooks
 from ridgeline.serve.engine.start import build_parts
+from ridgeline.serve.engine.step_rows import Worked
 from ridgeline.serve.messages import (
     Abort,
     Done,

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ridgeline.batching.sequence import Sequence, Step
-from ridgeline.serve.engine.outcomes import StepRows
+from ridgeline.serve.engine.step_rows import StepRows
 
 LEAST_SEQUENCES = 16
 """Requests of a step, where there are others under way (`bench/serve_stages.py`)."""

@@ -3,15 +3,12 @@
 `pick` may be called again after it has failed: it changes nothing. `advance` changes one request
 after the other, and one that fails in it ends alone.
 
-Usually every slice that samples has one row of logits and that is all. Beyond it: drafts have a row
-each, a request with several completions samples all their first tokens from one row, prompt
-logprobs want a row for every token of the prompt, and embeddings want none (`StepRows`).
+Whose the rows of a step's logits are is in `step_rows.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,11 +31,12 @@ from ridgeline.serve.engine.requests import (
     search_deltas,
 )
 from ridgeline.serve.engine.speculating import Speculating
+from ridgeline.serve.engine.step_rows import StepRows, Worked, moves_of_paths, rows_of_step
 from ridgeline.serve.messages import Delta, FromEngine, Refused, TokenLogprobs
 from ridgeline.serve.model.batch import StepInputs
 from ridgeline.serve.model.loaded import ForwardOutput
 from ridgeline.serve.sampling.draw import check_finite
-from ridgeline.serve.sampling.sampler import Wanted, pick
+from ridgeline.serve.sampling.sampler import pick
 from ridgeline.serve.sampling.state import Picked, SamplingState, take
 from ridgeline.serve.sampling.validate import UnknownAdapter
 
@@ -47,53 +45,6 @@ Alone = Callable[[str, Callable[[], Any]], Any]
 """Given a request's id and some work of it: what came of it, or None where the request fails."""
 LONGEST_REASON = 400
 """Characters of an error that a client is told."""
-
-
-@dataclass(slots=True)
-class StepRows:
-    """Whose the rows of a step's logits are, in the order in which `StepInputs` laid them out."""
-
-    wanted: list[Wanted] = field(default_factory=list)
-    places: list[tuple[int, OpenCompletion]] = field(default_factory=list)
-    """The slice that each of `wanted` comes from, and the completion that the slice computes."""
-    of_logits: list[int] = field(default_factory=list)
-    """Rows of the logits, in the order of `wanted`."""
-    prompts: list[tuple[OpenCompletion, Slice, int]] = field(default_factory=list)
-    """Slices whose every token has a row, and the first of these rows."""
-    beams: list[tuple[int, Sequence, int]] = field(default_factory=list)
-    """Beams with their slice, sequence and row."""
-
-    def of_living(self) -> StepRows:
-        """The rows of sequences that have not ended meanwhile."""
-        living = StepRows(
-            prompts=[one for one in self.prompts if _lives(one[0].sequence)],
-            beams=[one for one in self.beams if _lives(one[1])],
-        )
-        first = 0
-        for one, place in zip(self.wanted, self.places, strict=True):
-            last = first + 1 + len(one.drafts)
-            if _lives(place[1].sequence):
-                living.wanted.append(one)
-                living.places.append(place)
-                living.of_logits += self.of_logits[first:last]
-            first = last
-        return living
-
-    def picked_from(self, logits: Tensor) -> Tensor:
-        """The rows that `wanted` asks for, to be overwritten."""
-        if len(self.of_logits) == len(logits) and not (self.prompts or self.beams):
-            return logits  # as they are: then every row is wanted once, in order
-        return logits[self.of_logits]
-
-
-@dataclass(frozen=True, slots=True)
-class Worked:
-    """A step, or a part of one, that was computed and picked from; nothing has changed yet."""
-
-    step: Step
-    computed: ForwardOutput
-    rows: StepRows
-    picked: list[Picked]
 
 
 class Outcomes:
@@ -135,7 +86,9 @@ class Outcomes:
     def assign(self, step: Step) -> StepRows:
         """Whose the rows of a step's logits will be; to be asked before anything else changes."""
         drafts = self._speculating
-        return self._assigned(step, {} if drafts is None else drafts.probabilities)
+        probabilities = {} if drafts is None else drafts.probabilities
+        requests = self._requests
+        return rows_of_step(step, requests.completions, requests.rows_of, probabilities)
 
     def pick(self, step: Step, computed: ForwardOutput, rows: StepRows) -> Worked:
         """Pick tokens for all whose the rows are.
@@ -185,7 +138,9 @@ class Outcomes:
         searches = self._score(rows, computed, sampled, alone) if rows.beams else []
         for request_id, error in failed.items():
             self.fail(request_id, error)
-        self._gather_paths(rows, worked.picked, step, sampled)
+        moves = moves_of_paths(worked, sampled, self._scheduler.cache.block_size)
+        if moves:
+            self._move(moves)
         self._scheduler.complete(step, sampled, now)
         for search in searches:
             self._settle(search, now)
@@ -233,29 +188,6 @@ class Outcomes:
         """Let a sequence go; one that has ended already only leaves our books."""
         self._scheduler.finish(sequence, reason, self._clock())
         self._forget(sequence)
-
-    def _assigned(self, step: Step, probabilities: Mapping[Sequence, Tensor]) -> StepRows:
-        """Whose each row is; `probabilities`, [drafts, V], are what drafts were drawn from."""
-        completions, rows_of = self._requests.completions, self._requests.rows_of
-        rows = StepRows()
-        first = 0
-        for place, one in enumerate(step.slices):
-            kind = rows_of.get(one.sequence)
-            if kind == "none":
-                continue
-            if kind == "all":
-                rows.prompts.append((completions[one.sequence], one, first))
-                count = one.num_tokens
-            else:
-                count = 1 + len(one.drafts) if one.samples else 0
-            last = first + count
-            completion = completions.get(one.sequence)
-            if one.samples and completion is None:
-                rows.beams.append((place, one.sequence, last - 1))
-            elif one.samples and completion is not None:
-                _want(rows, place, completion, one, last, probabilities)
-            first = last
-        return rows
 
     def _end(
         self, completion: OpenCompletion, reason: FinishReason | None, delta: Delta | None = None
@@ -352,30 +284,6 @@ class Outcomes:
                 self._speculating.show(piece.sequence, piece.start, states)
             first += piece.num_tokens
 
-    def _gather_paths(
-        self, rows: StepRows, picked: list[Picked], step: Step, sampled: list[list[int]]
-    ) -> None:
-        """Move the keys and values of the drafts that trees keep to where a chain has them."""
-        size = self._scheduler.cache.block_size
-        moves: list[tuple[int, int]] = []
-        for (place, completion), one, found in zip(rows.places, rows.wanted, picked, strict=True):
-            if not found.path or one.state is not completion.state:
-                continue
-            slice_ = step.slices[place]
-            sequence = slice_.sequence
-            blocks, root = sequence.blocks, sequence.place(slice_.start, size)
-            for depth, draft in enumerate(found.path[: max(0, len(sampled[place]) - 1)]):
-                if draft != depth:
-                    origin, target = root + 1 + draft, root + 1 + depth
-                    moves.append(
-                        (
-                            blocks[origin // size] * size + origin % size,
-                            blocks[target // size] * size + target % size,
-                        )
-                    )
-        if moves:
-            self._move(moves)
-
     def _prompt_logprobs(self, completion: OpenCompletion) -> tuple[TokenLogprobs, ...]:
         """What was asked of the prompt, once, when all of it is computed."""
         if completion.prompt_logprobs is None:
@@ -440,30 +348,6 @@ def refusal_of(request_id: str, error: BaseException) -> Refused:
             status, text = 500, f"the engine failed at this request: {what}"[:LONGEST_REASON]
     parameter = getattr(error, "parameter", None)
     return Refused(id=request_id, message=text, status=status, parameter=parameter)
-
-
-def _lives(sequence: Sequence) -> bool:
-    return sequence.finish_reason is None
-
-
-def _want(
-    rows: StepRows,
-    place: int,
-    completion: OpenCompletion,
-    one: Slice,
-    last: int,
-    probabilities: Mapping[Sequence, Tensor],
-) -> None:
-    drafted = probabilities.get(one.sequence) if one.drafts else None
-    if drafted is not None:
-        drafted = drafted[: len(one.drafts)]
-    rows.wanted.append(Wanted(completion.state, one.drafts, drafted, one.parents))
-    rows.places.append((place, completion))
-    rows.of_logits.extend(range(last - 1 - len(one.drafts), last))
-    for sibling in completion.siblings:
-        rows.wanted.append(Wanted(sibling))
-        rows.places.append((place, completion))
-        rows.of_logits.append(last - 1)
 
 
 def _add_prompt(
