@@ -24,8 +24,8 @@ from ridgeline.measure.compare.runs import read_run
 from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.training_log import read_log
 from ridgeline.train import one_rank
+from ridgeline.train.ending import what_failed
 from ridgeline.train.folder import RESULT
-from ridgeline.train.start import _what_failed
 
 pytestmark = pytest.mark.multiprocess
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -238,4 +238,4 @@ def test_the_last_line_of_a_traceback_is_told_with_and_without_torchs_prefix(
     log.parent.mkdir(parents=True)
     lines = ["Traceback (most recent call last):", "  File …", "ValueError: no such thing"]
     log.write_text("".join(f"{prefix}{line}\n" for line in lines))
-    assert "a rank ended with 1: ValueError: no such thing; see" in str(_what_failed(tmp_path, 1))
+    assert "a rank ended with 1: ValueError: no such thing; see" in str(what_failed(tmp_path, 1))

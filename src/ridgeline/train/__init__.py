@@ -1,6 +1,7 @@
 """Recipes that train at scale on torch.distributed, laid out as a plan says.
 
-    start.py → worker.py (a rank) → session.py → loop.py, on what build.py put together
+    start.py → worker.py (a rank) → session.py → loop.py, on what build.py put together;
+    ending.py says how a run ended, leader.py watches the machine that leads several
 
     part.py         what a technique of training is: one file, asked at fixed points of a step;
                     build.py lists them all

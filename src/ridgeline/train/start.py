@@ -1,4 +1,4 @@
-"""Start the ranks of a run on this machine, watch over them, say in one line what went wrong.
+"""Start the ranks of a run on this machine and watch over them; `ending.py` says what came of it.
 
 torchrun starts and ends the processes, and starts them all again when one of them died; a single
 one needs no torchrun (`one_rank.py`). All of them end with this process, even if it is killed
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -24,16 +23,16 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import BinaryIO
 
-from ridgeline.errors import ChildDied, InputError, Interrupted, Preempted, RidgelineError
+from ridgeline.errors import InputError, Interrupted, Preempted
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records.input_file import read_toml
 from ridgeline.records.recipe import Recipe, RecipeSurvive
 from ridgeline.records.recipe_file import anchored, write_recipe
-from ridgeline.records.store import read_record
 from ridgeline.records.training_log import FILE as LOG
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.checkpoint.same_run import check_same_run
 from ridgeline.train.checkpoint.store import Store
+from ridgeline.train.ending import is_over, result_of, standing, what_failed
 from ridgeline.train.folder import (
     BOARD,
     ERRORS,
@@ -44,6 +43,7 @@ from ridgeline.train.folder import (
     SKIPPED,
     STOP,
 )
+from ridgeline.train.leader import LeadingMachine
 from ridgeline.train.nodes import Nodes
 from ridgeline.train.one_rank import OneRank
 from ridgeline.train.survive.events import Event, EventLog, EventTail
@@ -58,14 +58,8 @@ _KEPT_PAGES = {
 """glibc gives large blocks back to the kernel when they are freed, and every step faults the pages
 of its activations in again; with these it keeps them (mallopt(3))."""
 _POLL_SECONDS = 0.2
-_RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
-"""What torch puts before each line of a traceback."""
 _FUTILE_STARTS = 3
 """In a row, without a step: the next would do no better."""
-_ASK_SECONDS = 3.0
-_MISSES = 3
-_RETURN_SECONDS = 600.0
-"""For so long a machine that lost the others tries to join them again."""
 
 
 def train_recipe(
@@ -109,15 +103,15 @@ def train_recipe(
     if nodes is None or nodes.leads():
         _make_ready(recipe, folder, fresh=fresh)
     given = _environment(recipe, os.environ if environment is None else environment, nodes)
-    leader = _Leader(None if nodes is None or nodes.leads() else nodes)
+    leader = LeadingMachine(None if nodes is None or nodes.leads() else nodes)
     ranks = _Ranks(_starter(recipe, folder, nodes, given), given, folder, recipe.survive)
     while True:
         code = ranks.run(watch, leader)
-        if not leader.lost or _is_over(folder) or not leader.came_back():
+        if not leader.lost or is_over(folder) or not leader.came_back():
             break
     if code:
-        raise _what_failed(folder, code)
-    return _result(folder)
+        raise what_failed(folder, code)
+    return result_of(folder)
 
 
 def _make_ready(recipe: Recipe, folder: Path, *, fresh: bool) -> None:
@@ -236,41 +230,6 @@ def _listening() -> Iterator[_Asked]:
         signal.signal(signal.SIGTERM, before)
 
 
-class _Leader:
-    """The machine that holds the rendezvous, as another one sees it."""
-
-    def __init__(self, nodes: Nodes | None) -> None:
-        """Look at the leading machine; None: it is this one."""
-        self._nodes = nodes
-        self._asked = monotonic()
-        self._misses = 0
-        self._met = False
-        self.lost = False
-        """It has not answered several times in a row."""
-
-    def look(self) -> bool:
-        """Whether it is lost; asks now and then."""
-        if self._nodes is None or monotonic() - self._asked < _ASK_SECONDS:
-            return self.lost
-        self._misses = 0 if self._nodes.reachable() else self._misses + 1
-        self._asked = monotonic()
-        # Before the first answer torchrun waits for it, not we.
-        self.lost = self._misses >= _MISSES and self._met
-        self._met = self._met or not self._misses
-        return self.lost
-
-    def came_back(self) -> bool:
-        """Wait for it; False: it stayed away."""
-        assert self._nodes is not None
-        deadline = monotonic() + _RETURN_SECONDS
-        while monotonic() < deadline:
-            if self._nodes.reachable():
-                self.lost, self._misses, self._asked = False, 0, monotonic()
-                return True
-            sleep(1.0)
-        return False
-
-
 class _Ranks:
     """The ranks on this machine, and torchrun where it starts them."""
 
@@ -284,7 +243,7 @@ class _Ranks:
         self._start, self._environment = start, environment
         self._folder, self._grace_seconds = folder, survive.grace_seconds
 
-    def run(self, watch: Callable[[], None], leader: _Leader) -> int:
+    def run(self, watch: Callable[[], None], leader: LeadingMachine) -> int:
         """Run to the end and return the exit code; not 0 where an error was left in the folder."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log = f"start-{self._environment.get(HOST, 'here')}.log"
@@ -298,7 +257,7 @@ class _Ranks:
                     progress.read()
                     if asked.terminated:
                         self._stop(process, TERMINATED, progress)
-                        raise Preempted(f"SIGTERM: {_standing(self._folder)}")
+                        raise Preempted(f"SIGTERM: {standing(self._folder)}")
                     if any((self._folder / ERRORS).glob("rank*.txt")) or progress.futile:
                         break
                     # Killed, torchrun cannot close the rendezvous of the others on its way out.
@@ -308,7 +267,7 @@ class _Ranks:
             watch()
         except KeyboardInterrupt:
             self._stop(process, INTERRUPTED, progress)
-            raise Interrupted(f"interrupted; {_standing(self._folder)}") from None
+            raise Interrupted(f"interrupted; {standing(self._folder)}") from None
         finally:
             _end(process)
         return process.wait()
@@ -366,67 +325,3 @@ def _end(process: subprocess.Popen[bytes] | OneRank) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
-
-
-def _is_over(folder: Path) -> bool:
-    """Whether the run as a whole has ended, wherever."""
-    return (folder / RESULT).exists() or any((folder / ERRORS).glob("rank*.txt"))
-
-
-def _result(folder: Path) -> TrainingRun:
-    run = read_record(folder / RESULT, TrainingRun)
-    # Another machine of the run was asked.
-    if run.stopped == TERMINATED:
-        raise Preempted(f"SIGTERM: {_standing(folder)}")
-    if run.stopped == INTERRUPTED:
-        raise Interrupted(f"interrupted; {_standing(folder)}")
-    return run
-
-
-def _standing(folder: Path) -> str:
-    """Where a run that was stopped goes on."""
-    found = Store(folder).whole()
-    if not found:
-        return f"nothing was saved yet; the run lies in {folder}"
-    return f"saved after step {found[0].step:,}; the same command goes on from there ({folder})"
-
-
-def _what_failed(folder: Path, code: int) -> RidgelineError:
-    told = sorted((folder / ERRORS).glob("rank*.txt"), key=lambda path: path.stat().st_mtime_ns)
-    if told:
-        exit_code, _, message = told[0].read_text().strip().partition("\n")
-        return InputError(message) if exit_code == "2" else RidgelineError(message)
-    if not any((folder / LOGS).rglob("stderr.log")):
-        return _torchrun_failed(folder, code)
-    log = _last_words(folder)
-    ended = f"signal {-code}" if code < 0 else str(code)
-    return ChildDied(f"a rank ended with {ended}: {log}; see {folder / LOGS}")
-
-
-def _torchrun_failed(folder: Path, code: int) -> ChildDied:
-    """What ended before it had started a rank."""
-    logs = sorted(folder.glob("start-*.log"), key=lambda path: path.stat().st_mtime_ns)
-    words = [line for line in logs[-1].read_text(errors="replace").splitlines() if line.strip()]
-    said = words[-1].strip() if words else "it left no message"
-    return ChildDied(f"torchrun ended with {code} before a rank began: {said}; see {logs[-1]}")
-
-
-def _last_words(folder: Path) -> str:
-    """The last line of the first log of the last start that ends in an error."""
-    logs = sorted((folder / LOGS).rglob("stderr.log"), key=lambda found: found.stat().st_mtime_ns)
-    last = max((path.parent.parent.name for path in logs), key=_number, default="")
-    for path in (path for path in logs if path.parent.parent.name == last):
-        text = _RANK.sub("", path.read_text(errors="replace"))
-        lines = [line for line in text.splitlines() if line.strip()]
-        if any(line.startswith("Traceback") for line in lines):
-            return lines[-1]
-        told = [line for line in lines if line.startswith("ridgeline: ")]
-        if told:
-            return told[-1].removeprefix("ridgeline: ")
-    return "it left no message"
-
-
-def _number(name: str) -> int:
-    """The number in a name such as `attempt_3`; -1 where there is none."""
-    digits = name.rpartition("_")[2]
-    return int(digits) if digits.isdecimal() else -1
