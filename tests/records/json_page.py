@@ -20,7 +20,7 @@ import ridgeline.trace
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 READ = {
-    "recipe", "recipe_compression", "layout", "scheme",  # with pages of their own
+    "recipe", "recipe_compression", "recipe_memory", "layout", "scheme",  # with pages of their own
 }  # fmt: skip
 """Modules of what is read, not printed."""
 HEAD = """# Keys of the JSON documents

@@ -17,10 +17,10 @@ from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
     Recipe,
     RecipeData,
-    RecipeMemory,
     RecipeModel,
     RecipeOptimizer,
 )
+from ridgeline.records.recipe_memory import RecipeMemory
 from ridgeline.train.activations import fit_budget, kept_by, offload, recompute
 from ridgeline.train.blocks import blocks_of
 from ridgeline.train.segments import in_segments

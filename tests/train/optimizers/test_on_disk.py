@@ -14,7 +14,8 @@ from torch import nn
 
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Layout
-from ridgeline.records.recipe import Recipe, RecipeMemory, RecipePrecision
+from ridgeline.records.recipe import Recipe, RecipePrecision
+from ridgeline.records.recipe_memory import RecipeMemory
 from ridgeline.train.check import check
 from ridgeline.train.optimizers import on_disk
 from ridgeline.train.optimizers.build import build_optimizer
