@@ -8,6 +8,7 @@
     quantised.py           a weight in few bits
     compressed_tensors.py  such weights as vLLM and transformers store them; compressed_writer.py
     adapters.py            LoRA adapters as PEFT writes them, examined before they are trusted
+    low_rank.py            the numbers of one that was
     tokenizer.py           which files are a tokenizer, and reading it
     digest.py              whether two copies of a checkpoint are the same
 

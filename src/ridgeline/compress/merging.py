@@ -15,9 +15,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ridgeline.checkpoints.adapters import AdapterFile, LowRank, examine, read_low_rank
+from ridgeline.checkpoints.adapters import AdapterFile, examine
 from ridgeline.checkpoints.compressed_tensors import WeightReader
 from ridgeline.checkpoints.compressed_writer import tensors_of
+from ridgeline.checkpoints.low_rank import LowRank, read_low_rank
 from ridgeline.checkpoints.quantised import ActivationScales, Quantised
 from ridgeline.checkpoints.writing import Shards, check_free, copy_companions, written_aside
 from ridgeline.compress.rounding import to_nearest

@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ridgeline.checkpoints.adapters import AdapterFile, LowRank, read_low_rank
+from ridgeline.checkpoints.adapters import AdapterFile
 from ridgeline.checkpoints.layers import features, place_module
+from ridgeline.checkpoints.low_rank import LowRank, read_low_rank
 from ridgeline.errors import InputError
 from ridgeline.serve.adapters.linear import AdaptedLinear, plan
 from ridgeline.serve.messages import MemoryRow

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ridgeline.checkpoints.adapters import LowRank
 from ridgeline.checkpoints.layers import features
+from ridgeline.checkpoints.low_rank import LowRank
 
 MOST_MASKED_TOKENS = 256
 """Up to so many tokens of several adapters the masked way is the faster on two CPU cores."""

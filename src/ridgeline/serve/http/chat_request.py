@@ -14,13 +14,15 @@ from ridgeline.serve.http.growing_chat import GrowingChat
 from ridgeline.serve.http.protocol.chat import (
     AssistantMessage,
     ChatRequest,
-    JsonObjectFormat,
-    JsonSchemaFormat,
-    StructuralTagFormat,
     UserMessage,
 )
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
+from ridgeline.serve.http.protocol.response_format import (
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    StructuralTagFormat,
+)
 from ridgeline.serve.http.reasoning import ThoughtReader
 from ridgeline.serve.http.reply import new_id
 from ridgeline.serve.http.service import Service

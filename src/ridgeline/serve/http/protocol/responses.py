@@ -8,8 +8,6 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from ridgeline.serve.http.protocol.chat import (
     FunctionName,
-    JsonObjectFormat,
-    TextFormat,
     Variables,
 )
 from ridgeline.serve.http.protocol.fields import (
@@ -20,6 +18,7 @@ from ridgeline.serve.http.protocol.fields import (
     Text,
     few,
 )
+from ridgeline.serve.http.protocol.response_format import JsonObjectFormat, TextFormat
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
