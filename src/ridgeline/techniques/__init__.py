@@ -10,7 +10,8 @@ A technique module defines
     options(context) -> [Options]        (optional) settings worth trying; default one, `{}`
     environment(options) -> {name: value}  (optional) variables for the process, set at its start
 
-A technique that is one keyword argument gets `apply` and `edits` from `set_argument`.
+A technique of a kind that there are several of (one keyword argument, one switch, one runtime) gets
+its functions from `kinds/`.
 
 What may not enter: another technique, the report, the search over techniques. Order and
 conflict are traits on the card. `applies`, `predict` and `edits` run in the parent on a
@@ -29,25 +30,18 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from ridgeline import kernels
 from ridgeline.errors import InputError
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.measure.child.points import Points, edit_arguments
+from ridgeline.measure.child.points import Points
 from ridgeline.measure.wire import Applied
 from ridgeline.patches import Undo
-from ridgeline.records import Finding, LoaderFacts, ModelFacts, Site, StepProfile
-from ridgeline.records.edits import AtStart, Edit, FirstOf, ReplaceCall, SetArgument
+from ridgeline.records import Finding, ModelFacts, Site, StepProfile
+from ridgeline.records.edits import Edit, SetArgument
 from ridgeline.records.ledger import Options
 from ridgeline.records.matmuls import MATMULS
-from ridgeline.runtimes import Precision, runtime
-
-if TYPE_CHECKING:
-    from torch import nn
-
-T = TypeVar("T")
 
 
 class Stage(IntEnum):
@@ -95,6 +89,11 @@ class Card:
     """Options that it also takes."""
     equivalence_with: Mapping[str, Equivalence] = field(default_factory=dict)
     """The equivalence that holds instead where an option is set."""
+
+    @property
+    def module(self) -> str:
+        """The technique's module, by which `Points` tells whose callback has failed."""
+        return f"{__name__}.{self.name.replace('-', '_')}"
 
     def equivalence_of(self, options: Options) -> Equivalence:
         """What it may do to the training result with these options."""
@@ -263,202 +262,6 @@ def trainer_setting(context: Context, keyword: str, value: str) -> tuple[Edit, .
     )
 
 
-Apply = Callable[[Points, Options], Undo]
-Edits = Callable[[Context, Options], list[Edit]]
-Value = bool | int
-_CONSTRUCTORS = {
-    "DistributedDataParallel": "torch.nn.parallel:DistributedDataParallel.__init__",
-}
-"""Classes without a callback list in `Points` → what is patched to see them constructed."""
-
-
-def set_argument(
-    card: Card,
-    owner: str,
-    keyword: str,
-    value: Value | Callable[[Options], Value],
-    *,
-    fits: Callable[[Mapping[str, Any]], bool] | None = None,
-    lacks: Callable[[LoaderFacts], bool] | None = None,
-) -> tuple[Apply, Edits]:
-    """The `apply` and `edits` of a technique that is one keyword argument of a constructor.
-
-    Args:
-        card: What the technique says of itself.
-        owner: The class: `DataLoader`, or one of `_CONSTRUCTORS`.
-        keyword: Its argument.
-        value: What the argument is set to, or how that follows from the options.
-        fits: Of the arguments of a construction: is it one to change? None: every one is.
-        lacks: Of a loader that was seen: should a person write it there? None: wherever the
-            class is called in the user's files.
-    """
-
-    def value_of(options: Options) -> Value:
-        return value(options) if callable(value) else value
-
-    def apply(points: Points, options: Options) -> Undo:
-        """Set the argument as the object is constructed."""
-        wanted, changed = value_of(options), 0
-
-        def set_it(arguments: dict[str, Any]) -> None:
-            nonlocal changed
-            if arguments.get(keyword, False) == wanted or not (fits is None or fits(arguments)):
-                return
-            arguments[keyword] = wanted
-            changed += 1
-            points.changed(card.name, f"{keyword}={wanted} in {changed} {owner}(s)")
-
-        set_it.__module__ = _module_of(card)
-        if owner in _CONSTRUCTORS:
-            return edit_arguments(_CONSTRUCTORS[owner], set_it)
-        points.on_loader.append(set_it)
-        return lambda: points.on_loader.remove(set_it)
-
-    def edits(context: Context, options: Options) -> list[Edit]:
-        """One argument of the constructor."""
-        written = str(value_of(options))
-        if lacks is None:
-            return [SetArgument(files=context.files, callee=owner, keyword=keyword, value=written)]
-        return [
-            SetArgument(site=loader.site, callee=owner, keyword=keyword, value=written)
-            for loader in context.profile.loaders
-            if loader.site is not None and lacks(loader)
-        ]
-
-    return apply, edits
-
-
-PRECISIONS: Mapping[str, Precision] = MappingProxyType({"bf16": "bf16", "int8": "int8"})
-"""Option of a technique that is a runtime → what it then computes in; float32 without one."""
-_GAINS = {"fp32": (1.0, 2.5), "bf16": (1.0, 4.0), "int8": (1.0, 6.0)}
-"""How much faster a forward gets, least and most. Seen on one core, 224² images, batch 1: float32
-1.1 (ViT-S in AOTInductor) to 3.8 (MobileNetV3 in ONNX Runtime), bfloat16 1.6 to 2.7, int8 3.5 to
-5.3."""
-
-
-def answer_by(card: Card, name: str) -> RuntimeParts:
-    """What a technique consists of that has the model's calls answered by another runtime.
-
-    Args:
-        card: What the technique says of itself.
-        name: The runtime, as `runtimes/` calls it.
-    """
-
-    def applies(context: Context) -> Applicability:
-        """An inference script on a CPU, and the runtime is there."""
-        profile = context.profile
-        if profile.kind != "inference":
-            return Applicability(False, "the script trains")
-        if context.device != "cpu":
-            return Applicability(False, f"the model is on {context.device}, it runs on a CPU")
-        if profile.models[0].compiled or profile.settings.graph_compiles:
-            return Applicability(False, "the script compiles already")
-        missing = runtime(name).missing()
-        if missing is not None:
-            return Applicability(False, f"not tried: {missing}")
-        return Applicability(True, "")
-
-    def options(context: Context) -> list[Options]:
-        """float32; what the machine multiplies faster; int8 with ranges of the script's inputs."""
-        offered = runtime(name).CARD.precisions
-        single, half = context.peak("fp32"), context.peak("bf16")
-        found: list[Options] = [{}]
-        if "bf16" in offered and (single is None or half is None or half > 1.1 * single):
-            found.append({"bf16": True})
-        if "int8" in offered:
-            found.append({"int8": True})
-        return found
-
-    def predict(context: Context, options: Options) -> Gain:
-        """Fused operators and no dispatch, in the precision that is asked for."""
-        return amdahl(context.phase_share("forward"), *_GAINS[_precision(options)])
-
-    def apply(points: Points, options: Options) -> Undo:
-        """Put the runtime in the place of each outermost model's call."""
-        replaced: list[nn.Module] = []
-
-        def replace(module: nn.Module) -> None:
-            from ridgeline.measure.child.runtime_call import RuntimeCall
-
-            if module._compiled_call_impl is not None:
-                return
-            answering = RuntimeCall(points, card.name, module, runtime(name), _precision(options))
-            module._compiled_call_impl = answering
-            replaced.append(module)
-            if points.time_compiled_call is not None:
-                points.time_compiled_call(module)
-
-        replace.__module__ = _module_of(card)
-        points.on_model.append(replace)
-
-        def undo() -> None:
-            points.on_model.remove(replace)
-            for module in replaced:
-                module._compiled_call_impl = None
-
-        return undo
-
-    return RuntimeParts(applies, options, predict, apply)
-
-
-class RuntimeParts(NamedTuple):
-    """The functions of a technique that is a runtime."""
-
-    applies: Callable[[Context], Applicability]
-    options: Callable[[Context], list[Options]]
-    predict: Callable[[Context, Options], Gain]
-    apply: Apply
-
-
-def _precision(options: Options) -> Precision:
-    return next((PRECISIONS[option] for option in options if options[option]), "fp32")
-
-
-def set_switch(
-    points: Points, card: Card, read: Callable[[], T], write: Callable[[T], object], wanted: T
-) -> Undo:
-    """Set a global switch when the first model is about to run, after the script's own setting.
-
-    Args:
-        points: Where the technique is applied.
-        card: What the technique says of itself.
-        read: Tells how the switch stands.
-        write: Sets it.
-        wanted: What it is set to.
-    """
-    before: list[T] = []
-
-    def switch(module: nn.Module) -> None:
-        now = read()
-        if now == wanted:
-            return
-        before.append(now)
-        write(wanted)
-        points.changed(card.name, f"{card.title}: {now} → {wanted}")
-
-    switch.__module__ = _module_of(card)
-    points.on_model.append(switch)
-
-    def undo() -> None:
-        points.on_model.remove(switch)
-        if before:
-            write(before[0])
-
-    return undo
-
-
-def set_by_call(context: Context, setter: str, value: str) -> list[Edit]:
-    """Another value where the script calls this function of torch, or else a call of it."""
-    there = ReplaceCall(files=context.files, callee=setter, code=f"{{func}}({value})")
-    new = AtStart(files=context.files, code=f"torch.{setter}({value})")
-    return [FirstOf(edits=(there, new))]
-
-
-def _module_of(card: Card) -> str:
-    """The module of a technique, by which `Points` tells whose callback has failed."""
-    return f"{__name__}.{card.name.replace('-', '_')}"
-
-
 def source_of_kernel(name: str) -> str:
     """The file of a kernel that is plain PyTorch, without its docstring: to stand in a script."""
     text = Path(kernels.__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
@@ -504,7 +307,7 @@ def options_of(technique: Technique, context: Context) -> list[Options]:
 def all_techniques() -> dict[str, Technique]:
     """Every technique by name, found by file."""
     found: dict[str, Technique] = {}
-    for info in pkgutil.iter_modules(__path__):
+    for info in (one for one in pkgutil.iter_modules(__path__) if not one.ispkg):
         module: Any = importlib.import_module(f"{__name__}.{info.name}")
         name = info.name.replace("_", "-")
         if module.CARD.name != name:

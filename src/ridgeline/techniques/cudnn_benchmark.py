@@ -9,7 +9,8 @@ from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records.edits import AtStart, Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_switch
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
+from ridgeline.techniques.kinds.switch import set_switch
 
 CARD = Card(
     name="cudnn-benchmark",

@@ -8,7 +8,8 @@ that detaches gradients in place fails.
 from __future__ import annotations
 
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
+from ridgeline.techniques.kinds.argument import set_argument
 
 CARD = Card(
     name="ddp-bucket-view",

@@ -7,7 +7,8 @@ Larger buckets use the links better, smaller ones start earlier and hide behind 
 from __future__ import annotations
 
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
+from ridgeline.techniques.kinds.argument import set_argument
 
 CARD = Card(
     name="ddp-buckets",

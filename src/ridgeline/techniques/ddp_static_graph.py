@@ -7,7 +7,8 @@ checkpointing to be re-entered. A graph that does change makes it raise an error
 from __future__ import annotations
 
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
+from ridgeline.techniques.kinds.argument import set_argument
 
 CARD = Card(
     name="ddp-static-graph",

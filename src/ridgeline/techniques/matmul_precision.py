@@ -11,7 +11,8 @@ from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, set_by_call, set_switch
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage
+from ridgeline.techniques.kinds.switch import set_by_call, set_switch
 
 CARD = Card(
     name="matmul-precision",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import Card, Context, Stage, answer_by
+from ridgeline.techniques import Card, Context, Stage
+from ridgeline.techniques.kinds.runtime import answer_by
 
 CARD = Card(
     name="openvino",

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ridgeline.records.ledger import Options
-from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl, set_argument
+from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
+from ridgeline.techniques.kinds.argument import set_argument
 
 CARD = Card(
     name="pinned-memory",
