@@ -66,9 +66,8 @@ def test_an_engine_does_not_outlive_its_server(model: Path) -> None:
 
 def test_sigterm_finishes_what_is_open_and_takes_nothing_new(model: Path) -> None:
     with stub_server(model) as server, ThreadPoolExecutor(2) as pool:
-        short = {**SLOW, "max_tokens": 100}
         open_ones = [
-            pool.submit(server.post, "/v1/completions", {**short, "stream": stream})
+            pool.submit(server.post, "/v1/completions", {**SLOW, "stream": stream})
             for stream in (True, False)
         ]
         until(lambda: server.get("/health").json()["running"] == 2, "two running requests")
