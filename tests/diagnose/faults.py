@@ -151,7 +151,9 @@ def on_cpu() -> dict[str, StepProfile]:
             ],
         ),
         "gradients-in-inference": profile(
-            shares={"forward": 0.95}, settings={"records_gradients": True}, kind="inference"
+            shares={"forward": 0.95, "backward": -0.63},
+            settings={"records_gradients": True},
+            kind="inference",
         ),
         "zero-grad-in-place": profile(
             shares={"other": 0.08, "backward": 0.1},

@@ -122,6 +122,29 @@ def test_the_last_backward_of_a_shared_graph_may_follow_retaining_ones() -> None
     assert "retained-graph" not in found(reading(shared))
 
 
+def test_a_pass_through_gradients_that_were_asked_for_is_no_pass_through_an_older_graph() -> None:
+    kept = READINGS["retained-graph"].profile
+    assert found(reading(kept))["retained-graph"].gain_low > 1
+    forces = replace(kept, habits=kept.habits | {"gradient": Habit(calls=1.0)})
+    assert found(reading(forces))["retained-graph"].gain_high == 1
+
+
+def test_an_inference_script_that_asks_for_gradients_needs_them_recorded() -> None:
+    explains = READINGS["gradients-in-inference"].profile
+    phases = explains.phases | {"backward": explains.phases["forward"]}
+    assert "gradients-in-inference" not in found(reading(replace(explains, phases=phases)))
+
+
+def test_matmuls_whose_threads_wait_for_a_core_are_not_what_bfloat16_would_shorten() -> None:
+    big = READINGS["fp32-matmul"].profile
+    waiting = [
+        replace(op, limit_seconds=op.seconds / 1_000, flops=op.flops / 1_000)
+        for op in big.operators
+    ]
+    slower = found(reading(replace(big, operators=waiting))).get("fp32-matmul")
+    assert slower is None or slower.gain_high < found(reading(big))["fp32-matmul"].gain_low
+
+
 def test_batches_that_compute_gain_less_from_workers_on_a_cpu_than_batches_that_wait() -> None:
     waits = READINGS["input-starved"].profile
     loader = replace(waits.loaders[0], fetch_cpu_seconds=waits.loaders[0].fetch_seconds)

@@ -47,6 +47,11 @@ KINDS = {
     "GAN with five critic steps": Expected(("gan.py",), forwards=6, backwards=6),
     "closure in LBFGS": Expected(("closure.py",), samples=64),
     "no optimizer": Expected(("manual_update.py",), samples=32),
+    "weights moved by torch.autograd.grad": Expected(("manual_update.py", "grad"), samples=32),
+    "weights moved by torch.func": Expected(("manual_update.py", "func"), samples=32, losses=False),
+    "inputs moved by gradients": Expected(
+        ("manual_update.py", "inputs"), kind="inference", backwards=0, samples=32, losses=False
+    ),
     "gradients alone": Expected(("sampler.py",), forwards=0),
     "gradients of torch.func": Expected(("sampler.py", "func"), forwards=0, losses=False),
     "equal parts": Expected(("equal_parts.py",), samples=16),

@@ -270,6 +270,7 @@ HabitName = Literal[
     "empty_cache",
     "save",
     "retain_graph",
+    "gradient",
     "evaluation",
     "recompute",
     "math_attention",
@@ -283,6 +284,7 @@ HabitName = Literal[
 - `empty_cache`: calls of `torch.cuda.empty_cache()`
 - `save`: calls of `torch.save`
 - `retain_graph`: backwards with `retain_graph=True`
+- `gradient`: calls of `torch.autograd.grad` (penalties, second derivatives, `torch.func`)
 - `evaluation`: forwards without gradients in a training script
 - `recompute`: checkpointed forwards that ran again during backward
 - `math_attention`: unfused attention (explicit softmax between two matmuls)

@@ -37,6 +37,8 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "the script trains")
     if not context.profile.settings.records_gradients:
         return Applicability(False, "gradients are off already")
+    if context.phase_share("backward"):
+        return Applicability(False, "the script asks for gradients")
     return Applicability(True, "")
 
 

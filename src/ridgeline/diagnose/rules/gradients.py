@@ -117,7 +117,13 @@ def _kept_graphs(reading: Reading) -> list[Finding]:
 
 
 def _walked_again_share(reading: Reading) -> float:
-    """Part of backward's arithmetic beyond what one pass through one graph takes."""
+    """Part of backward's arithmetic beyond what one pass through one graph takes.
+
+    Where gradients are asked for besides (a penalty, forces, a Hessian), the pass through those
+    is more arithmetic too, and all of it is wanted.
+    """
+    if reading.profile.habit("gradient").calls:
+        return 0.0
     names = MATMULS if reading.profile.habit("recompute").seconds == 0 else DENSE_MATMULS
     forward = sum(op.flops for op in reading.operators(names, phases=("forward", "other")))
     backward = sum(op.flops for op in reading.operators(names, phases=("backward",)))
@@ -127,10 +133,12 @@ def _walked_again_share(reading: Reading) -> float:
 
 
 def _recorded(reading: Reading) -> list[Finding]:
-    """Forwards of an inference script ran with gradients enabled."""
+    """Forwards of an inference script ran with gradients enabled, and nothing asked for any."""
     profile = reading.profile
     if profile.kind != "inference" or not profile.settings.records_gradients:
         return []
+    if reading.phase_seconds("backward"):
+        return []  # an explanation, an attack, guidance: it needs them
     forward = profile.phases["forward"].mean if "forward" in profile.phases else 0.0
     most = _SAVES[1] + 0.2 * profile.small_operator_share
     return reading.finding(

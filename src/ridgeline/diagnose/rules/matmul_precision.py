@@ -47,7 +47,7 @@ def _float32(reading: Reading) -> list[Finding]:
         matmuls = [op for op in matmuls if op.name not in _BATCHED]
     saved = _saves(reading, matmuls, better / base)
     casting = _cast_seconds(reading) if matmuls else 0.0
-    seconds = total_seconds(matmuls)
+    seconds = sum(reading.believed_seconds(op) for op in matmuls)
     return reading.finding(
         "fp32-matmul",
         touched_seconds=seconds,
@@ -74,7 +74,7 @@ def _tf32(reading: Reading) -> list[Finding]:
     if not reading.on_gpu or allowed or not base or not better or better < _LEAST_RATIO * base:
         return []
     matmuls = reading.operators(DENSE_MATMULS, dtype="float32")
-    seconds = total_seconds(matmuls)
+    seconds = sum(reading.believed_seconds(op) for op in matmuls)
     return reading.finding(
         "tf32-off",
         touched_seconds=seconds,
@@ -162,17 +162,22 @@ def _float32_peak(reading: Reading) -> float | None:
 
 
 def _saves(reading: Reading, matmuls: Iterable[Operator], ratio: float) -> tuple[float, float]:
-    """Seconds saved when matmuls run at `ratio` times the rate, pessimistic and optimistic."""
+    """Seconds saved when matmuls run at `ratio` times the rate, pessimistic and optimistic.
+
+    Of no more than their arithmetic explains: a small matmul whose threads wait for a core waits
+    in every format.
+    """
     low = high = 0.0
     bandwidth = reading.ceilings.bandwidth_bytes_per_second if reading.ceilings else 0.0
     for op in matmuls:
         if op.bound == "overhead":
             continue
         moving = 0.5 * op.bytes / bandwidth if bandwidth else 0.0
-        best = op.seconds - min(op.seconds, max(op.seconds / ratio, moving))
+        seconds = reading.believed_seconds(op)
+        best = seconds - min(seconds, max(seconds / ratio, moving))
         limited = 1.0 if op.bound == "compute" else 0.3
         high += limited * best
-        low += limited * min(best, op.seconds * (1 - 1 / (1 + _PESSIMISM * (ratio - 1))))
+        low += limited * min(best, seconds * (1 - 1 / (1 + _PESSIMISM * (ratio - 1))))
     return low, high
 
 

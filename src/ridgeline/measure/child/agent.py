@@ -314,9 +314,20 @@ class Agent:
             self._boundary()
 
     @guarded()
-    def after_gradient(self, outputs: Any) -> None:
-        """`torch.autograd.grad` has run; where nothing else can, a step ends with it."""
-        if self.clock.depth or self.forwards_seen or not self.is_mine():
+    def after_gradient(self, outputs: Any, inputs: Any) -> None:
+        """`torch.autograd.grad` has run; where nothing else can, a step ends with it.
+
+        Where a model is called, only gradients of its weights can: those of its inputs are asked
+        for by attacks, explanations and guided sampling, which train nothing.
+        """
+        if not self.is_mine():
+            return
+        self.watched.count("gradient", located=False)
+        if self.clock.depth or self._only_calls:
+            return
+        asked = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+        tensors = [one for one in asked if isinstance(one, torch.Tensor)]
+        if self.forwards_seen and not self.watched.are_weights(tensors):
             return
         if not self._ends.by_gradient():
             return

@@ -249,12 +249,12 @@ class Hooks:
         agent = self.agent
 
         @functools.wraps(original)
-        def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
-                return original(outputs, *args, **kwargs)
+                return original(outputs, inputs, *args, **kwargs)
             with agent.phase("backward"):
-                found = original(outputs, *args, **kwargs)
-            agent.after_gradient(outputs)
+                found = original(outputs, inputs, *args, **kwargs)
+            agent.after_gradient(outputs, inputs)
             return found
 
         return grad

@@ -3,8 +3,9 @@
 A step ends when the anchor optimizer has stepped; with alternating optimizers (a GAN) the anchor
 is the one that steps least often, so a step is a whole cycle. A script that constructs no
 optimizer, or whose optimizer is not seen to step, steps at the end of each backward. One that has
-none of these, and calls no model either, steps with each gradient that it asks for (a sampler, a
-relaxation of atoms).
+none of these steps with each gradient that it asks for: of whatever it likes where it calls no
+model (a sampler, a relaxation of atoms), of the model's weights where it does (`torch.func.grad`
+and an update by hand).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class StepEnds:
         return not self._watched.optimizers_made or self._never_steps()
 
     def by_gradient(self) -> bool:
-        """A gradient was asked for where no model was called: does a step end with it?"""
+        """A gradient was asked for that may be a step by itself: does a step end with it?"""
         if self._watched.optimizers_made or self._ran_backward:
             return False
         self._gradients += 1

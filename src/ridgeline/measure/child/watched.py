@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -164,6 +165,8 @@ class Watched:
         self._largest = 0
         self._main: weakref.ref[nn.Module] | None = None
         """The first module of that many parameters."""
+        self._main_shapes: Counter[torch.Size] = Counter()
+        """Of its parameters when it was counted: a functional call takes them away again."""
         self._iterators: dict[int, tuple[weakref.ref[Any], LoaderWatch]] = {}
         self._gc_started = 0.0
         self._gc_counts = True
@@ -197,6 +200,7 @@ class Watched:
         if watch.num_parameters > self._largest or (equal and not main_lives):
             self._largest = watch.num_parameters
             self._main = watch.module
+            self._main_shapes = Counter(one.shape for one in found)
 
     def is_main_model(self, module: nn.Module) -> bool:
         """Is this the largest outermost module so far, the first of several that are equal?
@@ -204,6 +208,15 @@ class Watched:
         A flow calls its equal layers one after the other: that is one call of a model, not many.
         """
         return self._main is not None and self._main() is module
+
+    @guarded(otherwise=False)
+    def are_weights(self, tensors: list[torch.Tensor]) -> bool:
+        """Are these tensors most of the main model's weights, by their shapes?
+
+        By shapes, for a functional call is given other tensors in the weights' place.
+        """
+        common = self._main_shapes & Counter(tensor.shape for tensor in tensors)
+        return 2 * sum(shape.numel() * times for shape, times in common.items()) > self._largest
 
     @guarded()
     def weights_in_a_number(self) -> float | None:
