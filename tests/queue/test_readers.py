@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from ridgeline.cli import main
 from ridgeline.queue.readers.jobs_file import read_jobs
@@ -76,6 +77,19 @@ def test_ranks_are_one_job_and_other_pods_are_their_own(tmp_path: Path) -> None:
     assert jobs.queues == ("team", "research", "team")
     assert [one.gpu_slice for one in jobs.wants] == ["", "", "1g.10gb"]
     assert found.notes == ("1 workloads that had not ended, or do not say when were left out.",)
+
+
+def test_pods_in_yaml_are_the_jobs_that_they_are_in_json(tmp_path: Path) -> None:
+    objects = [pod("a", count=4), pod("b", started=3, ended=30)]
+    in_json = read_jobs(written(tmp_path, *objects)).jobs
+    listed, several = tmp_path / "list.yaml", tmp_path / "several.yaml"
+    listed.write_text(yaml.safe_dump({"apiVersion": "v1", "items": objects, "kind": "List"}))
+    several.write_text("# of last week\n" + yaml.safe_dump_all(objects, explicit_start=True))
+    for path in (listed, several):
+        found = read_jobs(path).jobs
+        assert found.names == in_json.names
+        assert found.num_gpus.tolist() == in_json.num_gpus.tolist() == [4, 1]
+        assert found.duration_seconds.tolist() == in_json.duration_seconds.tolist()
 
 
 @pytest.mark.sweep(every=5)
@@ -196,10 +210,17 @@ def test_a_mig_instance_of_slurm_is_a_job_of_that_slice(tmp_path: Path) -> None:
         (b"JobID           JobName  Partition    State\n------------ -----\n1 a gpu COMPLETED\n",
          "sacct's columns of fixed width"),
         (b'{"meta": {"plugin": {"type": "openapi/dbv0.0.39"}}, "jobs": [{"job_id": 1}]}',
-         "what sacct --json prints"),
+         "nothing that sacct, squeue or sinfo print with --json"),
+        (b'{"jobs": [{"job_id": 1, "job_state": ["RUNNING"]}]}', "what squeue --json prints"),
+        (b"JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)\n1 gpu a b R 1:00 1 n1\n",
+         "what squeue or scontrol prints, of jobs that have not ended"),
+        (b"; Version: 2.2\n; Computer: IBM SP2\n1 0 10 60 4 -1 -1 4 60 -1 1 1 1 1 1 1 -1 -1\n",
+         "the Standard Workload Format, which counts processors"),
         (b"NAME    READY   STATUS    RESTARTS   AGE\nllm-0   1/1     Running   0          5m\n",
          "kubectl's table"),
-        (b"apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Pod\n", "YAML"),
+        (b"apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Pod\n", "is no Kubernetes object"),
+        (b"apiVersion: v1\nkind: List\nkind: Pod\n", "printed:3: 'kind' is given twice"),
+        (b"apiVersion: v1\nitems: [\n", "printed:3: not YAML"),
         ("JobID|Submit|ElapsedRaw|State|AllocTRES\n".encode("utf-16"), "UTF-16"),
         (b'{"kind": "Pod", "metadata": {}}\n{"kind": "Pod", "metadata": {}}\n', "not JSON"),
     ],

@@ -23,11 +23,11 @@ def fitting_jobs(jobs: Jobs, cluster: QueuedCluster, *, skip_unfit: bool) -> Job
     if not skip_unfit:
         first = unfit[0]
         more = f" and {len(unfit) - 1:,} more jobs" if len(unfit) > 1 else ""
-        has = _kinds_here(jobs, first, cluster)
+        has, cure = _kinds_here(jobs, first, cluster)
         raise InputError(
             f"job {jobs.names[first]} asks for {_asked_for(jobs, first)}{more}, which the empty"
-            f" cluster of {cluster.num_gpus:,} does not have in one piece{has}; give a larger"
-            " cluster, or --skip-unfit to leave such jobs out"
+            f" cluster of {cluster.num_gpus:,} does not have in one piece{has};"
+            f" give {cure}, or --skip-unfit to leave such jobs out"
         )
     if len(unfit) == len(jobs):
         raise InputError(f"none of the {len(jobs):,} jobs fits {cluster.num_gpus:,} GPUs")
@@ -57,10 +57,12 @@ def _of_kind(gpu_type: str) -> str:
     return f"of type {gpu_type}" if kinds else ""
 
 
-def _kinds_here(jobs: Jobs, place: int, cluster: QueuedCluster) -> str:
-    """Which kinds of GPU the nodes have, where a job asks for another one."""
+def _kinds_here(jobs: Jobs, place: int, cluster: QueuedCluster) -> tuple[str, str]:
+    """Which kinds of GPU the nodes have, where a job asks for another one, and what to give."""
     asked = kinds_in(jobs.wants[place].gpu_type) if jobs.wants else []
     here = {one.gpu_type for one in cluster.nodes if one.gpu_type}
     if not asked or here & set(asked):
-        return ""
-    return f" (its nodes have {', '.join(sorted(here))})" if here else " (its nodes name no type)"
+        return "", "a larger cluster"
+    if not here:
+        return " (its nodes name no type)", "nodes with a gpu_type (--cluster)"
+    return f" (its nodes have {', '.join(sorted(here))})", "a larger cluster"

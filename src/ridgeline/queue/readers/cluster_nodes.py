@@ -3,7 +3,7 @@
     kubectl get nodes,clusterqueues,cohorts,resourceflavors,localqueues -A -o json > nodes.json
     sinfo -N -o "%N|%G|%T|%P" > sinfo.txt
 
-The nodes of Alibaba's openb traces (CSV) are read too. Nodes without GPUs, and nodes that take no
+The tables of nodes of public traces (CSV) are read too. Nodes without GPUs, and nodes that take no
 jobs, are no part of it; alike ones stand together. What Kueue's objects say of queues is read with
 them.
 """
@@ -24,10 +24,11 @@ from ridgeline.queue.cluster import (
     check_queued_cluster,
     read_queued_cluster,
 )
+from ridgeline.queue.readers import slurm_json
 from ridgeline.queue.readers.kube_shares import shares_of
-from ridgeline.queue.readers.kubectl import KUBECTL_CURE, cluster_of, kube_objects
-from ridgeline.queue.readers.openb import read_nodes
-from ridgeline.queue.readers.slurm_now import open_nodes
+from ridgeline.queue.readers.kubectl import KUBECTL_CURE, YAML_BEGINS, cluster_of, kube_objects
+from ridgeline.queue.readers.node_table import NODES_CURE, read_node_table
+from ridgeline.queue.readers.slurm_now import open_nodes, prints_nodes
 from ridgeline.records.input_file import read_text
 
 CLUSTER_CURE = (
@@ -50,18 +51,23 @@ def read_cluster(path: Path) -> QueuedCluster:
         InputError: It is neither, or no node in it has a GPU that jobs may have.
     """
     text = read_text(path, option="--cluster", cure=CLUSTER_CURE)
-    first = text.lstrip("\ufeff").lstrip().partition("\n")[0]
-    if path.suffix == ".json":
-        return _of_kubectl(path)
-    if "NODELIST" in first:
-        nodes = open_nodes(text, f"--cluster {path}")
-        return _grouped((_Node(*one) for one in nodes), path, CLUSTER_CURE)
-    if path.suffix == ".csv":
-        openb = (
-            _Node(one.num_gpus, one.model, one.cpu_milli / 1000, one.memory_bytes / 2**30)
-            for one in read_nodes(path)
+    if slurm_json.BEGINS.match(text.lstrip("\ufeff")) or prints_nodes(text):
+        nodes = (
+            _Node(one.gpus, one.gpu_type, one.cpus, one.memory_gibibytes)
+            for one in open_nodes(text, f"--cluster {path}")
         )
-        return _grouped(openb, path, CLUSTER_CURE)
+        return _grouped(nodes, path, CLUSTER_CURE)
+    if path.suffix == ".json" or YAML_BEGINS.match(text.lstrip("\ufeff").lstrip()):
+        return _of_kubectl(path)
+    if path.suffix == ".csv":
+        listed = (
+            _Node(
+                one.num_gpus, one.model, one.cpus,
+                None if one.memory_bytes is None else one.memory_bytes / 2**30,
+            )
+            for one in read_node_table(path)
+        )  # fmt: skip
+        return _grouped(listed, path, NODES_CURE)
     return read_queued_cluster(path)
 
 

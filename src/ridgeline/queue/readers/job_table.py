@@ -9,15 +9,21 @@ from collections.abc import Iterator
 
 from ridgeline.errors import InputError
 from ridgeline.queue.jobs import jobs_in_order
-from ridgeline.queue.readers.columns import CURE, find_columns
+from ridgeline.queue.readers.columns import (
+    CURE,
+    find_columns,
+    unheeded_columns,
+    without_waits,
+)
 from ridgeline.queue.readers.moments import MISSING, duration_seconds, moment_seconds
 from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
-from ridgeline.queue.readers.wants_columns import HEEDED, wants_of
+from ridgeline.queue.readers.wants_columns import HEEDED, of_workers, wants_of
 from ridgeline.queue.wants import JobWants
 from ridgeline.records.input_file import csv_rows
 
 NO_GPUS = "without GPUs"
 UNENDED = "that had not ended or never started"
+SEVERAL_PARTS = "of several parts of GPUs"
 
 
 def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
@@ -27,10 +33,11 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
         InputError: A column is missing or misspelt, or a row is no job and `skip_bad` does not
             leave it out; which line.
     """
-    rows = _rows(text.lstrip("\ufeff"), where)
-    head = next(rows, (0, []))[1]
-    places, unheeded = find_columns(head, where)
+    rows = list(_rows(text.lstrip("\ufeff"), where))
+    head = rows.pop(0)[1] if rows else []
+    places = without_waits(find_columns(head, where), head, [cells for _, cells in rows])
     left: Counter[str] = Counter()
+    restated = 0
     bad = BadRows(skip=skip_bad)
     columns: dict[str, list[float]] = {"submit": [], "runs": [], "gpus": []}
     line_of: dict[str, int] = {}
@@ -43,15 +50,23 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
             if len(cells) != len(head):
                 raise InputError(f"{at}: {len(cells)} cells under {len(head)} columns")
             row = {name: cells[place].strip() for name, place in places.items()}
+            workers = _workers(row, at)
             gpus, runs = _gpus(row, at), _runs(row, at)
             if not gpus or runs is None:
                 left[UNENDED if runs is None else NO_GPUS] += 1
                 continue
+            if workers > 1 and (gpus < 1.0 or row.get("gpu_slice")):
+                left[SEVERAL_PARTS] += 1
+                continue
             submitted = _submitted(row, at)
             priority = _whole(row.get("priority") or "0", "priority", at)
             wanted = wants_of(row, at) if HEEDED & row.keys() else JobWants()
+            if workers > 1:
+                wanted = of_workers(wanted, workers, gpus_each=gpus)
+                gpus *= workers
             _check_name(name := row.get("name") or f"line {line}", line_of, at)
             line_of[name] = line
+            restated += _is_restated(row, runs)
             for column, value in zip(columns, (submitted, runs, gpus), strict=True):
                 columns[column].append(value)
             queues.append(row.get("queue", ""))
@@ -69,7 +84,12 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
     )
     notes = [f"{count:,} jobs {why} were left out." for why, count in left.items()]
     notes += bad.notes()
-    if unheeded:
+    if restated:
+        notes.append(
+            f"{restated:,} jobs ran from their start to their end for another time than their"
+            " duration tells: their start and end were taken."
+        )
+    if unheeded := unheeded_columns(places, head):
         notes.append(f"Columns that nothing here heeds: {', '.join(unheeded)}.")
     return TracedJobs(jobs=jobs, notes=tuple(notes))
 
@@ -118,8 +138,16 @@ def _submitted(row: dict[str, str], where: str) -> float:
 
 
 def _runs(row: dict[str, str], where: str) -> float | None:
-    """How long a job ran; None: it had not ended."""
-    if row.get("duration_seconds", "").casefold() not in MISSING:
+    """How long a job ran; None: it had not ended.
+
+    From its start to its end where both are told, since it held its GPUs then, whatever its
+    duration counts beside (Acme's counts from submission).
+    """
+    times = [moment_seconds(row.get(name, "")) for name in ("start_seconds", "end_seconds")]
+    told = [one for one in times if one is not None and not math.isnan(one)]
+    if row.get("duration_seconds", "").casefold() not in MISSING and not (
+        len(told) == len(times) and told[0] <= told[1]
+    ):
         text = row["duration_seconds"]
         found = duration_seconds(text)
         if found is None or not found >= 0.0:
@@ -127,7 +155,6 @@ def _runs(row: dict[str, str], where: str) -> float | None:
                 f"{where}: duration_seconds is {text!r}; give seconds, 0 or more, or D-HH:MM:SS"
             )
         return found
-    times = [moment_seconds(row.get(name, "")) for name in ("start_seconds", "end_seconds")]
     start, end = times
     if start is None or end is None:
         return None
@@ -137,6 +164,17 @@ def _runs(row: dict[str, str], where: str) -> float | None:
             " give times of which the end is the later"
         )
     return end - start
+
+
+def _is_restated(row: dict[str, str], runs: float) -> bool:
+    """Whether a job's duration is told as well, and is another."""
+    told = duration_seconds(row.get("duration_seconds", ""))
+    return told is not None and abs(told - runs) > 1.0
+
+
+def _workers(row: dict[str, str], where: str) -> int:
+    """How many workers a job has of which each asks for what the row tells."""
+    return _whole(row.get("workers") or "1", "workers", where)
 
 
 def _number(text: str) -> float:

@@ -6,24 +6,26 @@ import re
 from pathlib import Path
 
 from ridgeline.errors import InputError
-from ridgeline.queue.readers import job_table, kube_jobs, slurm
+from ridgeline.queue.readers import job_table, kube_jobs, philly, slurm, slurm_json
 from ridgeline.queue.readers.columns import CURE
-from ridgeline.queue.readers.kubectl import KUBECTL_CURE
+from ridgeline.queue.readers.kubectl import KUBECTL_CURE, YAML_BEGINS
+from ridgeline.queue.readers.slurm_resources import SACCT_CURE
 from ridgeline.queue.readers.traced_jobs import TracedJobs
 from ridgeline.records.input_file import read_text
 
 _OTHER_FORMS = (
-    (r"JobID(Raw)?[ .]", "sacct's columns of fixed width, which cut names", slurm.CURE),
-    (r'\{\s*"(meta|jobs|last_backfill)"', "what sacct --json prints", slurm.CURE),
+    (r"JobID(Raw)?[ .]", "sacct's columns of fixed width, which cut names", SACCT_CURE),
     (r"(NAMESPACE\s+)?NAME\s+(READY|STATUS)", "kubectl's table, without GPUs or times",
      KUBECTL_CURE),
-    (r"(- )?(apiVersion|kind|items):|---\s", "YAML", KUBECTL_CURE),
+    (r";\s*\w+:", "the Standard Workload Format, which counts processors and no GPUs", CURE),
+    (r"\s*(JOBID\b|JobId=)", "what squeue or scontrol prints, of jobs that have not ended",
+     SACCT_CURE),
 )  # fmt: skip
 """How a file begins that holds jobs in a form that is not read: what it is, what to print."""
 
 
 def read_jobs(path: Path, *, skip_bad: bool = False) -> TracedJobs:
-    """Read jobs out of CSV, what Slurm's `sacct` prints, or what kubectl prints of pods.
+    """Read jobs out of CSV, Philly's log, or what sacct or kubectl prints.
 
     Raises:
         InputError: It is none of them, or a row is no job and `skip_bad` does not leave it out:
@@ -36,7 +38,11 @@ def read_jobs(path: Path, *, skip_bad: bool = False) -> TracedJobs:
     for begins, what, cure in _OTHER_FORMS:
         if re.match(begins, start):
             raise InputError(f"{where}: this is {what}; {cure}")
-    if start.startswith(("{", "[")):
+    if philly.BEGINS.match(start):
+        found = philly.read_job_log(path, skip_bad=skip_bad)
+    elif slurm_json.BEGINS.match(start):
+        found = slurm.read_json(start, where, skip_bad=skip_bad)
+    elif start.startswith(("{", "[")) or YAML_BEGINS.match(start):
         found = kube_jobs.read_pods(path, skip_bad=skip_bad)
     elif slurm.is_header(first):
         found = slurm.read_table(start, where, skip_bad=skip_bad)

@@ -1,4 +1,4 @@
-"""What `kubectl get nodes,pods,... -o json` prints, as a cluster's state."""
+"""What `kubectl get nodes,pods,... -o json` (or yaml) prints, as a cluster's state."""
 
 from __future__ import annotations
 
@@ -22,24 +22,37 @@ from ridgeline.queue.readers.kube_pods import (
     whole,
 )
 from ridgeline.queue.readers.kube_quotas import cohorts_of, quotas_of
-from ridgeline.records.input_file import read_json
+from ridgeline.records.input_file import parse_json, read_text
+from ridgeline.records.yaml_documents import parse_yaml
 
 KUBECTL_CURE = "give what kubectl get nodes,pods --all-namespaces -o json prints"
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 """How often NVIDIA's device plugin counts each GPU that pods share by time-slicing or MPS."""
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+LARGEST_STATE = 10**7
+"""Values of one YAML document: some 30,000 pods."""
+YAML_BEGINS = re.compile(r"(#.*\s+)*(---\s+)?(- )?(apiVersion|kind|items|metadata):")
+"""How objects in YAML begin."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 
 
 def kube_objects(path: Path) -> list[dict[str, Any]]:
-    """The objects of a list, or the one object.
+    """The objects of lists, or single ones, in JSON or YAML.
 
     Raises:
-        InputError: The file is no JSON, or holds no Kubernetes objects.
+        InputError: The file is neither, or holds no Kubernetes objects.
     """
-    content = read_json(path, object, cure=KUBECTL_CURE)
-    listed = content.get("items", [content]) if isinstance(content, dict) else content
-    if not isinstance(listed, list):
-        raise InputError(f"{path}: items is no list; {KUBECTL_CURE}")
+    text = read_text(path, cure=KUBECTL_CURE)
+    if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[", ""):
+        documents = [parse_json(text.encode(), object, where=str(path), cure=KUBECTL_CURE)]
+    else:
+        parsed = parse_yaml(text, str(path), most_values=LARGEST_STATE)
+        documents = [one for _, one in parsed if one is not None]
+    listed = []
+    for content in documents:
+        found = content.get("items", [content]) if isinstance(content, dict) else content
+        if not isinstance(found, list):
+            raise InputError(f"{path}: items is no list; {KUBECTL_CURE}")
+        listed += found
     for place, one in enumerate(listed):
         if not (isinstance(one, dict) and isinstance(one.get("kind"), str)
                 and isinstance(one.get("metadata"), dict)):  # fmt: skip

@@ -10,7 +10,7 @@ MISSING = {"", "none", "null", "nan", "unknown", "n/a", "-", "invalid"}
 """What stands for a time that there is none of."""
 _NO_LIMIT = {"unlimited", "infinite", "not_set", "partition_limit"}
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
-_FORMATS = ("%Y/%m/%d %H:%M:%S", "%d/%m/%Y %H:%M:%S", "%Y-%m-%d %H:%M:%S %Z")
+_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%d/%m/%Y %H:%M:%S", "%Y-%m-%d %H:%M:%S %Z")
 
 
 def moment_seconds(text: str) -> float | None:

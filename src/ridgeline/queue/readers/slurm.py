@@ -16,27 +16,24 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ridgeline.errors import InputError
-from ridgeline.queue.gpu_kinds import is_kind
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.moments import duration_seconds, moment_seconds
+from ridgeline.queue.readers.slurm_json import SACCT_FIELDS, json_rows
+from ridgeline.queue.readers.slurm_resources import (
+    SACCT_CURE,
+    cores_of,
+    kind_of,
+    memory_bytes_of,
+    num_gpus,
+    slices_of,
+)
 from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
-from ridgeline.queue.wants import JobWants, any_of
+from ridgeline.queue.wants import JobWants
 
-CURE = "print it with sacct -aX --parsable2 -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES"
-_GPUS = re.compile(r"gres/gpu=(\d+)")
-_TYPED = re.compile(r"gres/gpu:[^=,]+=(\d+)")
-_GRES = re.compile(r"\bgpu(?::(?!\d+(?:[,()]|$))([^:,()=]+))?(?::(\d+))?(?=[,()]|$)")
-"""A generic resource with its type and its count, of which each may be lacking."""
-_NAMED = re.compile(r"\bgres/gpu:([^=,]+)=")
-_MIG = re.compile(r"\d+g\.\d+gb(?:[.+]me)?")
-_CORES = re.compile(r"(?:^|,)cpu=(\d+)")
-_MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)([nc]?)")
-_MEBIBYTES = {"K": 2.0**-10, "": 1.0, "M": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
-"""How many MiB each unit of memory is; a number alone counts MiB."""
 _STEP = re.compile(r"\.(\d+|batch|extern|interactive)$")
 _GOING_ON = {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "REQUEUED", "RESIZING",
              "REQUEUE_HOLD", "REQUEUE_FED", "SIGNALING", "STAGE_OUT", "STOPPED",
@@ -74,6 +71,31 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
     head = next(one for one in _splits(lines[0]) if "JobID" in one or "JobIDRaw" in one)
     mark = next(one for one in MARKS if lines[0].strip().split(one) == head)
     head = [one.strip() for one in head]
+    bad = BadRows(skip=skip_bad)
+    return jobs_of(_printed(lines, head, mark, where, bad), head, where, bad)
+
+
+def read_json(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
+    """Jobs that ended, of what `sacct --json` prints.
+
+    Raises:
+        InputError: It is nothing of that kind, or a job is none and `skip_bad` does not leave it
+            out; which.
+    """
+    kind, rows = json_rows(text, where, cure=SACCT_CURE)
+    if kind != "sacct":
+        raise InputError(f"{where}: this is what {kind} --json prints; {SACCT_CURE}")
+    return jobs_of(rows, SACCT_FIELDS, where, BadRows(skip=skip_bad))
+
+
+def jobs_of(
+    lines: Iterable[tuple[str, dict[str, str]]], head: Collection[str], where: str, bad: BadRows
+) -> TracedJobs:
+    """Jobs of lines, each with where it stands and its cells by sacct's names of the fields.
+
+    Raises:
+        InputError: As `read_table`.
+    """
     name = "JobID" if "JobID" in head else "JobIDRaw"
     asked = [one for one in ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES") if one in head]
     runs: list[str] = [one for one in ("ElapsedRaw", "Elapsed") if one in head]
@@ -82,24 +104,11 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
     missing = [one for one, there in (("Submit", "Submit" in head), ("ElapsedRaw", runs),
                                       ("AllocTRES", asked)) if not there]  # fmt: skip
     if missing:
-        raise InputError(f"{where}: no field {missing[0]}; {CURE}")
+        raise InputError(f"{where}: no field {missing[0]}; {SACCT_CURE}")
     left = Counter(dict.fromkeys((NO_GPUS, SEVERAL_SLICES, GOING_ON, UNSTARTED), 0))
-    bad = BadRows(skip=skip_bad)
     jobs: dict[tuple[str, float], _Printed] = {}
-    seen: dict[str, int] = {}
-    for number, line in enumerate(lines[1:], 2):
-        texts, at = line.split(mark), f"{where}, line {number}"
-        if not line.strip():
-            continue
+    for at, cells in lines:
         with bad.around_a_row():
-            if len(texts) < len(head):
-                raise InputError(f"{at}: fewer fields than the first line; {CURE}")
-            cells = dict(zip(head, (one.strip() for one in texts), strict=False))
-            if _STEP.search(cells[name]):
-                continue  # its job stands above it
-            if line in seen:
-                raise InputError(f"{at}: the same as line {seen[line]}; print each job once")
-            seen[line] = number
             gpus = next((found for one in asked if (found := num_gpus(cells[one], cells))), 0)
             lasted = _lasted(cells, runs, at)
             if cells.get("State", "").split(" ")[0].rstrip("+").upper() in _GOING_ON:
@@ -108,60 +117,48 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
                 left[NO_GPUS] += 1
             elif not lasted and not cells.get("AllocTRES", "set"):
                 left[UNSTARTED] += 1
-            elif len(slices := _slices(cells)) > 1 or (slices and gpus > 1):
+            elif len(slices := slices_of(cells)) > 1 or (slices and gpus > 1):
                 left[SEVERAL_SLICES] += 1
             else:
                 _join(jobs, _Printed(
                     name=cells[name],
-                    submit_seconds=_moment(cells["Submit"], where, number),
+                    submit_seconds=_moment(cells["Submit"], at),
                     duration_seconds=lasted,
                     num_gpus=gpus,
                     queue=cells.get("Partition", ""),
                     wants=JobWants(
-                        gpu_type=_kind(cells), cpus=_cores(cells),
-                        memory_bytes=_memory_bytes(cells, f"{at}: ReqMem"),
+                        gpu_type=kind_of(cells), cpus=cores_of(cells),
+                        memory_bytes=memory_bytes_of(cells, f"{at}: ReqMem"),
                         gpu_slice="".join(slices),
                     ),
                 ))  # fmt: skip
     return _traced(list(jobs.values()), left, bad)
 
 
-def num_gpus(tres: str, cells: dict[str, str] | None = None) -> int:
-    """GPUs of a list of trackable resources; typed ones are counted where no total is given.
-
-    Of a list of generic resources, which is per node, by the nodes of the line.
-
-    >>> num_gpus("billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1")
-    2
-    >>> num_gpus("cpu=4,gres/gpu:a100=2,gres/gpu:h100=1"), num_gpus("cpu=4")
-    (3, 0)
-    >>> num_gpus("gpu:a100:4", {"NNodes": "2"}), num_gpus("gres/gpu:8"), num_gpus("gres/gpu")
-    (8, 8, 1)
-    >>> num_gpus("gpu:a100:4(S:0),gpu:h100:2(S:1)"), num_gpus("gpu:a100")
-    (6, 1)
-    """
-    total = _GPUS.search(tres)
-    if total:
-        return int(total[1])
-    typed = _TYPED.findall(tres)
-    if typed or "=" in tres:
-        return sum(int(one) for one in typed)
-    line = cells or {}
-    nodes = line.get("NNodes") or line.get("AllocNodes") or "1"
-    counted = sum(int(one[2] or 1) for one in _GRES.finditer(tres))
-    return counted * int(nodes if nodes.isdigit() else 1)
-
-
-def gpu_types(tres: str) -> set[str]:
-    """The kinds of GPU that a list of resources names.
-
-    >>> sorted(gpu_types("gpu:a100:4(S:0),gpu:h100:4(S:1)")), gpu_types("gres/gpu:8")
-    (['a100', 'h100'], set())
-    >>> gpu_types("cpu=8,gres/gpu:l40s=2,gres/gpu=2")
-    {'l40s'}
-    """
-    found = _NAMED.findall(tres) if "=" in tres else [one[1] for one in _GRES.finditer(tres)]
-    return {one for one in found if one}
+def _printed(
+    lines: Sequence[str], head: Sequence[str], mark: str, where: str, bad: BadRows
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """The lines under a header that are jobs, in cells."""
+    name = "JobID" if "JobID" in head else "JobIDRaw"
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines[1:], 2):
+        texts, at = line.split(mark), f"{where}, line {number}"
+        if not line.strip() or [one.strip() for one in texts] == list(head):
+            continue
+        cells: dict[str, str] = {}
+        with bad.around_a_row():
+            if len(texts) < len(head):
+                raise InputError(f"{at}: fewer fields than the first line; {SACCT_CURE}")
+            cells = dict(zip(head, (one.strip() for one in texts), strict=False))
+            if _STEP.search(cells[name]):
+                cells = {}  # its job stands above it
+            elif line in seen:
+                cells = {}
+                raise InputError(f"{at}: the same as line {seen[line]}; print each job once")
+            else:
+                seen[line] = number
+        if cells:
+            yield at, cells
 
 
 def _splits(line: str) -> list[list[str]]:
@@ -205,74 +202,10 @@ def _traced(printed: list[_Printed], left: Counter[str], bad: BadRows) -> Traced
     return TracedJobs(jobs=jobs, notes=notes + bad.notes(), kinds_if_told=True)
 
 
-def _kind(cells: dict[str, str]) -> str:
-    """The kinds of GPU of which any will do for a job; empty: any, or several kinds at once."""
-    asked = [one for one in ("ReqTRES", "ReqGRES", "Constraints") if one in cells]
-    named = [gpu_types(cells[one]) for one in asked if one != "Constraints"]
-    for one in named or ([] if asked else [gpu_types(cells.get("AllocTRES", ""))]):
-        if one:
-            return _without_profile(next(iter(one))) if len(one) == 1 else ""
-    return constrained_kinds(cells.get("Constraints", ""))
-
-
-def _without_profile(kind: str) -> str:
-    """The GPU that a type names which may be a MIG profile, as `a100_1g.5gb`; empty: none."""
-    profile = _MIG.search(kind)
-    if profile is None:
-        return kind
-    split = kind[: profile.start()].strip("_-.")
-    return split if is_kind(split.removeprefix("nvidia_")) else ""
-
-
-def _slices(cells: dict[str, str]) -> list[str]:
-    """The MIG profiles of a job; of a job that has other GPUs as well, these count as one."""
-    for one in ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES"):
-        if kinds := gpu_types(cells.get(one, "")):
-            profiles = [_MIG.search(kind) for kind in kinds]
-            return [found[0] if found else "" for found in profiles] if any(profiles) else []
-    return []
-
-
-def _cores(cells: dict[str, str]) -> float:
-    """Cores of a job; 0 where nothing tells them."""
-    for one in ("AllocTRES", "ReqTRES"):
-        if found := _CORES.search(cells.get(one, "")):
-            return float(found[1])
-    counts = [cells.get(one, "") for one in ("AllocCPUS", "NCPUS", "ReqCPUS")]
-    return next((float(one) for one in counts if one.isdigit() and int(one)), 0.0)
-
-
-def _memory_bytes(cells: dict[str, str], what: str) -> float:
-    """Memory of a job; 0 where nothing tells it. ReqMem may be of a node (n) or of a core (c)."""
-    listed = [_MEMORY.search(cells.get(one, "")) for one in ("AllocTRES", "ReqTRES")]
-    text = next((found[1] for found in listed if found), cells.get("ReqMem", ""))
-    if not text or text.strip("?0") == "":
-        return 0.0
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        raise InputError(f"{what} is {text!r}, no memory; {CURE}")
-    nodes = cells.get("NNodes") or cells.get("AllocNodes") or "1"
-    times = {"n": float(nodes if nodes.isdigit() else 1), "c": _cores(cells), "": 1.0}[found[3]]
-    return float(found[1]) * _MEBIBYTES[found[2]] * 2**20 * times
-
-
-def constrained_kinds(constraints: str) -> str:
-    """The kinds of GPU that features of nodes tell, of which any will do.
-
-    >>> constrained_kinds("[a100*2|h100*2]&ib"), constrained_kinds("intel,l40s")
-    ('a100|h100', 'l40s')
-    """
-    for part in re.split(r"[&,]", re.sub(r"[\[\]()]|[*:]\d+", "", constraints)):
-        features = [one.strip() for one in part.split("|")]
-        if all(is_kind(one) for one in features):
-            return any_of(features)
-    return ""
-
-
-def _moment(text: str, where: str, line: int) -> float:
+def _moment(text: str, where: str) -> float:
     found = moment_seconds(text)
     if found is None or math.isnan(found):
-        raise InputError(f"{where}, line {line}: Submit is {text!r}, no time; {CURE}")
+        raise InputError(f"{where}: Submit is {text!r}, no time; {SACCT_CURE}")
     return found
 
 
@@ -283,16 +216,16 @@ def _lasted(cells: dict[str, str], runs: list[str], where: str) -> float:
     start, end = (moment_seconds(cells[one]) for one in runs)
     for name, moment in zip(runs, (start, end), strict=True):
         if moment is not None and math.isnan(moment):
-            raise InputError(f"{where}: {name} is {cells[name]!r}, no time; {CURE}")
+            raise InputError(f"{where}: {name} is {cells[name]!r}, no time; {SACCT_CURE}")
     if start is None or end is None:
         return 0.0
     if end < start:
-        raise InputError(f"{where}: it ends before it starts; {CURE}")
+        raise InputError(f"{where}: it ends before it starts; {SACCT_CURE}")
     return end - start
 
 
 def _elapsed(text: str, what: str) -> float:
     found = duration_seconds(text) if text else 0.0
     if found is None or not found >= 0.0:
-        raise InputError(f"{what} is {text!r}, no seconds; {CURE}")
+        raise InputError(f"{what} is {text!r}, no seconds; {SACCT_CURE}")
     return found

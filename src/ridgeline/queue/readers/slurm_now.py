@@ -4,7 +4,8 @@
     squeue -o "%i|%T|%P|%D|%b|%M|%l|%N|%r|%Q|%V" > squeue.txt
     sacct -aX --parsable2 -S now-30days -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES
 
-Fields as in their manual pages. Nodes are those of one partition that take jobs; whoever runs on
+Fields as in their manual pages; what they print with `--json`, and `scontrol show node` and `show
+job`, will do as well. Nodes are those of one partition that take jobs; whoever runs on
 them, or waits for a partition that shares nodes with it, stands in the way. Jobs that are held, or
 wait for others or for their time, do not.
 """
@@ -18,9 +19,12 @@ from pathlib import Path
 
 from ridgeline.errors import InputError
 from ridgeline.queue.queue_now import AskedNow, HeldNow, QueueNow
-from ridgeline.queue.readers import slurm
+from ridgeline.queue.readers import slurm, slurm_show
 from ridgeline.queue.readers.hostlist import host_names
 from ridgeline.queue.readers.moments import duration_seconds, time_limit_seconds
+from ridgeline.queue.readers.slurm_json import SACCT_FIELDS, json_rows
+from ridgeline.queue.readers.slurm_resources import gpu_types, num_gpus
+from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
 from ridgeline.records.input_file import read_text
 
 SINFO = 'sinfo -N -o "%N|%G|%T|%P" > sinfo.txt'
@@ -48,6 +52,9 @@ class _Nodes:
 
     gpus: dict[str, int] = field(default_factory=dict)
     types: dict[str, set[str]] = field(default_factory=dict)
+    cpus: dict[str, float] = field(default_factory=dict)
+    """Where it is told, as is memory."""
+    memory_gibibytes: dict[str, float] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     partitions: dict[str, set[str]] = field(default_factory=dict)
     """Names of nodes, by partition."""
@@ -60,7 +67,25 @@ class _Row:
     """A line and where it stands."""
 
     at: str
+    where: str
     cells: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Printed:
+    """What a command has printed: its text where that is sacct's table, else its rows."""
+
+    kind: str
+    where: str
+    rows: Sequence[_Row] = ()
+    text: str = ""
+
+    def ended(self) -> TracedJobs:
+        """The jobs that sacct tells of."""
+        if self.text:
+            return slurm.read_table(self.text, self.where)
+        lines = [(row.at, dict(row.cells)) for row in self.rows]
+        return slurm.jobs_of(lines, SACCT_FIELDS, self.where, BadRows(skip=False))
 
 
 def read_slurm_now(paths: Sequence[Path], *, partition: str = "", gpu_type: str = "") -> QueueNow:
@@ -74,20 +99,22 @@ def read_slurm_now(paths: Sequence[Path], *, partition: str = "", gpu_type: str 
     Raises:
         InputError: A file is none of them, one is lacking, or a line makes no sense; which.
     """
-    printed: dict[str, tuple[str, str]] = {}
+    printed: dict[str, _Printed] = {}
     for path in paths:
-        text = read_text(path, option="--state", cure=SLURM_CURE)
-        printed[_kind(text, path, printed)] = (text, f"--state {path}")
+        found = _printed(read_text(path, option="--state", cure=SLURM_CURE), f"--state {path}")
+        if found.kind in printed:
+            raise InputError(f"--state {path}: a second file of {found.kind}; give one")
+        printed[found.kind] = found
     for kind, how in (("sinfo", SINFO), ("squeue", SQUEUE), ("sacct", SACCT)):
         if kind not in printed:
             raise InputError(f"--state: what {kind} prints is lacking; print it with {how}")
-    nodes = _nodes(_rows(*printed["sinfo"], SINFO), printed["sinfo"][1])
+    nodes = _nodes(printed["sinfo"].rows, printed["sinfo"].where)
     chosen = _partition(nodes, partition)
     of_type = {name for name, kinds in nodes.types.items() if not gpu_type or gpu_type in kinds}
     mine = {name for name in nodes.partitions[chosen] & of_type if name not in nodes.closed}
     rivals = {name for name, others in nodes.partitions.items() if others & mine}
-    running, waiting = _queued(_rows(*printed["squeue"], SQUEUE), nodes, (mine, rivals), gpu_type)
-    traced = slurm.read_table(*printed["sacct"]).jobs
+    running, waiting = _queued(printed["squeue"].rows, nodes, (mine, rivals), gpu_type)
+    traced = printed["sacct"].ended().jobs
     lasted = zip(traced.queues, traced.duration_seconds.tolist(), strict=True)
     return QueueNow(
         node_gpus=tuple(nodes.gpus[name] for name in sorted(mine)),
@@ -101,37 +128,66 @@ def read_slurm_now(paths: Sequence[Path], *, partition: str = "", gpu_type: str 
     )
 
 
-def open_nodes(printed: str, where: str) -> list[tuple[int, str]]:
-    """GPUs and their kind of each node that takes jobs; of several kinds at once: no kind.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenNode:
+    """A node with GPUs that takes jobs."""
+
+    gpus: int
+    gpu_type: str
+    """The kind of its GPUs; empty: it has several at once, or does not tell."""
+    cpus: float | None
+    memory_gibibytes: float | None
+
+
+def prints_nodes(text: str) -> bool:
+    """Whether a text may be nodes as Slurm prints them."""
+    start = text.lstrip("\ufeff").lstrip()
+    first = start.partition("\n")[0]
+    return "NODELIST" in first or bool(slurm_show.BEGINS.match(start))
+
+
+def open_nodes(text: str, where: str) -> list[OpenNode]:
+    """Each node with GPUs that takes jobs.
 
     Raises:
         InputError: A field is missing, or no node has a GPU.
     """
-    nodes = _nodes(_rows(printed, where, SINFO), where)
+    printed = _printed(text, where)
+    if printed.kind != "sinfo":
+        raise InputError(f"{where}: what {printed.kind} prints, and no nodes; print {SINFO}")
+    nodes = _nodes(printed.rows, where)
     return [
-        (gpus, next(iter(kinds)) if len(kinds := nodes.types[name]) == 1 else "")
+        OpenNode(
+            gpus=gpus,
+            gpu_type=next(iter(kinds)) if len(kinds := nodes.types[name]) == 1 else "",
+            cpus=nodes.cpus.get(name),
+            memory_gibibytes=nodes.memory_gibibytes.get(name),
+        )
         for name, gpus in nodes.gpus.items()
         if name not in nodes.closed
     ]
 
 
-def _kind(text: str, path: Path, known: Mapping[str, object]) -> str:
-    """Which of the three has printed a file."""
-    first = text.lstrip("\ufeff").lstrip().partition("\n")[0]
+def _printed(text: str, where: str) -> _Printed:
+    """What one of Slurm's commands has printed, in whichever form."""
+    start = text.lstrip("\ufeff").lstrip()
+    first = start.partition("\n")[0]
     words = set(re.split(r"[|\t ]+", first.strip()))
     if slurm.is_header(first):
-        kind = "sacct"
+        return _Printed(kind="sacct", where=where, text=text)
+    if start.startswith("{"):
+        kind, rows = json_rows(text, where, cure=SLURM_CURE)
+    elif slurm_show.BEGINS.match(start):
+        kind, rows = slurm_show.shown_rows(text, where)
     elif "JOBID" in words:
-        kind = "squeue"
+        return _Printed(kind="squeue", where=where, rows=_rows(text, where, SQUEUE))
     elif "NODELIST" in words and "GRES" in words:
-        kind = "sinfo"
+        return _Printed(kind="sinfo", where=where, rows=_rows(text, where, SINFO))
     else:
-        raise InputError(
-            f"--state {path}: nothing that sinfo, squeue or sacct prints; {SLURM_CURE}"
-        )
-    if kind in known:
-        raise InputError(f"--state {path}: a second file of {kind}; give one")
-    return kind
+        raise InputError(f"{where}: nothing that sinfo, squeue or sacct prints; {SLURM_CURE}")
+    return _Printed(
+        kind=kind, where=where, rows=[_Row(at=at, where=where, cells=cells) for at, cells in rows]
+    )
 
 
 def _rows(text: str, where: str, how: str) -> list[_Row]:
@@ -149,13 +205,17 @@ def _rows(text: str, where: str, how: str) -> list[_Row]:
                 f"{where}, line {number}: {len(cells)} fields under {len(head)}; print it with"
                 f" {how}"
             )
-        found.append(_Row(at=f"{where}, line {number}", cells=dict(zip(head, cells, strict=True))))
+        found.append(
+            _Row(
+                at=f"{where}, line {number}", where=where, cells=dict(zip(head, cells, strict=True))
+            )
+        )
     return found
 
 
 def _cell(row: _Row, name: str, how: str) -> str:
     if name not in row.cells:
-        raise InputError(f"{row.at.partition(',')[0]}: no field {name}; print it with {how}")
+        raise InputError(f"{row.where}: no field {name}; print it with {how}")
     return row.cells[name]
 
 
@@ -163,7 +223,7 @@ def _nodes(rows: Sequence[_Row], where: str) -> _Nodes:
     found = _Nodes()
     for row in rows:
         gres = _cell(row, "GRES", SINFO)
-        gpus = slurm.num_gpus(gres)
+        gpus = num_gpus(gres)
         partition = _cell(row, "PARTITION", SINFO)
         if partition.endswith("*"):
             found.usual = partition.rstrip("*")
@@ -172,7 +232,11 @@ def _nodes(rows: Sequence[_Row], where: str) -> _Nodes:
             if not gpus:
                 continue
             found.gpus[name] = gpus
-            found.types[name] = slurm.gpu_types(gres)
+            found.types[name] = gpu_types(gres)
+            if (cpus := row.cells.get("CPUS", "")).isdigit():
+                found.cpus[name] = float(cpus)
+            if (memory := row.cells.get("MEMORY", "")).isdigit():
+                found.memory_gibibytes[name] = int(memory) / 1024.0
             inside.add(name)
             state = _cell(row, "STATE", SINFO).casefold().replace("powered_down", "")
             if any(word in state for word in _CLOSED):
@@ -217,7 +281,7 @@ def _queued(
                 held.append(HeldNow(num_gpus=max(1, round(gpus * share)), age_seconds=_age(row),
                                     limit_seconds=limit))  # fmt: skip
             continue
-        kinds = slurm.gpu_types(_asked(row))
+        kinds = gpu_types(_asked(row))
         reason = row.cells.get("REASON", "").strip("()").casefold()
         if (
             reason.startswith(_NOT_YET)
@@ -238,12 +302,12 @@ def _asked(row: _Row) -> str:
         if text.casefold() not in _NO_GPU:
             return text
     if not {"TRES_ALLOC", "TRES", "TRES_PER_NODE", "TRES_PER_JOB", "GRES"} & row.cells.keys():
-        raise InputError(f"{row.at.partition(',')[0]}: no field TRES_PER_NODE; print {SQUEUE}")
+        raise InputError(f"{row.where}: no field TRES_PER_NODE; print {SQUEUE}")
     return ""
 
 
 def _job_gpus(row: _Row) -> int:
-    return slurm.num_gpus(_asked(row), {"NNodes": row.cells.get("NODES", "1")})
+    return num_gpus(_asked(row), {"NNodes": row.cells.get("NODES", "1")})
 
 
 def _names(row: _Row, column: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ridgeline.errors import InputError
 from ridgeline.queue.wants import LEVELS, JobWants, Level, any_of, kinds_in
@@ -49,6 +50,18 @@ def _wants(cells: Sequence[tuple[str, str]]) -> JobWants:
         min_gpus=_count(row, "min_gpus"),
         max_gpus=_count(row, "max_gpus"),
     )
+
+
+def of_workers(one: JobWants, workers: int, *, gpus_each: float) -> JobWants:
+    """What a job wants of which so many workers want this each.
+
+    Workers of one GPU may lie on any nodes, where nothing says that they may not.
+    """
+    plain = one.level == "node" and one.required and gpus_each == 1.0
+    return replace(
+        one, cpus=one.cpus * workers, memory_bytes=one.memory_bytes * workers,
+        pods=one.pods or workers, required=one.required and not plain,
+    )  # fmt: skip
 
 
 def _topology(text: str) -> tuple[Level, bool]:

@@ -1,0 +1,64 @@
+"""What `scontrol show node` and `scontrol show job` print, as rows of sinfo's and squeue's tables.
+
+An object is a block of lines with `Key=Value` pairs, or with `--oneliner` one line; a value may
+have blanks in it. Source: manual page of scontrol.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ridgeline.queue.readers.slurm_json import Cells, Rows
+
+BEGINS = re.compile(r"\s*(NodeName|JobId)=")
+_PAIR = re.compile(r"(?:^|\s)([A-Z][\w:/]*)=(.*?)(?=\s+[A-Z][\w:/]*=|\s*$)", re.MULTILINE)
+_OBJECT = re.compile(r"^(?=\s*(?:NodeName|JobId)=)", re.MULTILINE)
+_NONE = ("(null)", "N/A", "None")
+
+
+def shown_rows(text: str, where: str) -> tuple[str, Rows]:
+    """Which table the objects stand for (sinfo or squeue), and its rows."""
+    rows: Rows = []
+    kind = "sinfo"
+    for block in _OBJECT.split(text):
+        found = {name: "" if value in _NONE else value for name, value in _PAIR.findall(block)}
+        if "NodeName" in found:
+            rows += [(f"{where}: node {found['NodeName']}", one) for one in _node_cells(found)]
+        elif "JobId" in found:
+            kind = "squeue"
+            rows.append((f"{where}: job {found['JobId']}", _job_cells(found)))
+    return kind, rows
+
+
+def _node_cells(found: Cells) -> Iterator[Cells]:
+    """A node in each of its partitions."""
+    for partition in (found.get("Partitions") or "").split(","):
+        yield {
+            "NODELIST": found["NodeName"],
+            "GRES": found.get("Gres") or found.get("CfgTRES", ""),
+            "STATE": found.get("State", ""),
+            "PARTITION": partition,
+            "CPUS": found.get("CPUTot", ""),
+            "MEMORY": found.get("RealMemory", ""),
+        }
+
+
+def _job_cells(found: Cells) -> Cells:
+    tasks, most = found.get("ArrayTaskId", ""), found.get("ArrayTaskThrottle", "")
+    several = not tasks.isdigit() and bool(tasks)
+    at_once = f"%{most}" if most and "%" not in tasks else ""
+    asked = ("AllocTRES", "TRES", "ReqTRES", "TresPerNode", "Gres")
+    return {
+        "JOBID": f"{found['JobId']}_[{tasks}{at_once}]" if several else found["JobId"],
+        "STATE": found.get("JobState", ""),
+        "PARTITION": found.get("Partition", ""),
+        "NODES": found.get("NumNodes", "").partition("-")[0],
+        "TRES": next((found[one] for one in asked if found.get(one)), ""),
+        "TIME": found.get("RunTime", ""),
+        "TIME_LIMIT": found.get("TimeLimit", ""),
+        "NODELIST": found.get("NodeList", ""),
+        "REASON": found.get("Reason", ""),
+        "PRIORITY": found.get("Priority", ""),
+        "SUBMIT_TIME": found.get("SubmitTime", ""),
+    }
