@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import yaml
 from tests.queue.planted_clusters import GPU, HEALTHY, NOW, PLANTED, Cluster, stamp
+from tests.queue.strange_clusters import STRANGE, STRANGE_HEALTHY
 from tests.queue.unseen_clusters import UNSEEN, UNSEEN_HEALTHY
 
 from ridgeline.cli import main
@@ -157,6 +158,22 @@ def test_of_fourteen_clusters_of_other_kinds_every_cause_is_named_first(
         assert diagnosed(write(made(plant, 1), tmp_path), capsys).findings == []
 
 
+def test_of_fifteen_clusters_that_people_report_every_cause_is_named_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When they were written none of eleven was, and two of four healthy ones were called ill."""
+    missed = {}
+    for name, (cause, plant) in STRANGE.items():
+        found = diagnosed(write(made(plant, 1), tmp_path), capsys)
+        causes = [one.cause for one in found.findings]
+        if causes[:1] != [cause]:
+            missed[name] = causes
+    assert (len(STRANGE), len(STRANGE_HEALTHY)) == (11, 4)
+    assert not missed
+    for plant in STRANGE_HEALTHY.values():
+        assert diagnosed(write(made(plant, 1), tmp_path), capsys).findings == []
+
+
 @pytest.mark.slow
 def test_of_twelve_healthy_clusters_none_is_called_ill(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -175,8 +192,9 @@ def test_of_twelve_healthy_clusters_none_is_called_ill(
 def test_every_rule_is_planted_and_every_cure_is_yaml(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert {cause for cause, _ in PLANTED.values()} == set(doctor_rules())
-    for _, plant in PLANTED.values():
+    planted = [*PLANTED.values(), *STRANGE.values()]
+    assert {cause for cause, _ in planted} == set(doctor_rules())
+    for _, plant in planted:
         for one in diagnosed(write(made(plant, 3), tmp_path), capsys).findings:
             assert all(isinstance(part, dict) for part in yaml.safe_load_all(one.setting))
             assert "{" not in one.cure

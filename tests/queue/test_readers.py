@@ -92,6 +92,55 @@ def test_pods_in_yaml_are_the_jobs_that_they_are_in_json(tmp_path: Path) -> None
         assert found.duration_seconds.tolist() == in_json.duration_seconds.tolist()
 
 
+def claimed(pods: list[dict[str, Any]], form: str) -> list[dict[str, Any]]:
+    """Pods whose GPUs are claims: of v1, of v1beta1 and allocated, or shared by all of them."""
+    made = []
+    for one in pods:
+        name = one["metadata"]["name"]
+        gpus = int(one["spec"]["containers"][0].pop("resources")["limits"]["nvidia.com/gpu"])
+        shared = "all" if form == "shared" else f"{name}-g"
+        one["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": "gpus"}]
+        one["status"]["resourceClaimStatuses"] = [{"name": "g", "resourceClaimName": shared}]
+        exact = {"deviceClassName": "gpu.nvidia.com", "count": gpus}
+        request = {"name": "r", "exactly": exact}
+        status: dict[str, Any] = {}
+        if form == "v1beta1":
+            request = {"name": "r", "deviceClassName": "gpu.nvidia.com", "allocationMode": "All"}
+            given = {"request": "r", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"}
+            status = {"allocation": {"devices": {"results": [given] * gpus}}}
+        made.append({"kind": "ResourceClaim", "metadata": {"name": shared, "namespace": "team"},
+                     "spec": {"devices": {"requests": [request]}}, "status": status})  # fmt: skip
+    return [*pods, *(made[:1] if form == "shared" else made)]
+
+
+@pytest.mark.parametrize(("form", "gpus"), [("v1", [4, 2]), ("v1beta1", [4, 2]), ("shared", [4])])
+def test_gpus_that_pods_claim_are_counted(form: str, gpus: list[int], tmp_path: Path) -> None:
+    objects = claimed([pod("a", count=4), pod("b", count=2, created=1)], form)
+    found = read_jobs(written(tmp_path, *objects))
+    assert found.jobs.num_gpus.tolist() == gpus
+
+
+def test_devices_in_slices_are_a_cluster_and_claims_that_are_not_there_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "64"}}}
+    product = {"basic": {"attributes": {"productName": {"string": "NVIDIA H100 80GB HBM3"}}}}
+    devices = [{"name": f"gpu-{number}", **product} for number in range(8)]
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "devices": devices}
+    listed = {"kind": "ResourceSlice", "metadata": {"name": "n-gpu"}, "spec": spec}
+    nodes = tmp_path / "nodes.json"
+    nodes.write_text(json.dumps({"kind": "List", "items": [node, listed]}))
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("submit_seconds,duration_seconds,num_gpus,gpu_type\n0,60,8,h100\n")
+    words = ["queue", "simulate", str(jobs), "--cluster", str(nodes), "--policy", "fifo", "--json"]
+    assert main.run(words) == 0
+    assert msgspec.json.decode(capsys.readouterr().out, type=QueueSimulation).gpus == 8
+    lost = claimed([pod("a", phase="Running")], "v1")[0]
+    assert main.run(["queue", "doctor", str(written(tmp_path, node, listed, lost)), "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert any(one.startswith("1 pod claim devices of which nothing was given") for one in notes)
+
+
 @pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("content", "says"),

@@ -59,6 +59,23 @@ def _notes(state: LiveCluster) -> list[str]:
             f" (nvidia.com/gpu.replicas): what is counted there as {several(counted, 'GPU')} is"
             f" replicas of {several(whole, 'GPU')}"
         )
+    cut = [node for node in state.nodes if node.num_gpus and "-MIG-" in node.model]
+    if cut:
+        notes.append(
+            f"{several(len(cut), 'node')} count MIG instances as GPUs (strategy single): what is"
+            f" counted there as {several(sum(node.num_gpus for node in cut), 'GPU')} is instances,"
+            f" as of {cut[0].model}"
+        )
+    if state.num_unknown_claims:
+        notes.append(
+            f"{several(state.num_unknown_claims, 'pod')} claim devices of which nothing was given;"
+            " add kubectl get resourceclaims,resourceslices -A -o json"
+        )
+    if state.num_fractions:
+        notes.append(
+            f"{several(state.num_fractions, 'pod')} ask for parts of GPUs by an annotation: these"
+            " GPUs count where the scheduler's own pods hold them, and not while such a pod waits"
+        )
     if not state.templates:
         notes.append(
             "no templates of workloads were given; add kubectl get jobs,jobsets,... -o json to"

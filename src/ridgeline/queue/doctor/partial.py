@@ -48,7 +48,7 @@ def partial_workloads(state: LiveCluster, *, quota: bool) -> list[PartialWorkloa
             example=pods[0],
         )
         for name, pods in lacking.items()
-        if holding.get(name)
+        if 0 < len(holding.get(name, ())) < state.enough_pods.get(name, len(state.pods) + 1)
     ]
     return sorted(stuck, key=lambda one: (-one.held_gpus, one.name))
 

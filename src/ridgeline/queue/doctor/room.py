@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ridgeline.queue.doctor.other_resources import OtherResources
 from ridgeline.queue.doctor.reach import Reach
 from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod
 from ridgeline.queue.placement.fragmentation import TypicalTasks
@@ -25,7 +26,8 @@ class Room:
     Args:
         state: The cluster.
         closed: Also count the nodes that take no pods at present.
-        pure_gpus: Count CPU and memory as if there were no end of them.
+        pure_gpus: Count CPU, memory and all that is no GPU as if there were no end of it.
+        healthy: Count the GPUs that device plugins give to nobody.
         anywhere: Let pods be on any node, whatever its taints and labels.
     """
 
@@ -36,11 +38,16 @@ class Room:
         closed: bool = False,
         pure_gpus: bool = False,
         anywhere: bool = False,
+        healthy: bool = False,
     ) -> None:
-        nodes = [node for node in state.nodes if node.num_gpus and (closed or not node.closed)]
+        nodes = [node for node in state.nodes if closed or not node.closed]
+        if healthy:
+            nodes = [replace(one, num_gpus=one.num_gpus + one.broken_gpus) for one in nodes]
+        nodes = [node for node in nodes if node.num_gpus]
         self.places = {node.name: place for place, node in enumerate(nodes)}
         self.pure_gpus = pure_gpus
         self.left = NodeState([_placed(node) for node in nodes]) if nodes else None
+        self.others = OtherResources(() if pure_gpus else nodes, len(nodes))
         self.reach = Reach(nodes, free=anywhere)
         self._rule = find_rule(PACKING)[1](TypicalTasks(tasks_of([TaskKind(0, WHOLE, 1, 0)])))
 
@@ -49,6 +56,7 @@ class Room:
         for pod in pods:
             if self.left is not None and pod.node in self.places:
                 self.left.put(self._asked(pod), self.places[pod.node], 0)
+                self.others.put(pod, self.places[pod.node])
                 self.reach.put(pod, self.places[pod.node])
 
     def pack(self, pods: Iterable[LivePod]) -> None:
@@ -63,11 +71,11 @@ class Room:
             groups[pod.workload if pod.ranks else pod.name].append(pod)
         started: list[LivePod] = []
         for group in groups.values():
-            before = copy.deepcopy(self.left), self.reach.on_nodes()
+            before = copy.deepcopy((self.left, self.others)), self.reach.on_nodes()
             if all(self._place(pod) for pod in group):
                 started += group
             else:
-                self.left = before[0]
+                self.left, self.others = before[0]
                 self.reach.restore(before[1])
         return started
 
@@ -76,12 +84,13 @@ class Room:
             return False
         kind = self._asked(pod)
         holding = self.left.holding(kind)
-        holding = holding[self.reach.admitting(pod)[holding]]
+        holding = holding[(self.reach.admitting(pod) & self.others.holding(pod))[holding]]
         if not len(holding):
             return False
         scores = self._rule.scores(self.left, holding, kind)
         place = int(holding[int(np.argmax(scores))])
         self.left.put(kind, place, 0)
+        self.others.put(pod, place)
         self.reach.put(pod, place)
         return True
 
@@ -101,12 +110,21 @@ def _placed(node: LiveNode) -> PlacedNode:
 
 
 def starting_now(
-    state: LiveCluster, *, closed: bool = False, pure_gpus: bool = False, anywhere: bool = False
-) -> list[str]:
+    state: LiveCluster, *, closed: bool = False, pure_gpus: bool = False, anywhere: bool = False,
+    healthy: bool = False,
+) -> list[str]:  # fmt: skip
     """Names of the waiting pods that would find room with everything else where it is."""
-    room = Room(state, closed=closed, pure_gpus=pure_gpus, anywhere=anywhere)
+    room = Room(state, closed=closed, pure_gpus=pure_gpus, anywhere=anywhere, healthy=healthy)
     room.keep(state.running)
     return [pod.name for pod in room.starting(_whole(state))]
+
+
+def starting_if_let(state: LiveCluster, held: Sequence[LivePod]) -> list[LivePod]:
+    """The pods of those held back that would find room after those that wait."""
+    room = Room(state)
+    room.keep(state.running)
+    room.starting([pod for pod in state.waiting if pod.num_gpus])
+    return room.starting([replace(pod, gated=False) for pod in held])
 
 
 def starting_packed(state: LiveCluster) -> list[str]:

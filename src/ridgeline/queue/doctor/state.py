@@ -29,6 +29,10 @@ class LiveNode:
     cpu_milli: int
     memory_bytes: int
     model: str = ""
+    broken_gpus: int = 0
+    """GPUs that it has beside, which their device plugin gives to no pod."""
+    others: dict[str, int] = field(default_factory=dict)
+    """Any further resource that pods may have of it, by name."""
     closed: str = ""
     """Why it takes no pods; empty: it does."""
     labels: dict[str, str] = field(default_factory=dict)
@@ -54,6 +58,8 @@ class LivePod:
     slices: dict[str, int] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_bytes: int = 0
+    others: dict[str, int] = field(default_factory=dict)
+    """What it asks of any further resource, by name."""
     model: str = ""
     """The GPU model that it insists on."""
     labels: dict[str, str] = field(default_factory=dict)
@@ -61,6 +67,8 @@ class LivePod:
     """The nodes that it may be on."""
     gang: bool = False
     """Something starts its workload whole or not at all."""
+    group: str = ""
+    """The group that it is started with, by its name after its namespace."""
     quota: str = ""
     """The queue that admitted it by its quota."""
     topology: bool = False
@@ -68,6 +76,10 @@ class LivePod:
     gated: bool = False
     """It is held back on purpose, and asks for no node yet."""
     done: bool = False
+    stalled: str = ""
+    """Why it does not run though it is on a node, as `CrashLoopBackOff`; empty: it does."""
+    deleted_seconds: float | None = None
+    """When it should have been gone; none: nobody deleted it."""
     preempted: bool = False
     created_seconds: float | None = None
     """Unix time, as the other two."""
@@ -84,6 +96,8 @@ class AskedTemplate:
     resource: str
     requests: str | None
     limits: str | None
+    suspended: bool = False
+    """It is to have no pods for now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +115,8 @@ class GpuQuota:
     """Most GPUs above its own; none: as many as the cohort lends."""
     lending_limit: int | None = None
     """Most of its own that others may have; none: all of them."""
+    stopped: str = ""
+    """What somebody stopped it by, as `Hold`; empty: it admits."""
     flavor: str = ""
     """The flavor whose GPUs they are; empty: all of them."""
     labels: dict[str, str] = field(default_factory=dict)
@@ -114,6 +130,16 @@ class GpuQuota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceQuota:
+    """The GPUs of a namespace, beyond which a ResourceQuota refuses its pods."""
+
+    name: str
+    """Its name after its namespace."""
+    hard: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
     """Everything that was read."""
 
@@ -121,10 +147,21 @@ class LiveCluster:
     pods: tuple[LivePod, ...]
     num_homeless: int = 0
     """Pods that run on nodes which were not given, and are left out: their node may be gone."""
+    num_unknown_claims: int = 0
+    """Pods that claim devices of which no claim was given."""
+    num_fractions: int = 0
+    """Pods that ask for a part of a GPU by an annotation, which other pods hold for them."""
     templates: tuple[AskedTemplate, ...] = ()
     quotas: tuple[GpuQuota, ...] = ()
     cohorts: dict[str, CohortShare] = field(default_factory=dict)
     """What cohorts have beside the quotas of their queues, and which they are part of."""
+    local_queues: frozenset[str] = frozenset()
+    """Queues that pods may name, as `team/queue`; empty: nobody knows."""
+    stopped_queues: dict[str, str] = field(default_factory=dict)
+    """The queues among them that somebody stopped, and by what."""
+    namespace_quotas: tuple[NamespaceQuota, ...] = ()
+    enough_pods: dict[str, int] = field(default_factory=dict)
+    """Pods with which an elastic workload computes, by the workload."""
     used_share: dict[str, float] = field(default_factory=dict)
     """Mean utilisation of a pod's GPUs, 0 to 1, by the pod's name; empty: nobody measured."""
     now_seconds: float | None = None

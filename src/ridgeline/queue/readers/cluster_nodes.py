@@ -74,7 +74,8 @@ def read_cluster(path: Path) -> QueuedCluster:
 def _of_kubectl(path: Path) -> QueuedCluster:
     where = f"--cluster {path}"
     objects = kube_objects(path)
-    state = cluster_of([one for one in objects if one["kind"] == "Node"], where=where)
+    told = [one for one in objects if one["kind"] in ("Node", "ResourceSlice")]
+    state = cluster_of(told, where=where)
     nodes = [node for node in state.nodes if not node.closed]
     counted = (
         _Node(node.num_gpus, node.model, node.cpu_milli / 1000, node.memory_bytes / 2**30)

@@ -15,8 +15,9 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import LivePod
 from ridgeline.queue.jobs import jobs_in_order
+from ridgeline.queue.readers.kube_claims import claimable
 from ridgeline.queue.readers.kube_kinds import kinds_of
-from ridgeline.queue.readers.kube_pods import live_pod, name_of
+from ridgeline.queue.readers.kube_pods import Claims, live_pod, name_of
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, kube_objects
 from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
 from ridgeline.queue.wants import JobWants, any_of
@@ -48,12 +49,16 @@ def read_pods(path: Path, *, skip_bad: bool = False) -> TracedJobs:
     """
     workloads: dict[str, dict[str, LivePod]] = defaultdict(dict)
     bad, seen = BadRows(skip=skip_bad), set[str]()
-    for one in kube_objects(path):
+    objects = kube_objects(path)
+    claims = claimable(objects)
+    for one in objects:
         if one["kind"] != "Pod":
             continue
         where = f"{path}: Pod {name_of(one)}"
         with bad.around_a_row():
-            pod = live_pod(one, where)
+            name = name_of(one)
+            asked = Claims(claims.claimed[name], claims.claimed_slices.get(name, {}))
+            pod = live_pod(one, where, asked)
             _check(pod, seen, where)
             seen.add(pod.name)
             workloads[pod.workload if pod.ranks else pod.name][pod.name] = pod

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -34,17 +35,27 @@ RANKED = {
 """Labels by which pods of one workload of ranks know each other."""
 GANGS = (
     "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io",
-    "pod-group.scheduling.sigs.k8s.io/name", "scheduling.k8s.io/group-name", "pod-group-name",
-    "yunikorn.apache.org/task-group-name",
+    "pod-group.scheduling.sigs.k8s.io/name", "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-name", "pod-group-name", "yunikorn.apache.org/task-group-name",
 )  # fmt: skip
 """Labels or annotations of what starts pods together: coscheduling, Volcano, KAI, YuniKorn."""
+FRACTIONS = {"gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"}
+"""Annotations of KAI and Run:ai."""
 TOPOLOGIES = tuple(
     f"kueue.x-k8s.io/podset-{kind}" for kind in
     ("required-topology", "preferred-topology", "unconstrained-topology")
 )  # fmt: skip
 
 
-def live_pod(one: dict[str, Any], where: str) -> LivePod:
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a pod asks for by claims, beside its containers' resources."""
+
+    gpus: int = 0
+    slices: Mapping[str, int] = field(default_factory=dict)
+
+
+def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> LivePod:
     """Read one pod as kubectl prints it.
 
     Raises:
@@ -62,20 +73,25 @@ def live_pod(one: dict[str, Any], where: str) -> LivePod:
         workload=workload,
         ranks=ranks,
         node=str(spec.get("nodeName") or ""),
-        num_gpus=sum(whole(asked[name], name, where) for name in asked if is_gpu(name)),
+        num_gpus=claims.gpus
+        + sum(whole(asked[name], name, where) for name in asked if is_gpu(name)),
         shared_gpus=whole(asked.get(SHARED), SHARED, where),
-        slices=asked_slices(asked, where),
+        slices=asked_slices(asked, where) | dict(claims.slices),
         cpu_milli=milli(asked.get("cpu"), "cpu", where),
         memory_bytes=whole(asked.get("memory"), "memory", where),
+        others=other_resources(asked, where) | {"pods": 1},
         model=str(wanted.get("nvidia.com/gpu.product") or ""),
         labels={str(k): str(v) for k, v in section(one, "metadata", "labels").items()},
         constraints=constraints_of(spec, str(section(one, "metadata").get("namespace") or "")),
         gang=any(name in words for name in GANGS)
         or bool(spec.get("schedulingGroup") or spec.get("workloadRef")),
+        group=_group(one, words),
         quota=str(quota or ""),
         topology=any(name in words for name in TOPOLOGIES),
         gated=bool(spec.get("schedulingGates")),
         done=status.get("phase") in ("Succeeded", "Failed"),
+        stalled=_stalled(status),
+        deleted_seconds=unix_seconds(section(one, "metadata").get("deletionTimestamp")),
         preempted=any(
             c.get("type") == "DisruptionTarget" and c.get("status") == "True"
             and str(c.get("reason")).startswith("Preemption")
@@ -85,6 +101,11 @@ def live_pod(one: dict[str, Any], where: str) -> LivePod:
         started_seconds=unix_seconds(status.get("startTime")),
         ended_seconds=_ended(status, conditions),
     )  # fmt: skip
+
+
+def asks_by_annotation(one: dict[str, Any]) -> bool:
+    """Whether a pod asks for a part of a GPU as KAI and Run:ai take it: pods of theirs hold it."""
+    return bool(FRACTIONS & section(one, "metadata", "annotations").keys())
 
 
 def name_of(one: dict[str, Any]) -> str:
@@ -103,6 +124,15 @@ def asked_slices(amounts: dict[str, Any], where: str) -> dict[str, int]:
     """MIG slices by profile."""
     found = {name: _SLICE.fullmatch(name) for name in amounts}
     return {match[1]: whole(amounts[name], name, where) for name, match in found.items() if match}
+
+
+def other_resources(amounts: dict[str, Any], where: str) -> dict[str, int]:
+    """What is neither cores, memory, a GPU nor a part of one."""
+    return {
+        name: whole(amount, name, where)
+        for name, amount in amounts.items()
+        if name not in ("cpu", "memory") and not is_gpu(name) and not _SLICE.fullmatch(name)
+    }
 
 
 def whole(amount: object, name: str, where: str) -> int:
@@ -179,6 +209,23 @@ def _workload(one: dict[str, Any], words: dict[str, Any]) -> tuple[str, bool]:
     if isinstance(owners, list) and owners and isinstance(owners[0], dict):
         return f"{owners[0].get('kind')} {namespace}/{owners[0].get('name')}", False
     return f"Pod {name_of(one)}", False
+
+
+def _group(one: dict[str, Any], words: dict[str, Any]) -> str:
+    """The group that a pod is started with, by its name after its namespace; empty: none."""
+    own = section(one, "spec", "schedulingGroup").get("podGroupName")
+    name = own or next((words[label] for label in GANGS if label in words), "")
+    namespace = section(one, "metadata").get("namespace")
+    return f"{namespace}/{name}" if name and namespace else str(name)
+
+
+def _stalled(status: dict[str, Any]) -> str:
+    """Why a container of a pod waits; empty: none does."""
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for one in status.get(key) or []:
+            if isinstance(one, dict) and (found := section(one, "state", "waiting").get("reason")):
+                return str(found)
+    return ""
 
 
 def _ended(status: dict[str, Any], conditions: list[dict[str, Any]]) -> float | None:

@@ -3,7 +3,8 @@
 Flavors count each by itself where the ResourceFlavors are given and have labels by which their
 nodes are told apart; else those of one queue count together.
 
-A ResourceQuota refuses pods instead of letting them wait: nobody sees them, so it is not read.
+A ResourceQuota refuses pods instead of letting them wait: what nobody sees wait is known by the
+templates of workloads that have no pods.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ridgeline.queue.doctor.state import GpuQuota
+from ridgeline.queue.doctor.state import GpuQuota, NamespaceQuota
 from ridgeline.queue.readers.kube_constraints import constraints_of
 from ridgeline.queue.readers.kube_pods import is_gpu, name_of, section, whole
 from ridgeline.queue.shares import CohortShare, FlavorQuota, check_shares
@@ -69,6 +70,46 @@ def cohorts_of(objects: Sequence[dict[str, Any]], where: str) -> dict[str, Cohor
     return found
 
 
+def local_queues_of(objects: Sequence[dict[str, Any]]) -> frozenset[str]:
+    """The queues that pods may name, by their names after their namespaces."""
+    return frozenset(name_of(one) for one in objects if one["kind"] == "LocalQueue")
+
+
+def stopped_queues_of(objects: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The LocalQueues that somebody stopped themselves, and by what."""
+    return {name_of(one): stop for one in objects
+            if one["kind"] == "LocalQueue" and (stop := _stop(section(one, "spec")))}  # fmt: skip
+
+
+def namespace_quotas_of(
+    objects: Sequence[dict[str, Any]], where: str
+) -> tuple[NamespaceQuota, ...]:
+    """The ResourceQuotas that count GPUs.
+
+    Raises:
+        InputError: A quota is no amount.
+    """
+    found = []
+    for one in objects:
+        if one["kind"] != "ResourceQuota":
+            continue
+        at = f"{where}: ResourceQuota {name_of(one)}"
+        hard, used = section(one, "status", "hard"), section(one, "status", "used")
+        for resource in hard:
+            if is_gpu(resource.removeprefix("requests.").removeprefix("limits.")):
+                found.append(NamespaceQuota(
+                    name=name_of(one), hard=whole(hard[resource], resource, at),
+                    used=whole(used.get(resource), resource, at),
+                ))  # fmt: skip
+    return tuple(found)
+
+
+def _stop(spec: dict[str, Any]) -> str:
+    """By what a queue is stopped; empty: it is not."""
+    found = str(spec.get("stopPolicy") or "None")
+    return "" if found == "None" else found
+
+
 def _of_queue(
     one: dict[str, Any], queues: tuple[str, ...], flavors: Mapping[str, dict[str, Any]], where: str
 ) -> Iterator[GpuQuota]:
@@ -80,7 +121,7 @@ def _of_queue(
             yield GpuQuota(
                 name=f"ClusterQueue {name_of(one)}", queues=queues, gpus=limits.nominal,
                 cohort=cohort_named(spec), borrowing_limit=limits.borrowing,
-                lending_limit=limits.lending, flavor=flavor,
+                lending_limit=limits.lending, flavor=flavor, stopped=_stop(spec),
                 labels={str(k): str(v) for k, v in section(about, "nodeLabels").items()},
                 tolerated=constraints_of(about, "").tolerated,
             )  # fmt: skip

@@ -9,19 +9,30 @@ from typing import Any
 
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import AskedTemplate, LiveCluster, LiveNode
+from ridgeline.queue.readers.kube_claims import Claimable, claimable
 from ridgeline.queue.readers.kube_constraints import taints_of
+from ridgeline.queue.readers.kube_gangs import enough_pods, gangs_held_to_groups
 from ridgeline.queue.readers.kube_kinds import KIND_LABELS
 from ridgeline.queue.readers.kube_pods import (
+    Claims,
     asked_slices,
+    asks_by_annotation,
     is_gpu,
     live_pod,
     milli,
     name_of,
+    other_resources,
     section,
     unix_seconds,
     whole,
 )
-from ridgeline.queue.readers.kube_quotas import cohorts_of, quotas_of
+from ridgeline.queue.readers.kube_quotas import (
+    cohorts_of,
+    local_queues_of,
+    namespace_quotas_of,
+    quotas_of,
+    stopped_queues_of,
+)
 from ridgeline.records.input_file import parse_json, read_text
 from ridgeline.records.yaml_documents import parse_yaml
 
@@ -69,6 +80,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
     """
     seen: set[tuple[str, str]] = set()
     nodes, pods, templates = [], [], []
+    claims = claimable(objects)
     for one in objects:
         key = (one["kind"], name_of(one))
         if key in seen:
@@ -76,11 +88,14 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         seen.add(key)
         at = f"{where}: {key[0]} {key[1]}"
         if one["kind"] == "Node":
-            nodes.append(_node(one, at))
+            nodes.append(_node(one, at, claims))
         elif one["kind"] == "Pod":
-            pods.append(live_pod(one, at))
+            name = name_of(one)
+            asked = Claims(claims.claimed[name], claims.claimed_slices.get(name, {}))
+            pods.append(live_pod(one, at, asked))
         else:
             templates += list(_templates(one))
+    pods = gangs_held_to_groups(pods, objects)
     known = {node.name for node in nodes}
     running = [pod for pod in pods if pod.node and not pod.done]
     left = [pod for pod in pods if pod.done or not pod.node or pod.node in known]
@@ -95,19 +110,27 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         nodes=tuple(nodes),
         pods=tuple(left),
         num_homeless=num_homeless,
+        num_unknown_claims=len(claims.unknown),
+        num_fractions=sum(asks_by_annotation(one) for one in objects if one["kind"] == "Pod"),
         quotas=quotas_of(objects, where),
         cohorts=cohorts_of(objects, where),
+        local_queues=local_queues_of(objects),
+        stopped_queues=stopped_queues_of(objects),
+        namespace_quotas=namespace_quotas_of(objects, where),
+        enough_pods=enough_pods(objects),
         templates=tuple(t for t in templates if t.workload.partition(" ")[2] not in started),
         now_seconds=_latest(objects),
     )
 
 
-def _node(one: dict[str, Any], where: str) -> LiveNode:
+def _node(one: dict[str, Any], where: str, claims: Claimable) -> LiveNode:
     labels = section(one, "metadata", "labels")
     status = section(one, "status")
     amounts = section(status, "allocatable") or section(status, "capacity")
     if not amounts:
         raise InputError(f"{where}: no status.allocatable; {KUBECTL_CURE}")
+    name = str(one["metadata"].get("name", ""))
+    gpus = _gpus(amounts, where)
     ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
     closed = ""
     if section(one, "spec").get("unschedulable"):
@@ -115,17 +138,26 @@ def _node(one: dict[str, Any], where: str) -> LiveNode:
     elif ready and ready[0].get("status") != "True":
         closed = "not ready"
     return LiveNode(
-        name=one["metadata"].get("name", ""),
-        num_gpus=sum(whole(amounts[name], name, where) for name in amounts if is_gpu(name)),
+        name=name,
+        num_gpus=gpus + claims.gpus[name],
+        broken_gpus=max(0, _gpus(section(status, "capacity"), where) - gpus),
         replicas=max(1, whole(labels.get(REPLICAS_LABEL) or 1, REPLICAS_LABEL, where)),
-        slices=asked_slices(amounts, where),
+        slices=asked_slices(amounts, where) | dict(claims.slices.get(name, {})),
+        others=other_resources(amounts, where),
         cpu_milli=milli(amounts.get("cpu"), "cpu", where),
         memory_bytes=whole(amounts.get("memory"), "memory", where),
-        model=next((str(labels[name]) for name in KIND_LABELS if name in labels), ""),
+        model=next(
+            (str(labels[label]) for label in KIND_LABELS if label in labels),
+            claims.models.get(name, ""),
+        ),
         closed=closed,
         labels={str(key): str(value) for key, value in labels.items()},
         taints=taints_of(section(one, "spec")),
     )
+
+
+def _gpus(amounts: dict[str, Any], where: str) -> int:
+    return sum(whole(amounts[name], name, where) for name in amounts if is_gpu(name))
 
 
 def _templates(one: dict[str, Any]) -> Iterator[AskedTemplate]:
@@ -140,6 +172,7 @@ def _templates(one: dict[str, Any]) -> Iterator[AskedTemplate]:
                     yield AskedTemplate(
                         workload=workload, replicas=replicas, resource=name,
                         requests=_text(requests.get(name)), limits=_text(limits.get(name)),
+                        suspended=section(one, "spec").get("suspend") is True,
                     )  # fmt: skip
 
 

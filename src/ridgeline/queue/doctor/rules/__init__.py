@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.records.queue_finding import QueueFinding
@@ -32,7 +33,7 @@ def doctor_rules() -> dict[str, FindRule]:
 
 
 @cache
-def _cures() -> dict[str, dict[str, str]]:
+def _cures() -> dict[str, Any]:
     text = (files("ridgeline.queue.doctor") / "cures.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
@@ -47,9 +48,14 @@ def found(
     evidence: dict[str, float | int | str],
     where: list[str],
     filled: dict[str, str] | None = None,
+    way: str = "",
 ) -> QueueFinding:
-    """A finding with its cure, in which `{words}` are filled."""
-    cure, setting = _cures()[cause]["cure"], _cures()[cause]["setting"].strip() + "\n"
+    """A finding with its cure, in which `{words}` are filled.
+
+    A cause that comes about in several ways has a cure for each `way` of its own.
+    """
+    told = _cures()[cause][way] if way else _cures()[cause]
+    cure, setting = told["cure"], told["setting"].strip() + "\n"
     for name, value in (filled or {}).items():
         cure, setting = (text.replace(f"{{{name}}}", value) for text in (cure, setting))
     return QueueFinding(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 from ridgeline.queue.cohorts import QuotaTree
-from ridgeline.queue.doctor.room import Room
+from ridgeline.queue.doctor.closed_queues import missing, namespace_full, stopped
+from ridgeline.queue.doctor.room import starting_if_let
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import GpuQuota, LiveCluster, LiveNode, LivePod, several
 from ridgeline.queue.shares import QueueShare
@@ -16,6 +16,12 @@ from ridgeline.records.queue_finding import QueueFinding
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of pods that a queue or quota holds back, and that would start without it."""
+    ways = (used_up(state), stopped(state), missing(state), namespace_full(state))
+    return max((one for one in ways if one), key=lambda one: one.lost_gpus, default=None)
+
+
+def used_up(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that are held back by a quota that is used up, and would start without it."""
     available = _available(state)
     full = [
@@ -25,10 +31,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
     held = [pod for pod in state.held_back if _is_held(state, pod, full)]
     if not held:
         return None
-    room = Room(state)
-    room.keep(state.running)
-    room.starting([pod for pod in state.waiting if pod.num_gpus])  # these come first
-    helped = room.starting([replace(pod, gated=False) for pod in held])
+    helped = starting_if_let(state, held)
     if not helped:
         return None
     first = next(quota for quota in full if any(_may_have(state, quota, pod) for pod in helped))

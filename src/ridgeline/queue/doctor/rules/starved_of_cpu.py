@@ -1,15 +1,19 @@
-"""Nodes have GPUs left but not the CPU or memory that pods with GPUs ask for."""
+"""Nodes have GPUs left but not the CPU, memory, disk or network cards that pods ask beside."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
+from ridgeline.queue.doctor.other_resources import OtherResources
 from ridgeline.queue.doctor.room import free_gpus, starting_now
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import LiveCluster, several
+from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
 from ridgeline.records.queue_finding import QueueFinding
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
-    """GPUs of waiting pods that would start at once if CPU and memory were no matter."""
+    """GPUs of waiting pods that would start at once if nothing but GPUs mattered."""
     waiting = {pod.name: pod for pod in state.waiting if pod.num_gpus}
     if not waiting:
         return None
@@ -28,13 +32,18 @@ def find(state: LiveCluster) -> QueueFinding | None:
             if pod.node in free and not pod.num_gpus:
                 others += pod.cpu_milli
     asked = max(helped, key=lambda pod: pod.num_gpus)
-    dry = [name for name in free
-           if left[name][0] < asked.cpu_milli or left[name][1] < asked.memory_bytes]  # fmt: skip
-    what = "CPU" if any(left[name][0] < asked.cpu_milli for name in dry) else "memory"
+    lacking = {
+        name: [*(["CPU"] if left[name][0] < asked.cpu_milli else []),
+               *(["memory"] if left[name][1] < asked.memory_bytes else []), *others_lacking]
+        for name, others_lacking in _short_of_others(state, asked, free).items()
+    }  # fmt: skip
+    dry = [name for name, short in lacking.items() if short]
+    counted = Counter(one for name in dry for one in lacking[name])
+    what = "CPU" if "CPU" in counted else next(iter(counted), "memory")
     return found(
         "starved-of-cpu",
         lost_gpus=lost,
-        counted="asked for by waiting pods for which GPUs are free, but no CPU or memory beside",
+        counted="asked for by waiting pods for which GPUs are free, but not what they ask beside",
         confidence=0.9,
         summary=f"{several(len(helped), 'pod')} wait for {what} beside free GPUs: on"
         f" {several(len(dry), 'node')} {sum(free[name] for name in dry)} GPUs stand idle;"
@@ -45,6 +54,19 @@ def find(state: LiveCluster) -> QueueFinding | None:
             "cores_held_without_gpus": others / 1000,
             "asked_cores": asked.cpu_milli / 1000,
             "asked_memory_bytes": asked.memory_bytes,
+            **{f"nodes_short_of_{one}": times for one, times in sorted(counted.items())},
         },
         where=[*sorted(dry, key=lambda name: -free[name])[:10], *(pod.name for pod in helped[:10])],
     )
+
+
+def _short_of_others(
+    state: LiveCluster, asked: LivePod, names: Iterable[str]
+) -> dict[str, list[str]]:
+    """By node, what it has too little of for a pod, beside cores, memory and GPUs."""
+    left = OtherResources(state.nodes, len(state.nodes))
+    places = {node.name: place for place, node in enumerate(state.nodes)}
+    for pod in state.running:
+        if pod.node in places:
+            left.put(pod, places[pod.node])
+    return {name: left.short_of(asked, places[name]) for name in names}

@@ -1,0 +1,118 @@
+"""Queues that let nobody in, whatever their quota: stopped, not there, or a namespace's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ridgeline.queue.doctor.room import free_gpus, starting_if_let
+from ridgeline.queue.doctor.rules import found
+from ridgeline.queue.doctor.state import (
+    AskedTemplate,
+    LiveCluster,
+    LivePod,
+    NamespaceQuota,
+    several,
+)
+from ridgeline.records.kube_quantity import parse_quantity
+from ridgeline.records.queue_finding import QueueFinding
+
+CAUSE = "quota-holds-back"
+COUNTED = "asked for by pods that a queue holds back, and free"
+
+
+def stopped(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of pods whose queue somebody has stopped."""
+    by_queue = {name: f"LocalQueue {name}" for name in state.stopped_queues}
+    policies = {f"LocalQueue {name}": why for name, why in state.stopped_queues.items()}
+    for quota in state.quotas:
+        if quota.stopped:
+            by_queue |= dict.fromkeys(quota.queues, quota.name)
+            policies[quota.name] = quota.stopped
+    helped = starting_if_let(state, [pod for pod in state.held_back if _queue(pod) in by_queue])
+    if not helped:
+        return None
+    first = by_queue[_queue(helped[0])]
+    return _held_back(
+        state, helped, "stopped",
+        f"{first} is stopped (stopPolicy {policies[first]})",
+        {"quota": first, "name": first.rpartition(" ")[2].rpartition("/")[2]},
+    )  # fmt: skip
+
+
+def missing(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of pods that name a queue which is not there."""
+    if not state.local_queues:
+        return None
+    queues = [quota.name.rpartition(" ")[2] for quota in state.quotas]
+    held = [
+        pod for pod in state.held_back
+        if pod.quota and pod.quota not in queues and _queue(pod) not in state.local_queues
+    ]  # fmt: skip
+    helped = starting_if_let(state, held)
+    if not helped:
+        return None
+    namespace, _, name = _queue(helped[0]).partition("/")
+    return _held_back(
+        state, helped, "missing", f"there is no LocalQueue {name} in namespace {namespace}",
+        {"name": name, "namespace": namespace, "cluster_queue": (queues or ["gpus"])[0]},
+    )  # fmt: skip
+
+
+def namespace_full(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of workloads without pods, in a namespace whose ResourceQuota is used up."""
+    free = sum(free_gpus(state).values())
+    asked = {
+        quota: [one for one in state.templates if _refused(quota, one)]
+        for quota in state.namespace_quotas
+    }
+    full = {quota: templates for quota, templates in asked.items() if templates}
+    lost = min(free, sum(_gpus(one) for templates in full.values() for one in templates))
+    if not lost:
+        return None
+    first, templates = max(full.items(), key=lambda one: sum(_gpus(each) for each in one[1]))
+    namespace, _, name = first.name.rpartition("/")
+    raised = first.used + sum(_gpus(one) for one in templates)
+    return found(
+        CAUSE, way="namespace", lost_gpus=lost, counted="asked for by workloads whose pods a"
+        " namespace's quota refuses, and free", confidence=0.8,
+        summary=f"ResourceQuota {first.name} of {several(first.hard, 'GPU')} is used up"
+        f" ({first.used}), while {several(free, 'GPU')} are free: {templates[0].workload} has no"
+        " pods, since they are refused",
+        evidence={"quota_gpus": first.hard, "used_gpus": first.used, "free_gpus": free,
+                  "workloads_without_pods": sum(len(one) for one in full.values())},
+        where=[one.workload for one in templates],
+        filled={"name": name, "namespace": namespace, "gpus": str(raised)},
+    )  # fmt: skip
+
+
+def _held_back(
+    state: LiveCluster, helped: Sequence[LivePod], way: str, why: str, filled: dict[str, str]
+) -> QueueFinding:
+    lost = sum(pod.num_gpus for pod in helped)
+    return found(
+        CAUSE, way=way, lost_gpus=lost, counted=COUNTED, confidence=0.85,
+        summary=f"{why}, while {several(lost, 'GPU')} are free for {several(len(helped), 'pod')}"
+        " that it holds back",
+        evidence={"pods_held_back": len(state.held_back), "pods_that_would_start": len(helped)},
+        where=[pod.name for pod in helped], filled=filled,
+    )  # fmt: skip
+
+
+def _queue(pod: LivePod) -> str:
+    """The LocalQueue that a pod names, after its namespace."""
+    return f"{pod.name.partition('/')[0]}/{pod.quota}"
+
+
+def _refused(quota: NamespaceQuota, one: AskedTemplate) -> bool:
+    """Whether a workload is in the namespace of a quota that its pods are too much for."""
+    namespace = one.workload.partition(" ")[2].partition("/")[0]
+    within = namespace == quota.name.partition("/")[0]
+    return within and not one.suspended and _each(one) > quota.hard - quota.used
+
+
+def _each(one: AskedTemplate) -> int:
+    return int(parse_quantity(one.limits or one.requests) or 0)
+
+
+def _gpus(one: AskedTemplate) -> int:
+    return one.replicas * _each(one)

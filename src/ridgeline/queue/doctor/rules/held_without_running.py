@@ -1,0 +1,53 @@
+"""Pods hold GPUs of a node and do not run: they crash, lack their image, or never go."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ridgeline.queue.doctor.rules import found
+from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
+from ridgeline.records.queue_finding import QueueFinding
+
+PATIENCE_SECONDS = 900.0
+"""For so long pulling an image, mounting volumes and saving a last checkpoint may take."""
+LASTING = ("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName",
+           "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
+           "StartError")  # fmt: skip
+"""Reasons of kubelet for which a container waits that time alone does not cure."""
+STARTING_SECONDS = 3600.0
+"""A pod that is still being created after this long lacks a volume, a secret or a network."""
+
+
+def find(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of pods that are on a node and have not run, or should have gone, for long."""
+    held = {pod.name: why for pod in state.running if pod.num_gpus and (why := _why(state, pod))}
+    if not held:
+        return None
+    pods = [pod for pod in state.running if pod.name in held]
+    pods.sort(key=lambda pod: (-pod.num_gpus, pod.name))
+    first, reasons = pods[0], Counter(held.values())
+    lost = sum(pod.num_gpus for pod in pods)
+    return found(
+        "held-without-running",
+        lost_gpus=lost,
+        counted="held by pods that do not run",
+        confidence=0.9,
+        summary=f"{several(len(pods), 'pod')} hold {several(lost, 'GPU')} and do not run:"
+        f" {first.name} {held[first.name]}"
+        + (f", and {several(len(pods) - 1, 'more pod')}" if len(pods) > 1 else ""),
+        evidence={"pods": len(pods), **dict(reasons)},
+        where=[pod.name for pod in pods],
+        filled={"pod": first.name.rpartition("/")[2], "namespace": first.name.partition("/")[0]},
+    )
+
+
+def _why(state: LiveCluster, pod: LivePod) -> str:
+    """Why a pod does not run; empty: it does, or may yet."""
+    now = state.now_seconds
+    if now is None:
+        return ""
+    if pod.deleted_seconds is not None and now - pod.deleted_seconds >= PATIENCE_SECONDS:
+        return "was deleted and is not gone"
+    since = now - (pod.started_seconds or pod.created_seconds or now)
+    patience = PATIENCE_SECONDS if pod.stalled in LASTING else STARTING_SECONDS
+    return f"is in {pod.stalled}" if pod.stalled and since >= patience else ""
