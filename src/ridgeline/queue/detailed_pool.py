@@ -57,6 +57,7 @@ class DetailedPool:
         """How many times each node holds a piece: 0 or 1 but for pieces of single GPUs."""
         self._slotted: dict[str, NDArray[np.bool_]] = {}
         """Which nodes have slots for a MIG profile."""
+        self._gpus_of: dict[str, float] = {}
         self._order = np.array([self._rank(room) for room in self.rooms])
         self._closed: dict[int, NodeRoom] = {}
         self.touched: set[int] = set()
@@ -70,8 +71,11 @@ class DetailedPool:
 
     def gpus_of(self, profile: str) -> float:
         """The part of a GPU that a MIG instance is; 0: no node can be split so."""
-        grids = [room.grid for room in self.rooms if room.grid]
-        return max((grid.share(profile) for grid in grids), default=0.0)
+        if profile not in self._gpus_of:
+            grids = {id(room.grid): room.grid for room in self.rooms if room.grid}
+            shares = [grid.share(profile) for grid in grids.values()] if profile else []
+            self._gpus_of[profile] = max(shares, default=0.0)
+        return self._gpus_of[profile]
 
     def take(self, wish: Wish) -> DetailedHeld:
         """Give a job that fits its pieces."""

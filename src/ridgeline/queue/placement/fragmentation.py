@@ -23,17 +23,17 @@ POPULAR = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AlikeButForCores:
-    """Kinds of task that ask for the same GPUs."""
+class _AlikeOnAGpu:
+    """Kinds of task that ask as much of each GPU, on the same models."""
 
-    num: int
     step: int
     """The place of what each asks of a GPU among all that is asked of one."""
     models: tuple[str, ...]
     cpu: NDArray[np.int64]
-    """Thousandths of a core, ascending."""
+    """Thousandths of a core, ascending [C]."""
     tasks: NDArray[np.int64]
-    """How many tasks ask for no more than nothing, the first, the first two …"""
+    """How many tasks ask for no more than the first so many of these, and for no more than so
+    many GPUs [C + 1, GPUs + 1]."""
 
 
 class TypicalTasks:
@@ -55,18 +55,14 @@ class TypicalTasks:
         with_gpus = [(asks, count) for asks, count in chosen if asks.gpu_milli]
         self._covered = covered
         self._steps = np.unique(np.array([asks.gpu_milli for asks, _ in with_gpus], dtype=np.int64))
-        alike: dict[tuple[int, int, tuple[str, ...]], list[tuple[int, int]]] = {}
+        alike: dict[tuple[int, tuple[str, ...]], list[tuple[int, int, int]]] = {}
         for asks, count in with_gpus:
-            key = (asks.num_gpus, asks.gpu_milli, asks.models)
-            alike.setdefault(key, []).append((asks.cpu_milli, count))
+            key = (asks.gpu_milli, asks.models)
+            alike.setdefault(key, []).append((asks.cpu_milli, asks.num_gpus, count))
         self._kinds = [
-            _AlikeButForCores(
-                num=num, step=int(self._steps.searchsorted(milli)), models=models,
-                cpu=np.array(sorted(cpu for cpu, _ in asked), dtype=np.int64),
-                tasks=np.cumsum([0, *(count for _, count in sorted(asked))]),
-            )
-            for (num, milli, models), asked in alike.items()
-        ]  # fmt: skip
+            _alike(int(self._steps.searchsorted(milli)), models, np.array(asked, dtype=np.int64))
+            for (milli, models), asked in alike.items()
+        ]
 
     def fragmented(
         self,
@@ -89,8 +85,8 @@ class TypicalTasks:
         usable = np.add.reduce(enough * left, axis=1)
         used = np.zeros(len(places), dtype=np.int64)
         for one in self._kinds:
-            held = one.tasks[one.cpu.searchsorted(cpu_left, side="right")]
-            held = held * (count[:, one.step] >= one.num)
+            cores = one.cpu.searchsorted(cpu_left, side="right")
+            held = one.tasks[cores, np.minimum(count[:, one.step], one.tasks.shape[1] - 1)]
             if one.models:
                 held = held * nodes.allowed(one.models)[places]
             used += usable[:, one.step] * held
@@ -102,3 +98,13 @@ class TypicalTasks:
         every = np.arange(len(nodes))
         found = self.fragmented(nodes, every, nodes.cpu_left, nodes.gpu_left)
         return float(found.sum()) / 1000.0
+
+
+def _alike(step: int, models: tuple[str, ...], asked: NDArray[np.int64]) -> _AlikeOnAGpu:
+    """Count tasks of which each kind is a row of cores, GPUs and how many there are, [kinds, 3]."""
+    cpu, row = np.unique(asked[:, 0], return_inverse=True)
+    tasks = np.zeros((len(cpu) + 1, int(asked[:, 1].max()) + 1), dtype=np.int64)
+    np.add.at(tasks, (row + 1, asked[:, 1]), asked[:, 2])
+    return _AlikeOnAGpu(
+        step=step, models=models, cpu=cpu, tasks=tasks.cumsum(axis=0).cumsum(axis=1)
+    )
