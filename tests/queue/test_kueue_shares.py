@@ -118,6 +118,40 @@ def test_a_queue_borrows_only_flavors_that_it_has_and_jobs_only_kinds_they_may_b
     assert starts(tmp_path, objects, rows)[0] == [0.0, 0.0, 100.0, 100.0, 3.0]
 
 
+FAIR = {"kind": "Configuration", "metadata": {}, "fairSharing": {"enable": True}}
+
+
+@pytest.mark.parametrize(
+    ("weights", "ends"),
+    [
+        # a borrows eight A100s and four H100s of 24 GPUs, b four H100s: four are taken from a.
+        ({}, {"a": 1, "b": 0}),
+        # 12 of 24 over two are more than 4 of 24; of H100s alone a's share would be the less.
+        ({"a": "2"}, {"a": 1, "b": 0}),
+        ({"a": "8"}, {"a": 0, "b": 1}),
+    ],
+)
+def test_shares_are_what_is_borrowed_of_all_flavors_together(
+    weights: dict[str, str], ends: dict[str, int], tmp_path: Path
+) -> None:
+    """All is lent by `lender`, which takes four H100s back; who borrowed most gives them up."""
+    take_back = {"preemption": {"reclaimWithinCohort": "Any"}}
+    none: dict[str, Any] = {"h100": (0, {}), "a100": (0, {})}
+    queues = [queue("lender", {"h100": (16, {}), "a100": (8, {})}, **take_back)]
+    for name in ("a", "b"):
+        queues.append(queue(name, none, fairSharing={"weight": weights.get(name, "1")}))
+    rows = [
+        (0.0, 8, "a", 0, "A100"),
+        (0.0, 4, "a", 0, "H100"),
+        (0.0, 4, "b", 0, "H100"),
+        (0.0, 8, "lender", 0, "H100"),
+        (5.0, 4, "lender", 0, "H100"),
+    ]
+    started, interrupted = starts(tmp_path, [*FLAVORS, *queues, FAIR], rows)
+    assert started == [0.0, 0.0, 0.0, 0.0, 5.0]
+    assert {"a": interrupted[0] + interrupted[1], "b": interrupted[2]} == ends
+
+
 def test_one_flavor_is_all_gpus_and_needs_no_kinds(tmp_path: Path) -> None:
     whole = {"any": (12, {"lendingLimit": "4"})}
     objects = [queue("a", whole), queue("b", {"any": (12, {})})]
@@ -147,9 +181,6 @@ def test_one_flavor_is_all_gpus_and_needs_no_kinds(tmp_path: Path) -> None:
             "policy": "LowerPriority", "maxPriorityThreshold": 3}})], "maxPriorityThreshold"),
         ([*FLAVORS, queue("a", BOTH), local("x", "a"), local("x", "b", "other")],
          "LocalQueue x is of a in one namespace"),
-        ([*FLAVORS, queue("a", BOTH), {"kind": "Configuration", "metadata": {},
-                                       "fairSharing": {"enable": True}}],
-         "fair_sharing is not modelled with flavors"),
     ],
 )  # fmt: skip
 def test_what_is_not_modelled_or_not_to_be_known_is_refused_by_name(

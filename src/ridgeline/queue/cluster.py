@@ -209,8 +209,6 @@ def _check_flavors(cluster: QueuedCluster, where: str) -> None:
             raise InputError(
                 f"{where}: flavors.{name}: gpu_type {one.gpu_type!r} is to be that of some nodes"
             )
-    if cluster.flavors and cluster.fair_sharing:
-        raise InputError(f"{where}: fair_sharing is not modelled with flavors; leave one out")
     check_flavors(cluster.queues, cluster.cohorts, cluster.flavors, where)
 
 

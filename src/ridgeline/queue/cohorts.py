@@ -4,7 +4,8 @@ Kueue's documentation, "Cluster Queue" (borrowing and lending limits) and "Cohor
 or cohort keeps for itself what its lending limit does not let go. What it uses beyond that counts
 against its parent; beyond its quota it borrows, at most its borrowing limit. A tree gives as much
 as its root has. Fair sharing ("Preemption", share value): what a member borrows, of all that its
-cohort could have, for its weight.
+cohort could have, for its weight. Of several flavors both are added up (Kueue's KEP 8902 says so of
+its present arithmetic).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class _Node:
     used: float = 0.0
     """By its jobs or, of a cohort, of its members beyond what they keep."""
     children: list[_Node] = field(default_factory=list)
+    flavors: list[_Node] = field(default_factory=list)
+    """The same queue or cohort in the tree of each flavor; empty: there is one tree."""
     queue: str | None = None
     """The name of a queue; none: it is a cohort."""
 
@@ -57,11 +60,15 @@ class _Node:
         return self.kept + min(lent_in + self.borrowing_limit, self.parent.most())
 
     def share(self) -> float:
-        """What it borrows of all that its cohort could have, for its weight; 0: nothing."""
-        borrowed = self.used - self.quota
+        """What it borrows of all that its cohort could have, for its weight; 0: nothing.
+
+        Of flavors together: what it leaves of its quota of one makes up for no other.
+        """
+        nodes = self.flavors or [self]
+        borrowed = sum(max(0.0, one.used - one.quota) for one in nodes)
         if self.parent is None or borrowed <= 0.0:
             return 0.0
-        lendable = self.parent.most()
+        lendable = sum(one.parent.most() for one in nodes if one.parent is not None)
         if not lendable > 0.0:
             return 0.0
         return borrowed / lendable / self.weight if self.weight else UNLIMITED
@@ -171,6 +178,13 @@ class QuotaTree:
     def add(self, queue: str, amount: float) -> None:
         """Let a queue use so much more, or less."""
         self._queues[queue].add(amount)
+
+    def share_with(self, trees: Sequence[QuotaTree]) -> None:
+        """Let shares be of this and of other flavors together, whose trees are these."""
+        for name, queue in self._queues.items():
+            queue.flavors = [one._queues[name] for one in trees]
+        for name, cohort in self._cohorts.items():
+            cohort.flavors = [one._cohorts[name] for one in trees]
 
     def _cohort(self, name: str, cohorts: Mapping[str, CohortShare]) -> _Node:
         if name not in self._cohorts:

@@ -51,7 +51,7 @@ def lanes_of(cluster: QueuedCluster, names: Iterable[str], gpus: float) -> dict[
     if not cluster.flavors:
         return {"": QuotaLane("", QuotaTree(names, cluster.queues, cluster.cohorts, gpus))}
     names = list(names)
-    return {
+    lanes = {
         flavor: QuotaLane(
             one.gpu_type,
             QuotaTree(
@@ -64,6 +64,9 @@ def lanes_of(cluster: QueuedCluster, names: Iterable[str], gpus: float) -> dict[
         )
         for flavor, one in cluster.flavors.items()
     }  # fmt: skip
+    for lane in lanes.values():
+        lane.tree.share_with([one.tree for one in lanes.values()])
+    return lanes
 
 
 def _queue_within(flavor: str, share: QueueShare) -> QueueShare:

@@ -8,9 +8,9 @@ borrow. Those of other queues go first, then the less urgent, then the newest; w
 need is spared. Where there are flavors, a job takes the first of its queue's that has room for it
 by quota and nodes; whether one that is to be borrowed, or that others must be interrupted for, is
 taken before the next is tried, the queue says (FlavorFungibility). With `fair_sharing` the offer
-goes first whose queue would borrow least for its weight, and jobs of other queues are interrupted
-as `fair_victims.py` says. Source: Kueue's documentation, "Cluster Queue" and "Preemption". A job is
-admitted only where nodes have room for it.
+goes first whose queue would borrow least of all flavors for its weight, and jobs of other queues
+are interrupted as `fair_victims.py` says. Source: Kueue's documentation, "Cluster Queue" and
+"Preemption". A job is admitted only where nodes have room for it.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ class QuotasWithBorrowing:
         trees, size = [lane.tree for lane, _ in self._ways(name, job)], self.state.size[job]
         if not self._fair:
             return [float(all(one.used(name) + size > one.quota(name) for one in trees))]
-        tree = trees[0]
+        # As Kueue reckons with the flavor that it would assign: the first that has quota left.
+        tree = next((one for one in trees if one.available(name) >= size), trees[0])
         tree.add(name, size)
         found = tree.shares(name)[::-1]  # the cohorts at the top compete first
         tree.add(name, -size)
