@@ -14,8 +14,8 @@ import time
 
 import torch
 
-from ridgeline.kernels import linear, linear_int4, linear_int8
-from ridgeline.kernels.decoder_layers import LINEARS, Layers, decoder_layers
+from ridgeline.kernels import linear, linear_int4, linear_int8, linear_w8a8
+from ridgeline.kernels.decoder_layers import LINEARS, READERS, Layers, decoder_layers
 from ridgeline.kernels.gated_activation import silu_mul
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, paged_attention, write_cache
 from ridgeline.kernels.rms_norm import rms_norm
@@ -28,15 +28,17 @@ CONTEXT, BLOCK, GROUP, EPS, ROUNDS = 128, 16, 128, 1e-5, 7
 
 
 def packed_weight(weights, outputs, depth):
-    """Panels and scales."""
+    """Panels, scales, and sums where activations are rounded."""
     weight = torch.randn(outputs, depth) * depth**-0.5
     if weights == "bf16":
-        return linear.pack(weight.bfloat16()), None
+        return linear.pack(weight.bfloat16()), None, None
     if weights == "int8":
         levels, scales = linear_int8.quantise(weight)
-        return linear_int8.pack(levels), linear_int8.pack_groups(scales)
+        return linear_int8.pack(levels), linear_int8.pack_groups(scales), None
+    if weights == "w8a8":
+        return linear_w8a8.pack(*linear_int8.quantise(weight))
     levels, scales = linear_int4.quantise(weight, GROUP)
-    return linear_int4.pack(levels), linear_int8.pack_groups(scales)
+    return linear_int4.pack(levels), linear_int8.pack_groups(scales), None
 
 
 def layers_of(shape, weights):
@@ -46,8 +48,10 @@ def layers_of(shape, weights):
              (inner, hidden), (inner, hidden), (hidden, inner))  # fmt: skip
     made = [packed_weight(weights, *size) for _ in range(shape["layers"]) for size in sizes]
     return Layers(
-        panels=[panels for panels, _ in made],
-        scales=[scales for _, scales in made],
+        panels=[panels for panels, _, _ in made],
+        scales=[scales for _, scales, _ in made],
+        offsets=[sums for _, _, sums in made],
+        steps=[0.0] * (len(READERS) * shape["layers"]),
         biases=[None] * len(made),
         norms=[torch.ones(hidden, dtype=torch.bfloat16) for _ in range(2 * shape["layers"])],
         head_norms=[None] * (2 * shape["layers"]),
@@ -87,8 +91,10 @@ def step_of(shape, rows):
 
 def product(x, layers, place, name):
     at = len(LINEARS) * place + LINEARS.index(name)
-    panels, scales = layers.panels[at], layers.scales[at]
+    panels, scales, sums = layers.panels[at], layers.scales[at], layers.offsets[at]
     outputs = panels.shape[0] * linear.PANEL
+    if sums is not None:
+        return linear_w8a8.linear(x, panels, scales, sums, None, outputs)
     if scales is None:
         return linear.linear(x, panels, None, outputs)
     kernel = linear_int4 if panels.dtype == torch.uint8 else linear_int8
@@ -133,7 +139,7 @@ def main():
     print(f"{platform.processor() or platform.machine()}, {options.threads} threads, torch "
           f"{torch.__version__}, {options.model}")  # fmt: skip
     with torch.inference_mode():
-        for weights in ("bf16", "int8", "int4"):
+        for weights in ("bf16", "int8", "int4", "w8a8"):
             layers = layers_of(shape, weights)
             held = [one for one in (*layers.panels, *layers.scales) if one is not None]
             size = sum(one.nbytes for one in held)

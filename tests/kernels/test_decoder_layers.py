@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from ridgeline.kernels import linear, linear_int4, linear_int8
+from ridgeline.hardware.machine import this_machine
+from ridgeline.kernels import linear, linear_int4, linear_int8, linear_w8a8
 from ridgeline.kernels.decoder_layers import LINEARS, Layers, decoder_layers, reference
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
+from ridgeline.serve.weights.rounding import BYTE_PRODUCTS
 
 HIDDEN, HEADS, KV_HEADS, SIZE, INNER, LAYERS = 64, 6, 2, 16, 128, 2
 SHAPES = {
@@ -19,6 +21,9 @@ SHAPES = {
     "gate": (INNER, HIDDEN), "up": (INNER, HIDDEN), "down": (HIDDEN, INNER),
 }  # fmt: skip
 BLOCK, NUM_BLOCKS = 4, 24
+needs_byte_products = pytest.mark.skipif(
+    not BYTE_PRODUCTS & set(this_machine(gpus=[]).cpu.isa), reason="no products of bytes"
+)
 SPANS = ((0, 9), (12, 1), (5, 3))
 """Tokens in the cache already, and new ones: a prompt, a decode, a chunk."""
 
@@ -29,20 +34,26 @@ def layers_of(weights: str, dtype: torch.dtype, **changes: Any) -> Layers:
     def drawn(*shape: int, around: float = 0.0) -> Tensor:
         return torch.randn(*shape, generator=generator) * 0.2 + around
 
-    panels, scales, biases = [], [], []
+    panels, scales, biases, offsets = [], [], [], []
     for _ in range(LAYERS):
         for name in LINEARS:
             weight = drawn(*SHAPES[name])
-            scale = None
+            scale = sums = None
             if weights == "int8":
                 levels, scale = linear_int8.quantise(weight)
                 panels.append(linear_int8.pack(levels))
+            elif weights in ("w8a8", "w8a8 in fixed steps"):
+                packed, scale, sums = linear_w8a8.pack(*linear_int8.quantise(weight))
+                panels.append(packed)
             elif weights == "int4":
                 levels, scale = linear_int4.quantise(weight, 32)
                 panels.append(linear_int4.pack(levels))
             else:
                 panels.append(linear.pack(weight.to(dtype)))
-            scales.append(None if scale is None else linear_int8.pack_groups(scale))
+            if scale is not None and sums is None:
+                scale = linear_int8.pack_groups(scale)
+            scales.append(scale)
+            offsets.append(sums)
             biases.append(drawn(SHAPES[name][0]) if name in "qkv" else None)
     settings: dict[str, Any] = {
         "norms": [drawn(HIDDEN, around=1.0).to(dtype) for _ in range(2 * LAYERS)],
@@ -56,6 +67,8 @@ def layers_of(weights: str, dtype: torch.dtype, **changes: Any) -> Layers:
         "scale": 0.3,
         "windows": [0] * LAYERS,
         "softcap": 0.0,
+        "offsets": offsets,
+        "steps": [0.05 if "fixed" in weights else 0.0] * (4 * LAYERS),
         **changes,
     }
     return Layers(panels=panels, scales=scales, biases=biases, **settings)
@@ -138,6 +151,25 @@ def test_in_float32_it_is_the_parts_one_after_another(weights: str, name: str) -
         torch.testing.assert_close(mine.values, theirs.values, rtol=1e-4, atol=1e-4)
 
 
+@needs_byte_products
+@pytest.mark.parametrize(
+    ("weights", "name", "dtype", "share"),
+    [
+        *(("w8a8", name, torch.float32, 0.003) for name in VARIANTS),
+        ("w8a8 in fixed steps", "as Llama", torch.float32, 0.003),
+        ("w8a8", "as Llama", torch.bfloat16, 0.03),
+    ],
+)
+def test_rounded_activations_are_the_parts_but_for_levels_that_tip(
+    weights: str, name: str, dtype: torch.dtype, share: float
+) -> None:
+    layers = layers_of(weights, dtype, **variant(name, dtype))
+    x, cos, sin, caches, packed = step(dtype, dtype)
+    expected = reference(x, cos, sin, layers, copied(caches), packed).float()
+    found = decoder_layers(x, cos, sin, layers, caches, packed).float()
+    assert (found - expected).abs().mean() <= share * expected.std()
+
+
 @pytest.mark.parametrize("stored", [torch.int8, torch.float8_e4m3fn])
 def test_a_cache_with_fixed_scales_is_read_and_written_as_by_the_parts(
     stored: torch.dtype,
@@ -183,9 +215,12 @@ def test_in_bf16_it_is_as_near_to_float32_as_the_parts_are(
     assert (found - expected).abs().mean() <= 1.1 * (in_parts - expected).abs().mean()
 
 
+@pytest.mark.parametrize("weights", ["int8", pytest.param("w8a8", marks=needs_byte_products)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_row_has_the_same_bits_alone_and_with_any_number_of_threads(dtype: torch.dtype) -> None:
-    layers = layers_of("int8", dtype)
+def test_a_row_has_the_same_bits_alone_and_with_any_number_of_threads(
+    dtype: torch.dtype, weights: str
+) -> None:
+    layers = layers_of(weights, dtype)
     x, cos, sin, caches, packed = step(dtype, dtype)
     whole = []
     before = torch.get_num_threads()

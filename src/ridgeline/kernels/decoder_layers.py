@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ridgeline.kernels import linear, linear_int4, linear_int8
+from ridgeline.kernels import linear, linear_int4, linear_int8, linear_w8a8
 from ridgeline.kernels.cpu.build import CORE, load
 from ridgeline.kernels.gated_activation import gelu_tanh_mul_reference, silu_mul_reference
 from ridgeline.kernels.paged_attention import (
@@ -39,11 +39,14 @@ _OPERATORS.define(
     "Tensor?[] biases, Tensor[] norms, Tensor?[] head_norms, int heads, int inner, float eps, "
     "float offset, bool round_first, bool gelu, Tensor(a!)[] caches, Tensor(b!)[] cache_scales, "
     "Tensor starts, Tensor lengths, Tensor tables, Tensor slots, float scale, int[] windows, "
-    "float softcap, Tensor? seen, int[] firsts, Tensor(c!) workspace) -> Tensor"
+    "float softcap, Tensor? seen, int[] firsts, Tensor?[] offsets, float[] steps, "
+    "Tensor(c!) workspace) -> Tensor"
 )
 
 LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
 """The linear layers of a decoder layer, in the operator's order."""
+READERS = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
+"""Those of `LINEARS` that read the same activations, in the order in which these are computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +55,15 @@ class Layers:
 
     panels: list[Tensor]
     """The weights of `LINEARS` of each layer in turn, from `linear.pack`, `linear_int8.pack` or
-    `linear_int4.pack`; inputs are not padded."""
+    `linear_int4.pack` or `linear_w8a8.pack`; inputs are not padded."""
     scales: list[Tensor | None]
-    """Where panels are quantised, from `pack_groups`; symmetric, without zero points."""
+    """Where panels are quantised, from `pack_groups` or `linear_w8a8.pack`; symmetric, without zero
+    points."""
+    offsets: list[Tensor | None]
+    """Where activations are rounded to int8, the sums of `linear_w8a8.pack`."""
+    steps: list[float]
+    """What those of each of `READERS` of each layer in turn are divided by; 0: each row has its
+    own step, or they are not rounded."""
     biases: list[Tensor | None]
     """The biases beside `panels`, [outputs] float32."""
     norms: list[Tensor]
@@ -107,7 +116,8 @@ def decoder_layers(
     heads = (layers.heads + keys.shape[1]) * keys.shape[3]
     sights = [packed.sight(window or None) for window in layers.windows]
     # Made here, where torch counts what a step allocates.
-    workspace = x.new_empty(2 * (x.shape[1] + heads + layers.inner) * len(x))
+    row = 2 * (x.shape[1] + heads + layers.inner) + _levels(x, layers, keys.shape[3])
+    workspace = x.new_empty(row * len(x))
     return torch.ops.ridgeline.decoder_layers.default(
         x,
         cos,
@@ -134,8 +144,18 @@ def decoder_layers(
         layers.softcap,
         packed.seen,
         [first for _, first in sights],
+        layers.offsets,
+        layers.steps,
         workspace,
     )
+
+
+def _levels(x: Tensor, layers: Layers, size: int) -> int:
+    """The room for a row of rounded activations and its step, in numbers of x's dtype."""
+    if all(one is None for one in layers.offsets):
+        return 0
+    widest = max(x.shape[1], layers.heads * size, layers.inner)
+    return (-(-widest // 64) * 64 + 64 + 4) // x.element_size()
 
 
 @torch.library.register_fake("ridgeline::decoder_layers")
@@ -192,6 +212,12 @@ def _linear(x: Tensor, layers: Layers, place: int, name: str) -> Tensor:
     at = len(LINEARS) * place + LINEARS.index(name)
     panels, scales, bias = layers.panels[at], layers.scales[at], layers.biases[at]
     outputs = panels.shape[0] * linear.PANEL  # of full panels, which a reference may ask for
+    if (sums := layers.offsets[at]) is not None:
+        levels = linear_w8a8.unpack(panels, len(sums), x.shape[1])
+        reader = next(i for i, names in enumerate(READERS) if name in names)
+        step = layers.steps[len(READERS) * place + reader] or None
+        assert scales is not None
+        return linear_w8a8.reference(x, levels, scales, bias, step)
     if scales is None:
         return linear.linear_reference(x, linear.unpack(panels, outputs, x.shape[1]), bias)
     groups = linear_int8.unpack_groups(scales, outputs)

@@ -14,10 +14,12 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
+from ridgeline.serve.messages import LinearKernel
 from ridgeline.serve.packed import entries
-from ridgeline.serve.weights import rounding
+from ridgeline.serve.weights import choice, rounding
 from ridgeline.serve.weights.linears import Int8Linear, W8A8Linear
 from ridgeline.serve.weights.rounding import as_multiplied
+from ridgeline.serve.weights.torch_linears import TorchW8A8Linear
 
 PROMPT = list(range(40, 60))
 pytestmark = pytest.mark.skipif(
@@ -70,6 +72,7 @@ def test_layers_round_but_for_the_head_and_the_ledger_says_what_that_does(
     first = engine_of(LIBRARY, "w8a8")
     assert isinstance(first.model.output_layer, Int8Linear)
     assert kinds(first) == {W8A8Linear, Int8Linear}
+    assert first.model.layer_path == "all in one operator"
     again = engine_of(LIBRARY, "w8a8")
     for engine in (first, again):
         [note] = [row.note for row in engine.ready.ledger.rows if "activations too" in row.what]
@@ -77,6 +80,18 @@ def test_layers_round_but_for_the_head_and_the_ledger_says_what_that_does(
         assert 0.0 < told < rounding.LARGEST_DIFFERENCE
     assert tokens(again) == tokens(first)
     assert capsys.readouterr().err == ""
+
+
+def test_layers_on_torchs_operator_round_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchs = LinearKernel(weights="w8a8", kernel="torch", why="")
+    ours = LinearKernel(weights="int8", kernel="ridgeline", why="")
+    monkeypatch.setattr(
+        choice, "_kernel_for", lambda form, _: torchs if form.kind == "w8a8" else ours
+    )
+    engine = engine_of(LIBRARY, "w8a8")
+    assert kinds(engine) == {TorchW8A8Linear, Int8Linear}
+    assert engine.model.layer_path.startswith("one by one: ")
+    assert any("rounding moves logits" in row.note for row in engine.ready.ledger.rows)
 
 
 @pytest.mark.slow

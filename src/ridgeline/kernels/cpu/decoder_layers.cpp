@@ -27,6 +27,8 @@ struct Given {
   const std::vector<int64_t>& windows;
   const std::optional<Tensor>& seen;
   const std::vector<int64_t>& firsts;
+  const MaybeTensors& offsets;  // of weights that multiply bytes
+  const std::vector<double>& steps;
   float scale, softcap;
 
   ScalarType type() const { return x.scalar_type(); }
@@ -45,6 +47,7 @@ void check(const Given& g) {
                       g.scales.size() == g.panels.size() && g.biases.size() == g.panels.size() &&
                       g.norms.size() == 2 * count && g.head_norms.size() == 2 * count &&
                       g.caches.size() == 2 * count && g.firsts.size() == count &&
+                      g.offsets.size() == g.panels.size() && g.steps.size() == kReaders * count &&
                       (g.cache_scales.empty() || g.cache_scales.size() == 2 * count),
                   "decoder_layers: lists of one length per layer");
   STD_TORCH_CHECK(!g.seen || g.seen->numel() >= g.x.size(0),
@@ -83,19 +86,34 @@ Stack stack_of(const Given& g, int64_t heads, int64_t inner) {
   return s;
 }
 
+// Bytes from row to row of rounded activations: widest row, and 64 that keep rows out of one
+// another's cache sets.
+int64_t stride_of_levels(const Stack& s) {
+  const int64_t widest = std::max({s.hidden, s.heads * s.size, s.inner});
+  return (widest + 63) / 64 * 64 + 64;
+}
+
 // Gives every buffer of the stack its place.
-void share_out(const Tensor& workspace, ScalarType type, Stack& s) {
+void share_out(const Tensor& workspace, ScalarType type, bool rounds, Stack& s) {
   const int64_t of_queries = s.heads * s.size, of_keys = s.kv_heads * s.size;
-  const int64_t row = 2 * (s.hidden + of_queries + of_keys + s.inner);
+  const int64_t width = static_cast<int64_t>(workspace.element_size());
+  const int64_t of_levels = stride_of_levels(s) / width, of_step = sizeof(float) / width;
+  const int64_t row = 2 * (s.hidden + of_queries + of_keys + s.inner) +
+                      (rounds ? of_levels + of_step : 0);
   STD_TORCH_CHECK(workspace.is_contiguous() && workspace.scalar_type() == type &&
                       workspace.numel() >= s.tokens * row,
                   "decoder_layers: a workspace of ", row, " numbers a token");
   char* next = static_cast<char*>(workspace.mutable_data_ptr());
-  const auto take = [&](int64_t width) {
+  const auto take = [&](int64_t count) {
     char* taken = next;
-    next += s.tokens * width * static_cast<int64_t>(workspace.element_size());
+    next += s.tokens * count * width;
     return static_cast<void*>(taken);
   };
+  if (rounds) {  // first, where it is aligned
+    s.levels.stride = stride_of_levels(s);
+    s.levels.bytes = static_cast<uint8_t*>(take(of_levels));
+    s.levels.steps = static_cast<float*>(take(of_step));
+  }
   s.normed = take(s.hidden);
   s.product = take(s.hidden);
   s.queries = take(of_queries);
@@ -138,8 +156,32 @@ std::map<Sees, Plan> plans_of(const Given& g, const Stack& s, int threads) {
   return plans;
 }
 
-Product product_of(const Given& g, size_t at, const void* from, void* to, int64_t tokens,
+// A product of bytes, by what is rounded before it.
+Product rounded_product_of(const Given& g, const Stack& s, size_t at, void* to, int64_t depth,
+                           int64_t outputs) {
+  const Tensor &panels = g.panels[at], &offsets = *g.offsets[at];
+  const Share share = linear::rounded_format_of_loaded(g.type()).share;
+  STD_TORCH_CHECK(share, "decoder_layers: this build multiplies no bytes");
+  const int64_t lanes = panels.size(0) * PANEL;
+  STD_TORCH_CHECK(panels.scalar_type() == ScalarType::Char && panels.size(1) * 4 == depth &&
+                      g.scales[at] && g.scales[at]->numel() == lanes &&
+                      g.scales[at]->scalar_type() == ScalarType::Float &&
+                      g.scales[at]->is_contiguous() && offsets.numel() == lanes &&
+                      offsets.scalar_type() == ScalarType::Int && offsets.is_contiguous(),
+                  "decoder_layers: a weight of bytes for ", panels.size(1) * 4, " inputs, not ",
+                  depth);
+  Job job = linear::job_of(panels, std::nullopt, std::nullopt, g.biases[at], outputs, depth);
+  job.scales = g.scales[at]->data_ptr();
+  job.offsets = offsets.const_data_ptr<int32_t>();
+  job.levels = s.levels;
+  job.out = to;
+  job.rows = s.tokens;
+  return {job, share};
+}
+
+Product product_of(const Given& g, const Stack& s, size_t at, const void* from, void* to,
                    int64_t depth, int64_t outputs) {
+  if (g.offsets[at]) return rounded_product_of(g, s, at, to, depth, outputs);
   const Tensor& panels = g.panels[at];
   const ScalarType stored = panels.scalar_type();
   const Share share = linear::share_of_loaded(stored, g.type());
@@ -150,7 +192,7 @@ Product product_of(const Given& g, size_t at, const void* from, void* to, int64_
   Job job = linear::job_of(panels, g.scales[at], std::nullopt, g.biases[at], outputs, depth);
   job.x = from;
   job.out = to;
-  job.rows = tokens;
+  job.rows = s.tokens;
   return {job, share};
 }
 
@@ -179,8 +221,14 @@ Layer layer_of(const Given& g, const Stack& s, size_t i, const Plan& plan, Turns
       {s.gates, s.product, s.inner, s.hidden},
   };
   for (int j = 0; j < kLinears; ++j)
-    layer.products[j] = product_of(g, kLinears * i + j, places[j].from, places[j].to, s.tokens,
+    layer.products[j] = product_of(g, s, kLinears * i + j, places[j].from, places[j].to,
                                    places[j].depth, places[j].outputs);
+  constexpr Reader READERS[kLinears] = {kOfAttention, kOfAttention, kOfAttention, kOfOut,
+                                        kOfMlp,       kOfMlp,       kOfDown};
+  for (int j = 0; j < kLinears; ++j)
+    if (g.offsets[kLinears * i + j])
+      layer.roundings[READERS[j]] = {linear::rounded_format_of_loaded(g.type()).round,
+                                     static_cast<float>(g.steps[kReaders * i + READERS[j]])};
   layer.attention = problem_of(g, s, i);
   layer.plan = &plan;
   layer.turns = &turns;
@@ -200,9 +248,10 @@ Tensor decoder_layers(const Tensor& x, const Tensor& cos, const Tensor& sin, con
                       const Tensor& tables, const Tensor& slots, double scale,
                       const std::vector<int64_t>& windows, double softcap,
                       const std::optional<Tensor>& seen, const std::vector<int64_t>& firsts,
+                      const MaybeTensors& offsets, const std::vector<double>& steps,
                       const Tensor& workspace) {
   const Given given{x, cos, sin, panels, scales, biases, norms, head_norms, caches, cache_scales,
-                    starts, lengths, tables, slots, windows, seen, firsts,
+                    starts, lengths, tables, slots, windows, seen, firsts, offsets, steps,
                     static_cast<float>(scale), static_cast<float>(softcap)};
   check(given);
   Stack s = stack_of(given, heads, inner);
@@ -210,7 +259,9 @@ Tensor decoder_layers(const Tensor& x, const Tensor& cos, const Tensor& sin, con
   s.offset = static_cast<float>(offset);
   s.round_first = round_first;
   s.gelu = gelu;
-  share_out(workspace, given.type(), s);
+  const bool rounds = std::any_of(offsets.begin(), offsets.end(),
+                                  [](const auto& one) { return one.has_value(); });
+  share_out(workspace, given.type(), rounds, s);
   Tensor out = torch::stable::new_empty(x, {s.tokens, s.hidden});
   if (s.tokens == 0) return out;
   s.x = out.data_ptr();

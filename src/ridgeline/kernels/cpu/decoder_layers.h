@@ -34,7 +34,17 @@ struct Product {
 // In the order in which the operator is given them.
 enum Linear { kQuery, kKey, kValue, kOut, kGate, kUp, kDown, kLinears };
 
+// Who reads rounded activations, in the order in which they are computed.
+enum Reader { kOfAttention, kOfOut, kOfMlp, kOfDown, kReaders };
+
+// How activations are rounded to bytes for products that multiply bytes; null: they are not.
+struct Rounding {
+  decltype(linear::RoundedFormat::round) round;
+  float fixed;
+};
+
 struct Layer {
+  Rounding roundings[kReaders];
   const void *norm, *norm_of_mlp;
   const void *norm_of_queries, *norm_of_keys;  // or null
   Product products[kLinears];
@@ -55,6 +65,7 @@ struct Stack {
   // Buffers, [T, …]: x, normed and product of `hidden`, the others of what they are called.
   void *x, *normed, *product, *queries, *keys, *values, *attended, *gates, *ups;
   float* states;  // of attention
+  linear::Levels levels;  // of whichever buffer was rounded last
 };
 
 // A member's part of all products, whose panels lie end to end.
@@ -93,13 +104,28 @@ void add_product(const Product& product, const Stack& s, Member member) {
   member.wait();
 }
 
+// A member's rows of what products read, rounded where those multiply bytes.
+inline void round_own(const Rounding& rounding, const void* x, int64_t width, const Stack& s,
+                      Range own) {
+  if (rounding.round) rounding.round(x, width, rounding.fixed, s.levels, own.begin, own.end);
+}
+
+// The same of what several members have written.
+inline void round_all(const Rounding& rounding, const void* x, int64_t width, const Stack& s,
+                      Member member) {
+  if (!rounding.round) return;
+  round_own(rounding, x, width, s, member.own(s.tokens));
+  member.wait();
+}
+
 template <class T>
-void normalise_rows(const void* weight, const Stack& s, Member member) {
+void normalise_rows(const void* weight, const Rounding& rounding, const Stack& s, Member member) {
   const Range own = member.own(s.tokens);
   for (int64_t t = own.begin; t < own.end; ++t)
     normalise(static_cast<const T*>(s.x) + t * s.hidden, static_cast<const T*>(weight),
               static_cast<T*>(s.normed) + t * s.hidden, static_cast<int>(s.hidden), s.eps, s.offset,
               s.round_first);
+  round_own(rounding, s.normed, s.hidden, s, own);
   member.wait();
 }
 
@@ -165,14 +191,16 @@ void gate(const Layer& layer, const Stack& s, Member member) {
 // Called by every member of the team.
 template <class T>
 void pass(const Layer& layer, const Stack& s, Member member) {
-  normalise_rows<T>(layer.norm, s, member);
+  normalise_rows<T>(layer.norm, layer.roundings[kOfAttention], s, member);
   multiply(&layer.products[kQuery], 3, member);
   member.wait();
   place_heads<T>(layer, s, member);
   attend_all(layer.attention, *layer.plan, *layer.turns, member, s.states);
+  round_all(layer.roundings[kOfOut], s.attended, s.heads * s.size, s, member);
   add_product<T>(layer.products[kOut], s, member);
-  normalise_rows<T>(layer.norm_of_mlp, s, member);
+  normalise_rows<T>(layer.norm_of_mlp, layer.roundings[kOfMlp], s, member);
   gate<T>(layer, s, member);
+  round_all(layer.roundings[kOfDown], s.gates, s.inner, s, member);
   add_product<T>(layer.products[kDown], s, member);
 }
 

@@ -8,6 +8,7 @@ namespace {
 
 // Read by threads that compute while another one loads a library.
 std::atomic<ShareOf> formats[8];
+std::atomic<RoundedOf> rounded_format;
 
 }  // namespace
 
@@ -17,6 +18,16 @@ bool add_format(ShareOf share_of) {
     if (place.compare_exchange_strong(empty, share_of)) return true;
   }
   return false;
+}
+
+bool add_rounded_format(RoundedOf format_of) {
+  rounded_format.store(format_of);
+  return true;
+}
+
+RoundedFormat rounded_format_of_loaded(ScalarType x) {
+  const RoundedOf format_of = rounded_format.load();
+  return format_of == nullptr ? RoundedFormat{} : format_of(x);
 }
 
 Share share_of_loaded(ScalarType panels, ScalarType x) {

@@ -42,6 +42,13 @@ using torch::stable::Tensor;
 constexpr int64_t PANEL = 32;
 constexpr int64_t ROWS_AT_ONCE = 192;  // of x, so that they stay in the cache while panels pass
 
+// Rows of x that were rounded to bytes (linear_w8a8.cpp).
+struct Levels {
+  uint8_t* bytes;  // [rows, stride]
+  float* steps;    // [rows]
+  int64_t stride;
+};
+
 struct Job {
   const void* x;  // [rows, depth], bf16 bits or float
   void* out;      // [rows, outputs], as x
@@ -52,6 +59,8 @@ struct Job {
   const int8_t* zeros;  // [panels, groups, 32]; null: all 0
   const float* bias;    // [outputs] or null
   const float* sums;    // [rows, groups] of x, where there are zeros
+  Levels levels;        // x itself, where it is rounded to bytes
+  const int32_t* offsets;  // [panels · 32], beside these
   int64_t rows, depth, outputs, group;
 
   int64_t groups() const { return depth / group; }

@@ -9,7 +9,8 @@
 // AMX multiplies tiles of 16 rows, 64 bytes of the depth and 16 outputs; two such tiles lie side by
 // side in a panel as they are, and sums are the same integers, so which of the two multiplies is told
 // by the time alone. Other CPUs multiply and add them as floats (linear_vectors.h): exact up to 2^24,
-// then rounded.
+// then rounded. Where bytes are multiplied, decoder_layers.cpp is told of it (formats.h).
+#include "formats.h"
 #include "linear_panels.h"
 
 #include <cmath>
@@ -28,6 +29,9 @@ namespace {
 // Sums of the products of four bytes each, added to `sums`; x has the rows of one factor.
 #if defined(__AVX512VNNI__)
 #define RIDGELINE_BYTE_DOT
+#ifdef __AVX512BF16__
+#define RIDGELINE_SIXTEEN
+#endif
 constexpr int OFFSET = 128, ROWS_OF_BYTES = 12;
 inline Words add_dots(Words sums, Words x, Words weights) {
   return (Words)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)x, (__m512i)weights);
@@ -79,16 +83,17 @@ inline float level_of(float number, float step) {
 // Calls put(row, numbers, step) for each row of `given` numbers.
 // `fixed`: the step of all rows; 0: each row has its own.
 template <class X, class Put>
-void step_rows(const X* x, int64_t rows, int64_t given, float fixed, float* steps, Put put) {
-  torch::stable::parallel_for(0, rows, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const X* from = x + row * given;
-      const float step = fixed > 0.0f ? fixed : largest_of(from, given) / 127.5f;
-      steps[row] = step;
-      put(row, from, step);
-    }
-  });
+void step_rows(const X* x, int64_t begin, int64_t end, int64_t given, float fixed, float* steps,
+               Put put) {
+  for (int64_t row = begin; row < end; ++row) {
+    const X* from = x + row * given;
+    const float step = fixed > 0.0f ? fixed : largest_of(from, given) / 127.5f;
+    steps[row] = step;
+    put(row, from, step);
+  }
 }
+
+constexpr int64_t FEWEST_ROUNDED = 4;  // rows that a thread is worth
 
 #ifdef RIDGELINE_BYTE_DOT
 #ifdef __AVX512VNNI__
@@ -126,6 +131,36 @@ void finish(const Bytes& job, int64_t row, int64_t panel, const int32_t* totals,
   }
 }
 
+#ifdef RIDGELINE_SIXTEEN
+inline void write_sixteen(float* to, __m512 values) { _mm512_storeu_ps(to, values); }
+inline void write_sixteen(uint16_t* to, __m512 values) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(values));
+}
+
+// As `finish`, of a panel whose outputs are all asked for.
+template <class X>
+void finish_whole(const Bytes& job, int64_t row, int64_t panel, const int32_t* totals, X* out) {
+  for (int64_t lane = panel * PANEL; lane < (panel + 1) * PANEL; lane += 16, totals += 16) {
+    const __m512i offset = _mm512_loadu_si512(job.sums + lane);
+    const __m512 sum = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(totals), offset));
+    const __m512 scale =
+        _mm512_mul_ps(_mm512_set1_ps(job.steps[row]), _mm512_loadu_ps(job.scales + lane));
+    const __m512 bias =
+        job.bias == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(job.bias + lane);
+    write_sixteen(out + row * job.outputs + lane, _mm512_fmadd_ps(sum, scale, bias));
+  }
+}
+
+#endif
+
+template <class X>
+void finish_lanes(const Bytes& job, int64_t row, int64_t panel, const int32_t* totals, X* out) {
+#ifdef RIDGELINE_SIXTEEN
+  if ((panel + 1) * PANEL <= job.outputs) return finish_whole(job, row, panel, totals, out);
+#endif
+  finish(job, row, panel, totals, out);
+}
+
 // R rows by a panel.
 template <class X, int R>
 void rows_by_panel(const Bytes& job, int64_t panel, int64_t row, X* out) {
@@ -147,7 +182,8 @@ void rows_by_panel(const Bytes& job, int64_t panel, int64_t row, X* out) {
       for (int i = 0; i < VECTORS; ++i) sums[r][i] = add_dots(sums[r][i], factor, weights[i]);
     }
   }
-  for (int r = 0; r < R; ++r) finish(job, row + r, panel, reinterpret_cast<int32_t*>(sums[r]), out);
+  for (int r = 0; r < R; ++r)
+    finish_lanes(job, row + r, panel, reinterpret_cast<int32_t*>(sums[r]), out);
 }
 
 template <class X, int R = ROWS_OF_BYTES>
@@ -195,25 +231,6 @@ class Tiles {
   int64_t rows_ = 0;
 };
 
-inline void write_sixteen(float* to, __m512 values) { _mm512_storeu_ps(to, values); }
-inline void write_sixteen(uint16_t* to, __m512 values) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh(values));
-}
-
-// As `finish`, of a panel whose outputs are all asked for.
-template <class X>
-void finish_whole(const Bytes& job, int64_t row, int64_t panel, const int32_t* totals, X* out) {
-  for (int64_t lane = panel * PANEL; lane < (panel + 1) * PANEL; lane += 16, totals += 16) {
-    const __m512i offset = _mm512_loadu_si512(job.sums + lane);
-    const __m512 sum = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_load_si512(totals), offset));
-    const __m512 scale =
-        _mm512_mul_ps(_mm512_set1_ps(job.steps[row]), _mm512_loadu_ps(job.scales + lane));
-    const __m512 bias =
-        job.bias == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(job.bias + lane);
-    write_sixteen(out + row * job.outputs + lane, _mm512_fmadd_ps(sum, scale, bias));
-  }
-}
-
 // `rows` rows, at most 32, by a panel.
 template <class X>
 void tiles_by_panel(Tiles& tiles, const Bytes& job, int64_t panel, int64_t row, int64_t rows,
@@ -246,10 +263,7 @@ void tiles_by_panel(Tiles& tiles, const Bytes& job, int64_t panel, int64_t row, 
     _tile_stored(2, totals[TILE_ROWS], sizeof totals[0]);
     _tile_stored(3, totals[TILE_ROWS] + PANEL / 2, sizeof totals[0]);
   }
-  const bool whole = (panel + 1) * PANEL <= job.outputs;
-  for (int64_t r = 0; r < rows; ++r)
-    whole ? finish_whole(job, row + r, panel, totals[r], out)
-          : finish(job, row + r, panel, totals[r], out);
+  for (int64_t r = 0; r < rows; ++r) finish_lanes(job, row + r, panel, totals[r], out);
 }
 
 template <class X>
@@ -270,33 +284,96 @@ inline bool in_tiles([[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t dep
 #endif
 }
 
+// All rows of a job by panels begin … end, on the thread that calls it.
 template <class X>
-void multiply_bytes(Bytes job, const X* x, int64_t given, float step, X* out) {
-  const bool tiled = in_tiles(job.rows, job.depth);
-  job.stride = job.depth + (tiled ? 64 : 0);  // rows a power of two apart would share cache sets
-  std::vector<uint8_t> levels(job.rows * job.stride);
-  std::vector<float> steps(job.rows);
-  step_rows(x, job.rows, given, step, steps.data(), [&](int64_t row, const X* from, float each) {
-    round_row(from, given, job.depth, each, levels.data() + row * job.stride);
-  });
-  const int64_t rows = job.rows;
-  for (int64_t row = 0; row < rows; row += ROWS_AT_ONCE) {
-    job.x = levels.data() + row * job.stride;
-    job.steps = steps.data() + row;
-    job.rows = std::min(ROWS_AT_ONCE, rows - row);
-    const int64_t blocks = (job.rows + ROWS_OF_BYTES - 1) / ROWS_OF_BYTES;
-    torch::stable::parallel_for(0, job.num_panels(), 1, [&](int64_t begin, int64_t end) {
+void share_bytes(const Bytes& job, int64_t begin, int64_t end, X* out) {
 #ifdef RIDGELINE_TILES
-      if (tiled) return panels_in_tiles(job, begin, end, out + row * job.outputs);
+  if (in_tiles(job.rows, job.depth)) return panels_in_tiles(job, begin, end, out);
 #endif
-      for (int64_t panel = begin; panel < end; ++panel)
-        for (int64_t b = 0; b < blocks; ++b) {
-          const int64_t first = b * job.rows / blocks, last = (b + 1) * job.rows / blocks;
-          block_by_panel<X>(job, panel, first, last - first, out + row * job.outputs);
-        }
-    });
+  const int64_t blocks = (job.rows + ROWS_OF_BYTES - 1) / ROWS_OF_BYTES;
+  for (int64_t panel = begin; panel < end; ++panel)
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t first = b * job.rows / blocks, last = (b + 1) * job.rows / blocks;
+      block_by_panel<X>(job, panel, first, last - first, out);
+    }
+}
+
+// Calls body(part, its first row) with a job's rows in parts that stay in the cache.
+template <class Body>
+void in_parts(Bytes job, Body body) {
+  const int64_t rows = job.rows;
+  const uint8_t* x = job.x;
+  const float* steps = job.steps;
+  for (int64_t row = 0; row < rows; row += ROWS_AT_ONCE) {
+    job.x = x + row * job.stride;
+    job.steps = steps + row;
+    job.rows = std::min(ROWS_AT_ONCE, rows - row);
+    body(job, row);
   }
 }
+
+template <class X>
+void round_rows(const X* x, int64_t given, int64_t depth, float fixed, const Levels& to,
+                int64_t begin, int64_t end) {
+  step_rows(x, begin, end, given, fixed, to.steps, [&](int64_t row, const X* from, float step) {
+    round_row(from, given, depth, step, to.bytes + row * to.stride);
+  });
+}
+
+// Bytes from row to row: those a power of two apart would share cache sets in tiles.
+inline int64_t stride_of(int64_t rows, int64_t depth) {
+  return depth + (in_tiles(rows, depth) ? 64 : 0);
+}
+
+template <class X>
+void multiply_bytes(Bytes job, const X* x, int64_t given, float step, X* out) {
+  job.stride = stride_of(job.rows, job.depth);
+  std::vector<uint8_t> bytes(job.rows * job.stride);
+  std::vector<float> steps(job.rows);
+  const Levels levels{bytes.data(), steps.data(), job.stride};
+  torch::stable::parallel_for(0, job.rows, FEWEST_ROUNDED, [&](int64_t begin, int64_t end) {
+    round_rows(x, given, job.depth, step, levels, begin, end);
+  });
+  job.x = bytes.data();
+  job.steps = steps.data();
+  in_parts(job, [&](const Bytes& part, int64_t row) {
+    torch::stable::parallel_for(0, part.num_panels(), 1, [&](int64_t begin, int64_t end) {
+      share_bytes(part, begin, end, out + row * part.outputs);
+    });
+  });
+}
+
+// The same as decoder_layers.cpp calls it, whose rows are rounded already.
+template <class X>
+RoundedFormat format_of_bytes() {
+  const auto round = [](const void* x, int64_t depth, float fixed, const Levels& to, int64_t begin,
+                        int64_t end) {
+    round_rows(static_cast<const X*>(x), depth, depth, fixed, to, begin, end);
+  };
+  const auto share = [](const Job& job, int64_t begin, int64_t end) {
+    const Bytes whole{job.levels.bytes,
+                      job.levels.steps,
+                      reinterpret_cast<const int8_t*>(job.panels),
+                      static_cast<const float*>(job.scales),
+                      job.offsets,
+                      job.bias,
+                      job.rows,
+                      job.depth,
+                      job.outputs,
+                      job.levels.stride};
+    in_parts(whole, [&](const Bytes& part, int64_t row) {
+      share_bytes(part, begin, end, static_cast<X*>(job.out) + row * job.outputs);
+    });
+  };
+  return {round, share};
+}
+
+RoundedFormat rounded_format(ScalarType x) {
+  if (x == ScalarType::Float) return format_of_bytes<float>();
+  return x == ScalarType::BFloat16 ? format_of_bytes<uint16_t>() : RoundedFormat{};
+}
+
+[[maybe_unused]] static const bool known = add_rounded_format(rounded_format);
 #endif
 
 // The format of a panel, for linear_vectors.h.
@@ -319,9 +396,11 @@ template <class X>
 void multiply_floats(const Bytes& bytes, const X* x, int64_t given, float step, X* out) {
   std::vector<float> levels(bytes.rows * bytes.depth), steps(bytes.rows);
   std::vector<float> totals(bytes.rows * bytes.outputs);
-  step_rows(x, bytes.rows, given, step, steps.data(), [&](int64_t row, const X* from, float each) {
-    for (int64_t k = 0; k < given; ++k)
-      levels[row * bytes.depth + k] = level_of(read(from + k), each);
+  torch::stable::parallel_for(0, bytes.rows, FEWEST_ROUNDED, [&](int64_t begin, int64_t end) {
+    step_rows(x, begin, end, given, step, steps.data(), [&](int64_t row, const X* from, float each) {
+      for (int64_t k = 0; k < given; ++k)
+        levels[row * bytes.depth + k] = level_of(read(from + k), each);
+    });
   });
   Job job{};
   job.x = levels.data();

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.kernels.decoder_layers import Layers, decoder_layers
+from ridgeline.kernels.decoder_layers import LINEARS, READERS, Layers, decoder_layers
 from ridgeline.serve.cache import KvShape
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import Attended, Pages
 from ridgeline.serve.model.llama_like import NotInOne, llama_like
-from ridgeline.serve.weights.linears import DenseLinear, GroupedLinear
+from ridgeline.serve.weights.linears import DenseLinear, GroupedLinear, W8A8Linear
 
 
 def layers_in_one(model: nn.Module, shapes: Sequence[KvShape], calls: Sequence[Attended]) -> Layers:
@@ -49,6 +49,8 @@ def layers_in_one(model: nn.Module, shapes: Sequence[KvShape], calls: Sequence[A
     return Layers(
         panels=[linear.get_buffer("panels") for linear in linears],
         scales=[getattr(linear, "scales", None) for linear in linears],
+        offsets=[getattr(linear, "sums", None) for linear in linears],
+        steps=_steps(linears),
         biases=[linear.bias for linear in linears],
         norms=[norm.weight for norm in found.norms],
         head_norms=[None if norm is None else norm.weight for norm in found.head_norms],
@@ -66,6 +68,8 @@ def layers_in_one(model: nn.Module, shapes: Sequence[KvShape], calls: Sequence[A
 
 def _is_multiplied(linear: Any) -> bool:
     """A linear layer that the operator takes: symmetric, and its inputs fill the panels."""
+    if isinstance(linear, W8A8Linear):
+        return linear.in_features % 4 == 0
     if not isinstance(linear, DenseLinear | GroupedLinear) or linear.panels.is_cuda:
         return False
     if isinstance(linear, GroupedLinear) and linear.zeros is not None:
@@ -73,6 +77,23 @@ def _is_multiplied(linear: Any) -> bool:
     if linear.panels.dtype == torch.float16:
         return False
     return linear.in_features % 2 == 0
+
+
+def _steps(linears: Sequence[Any]) -> list[float]:
+    """The steps of rounded activations, as `Layers` has them.
+
+    Raises:
+        NotInOne: Layers that read the same activations round them differently.
+    """
+    found = []
+    for first in range(0, len(linears), len(LINEARS)):
+        layer = dict(zip(LINEARS, linears[first : first + len(LINEARS)], strict=True))
+        for names in READERS:
+            steps = {one.step for name in names if isinstance(one := layer[name], W8A8Linear)}
+            if len(steps) > 1:
+                raise NotInOne(f"{', '.join(names)} round the same activations in unlike steps")
+            found.append(next(iter(steps), None) or 0.0)
+    return found
 
 
 class Direct:

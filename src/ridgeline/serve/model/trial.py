@@ -20,7 +20,7 @@ from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.cache import KvForm, KvPool, KvShape
 from ridgeline.serve.model.attention import KEYWORD, NAME, Attended, Pages
 from ridgeline.serve.model.batch import spans_of
-from ridgeline.serve.weights.linears import W8A8Linear
+from ridgeline.serve.weights.rounding import has_rounded
 
 if TYPE_CHECKING:
     from ridgeline.serve.model.recurrent import RecurrentLayers
@@ -167,7 +167,7 @@ def refusal(
     except Exception as error:  # the model's own modules run here; the start says what they raised
         return f"tried together, they raised {type(error).__name__}: {in_words(error)}"
     difference = worst_difference(found, expected)
-    if difference <= TOLERANCE[expected[0].dtype] / 2:
+    if difference <= _tolerance(model) / 2:
         return None
     return f"computed together, logits differ by {difference:.2g} of their spread"
 
@@ -188,8 +188,7 @@ def _tolerance(model: nn.Module) -> float:
     """
     dtype = model.dtype
     assert isinstance(dtype, torch.dtype)
-    rounded = any(isinstance(module, W8A8Linear) for module in model.modules())
-    return max(TOLERANCE[dtype], TOLERANCE[torch.bfloat16] if rounded else 0.0)
+    return max(TOLERANCE[dtype], TOLERANCE[torch.bfloat16] if has_rounded(model) else 0.0)
 
 
 def _two_prompts(model: nn.Module, vocab: int) -> list[Tensor]:

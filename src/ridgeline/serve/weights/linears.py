@@ -7,6 +7,8 @@ to another device once it is made: how a weight lies depends on the device.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +20,8 @@ class FrozenLinear(nn.Module):
     """What all of them share: two sizes, a bias in float32, and their weight on demand."""
 
     bias: Tensor | None
+    rounds: ClassVar[bool] = False
+    """Whether activations are rounded to int8 before they are multiplied."""
     kernel: LinearKernel | None = None
     """Whose it is, and why; None: there was no choice to make."""
 
@@ -165,6 +169,7 @@ class W8A8Linear(FrozenLinear):
     `step`: what activations are divided by; None: every row has its own.
     """
 
+    rounds = True
     panels: Tensor
     scales: Tensor
     sums: Tensor

@@ -22,8 +22,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.weights.layers import int8_layer
-from ridgeline.serve.weights.linears import W8A8Linear
-from ridgeline.serve.weights.torch_linears import TorchW8A8Linear
+from ridgeline.serve.weights.linears import FrozenLinear
 
 BYTE_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "dotprod"})
 """Instructions of CPUs that multiply four bytes at once; those with AMX or i8mm have them too."""
@@ -53,7 +52,7 @@ def as_multiplied(config: EngineConfig, device: torch.device) -> EngineConfig:
 
 def has_rounded(model: nn.Module) -> bool:
     """Whether a model has layers that round their activations."""
-    return any(_rounds(module) for module in model.modules())
+    return any(True for _ in _rounding(model))
 
 
 def say_too_coarse(difference: float) -> None:
@@ -67,11 +66,11 @@ def say_too_coarse(difference: float) -> None:
 @contextlib.contextmanager
 def unrounded(model: nn.Module) -> Iterator[None]:
     """Within, layers multiply the same levels by activations as they are."""
-    changed = [module for module in model.modules() if _rounds(module)]
+    changed = [module for _, module in _rounding(model)]
     for module in changed:
-        weight = module.dequantised()  # type: ignore[operator]
+        weight = module.dequantised()
         bias = module.bias
-        module.forward = lambda x, weight=weight, bias=bias: functional.linear(
+        module.forward = lambda x, weight=weight, bias=bias: functional.linear(  # type: ignore[method-assign,misc]
             x.float(), weight, bias
         ).to(x.dtype)
     try:
@@ -83,16 +82,17 @@ def unrounded(model: nn.Module) -> Iterator[None]:
 
 def keep_weights_alone(model: nn.Module, dtype: torch.dtype) -> None:
     """Put layers of 8-bit weights, of the same levels, in place of those that round activations."""
-    for name, module in list(model.named_modules()):
-        if not isinstance(module, W8A8Linear | TorchW8A8Linear):
-            continue
-        scales = module.scales.flatten()[: module.out_features, None].contiguous()
+    for name, module in list(_rounding(model)):
+        scales = module.get_buffer("scales").flatten()[: module.out_features, None].contiguous()
         levels = (module.dequantised() / scales).round().to(torch.int8)
         place_module(model, name, int8_layer(levels, scales, None, module.bias, dtype))
 
 
-def _rounds(module: nn.Module) -> bool:
-    return isinstance(module, W8A8Linear | TorchW8A8Linear)
+def _rounding(model: nn.Module) -> Iterator[tuple[str, FrozenLinear]]:
+    """The layers that round their activations, by name."""
+    for name, module in model.named_modules():
+        if isinstance(module, FrozenLinear) and module.rounds:
+            yield name, module
 
 
 def _say(why: str) -> None:

@@ -20,12 +20,10 @@ from ridgeline.serve.weights.linears import (
     FrozenLinear,
     GroupedLinear,
     Int4Linear,
-    W8A8Linear,
 )
 from ridgeline.serve.weights.torch_linears import (
     TorchInt4Linear,
     TorchInt8Linear,
-    TorchW8A8Linear,
 )
 
 
@@ -112,7 +110,7 @@ def _kind(module: nn.Module) -> str:
         return f"int4 in groups of {module.group}"
     if isinstance(module, TorchInt8Linear):
         return _name(module.levels)
-    if isinstance(module, W8A8Linear | TorchW8A8Linear):
+    if isinstance(module, FrozenLinear) and module.rounds:
         return "int8, activations too"
     if isinstance(module, DenseLinear):
         return f"{_name(module.panels)} packed"

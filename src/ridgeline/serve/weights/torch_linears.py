@@ -105,6 +105,7 @@ class TorchInt4Linear(FrozenLinear):
 class TorchW8A8Linear(FrozenLinear):
     """int8 [out, in], scales [out, 1]; activations are rounded to int8, too."""
 
+    rounds = True
     levels: Tensor
     scales: Tensor
 
