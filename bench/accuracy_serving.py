@@ -120,8 +120,7 @@ TRIED = """\
   throughput) are off by factors: published times fall below what multiplying the prompts takes at
   76 to 95 % of the peak, as with cached prefixes, or rise with a queue that no column states.
 - DeepSeek-R1 under SGLang on B300 prefills at 5 % of the peak, which nothing in the columns says.
-- Models with linear or sparse attention (Qwen3.5, GLM-5) are taken for full attention, and stand
-  apart.
+- Models whose layers keep states or choose tokens (Qwen3.5, GLM-5) stand apart (*other attention*).
 - Not judged are 48 times to the first token of one closed loop that the table itself calls noisy.
 - A burst of a thousand requests against one A100 (GPUStack) is predicted too fast for every engine:
   all of them take as long per token as a part with a lower limit of power, which the table leaves

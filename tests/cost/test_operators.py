@@ -17,9 +17,9 @@ from ridgeline.models import ModelSpec, load_model, preset_names
 from ridgeline.models.counts import (
     active_routed_parameters,
     head_parameters,
-    num_layers,
     total_layers_parameters,
 )
+from ridgeline.models.layers import num_layers
 
 DECODERS = [name for name in preset_names() if load_model(name).kind == "decoder"]
 SEQ = 512

@@ -15,11 +15,11 @@ from ridgeline.models.counts import (
     active_parameter_count,
     embedding_parameters,
     layer_parameters,
-    num_layers,
     parameter_count,
     parameter_parts,
 )
 from ridgeline.models.flags import model_from_flags
+from ridgeline.models.layers import num_layers
 from ridgeline.models.presets import known_presets, preset, preset_names
 
 torch = pytest.importorskip("torch")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ridgeline.cost.operator import ModelOperator, Pass, elementwise, matmul
+from ridgeline.cost.state_operators import chooser_operators
 from ridgeline.models.spec import LatentAttention, ModelSpec
 
 BACKWARD_FLOPS = 2.5
@@ -41,6 +42,7 @@ def attention_operators(
     widths = Widths(query=heads * d, key=kv_heads * d, value=kv_heads * d, output=heads * d)
     tag = "cross " if crossing else ""
     fused = widths.query + widths.key + widths.value
+    fused += widths.output if model.attention_gate else 0
     found = []
     if crossing:
         found.append(matmul(f"{tag}q", step.tokens, model.hidden, widths.query, step=step))
@@ -51,6 +53,9 @@ def attention_operators(
         found.append(matmul("qkv", step.tokens, model.hidden, fused, step=step))
         found += _on_queries_and_keys(model, widths, step)
     found.append(_kernel(f"{tag}attention", widths, heads, d, step, window, causal))
+    if model.attention_gate:
+        gate = elementwise("gate", step.tokens, widths.output, passes=(3, 5), flops=4, step=step)
+        found.append(gate)
     found.append(matmul(f"{tag}out", step.tokens, widths.output, model.hidden, step=step))
     return found
 
@@ -155,8 +160,13 @@ def _latent(
     rotated = heads * latent.rope_dim + latent.rope_dim
     found.append(elementwise("rotary", tokens, rotated, passes=(2, 2), flops=3, step=step))
     output = heads * latent.value_dim
+    if model.indexer is not None:
+        met = step.seq if step.phase == "decode" else pairs(step.seq, 0, causal=causal)
+        found += chooser_operators(model, model.indexer, step, float(step.batch * met))
+        window = model.indexer.top_k
     if step.phase == "decode":
-        found += _absorbed(latent, heads, step)
+        seen = min(step.seq, window) if window else step.seq
+        found += _absorbed(latent, heads, step, seen)
     else:
         up = heads * (latent.nope_dim + latent.value_dim)
         found.append(matmul("kv up", tokens, latent.kv_rank, up, step=step))
@@ -167,19 +177,19 @@ def _latent(
     return found
 
 
-def _absorbed(latent: LatentAttention, heads: int, step: Pass) -> list[ModelOperator]:
+def _absorbed(latent: LatentAttention, heads: int, step: Pass, seen: int) -> list[ModelOperator]:
     """Queries into the latent space, attention over the latent cache, values out of it."""
     cached = latent.kv_rank + latent.rope_dim
     kernel = ModelOperator(
         name="attention",
         direction="forward",
         kind="attention",
-        shape=f"{step.batch} x {heads} x 1 x {step.seq} x {cached}",
+        shape=f"{step.batch} x {heads} x 1 x {seen} x {cached}",
         dtype=_attention_dtype(step),
-        flops=2.0 * step.batch * heads * step.seq * (cached + latent.kv_rank),
+        flops=2.0 * step.batch * heads * seen * (cached + latent.kv_rank),
         moved_bytes=step.batch
         * step.activation_bytes
-        * (step.seq * cached + heads * (cached + latent.kv_rank)),
+        * (seen * cached + heads * (cached + latent.kv_rank)),
     )
     rank, nope, value = latent.kv_rank, latent.nope_dim, latent.value_dim
     return [

@@ -10,7 +10,8 @@ Conventions, the same for all:
   forward, 2.5 times that backward; pairs that the mask or a window hides are not counted;
 - element-wise work comes in fused chains; norms, activations and additions count few FLOPs per
   element, all far left of any ridge;
-- routed experts get equal shares of the tokens (of few tokens, the expected number of experts).
+- routed experts get equal shares of the tokens (of few tokens, the expected number of experts);
+- a layer with a state has a scan in place of attention, or beside it (`state_operators.py`).
 
 With `tp` the shapes are one device's share (Shoeybi et al., 1909.08053, section 3); collectives
 are not operators of this list. `train` is forward and backward of batch · seq tokens, `prefill`
@@ -25,8 +26,18 @@ from typing import Literal
 
 from ridgeline.cost.attention_operators import attention_operators
 from ridgeline.cost.operator import ModelOperator, Pass, elementwise, matmul
+from ridgeline.cost.state_operators import state_operators
 from ridgeline.errors import InputError
-from ridgeline.models.counts import is_decoder, is_mixture, num_layers
+from ridgeline.models.counts import is_decoder
+from ridgeline.models.layers import (
+    attends,
+    has_state,
+    is_dense,
+    is_mixture,
+    is_windowed,
+    kind_of,
+    num_layers,
+)
 from ridgeline.models.spec import Experts, ModelSpec
 
 Phase = Literal["train", "prefill", "decode"]
@@ -53,18 +64,19 @@ def layer_operators(
     """
     place = num_layers(model) - 1 if layer is None else layer
     step = _step(model, seq, batch, tp, phase, dtype)
-    mixture = is_mixture(model, place)
-    decoder = is_decoder(model, place)
     window = model.sliding_window if is_windowed(model, place) else 0
     found = _elementwise_norms(model, step)
-    found += attention_operators(model, step, window=window, causal=_is_causal(model, place))
-    if decoder:
+    if attends(model, place):
+        found += attention_operators(model, step, window=window, causal=_is_causal(model, place))
+    if model.state is not None and has_state(model, place):
+        found += state_operators(model, model.state, step)
+    if is_decoder(model, place):
         found += attention_operators(model, step, window=0, causal=False, crossing=True)
-    if mixture and model.experts is not None:
+    if model.experts is not None and is_mixture(model, place):
         found += _mixture(model, model.experts, step)
-    else:
+    elif is_dense(model, place):
         found += _mlp(model, model.ffn // tp, step, "")
-    found.append(_residuals(model, step))
+    found.append(_residuals(model, step, place))
     return _with_backward(found, step)
 
 
@@ -126,10 +138,10 @@ def model_operators(
     """
     first = model.layers if phase == "decode" and model.kind == "encoder-decoder" else 0
     counts: dict[ModelOperator, int] = {}
-    kinds: dict[tuple[bool, bool, bool], list[int]] = {}
+    kinds: dict[tuple[object, ...], list[int]] = {}
     for layer in range(first, num_layers(model)):
         key = (is_mixture(model, layer), is_decoder(model, layer), is_windowed(model, layer))
-        kinds.setdefault(key, []).append(layer)
+        kinds.setdefault((*key, kind_of(model, layer)), []).append(layer)
     ends = end_operators(model, seq, batch, tp, phase, dtype)
     before = [one for one in ends if one.name == "embedding"]
     for one in before:
@@ -147,14 +159,6 @@ def model_operators(
 def _count(counts: dict[ModelOperator, int], one: ModelOperator, layers: int) -> None:
     alone = replace(one, count=1)
     counts[alone] = counts.get(alone, 0) + one.count * layers
-
-
-def is_windowed(model: ModelSpec, layer: int) -> bool:
-    """Whether this layer's attention sees a window only; of each group the last sees all."""
-    if not model.sliding_window:
-        return False
-    every = model.full_attention_every
-    return every == 0 or (layer + 1) % every != 0
 
 
 def _is_causal(model: ModelSpec, layer: int) -> bool:
@@ -178,9 +182,11 @@ def _elementwise_norms(model: ModelSpec, step: Pass) -> list[ModelOperator]:
     return [replace(norm, count=model.norms_per_layer)]
 
 
-def _residuals(model: ModelSpec, step: Pass) -> ModelOperator:
+def _residuals(model: ModelSpec, step: Pass, layer: int) -> ModelOperator:
     """One addition behind attention and one behind the MLP; a parallel block adds both at once."""
-    reads, flops, count = (4, 2, 1) if model.parallel_block else (3, 1, 2)
+    kind = kind_of(model, layer)
+    parts = (kind.attention or kind.state) + bool(kind.mlp)
+    reads, flops, count = (4, 2, 1) if model.parallel_block else (3, 1, parts)
     one = elementwise(
         "residual", step.tokens, model.hidden, passes=(reads, reads), flops=flops, step=step
     )

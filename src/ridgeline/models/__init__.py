@@ -11,12 +11,12 @@ from ridgeline.models.counts import (
     Parameters,
     active_parameter_count,
     embedding_parameters,
-    is_mixture,
     layer_parameters,
     parameter_count,
     parameter_parts,
 )
 from ridgeline.models.flags import model_from_flags, model_from_text
+from ridgeline.models.layers import is_mixture
 from ridgeline.models.load import load_model
 from ridgeline.models.presets import preset, preset_names
 from ridgeline.models.spec import Experts, LatentAttention, ModelSpec

@@ -22,16 +22,20 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.records.input_file import read_json
 
 ALIKE = {
+    "MiniMaxText01": "minimax",
     "gemma3": "gemma3_text",
     "RefinedWeb": "falcon",
     "RefinedWebModel": "falcon",
     "kimi_k2": "deepseek_v3",
+    "minimax_text_01": "minimax",
     "ministral3": "mistral",
     "phi-msft": "phi",
     "qwen2_vl": "qwen2",
     "qwen2_vl_text": "qwen2",
     "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
     "qwen3_vl_text": "qwen3",
     "qwen3_vl_moe_text": "qwen3_moe",
 }

@@ -12,7 +12,16 @@ import functools
 from collections import Counter
 from dataclasses import dataclass, fields
 
-from ridgeline.models.spec import Experts, ModelSpec
+from ridgeline.models.layers import (
+    USUAL,
+    attends,
+    has_state,
+    is_dense,
+    is_mixture,
+    is_routed,
+    num_layers,
+)
+from ridgeline.models.spec import Experts, LayerKind, ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,35 +101,22 @@ def parameter_parts(spec: ModelSpec) -> Parameters:
 def total_layers_parameters(spec: ModelSpec) -> Parameters:
     """All layers together, without embedding, final norm and head."""
     whole = Parameters()
-    for layer, times in _kinds(spec.layers, spec.decoder_layers, spec.experts):
+    for layer, times in _alike(spec.layers, spec.decoder_layers, spec.experts, spec.kinds):
         whole += layer_parameters(spec, layer) * times
     return whole
 
 
 @functools.lru_cache(maxsize=256)
-def _kinds(encoder: int, decoder: int, experts: Experts | None) -> tuple[tuple[int, int], ...]:
+def _alike(
+    encoder: int, decoder: int, experts: Experts | None, kinds: tuple[LayerKind, ...]
+) -> tuple[tuple[int, int], ...]:
     """A layer of each kind that two stacks have, and how many are like it."""
-    kinds = [
-        (_is_routed(experts, layer), layer >= encoder, layer in (0, encoder))
-        for layer in range(encoder + decoder)
+    each = kinds or (USUAL,) * (encoder + decoder)
+    alike = [
+        (is_routed(experts, kind, layer), layer >= encoder, layer in (0, encoder), kind)
+        for layer, kind in enumerate(each)
     ]
-    return tuple((kinds.index(kind), times) for kind, times in Counter(kinds).items())
-
-
-def num_layers(spec: ModelSpec) -> int:
-    """Layers of both stacks."""
-    return spec.layers + spec.decoder_layers
-
-
-def is_mixture(spec: ModelSpec, layer: int) -> bool:
-    """Whether this layer's MLP is a mixture of experts; layers count from 0."""
-    return _is_routed(spec.experts, layer)
-
-
-def _is_routed(experts: Experts | None, layer: int) -> bool:
-    if experts is None or layer < experts.dense_layers:
-        return False
-    return (layer + 1) % experts.every == 0
+    return tuple((alike.index(kind), times) for kind, times in Counter(alike).items())
 
 
 def num_routed_layers(spec: ModelSpec) -> int:
@@ -147,17 +143,19 @@ def layer_parameters(spec: ModelSpec, layer: int) -> Parameters:
     """
     if not 0 <= layer < num_layers(spec):
         raise IndexError(f"{spec.name} has {num_layers(spec)} layers; there is no layer {layer}")
-    attention = latent_attention(spec) if spec.latent else grouped_attention(spec)
+    attention = attention_parameters(spec, layer)
     norms = spec.norms_per_layer * _norm(spec, spec.hidden)
     if is_decoder(spec, layer):
         attention *= 2
         norms += _norm(spec, spec.hidden)
     if _is_first(spec, layer):
         attention += spec.relative_buckets * spec.heads
-    if spec.experts is None or not is_mixture(spec, layer):
+    if is_dense(spec, layer):
         dense = mlp(spec, spec.ffn, bias=spec.mlp_bias)
         return Parameters(attention=attention, dense_mlp=dense, norms=norms)
     experts = spec.experts
+    if experts is None or not is_mixture(spec, layer):
+        return Parameters(attention=attention, norms=norms)
     shared = mlp(spec, experts.shared_ffn, bias=experts.bias) if experts.num_shared else 0
     return Parameters(
         attention=attention,
@@ -168,13 +166,33 @@ def layer_parameters(spec: ModelSpec, layer: int) -> Parameters:
     )
 
 
+def attention_parameters(spec: ModelSpec, layer: int) -> int:
+    """What mixes tokens in one layer: attention, a state, both or neither."""
+    count = 0
+    if attends(spec, layer):
+        count += latent_attention(spec) if spec.latent else grouped_attention(spec)
+    if has_state(spec, layer):
+        count += state_parameters(spec)
+    return count
+
+
+def state_parameters(spec: ModelSpec) -> int:
+    """The parameters of one layer's state: projections, convolution and the rest."""
+    state = spec.state
+    assert state is not None
+    projected = spec.hidden * (state.inputs + state.width)
+    return projected + state.conv_channels * state.conv_width + state.other
+
+
 def grouped_attention(spec: ModelSpec) -> int:
     """Queries, keys, values, output: multi-head, grouped-query or multi-query."""
     queries = spec.heads * spec.head_dim
     keys = spec.kv_heads * spec.head_dim
     count = spec.hidden * (queries + 2 * keys) + queries * spec.hidden
+    if spec.attention_gate:
+        count += spec.hidden * queries
     if spec.attention_bias:
-        count += queries + 2 * keys
+        count += queries + 2 * keys + (queries if spec.attention_gate else 0)
     if spec.output_bias:
         count += spec.hidden
     if spec.qk_norm == "head":

@@ -1,7 +1,8 @@
 """What a transformer is, as numbers: enough to count every parameter, FLOP and byte of it.
 
-One flat record for dense, grouped-query, mixture-of-experts and latent-attention models. Shapes
-are in elements. Networks for images are lists of operators: `vision/`.
+One flat record for dense, grouped-query, mixture-of-experts and latent-attention models, and for
+those whose layers keep a state in place of keys and values. Shapes are in elements. Networks for
+images are lists of operators: `vision/`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,63 @@ class LatentAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rope_dim: int
     """Width of the rotary part; its key is shared by all heads."""
     value_dim: int
+
+
+Rule = Literal["delta-rule", "state-space", "selective-scan", "linear-attention", "convolution"]
+
+
+class StateMixer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What mixes tokens through a state of fixed size, where attention would keep every token.
+
+    A head's state is a matrix of `key_dim` x `value_dim` that each token changes: by the gated
+    delta rule (arXiv 2412.06464), as a state space (Mamba 2, 2405.21060), by a selective scan of
+    channels (Mamba, 2312.00752), or as linear attention with decay (2405.17381). A short
+    convolution (LFM2) keeps its last inputs alone.
+    """
+
+    rule: Rule
+    heads: int
+    """Heads of the state; of a selective scan and of a convolution, the channels."""
+    key_heads: int
+    """Heads of keys, which groups of state heads share; of a selective scan 1."""
+    key_dim: int
+    """Rows of a head's state; 0 where there is none."""
+    value_dim: int
+    """Columns of a head's state."""
+    inputs: int
+    """Width of all projections of the layer's input."""
+    conv_width: int = 0
+    """Tokens that the convolution before the state sees; 0: there is none."""
+    conv_channels: int = 0
+    other: int = 0
+    """Parameters of one layer beyond the projections from and to the residual stream and the
+    convolution's weights."""
+
+    @property
+    def width(self) -> int:
+        """What the output projection reads."""
+        return self.heads * self.value_dim
+
+
+class Indexer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The chooser of the tokens that attention reads (DeepSeek-V3.2, arXiv 2512.02556)."""
+
+    heads: int
+    dim: int
+    """Width of its query and key."""
+    top_k: int
+    """Tokens that a query attends to."""
+    skipped_layers: int = 0
+    """Layers that take the choice of the layer before them."""
+
+
+class LayerKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One layer's parts, where not all layers have attention and an MLP."""
+
+    attention: bool = False
+    state: bool = False
+    mlp: Literal["", "usual", "dense", "experts"] = "usual"
+    """Which MLP it has: none, what `Experts` says of the layer, or one of the two."""
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,6 +179,12 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     image_channels: int = 3
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    attention_gate: bool = False
+    """Whether attention's output is multiplied by a gate of the same width (Qwen3-Next)."""
+    indexer: Indexer | None = None
+    state: StateMixer | None = None
+    kinds: tuple[LayerKind, ...] = ()
+    """Each layer's parts; empty: all have attention and an MLP."""
     extra: dict[str, int] = {}
     """Parameters of family-specific tensors that no field above describes, by tensor name."""
 

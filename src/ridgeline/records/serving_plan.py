@@ -81,6 +81,8 @@ class ServingEstimate(
     cache_bytes_per_token: float
     """Bytes of KV cache per token on one device."""
     assumed: list[str]
+    state_bytes: float = 0.0
+    """Bytes on one device that a sequence's states take, whatever its length; 0 without states."""
     calibrated: list[CoefficientChange] = msgspec.field(default_factory=list)
     """What the user's own measured load points changed."""
     speculation: Speculation | None = None

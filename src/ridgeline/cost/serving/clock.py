@@ -48,7 +48,12 @@ class StepClock:
     pair_seconds: float = 0.0
     window_pair_seconds: float = 0.0
     decode_pair_seconds: float = 0.0
-    """Matmuls of a decode with one token of the cache."""
+    """Matmuls of a decode with one token of the cache, layers of full attention."""
+    window_decode_pair_seconds: float = 0.0
+    scan_seconds: float = 0.0
+    """Scanning one token of a prompt in the layers with a state."""
+    state_seconds: float = 0.0
+    """Reading and writing one sequence's states."""
     cache_seconds: float = 0.0
     """Reading one token of the cache, layers of full attention."""
     window_cache_seconds: float = 0.0
@@ -94,9 +99,12 @@ class StepClock:
             experts = blended(self.expert_read_seconds * met, slowed)
         seen = min(prompt_pairs, prompt_tokens * self.window)
         attention = prompt_pairs * self.pair_seconds + seen * self.window_pair_seconds
+        attention += prompt_tokens * self.scan_seconds
         recent = min(float(decode_context), decodes * self.window)
         cache = decode_context * self.cache_seconds + recent * self.window_cache_seconds
-        cache = blended(cache, decode_context * self.decode_pair_seconds)
+        cache += decodes * self.state_seconds
+        seen = decode_context * self.decode_pair_seconds
+        cache = blended(cache, seen + recent * self.window_decode_pair_seconds)
         device = (
             blended(self.shared_read_seconds, matmuls)
             + experts
@@ -159,8 +167,11 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
         pair_seconds=value(hosted.pair_products * pair),
         window_pair_seconds=value(hosted.window_pair_products * pair),
         decode_pair_seconds=value(hosted.decode_pair_products * pair),
-        cache_seconds=value(hosted.cache_bytes * cached),
-        window_cache_seconds=value(hosted.window_cache_bytes * cached),
+        window_decode_pair_seconds=value(hosted.window_decode_pair_products * pair),
+        scan_seconds=value(2.0 * hosted.scan_products / (hosted.peak_sixteen * rates.scan)),
+        state_seconds=value(2.0 * hosted.state_bytes * cached),
+        cache_seconds=value(hosted.read_bytes * cached),
+        window_cache_seconds=value(hosted.window_read_bytes * cached),
         window=value(hosted.window),
         sent_seconds=value(
             token.communication - empty.communication + token.launches - empty.launches

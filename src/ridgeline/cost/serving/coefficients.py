@@ -35,6 +35,8 @@ class Rates(Cases):
     and of routed layers sorting tokens by experts and adding up what these return."""
     attention: Floats
     """Share of the 16-bit peak that a prompt's attention sustains."""
+    scan: Floats
+    """The same of scans in chunks by layers with a state."""
     memory: Floats
     """Share of the bandwidth at which weights are read."""
     unpack: Floats

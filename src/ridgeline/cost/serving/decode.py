@@ -16,7 +16,8 @@ from ridgeline.cost.operator import WIDTHS, ModelOperator
 from ridgeline.cost.operators import Phase, model_operators
 from ridgeline.cost.serving.kv_cache import kv_cache_bytes
 from ridgeline.hardware.facts import Device
-from ridgeline.models.counts import num_layers, parameter_count
+from ridgeline.models.counts import parameter_count
+from ridgeline.models.layers import num_layers
 from ridgeline.models.spec import ModelSpec
 
 

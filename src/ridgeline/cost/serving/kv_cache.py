@@ -3,15 +3,23 @@
     multi-head, grouped-query    2 · key-value heads · head size     elements per token and layer
     latent attention             rank + rotary size                  (DeepSeek-V2, 2405.04434, 2.1)
 
-Grouped queries: Ainslie et al., 2305.13245. A layer with a sliding window keeps its window only.
+Grouped queries: Ainslie et al., 2305.13245. A layer with a sliding window keeps its window only;
+one with a state keeps that alone, whatever the length (`state_scan.py`); sparse attention keeps a
+key of its chooser of tokens in 8 bits beside all tokens (DeepSeek-V3.2, 2512.02556, 2.1).
 Under tensor parallelism key-value heads are split until each device has one, then copied; a latent
 cache belongs to all heads and is copied to each device.
 """
 
 from __future__ import annotations
 
-from ridgeline.cost.operators import is_windowed
-from ridgeline.models.counts import num_layers
+from ridgeline.cost.state_scan import layer_state_bytes
+from ridgeline.models.layers import (
+    attends,
+    has_state,
+    is_windowed,
+    num_attention_layers,
+    num_layers,
+)
 from ridgeline.models.spec import ModelSpec
 
 
@@ -28,14 +36,32 @@ def layer_bytes_per_token(model: ModelSpec, element_bytes: float = 2.0, tp: int 
     return 2.0 * heads * model.head_dim * element_bytes
 
 
+INDEX_BYTES = 1.0 + 4.0 / 128.0
+"""Per element of a chooser's key: 8 bits, and a scale of 32 for 128 of them."""
+
+
+def index_bytes_per_token(model: ModelSpec) -> float:
+    """Kept per token by one layer's chooser of tokens; 0 where attention reads all."""
+    return model.indexer.dim * INDEX_BYTES if model.indexer else 0.0
+
+
 def bytes_per_token(model: ModelSpec, element_bytes: float = 2.0, tp: int = 1) -> float:
-    """Kept per token by all layers that generate, windows aside.
+    """Kept per token by all layers that generate, windows and states aside.
 
     >>> from ridgeline.models import load_model
     >>> bytes_per_token(load_model("llama-7b"))
     524288.0
     """
-    return _num_generating(model) * layer_bytes_per_token(model, element_bytes, tp)
+    layers = model.decoder_layers or num_attention_layers(model)
+    each = layer_bytes_per_token(model, element_bytes, tp)
+    return layers * each + num_choosers(model) * index_bytes_per_token(model)
+
+
+def num_choosers(model: ModelSpec) -> int:
+    """Layers that choose the tokens that attention reads."""
+    if model.indexer is None:
+        return 0
+    return num_attention_layers(model) - model.indexer.skipped_layers
 
 
 def kv_cache_bytes(
@@ -64,13 +90,18 @@ def kv_cache_bytes(
     if min(seq, batch, tp) < 1:
         raise ValueError(f"seq {seq}, batch {batch}, tp {tp}: each must be 1 or more")
     layers = num_layers(model)
-    tokens = 0
+    tokens, states = 0, 0.0
     for layer in range(layers - _num_generating(model), layers):
+        if model.state is not None and has_state(model, layer):
+            states += layer_state_bytes(model.state, tp)
+        if not attends(model, layer):
+            continue
         kept = seq if recent is None else recent + first
         tokens += min(seq, model.sliding_window if is_windowed(model, layer) else kept)
         if model.decoder_layers:
             tokens += seq
-    return batch * tokens * layer_bytes_per_token(model, element_bytes, tp)
+    chosen = num_choosers(model) * seq * index_bytes_per_token(model)
+    return batch * (tokens * layer_bytes_per_token(model, element_bytes, tp) + states + chosen)
 
 
 def _num_generating(model: ModelSpec) -> int:

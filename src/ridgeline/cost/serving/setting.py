@@ -12,8 +12,12 @@ import numpy as np
 
 from ridgeline.cost.arrays import Cases, Floats
 from ridgeline.cost.operator import WIDTHS
-from ridgeline.cost.operators import is_windowed
-from ridgeline.cost.serving.kv_cache import layer_bytes_per_token
+from ridgeline.cost.serving.kv_cache import (
+    index_bytes_per_token,
+    layer_bytes_per_token,
+    num_choosers,
+)
+from ridgeline.cost.state_scan import scan_products, state_bytes, vector_products
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.hardware.facts import Device
@@ -23,6 +27,12 @@ from ridgeline.models.counts import (
     num_routed_layers,
     parameter_parts,
 )
+from ridgeline.models.layers import (
+    is_windowed,
+    num_attention_layers,
+    num_parts,
+    num_state_layers,
+)
 from ridgeline.models.spec import ModelSpec
 
 
@@ -31,6 +41,7 @@ class Hosted(Cases):
     """A model on the devices of one replica. Bytes, FLOPs and matmuls are those of one device."""
 
     layers: Floats
+    """Layers of a mixer of tokens and an MLP each; one of the two alone counts for half."""
     hidden: Floats
     shared_bytes: Floats
     """Weights that every step reads: all but the embedding's rows and the routed experts."""
@@ -48,18 +59,29 @@ class Hosted(Cases):
     head_products: Floats
     """The same in the head, which only sampled tokens pass."""
     pair_products: Floats
-    """Multiplications of one query with one key and value, over all layers of full attention."""
+    """Multiplications of one query with one key and value, over all layers of full attention; of
+    sparse attention, of its chooser alone."""
     window_pair_products: Floats
-    """The same over the layers that see a window."""
+    """The same over the layers that see a window, or chosen tokens."""
     decode_pair_products: Floats
-    """Multiplications of one decode's query with one cached token, over all layers; latent
-    attention stays in the latent width."""
+    """Multiplications of one decode's query with one cached token, over the layers of full
+    attention; latent attention stays in the latent width."""
+    window_decode_pair_products: Floats
+    """The same over the layers that see a window, or chosen tokens."""
     cache_bytes: Floats
     """Kept per token by the layers of full attention."""
     window_cache_bytes: Floats
     """The same by the layers that see a window."""
+    read_bytes: Floats
+    """What a decode reads of each token's cache: all of it, or the chooser's keys alone."""
+    window_read_bytes: Floats
+    """The same of each token that a window, or the chooser, leaves."""
     window: Floats
-    """Tokens that they see; infinite without such layers."""
+    """Tokens that a window or a chooser leaves; infinite without such layers."""
+    state_bytes: Floats
+    """Kept by one sequence's layers with a state, whatever its length."""
+    scan_products: Floats
+    """Multiplications of one prompt token in the scans of all layers with a state."""
     resident_bytes: Floats
     """Bytes of all weights."""
     memory_bytes: Floats
@@ -101,9 +123,15 @@ def busiest(hosted: Hosted, sequences: Floats) -> Floats:
 
 
 def cached_bytes(hosted: Hosted, context: Floats) -> Floats:
-    """Bytes of the cache that one sequence of so many tokens keeps, and each decode reads."""
+    """Bytes of cache and states that one sequence of so many tokens keeps."""
     windowed = hosted.window_cache_bytes * np.minimum(context, hosted.window)
-    return np.asarray(hosted.cache_bytes * context + windowed)
+    return np.asarray(hosted.cache_bytes * context + windowed + hosted.state_bytes)
+
+
+def moved_cache_bytes(hosted: Hosted, context: Floats) -> Floats:
+    """What one decode reads of its cache, and of its state, which it also writes."""
+    windowed = hosted.window_read_bytes * np.minimum(context, hosted.window)
+    return np.asarray(hosted.read_bytes * context + windowed + 2.0 * hosted.state_bytes)
 
 
 WEIGHT_BITS = {
@@ -184,10 +212,6 @@ def host(
     shared_bits = 16.0 if weights == "mxfp4" and model.experts else bits
     width = min(bits, 16.0) / 8.0
     head_bytes = head * 2.0
-    windowed = sum(is_windowed(model, layer) for layer in range(model.layers))
-    full = model.layers - windowed
-    pair = 2.0 * model.heads * model.head_dim / tp
-    each = layer_bytes_per_token(model, _known(cache, CACHE_BYTES, "cache"), tp)
     clock = math.sqrt(power)
     embedding = float(embedding_parameters(model)) * 2.0
     shared_bytes = (shared * shared_bits / 8.0 + head_bytes) / tp
@@ -196,7 +220,7 @@ def host(
     slots = experts.top_k / layout.ep if experts else 0.0
     tied = head_bytes if model.tied_embeddings else 0.0
     return {
-        "layers": float(model.layers),
+        "layers": num_parts(model) / 2.0,
         "hidden": float(model.hidden),
         "shared_bytes": shared_bytes,
         "expert_bytes": expert_bytes,
@@ -205,12 +229,8 @@ def host(
         "expert_products": active_routed_parameters(model) / devices,
         "expert_depth_bytes": expert_depth_bytes(model, device, layout, weights),
         "head_products": head / tp,
-        "pair_products": pair * full,
-        "window_pair_products": pair * windowed,
-        "decode_pair_products": decode_pair_products(model) / tp,
-        "cache_bytes": each * full,
-        "window_cache_bytes": each * windowed,
-        "window": float(model.sliding_window) if windowed else math.inf,
+        **_attention(model, tp, _known(cache, CACHE_BYTES, "cache")),
+        **_states(model, device, tp),
         "resident_bytes": shared_bytes + expert_bytes + (embedding - tied) / tp,
         "memory_bytes": float(device.memory.usable_bytes),
         "cache_room_bytes": math.nan,
@@ -235,18 +255,70 @@ def expert_depth_bytes(
     return model.experts.ffn / pieces * WIDTHS[matmul_dtype(device, weights)]
 
 
+def _attention(model: ModelSpec, tp: int, element_bytes: float) -> dict[str, float]:
+    """Work and cache of the layers that attend."""
+    windowed = sum(is_windowed(model, layer) for layer in range(model.layers))
+    full = num_attention_layers(model) - windowed
+    each = layer_bytes_per_token(model, element_bytes, tp)
+    decode = decode_pair_products(model) / tp
+    if model.indexer is not None:
+        # Every query meets the chooser's keys, in 8 bits, and of the latent cache those it chooses.
+        choosers, kept = num_choosers(model), index_bytes_per_token(model)
+        met = model.indexer.heads * model.indexer.dim / 2.0 * choosers / tp
+        return {
+            "pair_products": met,
+            "window_pair_products": decode * full,
+            "decode_pair_products": met,
+            "window_decode_pair_products": decode * full,
+            "cache_bytes": each * full + kept * choosers,
+            "window_cache_bytes": 0.0,
+            "read_bytes": kept * choosers,
+            "window_read_bytes": each * full,
+            "window": float(model.indexer.top_k),
+        }
+    pair = 2.0 * model.heads * model.head_dim / tp
+    return {
+        "pair_products": pair * full,
+        "window_pair_products": pair * windowed,
+        "decode_pair_products": decode * full,
+        "window_decode_pair_products": decode * windowed,
+        "cache_bytes": each * full,
+        "window_cache_bytes": each * windowed,
+        "read_bytes": each * full,
+        "window_read_bytes": each * windowed,
+        "window": float(model.sliding_window) if windowed else math.inf,
+    }
+
+
+def _states(model: ModelSpec, device: Device, tp: int) -> dict[str, float]:
+    """Work and size of the layers that keep a state."""
+    if model.state is None:
+        return {"state_bytes": 0.0, "scan_products": 0.0}
+    # What vector units multiply counts as so many times the matmuls that take as long.
+    slower = device.peak(device.training_dtype) / device.peaks.get("fp32", math.inf)
+    one = scan_products(model.state) + slower * vector_products(model.state)
+    return {
+        "state_bytes": state_bytes(model, tp),
+        "scan_products": num_state_layers(model) * one / tp,
+    }
+
+
 def decode_pair_products(model: ModelSpec) -> float:
-    """Multiplications of one decode with one cached token, over all heads and layers."""
+    """Multiplications of one decode with one cached token, over all heads of one layer."""
     latent = model.latent
     if latent is None:
-        return 2.0 * model.heads * model.head_dim * model.layers
-    return float(model.heads * (2 * latent.kv_rank + latent.rope_dim) * model.layers)
+        return 2.0 * model.heads * model.head_dim
+    return float(model.heads * (2 * latent.kv_rank + latent.rope_dim))
 
 
 def check_layout(model: ModelSpec, layout: ServingLayout) -> None:
     """Refuse what cannot be split so."""
     if layout.tp < 1 or model.heads % layout.tp:
         raise InputError(f"tp {layout.tp} does not divide the {model.heads} heads of {model.name}")
+    if model.state is not None and model.state.heads % layout.tp:
+        raise InputError(
+            f"tp {layout.tp} does not divide the {model.state.heads} heads of {model.name}'s states"
+        )
     if layout.attention_dp < 1 or layout.ep < 1:
         raise InputError("attention_dp and ep must be whole numbers of 1 or more")
     if layout.ep == 1:

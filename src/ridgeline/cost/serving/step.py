@@ -4,7 +4,9 @@
     routed experts   the same, apart: they run after one another; and copies of their tokens
     attention        cache of every decode read, beside its matmuls: latent attention makes so many
                      of what it keeps that they may take longer (DeepSeek-V2, 2405.04434, 2.1);
-                     matmuls of every prompt token with its context
+                     matmuls of every prompt token with its context, sparse attention's with what
+                     its chooser leaves, and the chooser's with all
+    states           of every decode read and written; prompts scanned in chunks (`state_scan.py`)
     tensor parallel  two all-reduces a layer: latency, and 2 (n-1)/n of the activations
     experts beside   attention data parallelism sends each token to its experts and back: two
                      all-to-alls a routed layer, in 8 and 16 bits (DeepEP's README)
@@ -35,7 +37,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Cases, Floats
 from ridgeline.cost.serving.coefficients import Rates
-from ridgeline.cost.serving.setting import Hosted, busiest, cached_bytes
+from ridgeline.cost.serving.setting import Hosted, busiest, cached_bytes, moved_cache_bytes
 
 N = TypeVar("N", float, Floats)
 BLEND = 4.0
@@ -98,8 +100,13 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
         hosted.pair_products * work.prompt_pairs + hosted.window_pair_products * work.window_pairs
     )
     attention = 2.0 * pairs / work.prompt_groups / (hosted.peak_sixteen * rates.attention)
-    cache = decodes * cached_bytes(hosted, work.decode_context) / (hosted.bandwidth * rates.cache)
-    seen = decodes * work.decode_context * hosted.decode_pair_products
+    scanned = prompts * hosted.scan_products / (hosted.peak_sixteen * rates.scan)
+    attention = attention + 2.0 * scanned
+    moved = moved_cache_bytes(hosted, work.decode_context)
+    cache = decodes * moved / (hosted.bandwidth * rates.cache)
+    near = np.minimum(work.decode_context, hosted.window)
+    seen = work.decode_context * hosted.decode_pair_products
+    seen = decodes * (seen + near * hosted.window_decode_pair_products)
     cache = blended(cache, 2.0 * seen / (hosted.peak_sixteen * rates.attention))
     activations = rates.passes * activation_bytes(hosted, own, tokens) / reading
     communication = _communication(hosted, rates, own) + _dispatch(hosted, rates, own)

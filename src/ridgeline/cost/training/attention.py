@@ -91,8 +91,35 @@ def _unfused(setting: Setting) -> tuple[Floats, Floats]:
     return forward, backward
 
 
+SCAN_RATE = 0.06
+"""Share of the 16-bit peak that a scan in chunks sustains: its states wait for one another, in
+kernels of Triton; the prior of serving (`plan/serving/priors.toml`)."""
+
+
+def scan_seconds(setting: Setting) -> tuple[Floats, Floats]:
+    """Forward and backward time of one layer's scan of a state, for one micro-batch."""
+    products = setting.tokens * setting.dims.state_scan / setting.layouts.tp
+    forward = 2.0 * products / (setting.site.peak_sixteen * SCAN_RATE)
+    return forward, BACKWARD_FACTOR * forward
+
+
+def choosing_seconds(setting: Setting) -> tuple[Floats, Floats]:
+    """Time of choosing the tokens that sparse attention reads: every query meets every key."""
+    met = np.where(setting.dims.causal > 0, setting.document / 2.0, setting.document)
+    flops = 2.0 * setting.tokens * met * setting.dims.choosing / setting.layouts.tp
+    forward = flops / (setting.site.peak_sixteen * setting.rates.flash_forward)
+    return forward, 2.0 * forward
+
+
 def attention_seconds(setting: Setting) -> tuple[Floats, Floats]:
-    """Forward and backward time of one layer's attention kernel, for one micro-batch."""
+    """Forward and backward time of what mixes tokens in a mean layer, for one micro-batch."""
+    dims = setting.dims
     flash, plain = _fused(setting), _unfused(setting)
     fused = setting.software.fused_attention
-    return np.where(fused, flash[0], plain[0]), np.where(fused, flash[1], plain[1])
+    attends, states = dims.attention_layers / dims.layers, dims.state_layers / dims.layers
+    scanned, chosen = scan_seconds(setting), choosing_seconds(setting)
+    forward, backward = (
+        attends * (np.where(fused, flash[way], plain[way]) + chosen[way]) + states * scanned[way]
+        for way in (0, 1)
+    )
+    return forward, backward

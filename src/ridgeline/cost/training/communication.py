@@ -52,13 +52,13 @@ def tensor_seconds(setting: Setting) -> Floats:
     message = setting.tokens * setting.dims.hidden * ACTIVATION_BYTES
     reduced = all_reduce_seconds(setting, message, group)
     scattered = 2.0 * gather_seconds(setting, message, group)
-    return 2.0 * np.where(layouts.sp, scattered, reduced)
+    return setting.dims.parts * np.where(layouts.sp, scattered, reduced)
 
 
 def context_seconds(setting: Setting) -> Floats:
     """Communication of one layer's forward pass: cp - 1 sends of a block of keys and values."""
     layouts, dims = setting.layouts, setting.dims
-    width = (dims.key_width + dims.value_width) / layouts.tp
+    width = (dims.key_width + dims.value_width) / layouts.tp * dims.attention_layers / dims.layers
     message = setting.tokens * width * ACTIVATION_BYTES
     crosses = np.where(layouts.cp * layouts.tp > setting.site.domain_size, 1.0, 0.0)
     return (layouts.cp - 1.0) * send_seconds(setting, message, crosses)

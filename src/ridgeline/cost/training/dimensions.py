@@ -11,7 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.cost.arrays import Floats
-from ridgeline.models.counts import is_mixture, num_layers, parameter_parts
+from ridgeline.cost.state_scan import scan_products
+from ridgeline.models.counts import parameter_parts
+from ridgeline.models.layers import (
+    is_dense,
+    is_mixture,
+    num_attention_layers,
+    num_layers,
+    num_parts,
+    num_state_layers,
+)
 from ridgeline.models.spec import ModelSpec
 
 _POOLED = ("classifier", "pooler")
@@ -24,6 +33,13 @@ class Dimensions:
     layers: Floats
     moe_layers: Floats
     """The layers with routed experts."""
+    dense_layers: Floats
+    """The layers with a plain MLP."""
+    attention_layers: Floats
+    state_layers: Floats
+    """The layers that keep a state."""
+    parts: Floats
+    """Blocks that add to the residual stream, in a mean layer: 2 of attention and MLP."""
     hidden: Floats
     heads: Floats
     kv_heads: Floats
@@ -32,6 +48,18 @@ class Dimensions:
     value_dim: Floats
     """Width of one head's value."""
     ffn: Floats
+    output_gates: Floats
+    """1 where attention's output is multiplied by a gate of the same width."""
+    state_inputs: Floats
+    """Width of the projections of a state's input."""
+    state_width: Floats
+    """Width of what its output projection reads."""
+    state_scan: Floats
+    """Multiplications of one token in its scan."""
+    state_elements: Floats
+    """Elements of one sequence's state in one layer."""
+    choosing: Floats
+    """Multiplications of a query with one key of sparse attention's chooser."""
     gates: Floats
     """Up projections of the MLP: 2 with a gate, else 1."""
     experts: Floats
@@ -98,8 +126,16 @@ def dimensions_of(model: ModelSpec, *, causal: bool = True) -> Dimensions:
     if model.sliding_window:
         every = model.full_attention_every
         windowed = 1.0 - 1.0 / every if every else 1.0
+    window = model.sliding_window
+    if model.indexer is not None:
+        windowed, window = 1.0, model.indexer.top_k
     values = {
         "layers": layers,
+        "dense_layers": sum(is_dense(model, layer) for layer in range(layers)),
+        "attention_layers": num_attention_layers(model),
+        "state_layers": num_state_layers(model),
+        "parts": num_parts(model) / layers,
+        **_state(model),
         "moe_layers": sum(is_mixture(model, layer) for layer in range(layers)),
         "hidden": model.hidden,
         "heads": model.heads,
@@ -118,7 +154,7 @@ def dimensions_of(model: ModelSpec, *, causal: bool = True) -> Dimensions:
         "outputs": _outputs(model),
         "pooled": model.head in _POOLED,
         "untied": not model.tied_embeddings,
-        "window": model.sliding_window,
+        "window": window,
         "windowed_share": windowed,
         "causal": causal and model.kind in ("decoder", "encoder-decoder"),
         "rms_norm": model.norm == "rms",
@@ -129,6 +165,19 @@ def dimensions_of(model: ModelSpec, *, causal: bool = True) -> Dimensions:
         "embedding_parameters": parts.embedding,
     }
     return Dimensions(**{name: np.array([float(value)]) for name, value in values.items()})
+
+
+def _state(model: ModelSpec) -> dict[str, float]:
+    """The sizes of what stands in place of attention, or chooses for it."""
+    state, chooser = model.state, model.indexer
+    return {
+        "output_gates": float(model.attention_gate),
+        "state_inputs": float(state.inputs if state else 0),
+        "state_width": float(state.width if state else 0),
+        "state_scan": scan_products(state) if state else 0.0,
+        "state_elements": float(state.heads * state.key_dim * state.value_dim if state else 0),
+        "choosing": float(chooser.heads * chooser.dim if chooser else 0),
+    }
 
 
 def _outputs(model: ModelSpec) -> int:

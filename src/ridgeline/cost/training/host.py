@@ -51,7 +51,8 @@ def launch_seconds(setting: Setting, layers: Floats, full: Bools) -> tuple[Float
     tensor = np.where(layouts.tp > 1, OPERATORS_OF_TENSOR_PARALLELISM, 0.0)
     latent = np.where(dims.kv_rank > 0, OPERATORS_OF_LATENT_ATTENTION, 0.0)
     routed = dims.moe_layers / dims.layers * rates.host_experts / software.expert_rate
-    once = layers * ((OPERATORS_PER_LAYER + tensor + latent) * each + routed)
+    operators = OPERATORS_PER_LAYER * dims.parts / 2.0 + tensor + latent
+    once = layers * (operators * each + routed)
     again = np.where(full, setting.recompute_share, 0.0) * once
     core = layers * OPERATORS_OF_ATTENTION_CORE * each
     again = np.where(layouts.recompute == SELECTIVE, core, again)

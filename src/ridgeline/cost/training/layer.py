@@ -10,7 +10,7 @@ move:
 
     norms        2 x (read, write)         backward 2 x (read input and gradient, write)
     residuals    2 x (read 2, write 1)     backward 2 x (read 2, write 1)
-    rotary       read, write q and k       the same
+    rotary       read, write q and k       the same; of a state: convolution, norm and gate
     activation   gated read 2f write f, else read f write f;   backward reads one f more each
 """
 
@@ -30,6 +30,7 @@ from ridgeline.cost.training.matmuls import (
     expert_matmuls,
     matmul_seconds,
     mlp_matmuls,
+    state_matmuls,
 )
 from ridgeline.cost.training.setting import Setting
 
@@ -65,9 +66,15 @@ def layer_matmuls(setting: Setting) -> list[tuple[Matmul, Floats]]:
     """Matmuls of the mean layer, each with the share of layers that has it."""
     dims, layouts, tokens = setting.dims, setting.layouts, setting.tokens
     moe = dims.moe_layers / dims.layers
-    found = [(one, np.ones(1)) for one in attention_matmuls(setting)]
+    attends = dims.attention_layers / dims.layers
+    found = [(one, attends) for one in attention_matmuls(setting)]
+    if (dims.state_layers > 0).any():
+        states = dims.state_layers / dims.layers
+        found += [(one, states) for one in state_matmuls(setting)]
     width = dims.ffn / layouts.tp
-    found += [(one, 1.0 - moe) for one in mlp_matmuls(dims, tokens, width, "mlp_")]
+    found += [
+        (one, dims.dense_layers / dims.layers) for one in mlp_matmuls(dims, tokens, width, "mlp_")
+    ]
     if (dims.experts > 0).any():
         shared = dims.shared_ffn / layouts.tp
         found += [(one, moe) for one in mlp_matmuls(dims, tokens, shared, "shared_")]
@@ -97,9 +104,13 @@ def elements_per_token(setting: Setting) -> tuple[Floats, Floats]:
     """Elements moved per token: (of hidden width, whole without sequence parallelism; split)."""
     dims, layouts = setting.dims, setting.layouts
     drop = np.where(setting.software.dropout, 2.0, 0.0)
-    hidden = dims.hidden * (4.0 + 6.0 + drop)
-    rotary = 2.0 * (dims.query_width + dims.key_width)
-    dense = (dims.layers - dims.moe_layers) / dims.layers
+    hidden = dims.hidden * (4.0 + 6.0 + drop) * dims.parts / 2.0
+    attends = dims.attention_layers / dims.layers
+    rotary = 2.0 * attends * (dims.query_width + dims.key_width)
+    # A state's inputs pass a convolution and, with its output, a norm under a gate.
+    states = dims.state_layers / dims.layers
+    rotary = rotary + states * (2.0 * dims.state_inputs + 3.0 * dims.state_width)
+    dense = dims.dense_layers / dims.layers
     width = dense * dims.ffn / layouts.tp
     moe = dims.moe_layers / dims.layers
     unfused = np.where(dims.expert_bias > 0, setting.rates.eager_traffic, 1.0)

@@ -55,6 +55,7 @@ def attention_matmuls(setting: Setting) -> list[Matmul]:
     ordinary = np.where(latent, 0.0, 1.0)
     compressed = np.where(dims.q_rank > 0, 1.0, 0.0)
     fused = dims.query_width + dims.key_width + dims.value_width
+    fused = fused + dims.output_gates * dims.output_width
     nope = dims.qk_dim - dims.rope_dim
     one = np.ones(1)
     found = [Matmul(name="qkv", rows=tokens, inner=dims.hidden, outer=fused / tp, count=ordinary)]
@@ -80,6 +81,17 @@ def attention_matmuls(setting: Setting) -> list[Matmul]:
     out = dims.output_width / tp
     found.append(Matmul(name="out", rows=tokens, inner=out, outer=dims.hidden, count=one))
     return found
+
+
+def state_matmuls(setting: Setting) -> list[Matmul]:
+    """Projections of one layer with a state."""
+    dims, tokens, tp = setting.dims, setting.tokens, setting.layouts.tp
+    count = np.where(dims.state_inputs > 0, 1.0, 0.0)
+    wide, narrow = dims.state_inputs / tp, dims.state_width / tp
+    return [
+        Matmul(name="state_in", rows=tokens, inner=dims.hidden, outer=wide, count=count),
+        Matmul(name="state_out", rows=tokens, inner=narrow, outer=dims.hidden, count=count),
+    ]
 
 
 def mlp_matmuls(dims: Dimensions, tokens: Floats, width: Floats, tag: str) -> list[Matmul]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.disk_state import PORTION_BYTES, WINDOWS
+from ridgeline.cost.state_scan import STATE_BYTES
 from ridgeline.cost.training.head import head_rows
 from ridgeline.cost.training.layouts import ON_DISK
 from ridgeline.cost.training.setting import Setting
@@ -36,6 +37,8 @@ BUCKET_BYTES_PER_PARAMETER = 4.0
 """The most that packing needs: every gradient and every weight once, in 16 bits."""
 SLACK = 0.07
 """Share of what comes and goes that the allocator loses between blocks."""
+STATE_CHUNK = 64.0
+"""Tokens between two states that a scan keeps for its backward pass (flash-linear-attention)."""
 NONE, SELECTIVE, FULL = 0, 1, 2
 
 
@@ -49,15 +52,24 @@ def layer_activation_bytes(setting: Setting) -> Floats:
     # sequence parallelism), and two dropout masks of one byte.
     whole = (8.0 + 2.0 * drop) * streams
     latent = np.where(dims.kv_rank > 0, dims.kv_rank + dims.rope_dim + dims.q_rank, 0.0)
-    attention = 2.0 * (dims.query_width + dims.key_width + dims.value_width + dims.output_width)
+    attends, states = dims.attention_layers / dims.layers, dims.state_layers / dims.layers
+    widths = dims.query_width + dims.key_width + dims.value_width
+    widths = widths + (1.0 + 2.0 * dims.output_gates) * dims.output_width
+    attention = 2.0 * attends * widths
+    # A state's inputs before and behind the convolution, its output before and behind the gate,
+    # and the states between chunks.
+    between = STATE_BYTES * dims.state_elements / STATE_CHUNK
+    attention = attention + states * (2.0 * (2.0 * dims.state_inputs + 2.0 * dims.state_width))
+    attention = attention + states * between
     unfused = np.where(layouts.compiled | software.fused_elementwise, 0.0, 1.0)
     whole = whole + 2.0 * UNFUSED_NORM_BYTES * unfused * dims.rms_norm * streams
     per_width = 2.0 * (dims.gates + 1.0) + UNFUSED_GATE_BYTES * unfused * (dims.gates - 1.0)
     routed = dims.top_k * (2.0 * h * 2.0 * layouts.etp + per_width * dims.expert_ffn)
     moe = dims.moe_layers / dims.layers
-    mlp = (1.0 - moe) * per_width * dims.ffn + moe * (routed + per_width * dims.shared_ffn)
-    per_token = whole + 2.0 * latent + (attention + mlp) / tp
-    lse = np.where(software.fused_attention, 4.0 * dims.heads / tp, 0.0)
+    dense = dims.dense_layers / dims.layers
+    mlp = dense * per_width * dims.ffn + moe * (routed + per_width * dims.shared_ffn)
+    per_token = whole * dims.parts / 2.0 + 2.0 * attends * latent + (attention + mlp) / tp
+    lse = np.where(software.fused_attention, 4.0 * attends * dims.heads / tp, 0.0)
     return setting.tokens * (per_token + lse) + score_bytes(setting)
 
 
@@ -66,6 +78,7 @@ def score_bytes(setting: Setting) -> Floats:
     dims, layouts, software = setting.dims, setting.layouts, setting.software
     kept = np.where(software.dropout, 5.0, 4.0)
     scores = setting.tokens * setting.seq * dims.heads / layouts.tp
+    scores = scores * dims.attention_layers / dims.layers
     return np.where(software.fused_attention, 0.0, kept * scores)
 
 

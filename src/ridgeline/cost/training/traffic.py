@@ -25,9 +25,10 @@ def sent_bytes(setting: Setting) -> dict[str, Floats]:
     full = layouts.recompute == FULL
     passes = np.where(full, 2.0 + setting.recompute_share, 2.0)
     stream = setting.tokens * dims.hidden * ACTIVATION_BYTES
-    tensor = micro * layers * passes * 2.0 * 2.0 * _gathered(stream, layouts.tp)
+    tensor = micro * layers * passes * 2.0 * dims.parts * _gathered(stream, layouts.tp)
     keys = setting.tokens * (dims.key_width + dims.value_width) / layouts.tp * ACTIVATION_BYTES
-    context = micro * layers * (passes + 1.0) * (layouts.cp - 1.0) * keys
+    attends = dims.attention_layers / layouts.pp
+    context = micro * attends * (passes + 1.0) * (layouts.cp - 1.0) * keys
     routed = setting.routed_tokens * dims.hidden * ACTIVATION_BYTES * dims.top_k
     moe = np.where(dims.experts > 0, dims.moe_layers / layouts.pp, 0.0)
     expert = micro * moe * passes * 2.0 * _gathered(routed, layouts.ep)

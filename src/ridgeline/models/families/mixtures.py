@@ -8,11 +8,12 @@ attention GLM-4.7 Flash, MiniCPM3 (2404.06395) and Youtu-LLM.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from ridgeline.models.families.llama_like import qwen_windows
-from ridgeline.models.families.sizes import FFN, HEADS, LAYERS, decoder, windows
+from ridgeline.models.families.sizes import FFN, HEADS, HIDDEN, LAYERS, decoder, windows
 from ridgeline.models.keys import Keys
-from ridgeline.models.spec import Experts, LatentAttention, ModelSpec
+from ridgeline.models.spec import Experts, Indexer, LatentAttention, ModelSpec
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 TOP_K = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token")
@@ -75,23 +76,16 @@ def gpt_oss(keys: Keys) -> ModelSpec:
     )
 
 
-def deepseek(keys: Keys, *, tied: bool = False) -> ModelSpec:
+def deepseek(keys: Keys, *, tied: bool = False, **traits: Any) -> ModelSpec:
     """Latent attention, shared experts, and dense layers in front.
 
     Args:
         keys: Of the configuration.
         tied: The default of `tie_word_embeddings`.
+        traits: Further fields.
     """
     bias = keys.flag("attention_bias", default=False)
-    if "q_lora_rank" not in keys.values:
-        keys.refuse("q_lora_rank", "is missing; add the rank, or null for uncompressed queries")
-    latent = LatentAttention(
-        kv_rank=keys.size("kv_lora_rank"),
-        q_rank=keys.count("q_lora_rank", default=0),
-        nope_dim=keys.size("qk_nope_head_dim"),
-        rope_dim=keys.size("qk_rope_head_dim"),
-        value_dim=keys.size("v_head_dim"),
-    )
+    latent = latent_of(keys)
     return decoder(
         keys,
         gated_mlp=True,
@@ -104,7 +98,45 @@ def deepseek(keys: Keys, *, tied: bool = False) -> ModelSpec:
         latent=latent,
         tied_embeddings=keys.flag("tie_word_embeddings", default=tied),
         experts=_deepseek_experts(keys) if keys.has("n_routed_experts") else None,
+        **traits,
     )
+
+
+def latent_of(keys: Keys) -> LatentAttention:
+    """The ranks and widths of latent attention."""
+    if "q_lora_rank" not in keys.values:
+        keys.refuse("q_lora_rank", "is missing; add the rank, or null for uncompressed queries")
+    return LatentAttention(
+        kv_rank=keys.size("kv_lora_rank"),
+        q_rank=keys.count("q_lora_rank", default=0),
+        nope_dim=keys.size("qk_nope_head_dim"),
+        rope_dim=keys.size("qk_rope_head_dim"),
+        value_dim=keys.size("v_head_dim"),
+    )
+
+
+def sparse_deepseek(keys: Keys, *, heads: int) -> ModelSpec:
+    """Latent attention to chosen tokens (DeepSeek-V3.2, GLM-5).
+
+    Args:
+        keys: Of the configuration.
+        heads: The default of `index_n_heads`.
+    """
+    layers = keys.size(*LAYERS)
+    indexer = Indexer(
+        heads=keys.size("index_n_heads", default=heads),
+        dim=keys.size("index_head_dim", default=128),
+        top_k=keys.size("index_topk", default=2048),
+        skipped_layers=(keys.texts("indexer_types") or []).count("shared"),
+    )
+    latent = latent_of(keys)
+    if not latent.q_rank:
+        keys.refuse("q_lora_rank", "is null; the chooser of tokens reads compressed queries")
+    # One projection from the compressed query, two from the input, a LayerNorm of keys.
+    each = indexer.dim * (latent.q_rank * indexer.heads + keys.size(*HIDDEN) + 2)
+    each += keys.size(*HIDDEN) * indexer.heads
+    chooser = {"indexer": each * (layers - indexer.skipped_layers)}
+    return deepseek(keys, indexer=indexer, extra=chooser)
 
 
 def _deepseek_experts(keys: Keys) -> Experts:
@@ -162,7 +194,9 @@ READERS = {
     "gpt_oss": gpt_oss,
     "deepseek_v2": deepseek,
     "deepseek_v3": deepseek,
+    "deepseek_v32": partial(sparse_deepseek, heads=64),
     "glm4_moe_lite": deepseek,
+    "glm_moe_dsa": partial(sparse_deepseek, heads=32),
     "minicpm3": partial(deepseek, tied=True),
     "youtu": partial(deepseek, tied=True),
 }

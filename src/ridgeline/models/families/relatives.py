@@ -42,6 +42,13 @@ class ExpertKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared_ffn: str | None = None
     """The width of the one shared expert."""
     dense_layers: str | None = None
+    """The number of dense layers before the mixtures."""
+    shared_gate: bool = False
+    """Whether a learned gate scales the shared expert's output."""
+    every: str | None = None
+    """One layer in so many is a mixture."""
+    dense_list: str | None = None
+    """A list of the dense layers, which must be those in front."""
 
 
 class Relative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,27 +71,24 @@ class Relative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def read_relative(row: Relative, keys: Keys) -> ModelSpec:
     """The model of a family that a row describes."""
+    return decoder(keys, **traits_of(row, keys), **windows(keys, every=None))
+
+
+def traits_of(row: Relative, keys: Keys) -> dict[str, Any]:
+    """The fields of `ModelSpec` that a row fixes, or reads under the keys that it names."""
     traits: dict[str, Any] = {
         name: _flag(getattr(row, name), keys)
         for name in ("attention_bias", "output_bias", "mlp_bias", "head_bias")
     }
+    fixed = ("gated_mlp", "norm", "norm_bias", "norms_per_layer", "final_norm", "parallel_block")
+    traits |= {name: getattr(row, name) for name in fixed}
     experts = None if row.experts is None else _experts(row.experts, keys)
     if experts is not None and not keys.has(*FFN):
         traits["ffn"] = experts.ffn  # no layer has another MLP
-    return decoder(
-        keys,
-        gated_mlp=row.gated_mlp,
-        norm=row.norm,
-        norm_bias=row.norm_bias,
-        norms_per_layer=row.norms_per_layer,
-        final_norm=row.final_norm,
-        parallel_block=row.parallel_block,
-        tied_embeddings=keys.flag("tie_word_embeddings", default=row.tied),
-        qk_norm=_query_key_norm(row.qk_norm, keys),
-        experts=experts,
-        **windows(keys, every=None),
-        **traits,
-    )
+    traits["tied_embeddings"] = keys.flag("tie_word_embeddings", default=row.tied)
+    traits["qk_norm"] = _query_key_norm(row.qk_norm, keys)
+    traits["experts"] = experts
+    return traits
 
 
 def _flag(trait: bool | KeyedFlag, keys: Keys) -> bool:
@@ -105,7 +109,18 @@ def _experts(named: ExpertKeys, keys: Keys) -> Experts:
         shared = keys.count(named.shared_ffn, default=0)
         count = int(shared > 0)
     dense = keys.count(named.dense_layers, default=0) if named.dense_layers else 0
-    return routed_experts(keys, ffn=ffn, num_shared=count, shared_ffn=shared, dense_layers=dense)
+    listed = sorted((keys.numbers(named.dense_list) or []) if named.dense_list else [])
+    if listed != list(range(len(listed))):
+        keys.refuse(str(named.dense_list), f"is {listed}; only layers in front are modelled")
+    return routed_experts(
+        keys,
+        ffn=ffn,
+        num_shared=count,
+        shared_ffn=shared,
+        shared_gate=named.shared_gate and shared > 0,
+        dense_layers=max(dense, len(listed)),
+        every=keys.size(named.every, default=1) if named.every else 1,
+    )
 
 
 _TABLE = Path(__file__).with_name("relatives.toml")

@@ -39,10 +39,11 @@ def decoder(keys: Keys, **traits: Any) -> ModelSpec:
     fields: dict[str, Any] = {
         "name": keys.place,
         "family": keys.text("model_type", default="generic"),
-        "layers": keys.size(*LAYERS),
         "hidden": hidden,
         "heads": heads,
     }
+    if "layers" not in traits:
+        fields["layers"] = keys.size(*LAYERS)
     if "kv_heads" not in traits:
         fields["kv_heads"] = keys.size(*KV_HEADS, default=heads)
     if "head_dim" not in traits:

@@ -178,7 +178,10 @@ def _document(
         breakdown=breakdown,
         bottleneck=max(breakdown, key=lambda name: breakdown[name]),
         weight_bytes=float(hosted.resident_bytes[0]),
-        cache_bytes_per_token=float((cached_bytes(hosted, np.array([1e4])) / 1e4)[0]),
+        cache_bytes_per_token=float(
+            ((cached_bytes(hosted, np.array([1e4])) - hosted.state_bytes) / 1e4)[0]
+        ),
+        state_bytes=float(hosted.state_bytes[0]),
         assumed=_assumed(replica),
     )
 

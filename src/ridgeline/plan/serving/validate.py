@@ -15,6 +15,7 @@ from pathlib import Path
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.load import LoadOutcome
 from ridgeline.cost.serving.setting import widening
+from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import (
     LEFT_OUT,
     Calibration,
@@ -164,9 +165,14 @@ def _assumptions(run: PublishedServing) -> list[str]:
     weights = run.cells["weight_dtype"].lower() or "bf16"
     if run.widened:
         said.append(widening(run.device, weights))
-    if run.note.other_attention:
+    if run.note.other_attention and not is_expressed(run.model):
         said.append("its attention is linear or sparse in part, and was taken for full attention")
     return said
+
+
+def is_expressed(model: ModelSpec) -> bool:
+    """Whether the model itself says which layers attend in another way."""
+    return model.state is not None or model.indexer is not None
 
 
 def errors_of(rows: Sequence[ServingRow]) -> ServingErrors:
@@ -175,9 +181,9 @@ def errors_of(rows: Sequence[ServingRow]) -> ServingErrors:
 
 
 def _kind_of_model(run: PublishedServing) -> str:
-    """`dense` or `experts`; apart from these what no column can express."""
+    """`dense` or `experts`; apart from these what attends in another way: states, chosen tokens."""
     kind = "experts" if run.model.experts else "dense"
-    if run.note.other_attention:
+    if run.note.other_attention or is_expressed(run.model):
         return f"{kind}, other attention"
     return f"{kind}, two pools" if run.prefill else kind
 

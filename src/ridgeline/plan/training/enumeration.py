@@ -134,6 +134,7 @@ def _tensor_sizes(space: Space) -> list[int]:
         and model.heads % tp == 0
         and (kv_heads % tp == 0 or tp % kv_heads == 0)
         and all(width % tp == 0 for width in widths)
+        and (model.state is None or model.state.heads % tp == 0)
     ]
 
 

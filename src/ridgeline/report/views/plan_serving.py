@@ -47,6 +47,8 @@ def serving_estimate_document(found: ServingEstimate) -> doc.ReportDocument:
     shares = [f"{WORDS[name]} {quantity.seconds(value)}" for name, value in parts if value > 0]
     running = f"{found.running:.0f} of at most {found.most_running:.0f} sequences run"
     cache = f"the cache {quantity.memory(found.cache_bytes_per_token)} per token"
+    if found.state_bytes:
+        cache += f", states {quantity.memory(found.state_bytes)} per sequence"
     lines = [
         f"{running}; a step takes {quantity.seconds(found.step_seconds)}: {', '.join(shares)}",
         f"weights {quantity.memory(found.weight_bytes)} on a device; {cache}",

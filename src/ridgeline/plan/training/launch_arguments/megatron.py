@@ -20,6 +20,8 @@ def cannot(request: LaunchRequest) -> list[str]:
     """Why Megatron-LM cannot run the layout."""
     layout, model = request.layout, request.model
     reasons = []
+    if model.state is not None or model.indexer is not None:
+        reasons.append(f"its options for the layers of {model.name} are not known here")
     if layout.schedule == "zero-bubble":
         reasons.append("it has no zero-bubble schedule")
     if layout.schedule == "gpipe" and layout.pp > 1:

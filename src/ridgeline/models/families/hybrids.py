@@ -1,0 +1,123 @@
+"""Decoders that keep a state in some layers or in all; `hybrids.toml` lists them with their papers.
+
+A row has the traits of `relatives.py`, the mixer that keeps the state (`states.py`), and where it
+stands; which layers attend is read from the configuration (`layer_kinds.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ridgeline.models.families.layer_kinds import kinds_of, layer_words
+from ridgeline.models.families.mixtures import EXPERTS, latent_of
+from ridgeline.models.families.relatives import Relative, traits_of
+from ridgeline.models.families.sizes import FFN, HEADS, KV_HEADS, decoder
+from ridgeline.models.families.states import MIXERS
+from ridgeline.models.keys import Keys
+from ridgeline.models.spec import LayerKind, ModelSpec
+
+
+class Hybrid(Relative, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a family with states has, as one row says it."""
+
+    mixer: str
+    """What keeps the state: a key of `MIXERS`."""
+    every: int = 0
+    """One layer in so many attends where the configuration says nothing; 0: none."""
+    alone: bool = False
+    """Whether a layer is a mixer or an MLP alone."""
+    beside: bool = False
+    """Whether attention and state stand side by side in every layer."""
+    attention_gate: bool = False
+    latent: bool = False
+    """Whether its attention is latent."""
+    mlp_width: str | None = None
+    """The key of the dense MLP's width, where it is another one."""
+    mixture_period: str | None = None
+    """The key that says that one layer in so many is a mixture."""
+    mixture_offset: str | None = None
+
+
+def read_hybrid(row: Hybrid, keys: Keys) -> ModelSpec:
+    """The model of a family that a row describes."""
+    words = layer_words(keys, every=row.every)
+    kinds = kinds_of(words, alone=row.alone, beside=row.beside)
+    keys = _with_sizes(row, keys, attends=any(kind.attention for kind in kinds))
+    has_experts = row.experts is not None and keys.count(*EXPERTS, default=0) > 1
+    if row.alone and not any(one.mlp == "experts" for one in kinds):
+        has_experts = False
+    plain = row if has_experts else msgspec.structs.replace(row, experts=None)
+    traits: dict[str, Any] = traits_of(plain, keys)
+    if row.mlp_width and not has_experts:
+        traits["ffn"] = keys.size(row.mlp_width)
+    if row.mixture_period and has_experts:
+        kinds = _periodic(kinds, keys, row)
+    if row.latent:
+        traits["latent"] = latent = latent_of(keys)
+        traits["kv_heads"] = keys.size(*HEADS)
+        traits["head_dim"] = latent.nope_dim + latent.rope_dim
+    return decoder(
+        keys,
+        **traits,
+        layers=len(kinds),
+        state=MIXERS[row.mixer](keys),
+        kinds=kinds,
+        attention_gate=row.attention_gate,
+    )
+
+
+def _with_sizes(row: Hybrid, keys: Keys, *, attends: bool) -> Keys:
+    """The keys, with those that a family spells in its own way under their usual names."""
+    values = dict(keys.values)
+    if keys.has("block_ff_dim") or row.mixer == "short-convolution":
+        values["intermediate_size"] = _feed_forward(keys)
+    if keys.has("tie_embedding"):
+        values["tie_word_embeddings"] = keys.values["tie_embedding"]
+    if row.latent:
+        values.setdefault("n_shared_experts", keys.values.get("num_shared_experts", 1))
+        values.setdefault("first_k_dense_replace", 1)
+        values.setdefault("q_lora_rank", None)
+        kinds = keys.texts("mlp_layer_types")
+        if kinds is not None:
+            values["first_k_dense_replace"] = kinds.count("dense")
+    if row.alone and not attends:
+        # Heads are those of the state, and no MLP has a width.
+        state = MIXERS[row.mixer](keys)
+        values |= {HEADS[0]: state.heads, KV_HEADS[0]: state.heads, "head_dim": state.value_dim}
+        values.setdefault(FFN[0], state.width)
+    if keys.has("moe_latent_size"):
+        keys.refuse("moe_latent_size", "is set; experts behind a projection are not modelled")
+    return Keys(values, keys.place)
+
+
+def _feed_forward(keys: Keys) -> int:
+    """The width of LFM2's MLP: two thirds of the stated one, rounded up, unless told otherwise."""
+    width = keys.size("block_ff_dim", *FFN)
+    adjusts = keys.text("model_type", default="") == "lfm2"
+    if not keys.flag("block_auto_adjust_ff_dim", default=adjusts):
+        return width
+    factor = keys.values.get("block_ffn_dim_multiplier") or 1.0
+    width = int(factor * int(2 * width / 3))
+    step = keys.size("block_multiple_of", default=256)
+    return -(-width // step) * step
+
+
+def _periodic(kinds: tuple[LayerKind, ...], keys: Keys, row: Hybrid) -> tuple[LayerKind, ...]:
+    """The layers, each period's one at the offset a mixture."""
+    period = keys.size(str(row.mixture_period), default=2)
+    offset = keys.count(str(row.mixture_offset), default=1) % period
+    return tuple(
+        msgspec.structs.replace(kind, mlp="experts" if layer % period == offset else "dense")
+        for layer, kind in enumerate(kinds)
+    )
+
+
+_TABLE = Path(__file__).with_name("hybrids.toml")
+READERS = {
+    family: partial(read_hybrid, row)
+    for family, row in msgspec.toml.decode(_TABLE.read_bytes(), type=dict[str, Hybrid]).items()
+}
