@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -51,10 +53,17 @@ def test_the_doctor_says_verdict_limit_phases_memory_and_what_to_do(width: int) 
     assert text.index("1.25–1.62×") < text.index("1.06–1.12×") < text.index("1.02–1.10×")
 
 
-def test_a_clean_script_is_told_so() -> None:
-    text = shown(profile_document(a_profile(limit_fraction=0.93), [], Verdict.COMPUTE_BOUND))
+def test_a_script_without_findings_is_told_what_that_means() -> None:
+    def without_findings(**facts: Any) -> str:
+        return shown(profile_document(a_profile(**facts), [], Verdict.COMPUTE_BOUND), 200)
+
+    text = without_findings(limit_fraction=0.93)
     assert "Nothing worth doing: 7 % from the limit." in text
     assert "What to do" not in text
+    far = without_findings(limit_fraction=0.01)
+    assert "No cure is known for what was seen, though the step is 99 % from the limit." in far
+    settings = replace(a_profile().settings, cpu_wait_seconds=0.8 * a_profile().step_seconds.mean)
+    assert "80 % of the step waits for a core" in without_findings(settings=settings)
 
 
 def test_an_inference_profile_speaks_of_calls() -> None:

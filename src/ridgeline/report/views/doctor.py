@@ -29,6 +29,8 @@ ROOFLINE_NOTE = (
 SMALLEST_SHARE = 0.0005
 """Phases below this share of the step are left out of pictures."""
 OPERATORS = 12
+_NEAR = 0.5
+"""From this share of the hardware's limit on, having found nothing means little is to be had."""
 
 Runs = Sequence[tuple[str, StepProfile]]
 """Labelled profiles that are shown beside each other, the newest last."""
@@ -342,12 +344,23 @@ def finding_section(title: str, profile: StepProfile, found: Sequence[Finding]) 
     """What to do, most worthwhile first; or that there is nothing worth doing."""
     if found:
         return doc.Chapter(title, [doc.AdviceList([_finding(one) for one in found])])
+    return doc.Paragraph(_nothing_found(profile), "good")
+
+
+def _nothing_found(profile: StepProfile) -> str:
+    """Why there is no finding: nothing to gain, no cure that is known, or too little seen."""
+    if profile.is_crowded:
+        waited = quantity.percent(profile.crowded_share)
+        return (
+            f"Nothing in the script was found to change, but {waited} of the step waits for a"
+            " core: what it needs on a quiet machine is not known."
+        )
     if not profile.operators:
-        said = "Nothing was found in the phases alone; operators were not looked at."
-    else:
-        distance = quantity.percent(max(0.0, 1 - profile.limit_fraction))
-        said = f"Nothing worth doing: {distance} from the limit."
-    return doc.Paragraph(said, "good")
+        return "Nothing was found in the phases alone; operators were not looked at."
+    distance = quantity.percent(max(0.0, 1 - profile.limit_fraction))
+    if profile.limit_fraction >= _NEAR:
+        return f"Nothing worth doing: {distance} from the limit."
+    return f"No cure is known for what was seen, though the step is {distance} from the limit."
 
 
 def _finding(one: Finding) -> doc.Advice:
