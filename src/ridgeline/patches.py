@@ -292,6 +292,7 @@ PRIVATE: Final[dict[str, str]] = {
     # -- images: norms of every kind, what they keep, and rounded nodes in an exported graph
     "torch.nn.modules.batchnorm:_BatchNorm": "what batch norms of all dimensions are",
     "torch.ao.quantization.fx:_decomposed": "the operators that round, as exporters know them",
+    "torch._C._profiler:_ExperimentalConfig": "a profile of all threads: servers answer in many",
     "torch._C._functorch:is_functorch_wrapped_tensor": "losses that end with a call of torch.func",
     # -- modules: hooks come and go with each call, and tensors are exchanged in place
     "torch.nn.modules.module:_global_forward_pre_hooks": "the hook that sees outermost calls",

@@ -201,6 +201,16 @@ def test_every_instrument_runs_and_the_script_goes_on(name: str) -> None:
         assert len(run.steps(5)[0].steps) == 5
 
 
+def test_calls_that_come_from_changing_threads_are_looked_at_in_each() -> None:
+    with Conductor(command("inference.py", "threads"), Session()) as run:
+        run.steps(10)
+        seen = run.steps(4, "operators")[0].operators
+        assert sum(call.calls for call in seen if call.name == "aten::addmm") == 2 * 4
+        timed = run.steps(4, "profiler")[0].profiler
+        assert sum(call.calls for call in timed if call.name == "aten::addmm") >= 2 * 3
+        assert run.steps(200, "sampler")[0].hot_lines
+
+
 def test_operators_carry_exact_flops_and_bytes() -> None:
     with Conductor(command("plain_loop.py"), Session()) as run:
         run.steps(5)

@@ -46,6 +46,39 @@ def test_whoever_waits_for_the_first_step_is_told_where_the_script_stands(
     assert "slow_steps.py:14 in evaluate" in last
 
 
+@pytest.mark.slow
+def test_a_first_step_that_does_not_end_is_not_called_a_wait_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["doctor", "--budget", "6", "--", SLOW, "0", "600"]) == 2
+    *words, last = capsys.readouterr().err.splitlines()
+    assert [line for line in words if line.startswith("in the first step after ")]
+    assert "has not ended its first step after 9 s: it is at " in last
+    assert "slow_steps.py:20 in " in last
+    assert "or a smaller batch" in last
+
+
+LISTENS = (
+    "import socket\n"
+    "server = socket.create_server(('127.0.0.1', 0))\n"
+    "while True:\n"
+    "    server.accept()[0].sendall(str(model(torch.randn(1, 8))).encode())\n"
+)
+
+
+def test_a_server_without_requests_is_told_to_send_some(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "serves.py"
+    script.write_text(TRAINING + LISTENS)
+    assert run(["doctor", "--budget", "6", "--", str(script)]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "it is at serves.py:7 in <module>; it listens at 127.0.0.1:" in last.replace(
+        f"{tmp_path}/", ""
+    )
+    assert last.endswith("where it answers requests, send it some meanwhile")
+
+
 COMPILES = (
     "def slow_backend(graph, inputs):\n"
     "    time.sleep(600)\n"

@@ -130,6 +130,8 @@ class Standpoint(Message, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A model was called, and may still run: the first step is under way."""
     compiles: bool
     """`torch.compile` is at work below that line."""
+    listens: str
+    """The address at which it waits for connections; empty: at none."""
 
 
 class Hello(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):

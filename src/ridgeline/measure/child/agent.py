@@ -69,7 +69,15 @@ class Agent:
         """Asked in a forked child whether it may be the process that trains."""
         self.on_gradients: Any = None
         """Called before the anchor's step while gradients are whole (instruments use it)."""
+        self.on_moved: Any = None
+        """Called in the thread in which the steps go on, when it is another than before."""
+        self.has_moved = False
+        """The steps went on in another thread at least once."""
         self._thread: int | None = None
+        self._native: int | None = None
+        """The system's number of that thread; Python's own is given again to the next one."""
+        self._converses = False
+        """At a boundary, in the thread of the step: no other may step meanwhile."""
         self._stepping: list[tuple[torch.optim.Optimizer, int]] = []
         """Optimizers inside their step, outermost first, each with the clock's depth before."""
         self._forward_context: ExitStack | None = None
@@ -99,6 +107,23 @@ class Agent:
             return True
         return threading.get_ident() == self._thread
 
+    def calls_here(self) -> bool:
+        """Is this the process and the thread that steps, seen from where a model is called?
+
+        A server answers in one thread after the other. The next to call a model, while no call is
+        under way, goes on with the steps.
+        """
+        here = threading.get_native_id()
+        if self._native is None or self._native == here or self.kind == "training":
+            return self.is_mine()
+        if not self.active or self._trains or self.clock.depth or self._converses:
+            return False
+        self._thread, self._native = threading.get_ident(), here
+        self.has_moved = True
+        if self.on_moved is not None:
+            attempt(self.on_moved, otherwise=None)
+        return True
+
     def trains_here(self) -> bool:
         """Is this the process and the thread that steps, seen from where something trains?
 
@@ -107,13 +132,13 @@ class Agent:
         if self.is_mine():
             return True
         if self.active and (self.kind != "training" or self._thread not in sys._current_frames()):
-            self._thread = threading.get_ident()
+            self._thread, self._native = threading.get_ident(), threading.get_native_id()
             return True
         return False
 
     def _born_again(self) -> None:
         """This is a forked child of a process that has not stepped yet: it may be what trains."""
-        self._thread = None
+        self._thread = self._native = None
         self._has_begun = False
         self.must_train = True
         self.kind = None
@@ -457,7 +482,7 @@ class Agent:
 
     def _own_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.get_ident()
+            self._thread, self._native = threading.get_ident(), threading.get_native_id()
 
     @guarded()
     def _boundary(self) -> None:
@@ -474,7 +499,11 @@ class Agent:
         for after in self.points.after_step:
             self.points.call(after)
         if self.on_boundary is not None:
-            self.on_boundary()
+            self._converses = True
+            try:
+                self.on_boundary()
+            finally:
+                self._converses = False
 
 
 def _autocast_dtype() -> str | None:

@@ -70,6 +70,7 @@ class Conversation:
         self._standing.start()
         agent.on_boundary = self.boundary
         agent.on_fork = self._forked
+        agent.on_moved = self._moved
         atexit.register(self._ended)
         patch("os:_exit", self._reporting_exit)
 
@@ -86,6 +87,10 @@ class Conversation:
             self._exchange()
         elif self._paced is not None:
             attempt(self._paced.next, otherwise=None)
+
+    def _moved(self) -> None:
+        """The steps go on in the calling thread."""
+        self._instrument.follow()
 
     def _forked(self) -> bool:
         """In a forked child: may it be the process that trains? Not once its parent does."""

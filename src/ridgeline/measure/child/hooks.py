@@ -9,7 +9,7 @@ Rules that keep a script's behaviour its own:
   clean.
 - While an outermost module runs, no global hook is set: inner modules pay nothing and
   `torch.compile` sees nothing.
-- Only the thread that steps is observed; a forked child is not.
+- Only the thread that steps is observed, of a server the one that answers; a forked child is not.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Hooks:
             self._disarm()
 
     def _before_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling() or not self.agent.is_mine():
+        if torch.compiler.is_compiling() or not self.agent.calls_here():
             return
         if torch.jit.is_tracing():  # what is looked at would become part of the program
             return
@@ -164,7 +164,7 @@ class Hooks:
             if (
                 torch.compiler.is_compiling()
                 or self._inside is not None
-                or not self.agent.is_mine()
+                or not self.agent.calls_here()
                 or not self._begin(module)
             ):
                 return compiled(*args, **kwargs)

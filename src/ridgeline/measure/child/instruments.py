@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.guard import attempt, note, tell
-from ridgeline.measure.child.operators import LiveMemory, OperatorMode
+from ridgeline.measure.child.operators import LiveMemory, OperatorMode, leave_finished
 from ridgeline.measure.child.own_tensors import OwnTensors
 from ridgeline.measure.child.profiler import ProfilerWindow
 from ridgeline.measure.child.sampler import Sampler
@@ -38,6 +38,9 @@ class Instrument:
 
     def boundary(self) -> None:
         """Called at the end of every step."""
+
+    def follow(self) -> None:
+        """Called in the thread in which the steps go on from now on."""
 
     def stop(self) -> None:
         """Called at the last boundary; may be called twice."""
@@ -63,6 +66,7 @@ class OperatorsInstrument(Instrument):
 
     def start(self) -> None:
         """Enter the dispatch mode."""
+        leave_finished()
         modes = _get_current_dispatch_mode_stack()
         if modes:
             tell(
@@ -92,6 +96,12 @@ class OperatorsInstrument(Instrument):
         """Note what is alive between steps."""
         if self._mode is not None:
             self._totals.append(sum(self._mode.memory.live.values()))
+
+    def follow(self) -> None:
+        """A dispatch mode is on in one thread only: enter it here."""
+        leave_finished()
+        if self._mode is not None and not self._mode.finished:
+            self._mode.enter_here()
 
     def stop(self) -> None:
         """Leave the dispatch mode."""
@@ -176,7 +186,7 @@ class ProfilerInstrument(Instrument):
         if torch.autograd._profiler_enabled():  # type: ignore[no-untyped-call]
             self._agent.watched.switches.profiler_on = True
             return
-        self._window = ProfilerWindow()
+        self._window = ProfilerWindow(all_threads=self._agent.has_moved)
         self._window.start()
 
     def boundary(self) -> None:
@@ -232,6 +242,10 @@ class SamplerInstrument(Instrument):
         if held is not None:
             self._held.append(held)
             self._inputs.append(self._watched.input_bytes)
+
+    def follow(self) -> None:
+        """Sample the thread that goes on."""
+        self._sampler.follow()
 
     def stop(self) -> None:
         """End sampling; of what was left behind, see how much only waits for the collector."""

@@ -60,13 +60,15 @@ class OperatorMode(TorchDispatchMode):
         self.pageable_copies = 0
         self.memory = LiveMemory(agent)
         self._paused = False
+        self.finished = False
+        """Nothing is collected any more, wherever the mode is still on."""
         agent.watched.operator_names.clear()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._paused:
+        if self._paused or self.finished:
             return func(*args, **kwargs)
         started = perf_counter()
         out = func(*args, **kwargs)
@@ -74,8 +76,14 @@ class OperatorMode(TorchDispatchMode):
         self._record(func, args, kwargs, out, seconds)
         return out
 
+    def enter_here(self) -> None:
+        """Put the mode on in this thread, which takes over from another."""
+        if not any(mode is self for mode in _get_current_dispatch_mode_stack()):
+            self.__enter__()
+
     def leave(self) -> None:
-        """Take the mode off, from below one of the script's own if it has entered one since."""
+        """Take the mode off in this thread, from below one that the script has entered since."""
+        self.finished = True
         modes = _get_current_dispatch_mode_stack()
         if not any(mode is self for mode in modes):
             return
@@ -170,6 +178,13 @@ class OperatorMode(TorchDispatchMode):
             for (kind, _, _), row in self.syncs.items()
         ]
         return sorted(points, key=lambda p: (-p.seconds, -p.calls))
+
+
+def leave_finished() -> None:
+    """Take off what is still on in this thread of windows that ended in another."""
+    for mode in _get_current_dispatch_mode_stack():
+        if isinstance(mode, OperatorMode) and mode.finished:
+            mode.leave()
 
 
 def _flops(packet: Any, args: Any, kwargs: Any, out: Any) -> float:

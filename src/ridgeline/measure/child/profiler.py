@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._C._profiler import _ExperimentalConfig
 
 from ridgeline.measure.wire import OperatorCall
 
@@ -24,15 +25,21 @@ _DDP = "DistributedDataParallel."
 
 
 class ProfilerWindow:
-    """Start it at one step boundary and stop it at another."""
+    """Start it at one step boundary and stop it at another.
 
-    def __init__(self) -> None:
+    Args:
+        all_threads: Steps go on from one thread to the next: record them all, not this one alone.
+    """
+
+    def __init__(self, *, all_threads: bool = False) -> None:
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
+        everywhere = _ExperimentalConfig(profile_all_threads=True) if all_threads else None
         self._profile = torch.profiler.profile(
-            activities=activities, record_shapes=True, profile_memory=True, acc_events=True
-        )
+            activities=activities, record_shapes=True, profile_memory=True, acc_events=True,
+            experimental_config=everywhere,
+        )  # fmt: skip
 
     def start(self) -> None:
         """Begin to record a window."""

@@ -37,6 +37,10 @@ class Sampler:
         """Begin sampling the calling thread."""
         self._thread.start()
 
+    def follow(self) -> None:
+        """Sample the calling thread from now on."""
+        self._target = threading.get_ident()
+
     def stop(self) -> None:
         """Stop the sampling thread."""
         self._done.set()

@@ -9,6 +9,8 @@ end of the first step, will not come in time, it lets the calls be the steps.
 from __future__ import annotations
 
 import os
+import socket
+import stat
 import sys
 import threading
 from pathlib import Path
@@ -18,7 +20,7 @@ from types import FrameType
 import msgspec
 
 from ridgeline.measure.child.agent import Agent
-from ridgeline.measure.child.guard import guarded, tell
+from ridgeline.measure.child.guard import attempt, guarded, tell
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.wire import STANDING_NAME, Standpoint, Waits
 from ridgeline.records import Site
@@ -73,6 +75,7 @@ class Standing:
             calls=calls,
             has_begun=self._agent.latest_model is not None,
             compiles=compiles,
+            listens=attempt(_listens_at, otherwise=""),
         )
         beside = self._file.with_suffix(f".{os.getpid()}")
         beside.write_bytes(msgspec.json.encode(told))
@@ -91,6 +94,40 @@ class Standing:
             f"({site} in {site.function}): these calls are what is measured; a longer --budget "
             f"waits for the {'step' if builds else 'training'}"
         )
+
+
+def _listens_at() -> str:
+    """The address of the first socket at which this process waits for connections; or none.
+
+    That of a process group's store is no server of the script's.
+    """
+    open_files = Path("/proc/self/fd")
+    if _has_process_group() or not open_files.is_dir():
+        return ""
+    for entry in open_files.iterdir():
+        address = _listening_address(int(entry.name))
+        if address:
+            return address
+    return ""
+
+
+def _has_process_group() -> bool:
+    distributed = sys.modules["torch"].distributed
+    return bool(distributed.is_available() and distributed.is_initialized())
+
+
+def _listening_address(descriptor: int) -> str:
+    try:
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            return ""
+        with socket.socket(fileno=os.dup(descriptor)) as one:
+            internet = one.family in (socket.AF_INET, socket.AF_INET6)
+            if internet and one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                host, port = one.getsockname()[:2]
+                return f"{host}:{port}"
+    except OSError:
+        pass  # closed meanwhile, or of a kind that Python does not know
+    return ""
 
 
 def _is_compiling(frame: FrameType | None) -> bool:

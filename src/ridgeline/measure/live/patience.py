@@ -86,17 +86,26 @@ class Patience:
         now = time.monotonic()
         waited = now - self._waiting_since
         if self._seconds is not None and waited > self._limit(stepped=stepped, timed=timed):
+            if not stepped and self._computes_first_step():
+                raise OutOfPatience(
+                    f"`{self._command}` has not ended its first step after {waited:.0f} s"
+                    f"{self._place()}; give it more time with --budget, or a smaller batch"
+                )
+            cure = "give it more time with --budget, or less to do before it trains"
             raise OutOfPatience(
                 f"`{self._command}` did not answer for {waited:.0f} s {when}"
-                f"{self._place()}; give it more time with --budget, or less to do before it "
-                "trains"
+                f"{self._place()}; {self._requests() or cure}"
             )
         if self._on_progress is not None and now - self._spoke >= _WORD_SECONDS:
             self._spoke = now
             if stepped:
                 self._on_progress(f"in a step for {waited:.0f} s")
             else:
-                self._on_progress(f"no step yet after {self.run_seconds:.0f} s{self._place()}")
+                computes = self._computes_first_step()
+                doing = "in the first step" if computes else "no step yet"
+                requests = f"; {self._requests()}" if self._requests() else ""
+                place = self._place() + requests
+                self._on_progress(f"{doing} after {self.run_seconds:.0f} s{place}")
 
     def _limit(self, *, stepped: bool, timed: bool) -> float:
         assert self._seconds is not None
@@ -113,6 +122,18 @@ class Patience:
         """Is the first step under way, as far as the script tells?"""
         told = self._standpoint()
         return told is not None and told.has_begun
+
+    def _computes_first_step(self) -> bool:
+        """Is the first step under way, and not what is compiled for it?"""
+        told = self._standpoint()
+        return told is not None and told.has_begun and not told.compiles
+
+    def _requests(self) -> str:
+        """What a script needs that waits for connections; empty: it does not."""
+        told = self._standpoint()
+        if told is None or not told.listens:
+            return ""
+        return f"it listens at {told.listens}: where it answers requests, send it some meanwhile"
 
     def _place(self) -> str:
         """Which line of the user's the script is on, where it tells."""
