@@ -21,6 +21,13 @@ INSTANCES = {
              "7g.180gb": 1},
     "B300": {"1g.34gb": 7, "1g.67gb": 4, "2g.67gb": 3, "3g.135gb": 2, "4g.135gb": 1,
              "7g.269gb": 1},
+    "GB200": {"1g.23gb": 7, "1g.47gb": 4, "2g.47gb": 3, "3g.93gb": 2, "4g.93gb": 1,
+              "7g.186gb": 1},
+    "GB300": {"1g.35gb": 7, "1g.70gb": 4, "2g.70gb": 3, "3g.139gb": 2, "4g.139gb": 1,
+              "7g.278gb": 1},
+    "GH200-96GB": {"1g.12gb": 7, "1g.24gb": 4, "2g.24gb": 3, "3g.48gb": 2, "4g.48gb": 1,
+                   "7g.96gb": 1},
+    "RTX-PRO-6000-Server": {"1g.24gb": 4, "2g.48gb": 2, "4g.96gb": 1},
 }  # fmt: skip
 """The column "number of instances available"."""
 
