@@ -290,6 +290,23 @@ def test_a_predicted_load_meets_its_targets_on_slices_or_needs_more_of_a_gpu(
     assert "no run on a part of one" in small.notes[0]
 
 
+def test_a_load_beyond_all_that_was_fitted_says_so_and_unseen_hardware_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.toml"
+    path.write_text(
+        '[[workload]]\nname = "tiny"\nmodel = "llama-3.2-1b"\n'
+        "rate = 1.0\nprompt = 512\nanswer = 9\n"
+    )
+    notes = shared(capsys, str(path), "--device", "h200").notes
+    assert any(
+        one.startswith("the load of tiny is extrapolated, so measure it: parameters 1.236e+09")
+        for one in notes
+    )
+    assert main.run(["queue", "share", str(path), "--device", "rtx-pro-6000"]) == 2
+    assert "no published run of Blackwell with bf16" in capsys.readouterr().err
+
+
 @pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("content", "words", "says"),

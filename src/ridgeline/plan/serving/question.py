@@ -69,13 +69,16 @@ class ServingQuestion:
 def check(replica: ServingQuestion, calibration: Calibration) -> None:
     """Refuse what does not generate, and what the fit knows nothing about."""
     check_generates(replica.model)
-    asked = {
-        "parameters": float(parameter_count(replica.model)),
-        "tp": float(replica.tp),
-        "prompt": replica.prompt,
-        "completion": replica.completion,
-    }
-    check_range(calibration, asked)
+    check_range(calibration, _asked(replica))
+    check_device(replica, calibration)
+
+
+def check_device(replica: ServingQuestion, calibration: Calibration) -> None:
+    """Refuse hardware of which the fit saw no run.
+
+    Raises:
+        InputError: With the hardware that it saw.
+    """
     kind = matmul_dtype(replica.device, replica.weights)
     if calibration.rows and not seen(calibration, replica.device, kind):
         known = ", ".join(
@@ -109,13 +112,34 @@ def check_range(calibration: Calibration, asked: Mapping[str, float]) -> None:
     Raises:
         InputError: With what was asked and what is known.
     """
+    if beyond := _beyond(calibration, asked):
+        raise InputError(
+            f"{beyond}: no honest interval; measure one run and fit to it, or ask within the range"
+        )
+
+
+def beyond_range(replica: ServingQuestion, calibration: Calibration) -> str:
+    """What of a question no fitted run is near to; empty: nothing is."""
+    return _beyond(calibration, _asked(replica))
+
+
+def _asked(replica: ServingQuestion) -> dict[str, float]:
+    return {
+        "parameters": float(parameter_count(replica.model)),
+        "tp": float(replica.tp),
+        "prompt": replica.prompt,
+        "completion": replica.completion,
+    }
+
+
+def _beyond(calibration: Calibration, asked: Mapping[str, float]) -> str:
     for name, value in asked.items():
         if name not in calibration.ranges:
             continue
         low, high = calibration.ranges[name]
         if not low / BEYOND <= value <= high * BEYOND:
-            raise InputError(
+            return (
                 f"{name} {value:.4g} is outside what the model was fitted to"
-                f" ({low:.4g} to {high:.4g}, a factor of {BEYOND:g} allowed): no honest interval;"
-                " measure one run and fit to it, or ask within the range"
+                f" ({low:.4g} to {high:.4g}, a factor of {BEYOND:g} allowed)"
             )
+    return ""

@@ -11,14 +11,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ridgeline.cost.serving.setting import matmul_dtype
+from ridgeline.cost.serving.setting import check_generates, matmul_dtype
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
 from ridgeline.models import load_model
+from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.plan import ServingTask, capacity_of
-from ridgeline.plan.serving.question import ServingQuestion, check, seen
+from ridgeline.plan.serving.question import (
+    ServingQuestion,
+    beyond_range,
+    check_device,
+    seen,
+)
 from ridgeline.queue.share.slots import GIVES, SlotKind
 from ridgeline.queue.share.workload import ISOLATION, ServedWorkload
 
@@ -76,6 +82,19 @@ def part_choices(
     return found
 
 
+def extrapolated(one: ServedWorkload, device: Device) -> str:
+    """How far a predicted load lies from all that the serving model was fitted to; empty: near."""
+    return beyond_range(_on(one, load_model(one.model), device), read_calibration())
+
+
+def _on(one: ServedWorkload, model: ModelSpec, device: Device) -> ServingQuestion:
+    """A replica of a workload on a device."""
+    return ServingQuestion(
+        model=model, device=device, tp=one.gpus, weights=one.weights, engine=one.engine,
+        prompt=one.prompt, completion=one.answer,
+    )  # fmt: skip
+
+
 def _isolated(one: ServedWorkload, kind: SlotKind) -> bool:
     return ISOLATION.index(GIVES[kind.mode]) >= ISOLATION.index(one.isolation)
 
@@ -116,22 +135,13 @@ def _predicted(one: ServedWorkload, kinds: Sequence[SlotKind], headroom: float) 
     model = load_model(one.model)
     kept, replicas = [], []
     for place, kind in enumerate(kinds):
-        replica = ServingQuestion(
-            model=model, device=kind.as_device, tp=one.gpus, weights=one.weights,
-            engine=one.engine, prompt=one.prompt, completion=one.answer,
-        )  # fmt: skip
+        replica = _on(one, model, kind.as_device)
         if seen(known, kind.device, matmul_dtype(kind.device, one.weights)):
             kept.append(place)
             replicas.append(replica)
     if not replicas:
-        # Says which devices the fit has seen.
-        check(
-            ServingQuestion(
-                model=model, device=kinds[0].device, weights=one.weights, prompt=one.prompt,
-                completion=one.answer,
-            ),
-            known,
-        )  # fmt: skip
+        check_generates(model)
+        check_device(_on(one, model, kinds[0].device), known)
     task = ServingTask(
         model=model, prompt=one.prompt, completion=one.answer, rate=one.rate,
         ttft_seconds=one.ttft_seconds, itl_seconds=one.itl_seconds,
