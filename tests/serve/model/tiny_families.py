@@ -93,6 +93,14 @@ WITH_STATES: dict[str, dict[str, Any]] = {
         "layer_types": ["mamba", "mamba", "attention", "mamba"],
     },
     "bamba": {**_MIXED, **_STATE_SPACE, "attn_layer_indices": [2]},
+    "jamba": {
+        **_MIXED,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "num_experts": 4,
+        "mamba_d_state": 16,
+        "mamba_dt_rank": 4,
+    },
     "falcon_h1": {**_MIXED, **_STATE_SPACE, "mamba_d_ssm": 64},
     "nemotron_h": {
         **_GROUPED,

@@ -68,7 +68,7 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,  # noqa: ARG001 - transformers' signature; blocks say what is seen
+    attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,  # noqa: ARG001 - transformers' signature; an engine never trains
     sliding_window: int | None = None,
@@ -84,7 +84,7 @@ def attend(
         key: [1, KV, T, D].
         value: [1, KV, T, E]; where E is not D, as in latent attention, the narrower of the two is
             kept with zeros behind it.
-        attention_mask: None, see `_no_mask`.
+        attention_mask: None, see `_no_mask`; blocks say what is seen.
         scaling: Of the scores; None: 1 / √D.
         dropout: Ignored, as in evaluation.
         sliding_window: Tokens that a query sees, itself among them; None: all.
@@ -96,11 +96,13 @@ def attend(
         [1, T, H, E] and no weights.
 
     Raises:
-        NoPages: The model did not pass the keyword on.
+        NoPages: The model did not pass the keyword on, or made a mask of its own.
     """
     pages: Pages | None = others.get(KEYWORD)
     if pages is None:
         raise NoPages("its layers do not pass keywords on to the attention")
+    if attention_mask is not None:
+        raise NoPages("its attention leaves out more tokens than its window")
     layer: int = module.layer_idx  # type: ignore[assignment]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if pages.counting:
@@ -109,7 +111,8 @@ def attend(
             Attended(layer, scale, sliding_window, softcap, s_aux is not None, shape)
         )
         if not pages.caches:
-            return query.new_zeros(*query.shape[:3], value.shape[3]).transpose(1, 2), None
+            batch, heads, tokens, _ = query.shape
+            return query.new_zeros(batch, tokens, heads, value.shape[3]), None
     cache = pages.caches[layer]
     queries, keys, values = _rows(query), _rows(key), _rows(value)
     wide = values.shape[-1]
@@ -125,7 +128,7 @@ def attend(
         softcap=softcap,
         sinks=s_aux,
     )
-    return out[None, ..., :wide], None
+    return out[None, ..., :wide].contiguous(), None  # models take a `view` of it
 
 
 def _equally_wide(*states: Tensor) -> tuple[Tensor, ...]:

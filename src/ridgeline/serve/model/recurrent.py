@@ -145,6 +145,8 @@ class _Mixer:
         self._signature = inspect.signature(module.forward)
         self._layer = layer
         self._owner = owner
+        self._continues: bool | None = None
+        """Whether several tokens at once go on from states; None: none have come yet."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         step = self._owner.step
@@ -171,17 +173,39 @@ class _Mixer:
 
     def _of(self, group: _Group, named: dict[str, Any], total: int, pool: StatePool | None) -> Any:
         """The module's output for some sequences, [B, T, hidden]."""
+        states: States = {}
+        if group.read is not None:
+            assert pool is not None
+            states = pool.read(self._layer, group.read)
+        if (
+            group.read is None
+            or group.at.shape[1] == 1
+            or self._goes_on(group, named, total, states)
+        ):
+            found, left = self._computed(group.at, named, total, states)
+        else:
+            found, left = self._one_by_one(group.at, named, total, states)
+        if group.write is not None:
+            assert pool is not None
+            pool.write(self._layer, group.write, left)
+        return found
+
+    def _computed(
+        self, at: Tensor, named: dict[str, Any], total: int, states: States
+    ) -> tuple[Any, States]:
+        """The output for the tokens at some places of the step, [B, T], and the states after them.
+
+        Without states they begin their sequences.
+        """
 
         def rows(tensor: Tensor) -> Tensor:
             packed = tensor.ndim > 1 and tensor.shape[0] == 1 and tensor.shape[1] == total
             if not packed:
                 return tensor
-            return tensor[0].index_select(0, group.at.flatten()).unflatten(0, group.at.shape)
+            return tensor[0].index_select(0, at.flatten()).unflatten(0, at.shape)
 
         layer = LinearAttentionLayer(self._owner.states_of(self._layer))
-        if group.read is not None:
-            assert pool is not None
-            _fill(layer, pool.read(self._layer, group.read))
+        _fill(layer, states)
         cache = _OneLayer(self._owner.count, layer)
         arguments = {
             name: cache
@@ -192,10 +216,33 @@ class _Mixer:
             for name, value in named.items()
         }
         found = self._forward(**arguments)
-        if group.write is not None:
-            assert pool is not None
-            pool.write(self._layer, group.write, _taken(layer))
-        return found
+        return found, _taken(layer)
+
+    def _one_by_one(
+        self, at: Tensor, named: dict[str, Any], total: int, states: States
+    ) -> tuple[Any, States]:
+        """As `_computed`, each token of a sequence by itself."""
+        found = []
+        for place in at.split(1, 1):
+            out, states = self._computed(place, named, total, states)
+            found.append(out[0] if isinstance(out, tuple) else out)
+        return torch.cat(found, 1), states
+
+    def _goes_on(self, group: _Group, named: dict[str, Any], total: int, states: States) -> bool:
+        """Whether several tokens at once read what is kept; asked of the module at its first chunk.
+
+        Mamba's scan begins at zero whenever it gets more than one token (transformers 5.23).
+        """
+        if self._continues is None:
+            found = [
+                self._computed(
+                    group.at, named, total, {name: one.clone() for name, one in of.items()}
+                )
+                for of in (states, *({**states, name: states[name] + 1} for name in states))
+            ]
+            outs = [out[0] if isinstance(out, tuple) else out for out, _ in found]
+            self._continues = not any(torch.equal(outs[0], one) for one in outs[1:])
+        return self._continues
 
 
 class RecurrentLayers:
