@@ -10,7 +10,7 @@ as fast, and what is rounded is what will be rounded when it is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,11 +21,12 @@ from ridgeline.checkpoints.layers import matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton, set_tensor
 from ridgeline.compress.watching.capture import Stop
 from ridgeline.compress.watching.halfway import ForwardPass, HeldBetweenStops
+from ridgeline.compress.watching.lanes import num_lanes
 from ridgeline.errors import InputError, in_words
 
 CHUNK_TOKENS = 2048
-"""Tokens that go through a block at once, at most, but at least one sequence; twice as many where
-activations within are bfloat16, which take half the memory."""
+"""Tokens that go through a block at once, all lanes together, but at least one sequence in each;
+twice as many where activations within are bfloat16, which take half the memory."""
 
 HELD = 4
 """Times the activations between blocks that may be held within one, between two stops."""
@@ -59,15 +60,19 @@ class Flow:
 
     def passes(self, block: nn.Module, number: int) -> tuple[ForwardPass, ...]:
         """A way of each chunk through block `number`, which goes on where it was stopped."""
-        room = self.room()
-        return tuple(
-            ForwardPass(partial(self.through, block, number, chunk), chunk, room)
-            for chunk in self.chunks()
-        )
+        return self.passes_of(lambda chunk: partial(self.through, block, number, chunk))
 
-    def room(self) -> HeldBetweenStops:
-        """What all chunks may hold between two stops, beside what flows between blocks."""
-        return HeldBetweenStops(limit_bytes=HELD * self.hidden.nbytes)
+    def passes_of(
+        self, forward: Callable[[Tensor], Callable[[], Tensor]]
+    ) -> tuple[ForwardPass, ...]:
+        """A pass of each chunk through what `forward` makes of it; every lane has equal room."""
+        lanes = num_lanes()
+        limit = HELD * self.hidden.nbytes // lanes
+        rooms = [HeldBetweenStops(limit_bytes=limit) for _ in range(lanes)]
+        return tuple(
+            ForwardPass(forward(chunk), chunk, rooms[place % lanes])
+            for place, chunk in enumerate(self.chunks())
+        )
 
     def advance(self, block: nn.Module, number: int) -> None:
         """Everything goes through a block."""
@@ -110,8 +115,8 @@ class Flow:
 
 
 def chunk_sequences(length: int, *, in_bfloat16: bool) -> int:
-    """Sequences of so many tokens that go through a block at once."""
-    return max(1, CHUNK_TOKENS * (2 if in_bfloat16 else 1) // length)
+    """Sequences of so many tokens that go through a block at once, in each lane."""
+    return max(1, CHUNK_TOKENS * (2 if in_bfloat16 else 1) // (num_lanes() * length))
 
 
 def computes_in_bfloat16(skeleton: ModelSkeleton) -> bool:

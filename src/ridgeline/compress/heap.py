@@ -9,8 +9,8 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""The numbers of two settings of mallopt(3)."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""The numbers of three settings of mallopt(3)."""
 _LARGE_BYTES = 2**20
 _USUAL_BYTES = 2**25
 """Where glibc's own limit ends up in a process that frees large blocks; it takes no larger one."""
@@ -26,13 +26,15 @@ def large_blocks_given_back() -> Iterator[None]:
 
     glibc raises that limit to 32 MiB as blocks are freed, and keeps what is smaller in a heap that
     larger blocks of the next layer do not fit into: the peak was 1.4 to 1.6 times as high. It does
-    not raise a limit that was set, so it is left where it would have ended. Nothing happens where
-    the C library is another one.
+    not raise a limit that was set, so it is left where it would have ended. Threads that begin from
+    then on share one heap: their own are given back to the system each time they are empty, with as
+    many pages to clear anew. Nothing happens where the C library is another one.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         yield
         return
+    mallopt(_ARENA_MAX, 1)
     mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
     try:
         yield

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.checkpoints.quantised import Quantised
+from ridgeline.compress.watching.lanes import side_by_side
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats import nvfp4
 from ridgeline.kernels.number_formats.grid import (
@@ -103,12 +104,13 @@ def mse(grouped: Tensor, form: NumberFormat, costs: Tensor | None = None) -> tup
     costs = costs.expand_as(grouped)
     rows = max(1, _NUMBERS // max(1, grouped[0].numel())) if len(grouped) else 1
     parts = [slice(start, start + rows) for start in range(0, max(1, len(grouped)), rows)]
-    shares = torch.cat(
-        [
-            _best_shares(grouped[part], costs[part], (low[part], high[part]), form, whole)
-            for part in parts
-        ]
-    )
+    shares = torch.ones_like(low)
+
+    def choose(_lane: int, part: slice) -> None:
+        ends = (low[part], high[part])
+        shares[part] = _best_shares(grouped[part], costs[part], ends, form, whole)
+
+    side_by_side(choose, parts)
     return low * shares, high * shares
 
 

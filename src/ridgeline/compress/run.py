@@ -14,8 +14,11 @@ are looked up too.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from ridgeline.compress.finished import BlockLog, Finished, LayerDone, fingerpri
 from ridgeline.compress.flow import Flow
 from ridgeline.compress.heap import large_blocks_given_back, large_blocks_used_again
 from ridgeline.compress.watching.halfway import ForwardPass
+from ridgeline.compress.watching.lanes import side_by_side
 from ridgeline.errors import InputError
 from ridgeline.records.scheme import Scheme
 
@@ -190,8 +194,7 @@ def _staged(job: CompressionJob, progress: Callable[[BlockDone], None] | None) -
             for run in runs:
                 run.forget()
         with large_blocks_used_again():
-            for run in runs:
-                run.given.copy_(run.go_on())
+            side_by_side(_flow_on, runs)
         skeleton.unload_block(number)
         gc.collect()  # modes and what watches through them are cycles that hold the block's weights
         if progress is not None:
@@ -202,6 +205,10 @@ def _staged(job: CompressionJob, progress: Callable[[BlockDone], None] | None) -
     if done <= num_blocks and _is_head_wanted(skeleton, job.schemes_of):
         log.write(num_blocks, _compressed_head(skeleton, flow, job.schemes_of))
     return Staged(job, skeleton, log)
+
+
+def _flow_on(_lane: int, run: ForwardPass) -> None:
+    run.given.copy_(run.go_on())
 
 
 def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> bool:
@@ -318,43 +325,43 @@ def _compressed_head(skeleton: ModelSkeleton, flow: Flow | None, schemes_of: Sch
     model: Any = skeleton.model
     module = model.get_output_embeddings()
     matrices = matrices_under(skeleton, module, f"{name}.")
-    runs: tuple[ForwardPass, ...] = ()
-    if flow is not None:
-        room = flow.room()
-        runs = tuple(
-            ForwardPass(_run_head(skeleton, chunk), chunk, room) for chunk in flow.chunks()
+    with _blocks_hand_on(skeleton) as handed:
+        runs: tuple[ForwardPass, ...] = ()
+        if flow is not None:
+            runs = flow.passes_of(lambda chunk: partial(_run_head, skeleton, handed, chunk))
+        result = compress_block(
+            LoadedBlock(
+                module=module,
+                matrices=matrices,
+                dtypes=_dtypes(skeleton, matrices),
+                schemes={matrix.name: schemes_of(matrix.name) for matrix in matrices},
+                runs=runs,
+            )
         )
-    result = compress_block(
-        LoadedBlock(
-            module=module,
-            matrices=matrices,
-            dtypes={
-                matrix.name: skeleton.checkpoint.dtype(matrix.piece.source) for matrix in matrices
-            },
-            schemes={matrix.name: schemes_of(matrix.name) for matrix in matrices},
-            runs=runs,
-        )
-    )
     skeleton.unload(outside)
     return result
 
 
-def _run_head(skeleton: ModelSkeleton, chunk: Tensor) -> Callable[[], Tensor]:
-    """Blocks hand the chunk on as it is, so that only what is behind them computes."""
-
-    def forward() -> Tensor:
-        blocks: list[Any] = list(skeleton.blocks)
+@contextmanager
+def _blocks_hand_on(skeleton: ModelSkeleton) -> Iterator[threading.local]:
+    """Within, every block returns the `chunk` of its thread, so that only what follows computes."""
+    handed = threading.local()
+    blocks: list[Any] = list(skeleton.blocks)
+    for block in blocks:
+        block.forward = lambda *_args, **_kwargs: handed.chunk
+    try:
+        yield handed
+    finally:
         for block in blocks:
-            block.forward = lambda *_args, **_kwargs: chunk
-        try:
-            with torch.no_grad():
-                result: Tensor = skeleton.model(inputs_embeds=chunk, use_cache=False).logits
-                return result
-        finally:
-            for block in blocks:
-                del block.forward
+            del block.forward
 
-    return forward
+
+def _run_head(skeleton: ModelSkeleton, handed: threading.local, chunk: Tensor) -> Tensor:
+    handed.chunk = chunk
+    model: Any = skeleton.model
+    with torch.no_grad():
+        result: Tensor = model(inputs_embeds=chunk, use_cache=False).logits
+        return result
 
 
 def _head_name(skeleton: ModelSkeleton) -> str | None:

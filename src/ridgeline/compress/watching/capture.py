@@ -8,7 +8,7 @@ already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ridgeline.checkpoints.layers import Matrix
 from ridgeline.checkpoints.quantised import ActivationScales
 from ridgeline.compress.activations import activation_scales
+from ridgeline.compress.watching.lanes import num_lanes, side_by_side
 from ridgeline.compress.watching.statistics import CalibrationStatistics, add_products, mirror
 from ridgeline.records.scheme import NumberFormat
 
@@ -194,12 +195,16 @@ class Gatherer:
         # Products want many rows at once; of what else is summed a float32 copy would be large.
         size = len(flat) if "hessian" in self._wanted else SAMPLE_ROWS
         for part in flat.split(size) if self._wanted - {"rows"} else ():
-            self._sum(part.float(), in_bfloat16=lowered)
+            self._sum(part)
 
-    def _sum(self, flat: Tensor, *, in_bfloat16: bool) -> None:
+    def _sum(self, flat: Tensor) -> None:
         if "hessian" in self._wanted:
-            sums = self._sums.setdefault("hessian", flat.new_zeros(flat.shape[1], flat.shape[1]))
-            add_products(sums, flat, in_bfloat16=in_bfloat16)
+            if "hessian" not in self._sums:
+                self._sums["hessian"] = torch.zeros(flat.shape[1], flat.shape[1])
+            add_products(self._sums["hessian"], flat)
+        if not self._wanted - {"rows", "hessian"}:
+            return
+        flat = flat.float()
         if "square_norm" in self._wanted:
             self._add("square_norm", flat.square().sum(0))
         if "mean_abs" in self._wanted:
@@ -222,6 +227,22 @@ class Gatherer:
             found["rows"] = torch.cat(self._rows)
         return CalibrationStatistics(num_tokens=self._tokens, **found)
 
+    def join(self, other: Gatherer) -> None:
+        """Add all that another one has seen, which is of no use afterwards."""
+        self._tokens += other._tokens
+        for name, values in other._sums.items():
+            if name == "max_abs" and name in self._sums:
+                torch.maximum(self._sums[name], values, out=self._sums[name])
+            elif name in self._sums:
+                self._sums[name].add_(values)
+            else:
+                self._sums[name] = values
+        other._sums.clear()
+        while self._stride != other._stride:
+            min(self, other, key=lambda one: one._stride)._halve()
+        self._rows += other._rows
+        self._thin()
+
     def _add(self, name: str, values: Tensor) -> None:
         self._sums[name] = self._sums[name] + values if name in self._sums else values
 
@@ -229,20 +250,26 @@ class Gatherer:
         """Every `stride`-th token of all, the stride doubled once too many are kept."""
         first = -self._tokens % self._stride
         self._rows.append(flat[first :: self._stride].to(torch.float32, copy=True))
+        self._thin()
+
+    def _thin(self) -> None:
         while sum(map(len, self._rows)) >= 2 * SAMPLE_ROWS:
-            self._rows = [torch.cat(self._rows)[::2].clone()]
-            self._stride *= 2
+            self._halve()
+
+    def _halve(self) -> None:
+        self._rows = [torch.cat(self._rows)[::2].clone()] if self._rows else []
+        self._stride *= 2
 
 
 def gather(
-    runs: Iterable[Callable[[], Any]],
+    runs: Sequence[Callable[[], Any]],
     matrices: Iterable[Matrix],
     wanted: Mapping[Matmul, tuple[int, frozenset[str]]],
 ) -> dict[int, CalibrationStatistics]:
-    """Run the block and watch its matmuls.
+    """Run the block and watch its matmuls, in as many lanes as torch has threads for.
 
     Args:
-        runs: Forward passes of the block, one per chunk.
+        runs: Forward passes of the block, one per chunk; they may run side by side.
         matrices: Of the block.
         wanted: By matmul: the number of the statistics (the same for matmuls that get the same
             tensor, which is then looked at once), and what is asked for.
@@ -256,20 +283,28 @@ def gather(
         if number not in fields:
             looking[matmul] = number  # the first of those that get the same tensor, for all
         fields[number] = fields.get(number, frozenset()) | asked
-    gatherers = {number: Gatherer(asked) for number, asked in fields.items()}
-    left: set[Matmul] = set()
-
-    def before(matmul: Matmul, x: Tensor) -> None:
-        if matmul in looking:
-            gatherers[looking[matmul]].add(x)
-        left.discard(matmul)
-        if not left:
-            raise Stop
-
     watched = tuple(matrices)
-    for run in runs:
+    of_lane = [
+        {number: Gatherer(asked) for number, asked in fields.items()} for _ in range(num_lanes())
+    ]
+
+    def look(lane: int, run: Callable[[], Any]) -> None:
         left = set(looking)
+
+        def before(matmul: Matmul, x: Tensor) -> None:
+            if matmul in looking:
+                of_lane[lane][looking[matmul]].add(x)
+            left.discard(matmul)
+            if not left:
+                raise Stop
+
         run_with(MatmulMode(watched, before), run)
+
+    side_by_side(look, runs)
+    gatherers, *others = of_lane
+    for number, gatherer in gatherers.items():
+        for other in others:
+            gatherer.join(other.pop(number))
     return {number: gatherer.seen() for number, gatherer in gatherers.items()}
 
 

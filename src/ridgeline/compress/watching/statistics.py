@@ -1,6 +1,6 @@
 """What calibration saw flow into one linear layer, and the inverse of its Hessian.
 
-H = 2/n Σ xᵀx is symmetric, so only blocks on and right of the diagonal are summed. It has no
+H = 2/n Σ xᵀx is symmetric, so only what is on and right of the diagonal is summed. It has no
 inverse where activations are never used or are combinations of others, as with little calibration
 text. λ · mean(diag H) is added to the diagonal (GPTQ, arXiv 2210.17323, section 3, step 3), tenfold
 as often as it takes; if nothing helps there is no factor, and the caller falls back to what needs
@@ -10,12 +10,14 @@ none, for this layer alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ridgeline.kernels import column_products
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,24 +38,22 @@ class CalibrationStatistics:
 
 
 _MOST_DAMPING = 1.0
-_BLOCK, _BLOCK_IN_BFLOAT16 = 256, 512
+_BLOCK = 256
 """Columns whose products are summed in one call; smaller ones are slow, larger ones sum more."""
 
 
-def add_products(sums: Tensor, x: Tensor, *, in_bfloat16: bool = False) -> None:
-    """Add xᵀx of inputs [tokens, in] to the upper blocks of `sums` [in, in].
+def add_products(sums: Tensor, x: Tensor) -> None:
+    """Add xᵀx of inputs [tokens, in] to the upper triangle of `sums` [in, in] float32.
 
-    Args:
-        sums: float32.
-        x: float32.
-        in_bfloat16: All of x are bfloat16 numbers, and the processor multiplies these: their
-            products are exact in float32, which they are summed in, at more than twice the speed.
+    Products of bfloat16 inputs are exact in float32, and take less than half the time.
     """
-    size = _BLOCK_IN_BFLOAT16 if in_bfloat16 else _BLOCK
-    with products_in_bfloat16() if in_bfloat16 else nullcontext():
-        for start in range(0, len(sums), size):
-            rows = slice(start, start + size)
-            sums[rows, start:].addmm_(x[:, rows].T, x[:, start:])
+    if x.dtype == torch.bfloat16 and column_products.have_kernel():
+        column_products.add_column_products(sums, x)
+        return
+    wide = x.float()
+    for start in range(0, len(sums), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        sums[rows, start:].addmm_(wide[:, rows].T, wide[:, start:])
 
 
 @contextmanager
@@ -69,10 +69,12 @@ def products_in_bfloat16() -> Iterator[None]:
 
 
 def mirror(sums: Tensor) -> Tensor:
-    """`sums`, with its lower blocks as its upper ones."""
+    """`sums`, with its lower triangle as its upper one."""
     for start in range(0, len(sums), _BLOCK):
         stop = start + _BLOCK
         sums[stop:, start:stop] = sums[start:stop, stop:].T
+        block = sums[start:stop, start:stop]
+        block.copy_(block.triu() + block.triu(1).T)
     return sums
 
 

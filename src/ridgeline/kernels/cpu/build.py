@@ -40,9 +40,12 @@ LIBRARIES: dict[str, tuple[tuple[str, ...], ...]] = {
     "linear_int8": (("linear_int8",),),
     "linear_int4": (("linear_int4",),),
     "linear_w8a8": (("linear_w8a8",),),
+    "column_products": (("column_products",),),
 }
 """Library → what is compiled for it, the longest first: sources that stand together are compiled as
-one, which reads torch's headers once. All but `core` need `core`."""
+one, which reads torch's headers once."""
+ALONE = frozenset({CORE, "column_products"})
+"""The libraries that need no other; the rest need `core`."""
 
 LOST = (
     "until then language models run on PyTorch's own operators, right but slower, and a batch may "
@@ -189,8 +192,13 @@ def wanted_recipes(libraries: Sequence[str] = ()) -> list[LibraryRecipe]:
 def recipes_of(libraries: Sequence[str], folder: Path, target: str = NATIVE) -> list[LibraryRecipe]:
     """How these of `LIBRARIES` (none: all) are made, what others need first."""
     core = recipe_of(CORE, _sources(CORE), folder, target)
-    others = [name for name in libraries or LIBRARIES if name != CORE]
-    return [core, *(recipe_of(name, _sources(name), folder, target, core) for name in others)]
+    wanted = list(libraries or LIBRARIES)
+    others = [name for name in wanted if name != CORE]
+    needed = [] if ALONE.issuperset(others) and CORE not in wanted else [core]
+    return needed + [
+        recipe_of(name, _sources(name), folder, target, None if name in ALONE else core)
+        for name in others
+    ]
 
 
 def recipe_of(
