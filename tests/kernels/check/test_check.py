@@ -194,6 +194,20 @@ def test_a_file_that_launches_nothing_is_refused_in_one_line(
     assert {one.name for one in tmp_path.iterdir()} <= {"mine.py"}  # no bytecode beside it
 
 
+@pytest.mark.slow
+def test_an_example_that_takes_long_is_said_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conduct, "SILENCE_SECONDS", 0.2)
+    file = tmp_path / "mine.py"
+    file.write_text("def example():\n    pass\n")
+    assert run(["kernels", "check", str(file)]) == 2
+    *said, refused = capsys.readouterr().err.splitlines()
+    assert "launches no kernel" in refused
+    assert said
+    assert all("small sizes show as much" in line for line in said)
+
+
 def test_a_release_that_was_not_tested_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "__version__", "2.0.0")
     with pytest.raises(InputError, match=r"triton 2\.0\.0: its interpreter was not tested"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,6 +28,12 @@ from ridgeline.records.kernel_check import (
 TARGETS = ("sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "gfx942")
 """The architectures that kernels are compiled for when none is named."""
 EXAMPLES = Path(__file__).parent / "examples"
+SILENCE_SECONDS = 20.0
+"""A part that takes longer says so, and again each time it has."""
+_SLOW = {
+    "interpreted": "example() runs, one program after the other: small sizes show as much",
+    "compiled": "kernels are compiled, for one architecture after the other",
+}
 
 
 class _Interpreted(msgspec.Struct):
@@ -101,17 +109,36 @@ def run_part(file: Path, part: str, args: list[str], interpret: str = "0") -> No
         "OMP_NUM_THREADS": "1",
         "PYTHONSAFEPATH": "1",  # a random.py where the command was called is not Python's
     }
-    done = subprocess.run(
-        [sys.executable, "-m", f"ridgeline.kernels.check.{part}", *args],
-        env=environment,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    with _said_to_run(f"{file}: {_SLOW[part]}"):
+        done = subprocess.run(
+            [sys.executable, "-m", f"ridgeline.kernels.check.{part}", *args],
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise ScriptError(f"{file}: its example() fails: {last}", details=done.stderr)
+
+
+@contextlib.contextmanager
+def _said_to_run(what: str) -> Iterator[None]:
+    """Say on stderr what takes long, as long as the block does."""
+    ended = threading.Event()
+
+    def say() -> None:
+        while not ended.wait(SILENCE_SECONDS):
+            sys.stderr.write(f"ridgeline: {what}\n")
+
+    saying = threading.Thread(target=say, daemon=True)
+    saying.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        saying.join()
 
 
 def _merged(findings: Sequence[KernelFinding]) -> list[KernelFinding]:
