@@ -221,7 +221,7 @@ class _Mixer:
     def _one_by_one(
         self, at: Tensor, named: dict[str, Any], total: int, states: States
     ) -> tuple[Any, States]:
-        """As `_computed`, each token of a sequence by itself."""
+        """The computation of `_computed`, with each token of a sequence by itself."""
         found = []
         for place in at.split(1, 1):
             out, states = self._computed(place, named, total, states)
