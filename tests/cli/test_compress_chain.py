@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 from tests.report.records import an_environment, neutral
 
 import ridgeline.train.start
@@ -136,6 +137,28 @@ def test_an_interrupted_chain_goes_on_where_it_was_and_every_stage_is_a_row(
     assert json.loads((place / "small" / "ledger.json").read_text())["rows"] == ledger["rows"]
     assert "taught-again" in (place / "small" / "report.html").read_text()
     assert not (place / "small.partial").exists()
+
+
+def shallow(folder: Path) -> Path:
+    """The library model with its first layer alone."""
+    shutil.copytree(LIBRARY, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+    tensors = load_file(folder / "model.safetensors")
+    first = {name: one for name, one in tensors.items() if ".layers." not in name or ".0." in name}
+    save_file(first, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_a_stage_that_loses_too_much_ends_the_chain_and_saves_nothing(
+    place: Path, trainer: Trainer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = SHARED.replace(str(LIBRARY), str(shallow(place / "shallow")))
+    small = '[[stages]]\nname = "small"\nscheme = "w4a16-channel"\nmax_loss = "kl+0.000001"\n'
+    assert chain(place, shared + small) == 3
+    assert "nothing was saved: stage small: perplexity" in capsys.readouterr().err
+    assert not (place / "small").exists()
+    assert trainer.seen == []
 
 
 @pytest.mark.slow
