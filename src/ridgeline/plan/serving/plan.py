@@ -143,7 +143,7 @@ def _check(task: ServingTask, calibration: Calibration) -> None:
     check_range(calibration, asked)
     if task.split and (task.ttft_p99_seconds is not None or task.itl_p99_seconds is not None):
         raise InputError(
-            "--split is planned for mean latencies; simulate serving --prefill-replicas N"
+            "--split is planned for mean latencies; ridgeline simulate serving --prefill-replicas N"
             " --prefill-gpu DEVICE says the 99th percentiles"
         )
 
