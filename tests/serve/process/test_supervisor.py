@@ -110,7 +110,7 @@ def test_a_start_that_is_given_up_at_any_moment_leaves_nothing_open() -> None:
             await supervisor.stop()
 
     run(scene)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_futile_starts_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
