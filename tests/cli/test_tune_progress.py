@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from time import monotonic
 
 import pytest
 from rich.console import Console
@@ -62,9 +61,10 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 def test_on_a_terminal_rows_come_as_they_are_proved_with_the_time_left(
-    screen: io.StringIO,
+    screen: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with watching(monotonic() - 60.0, 900.0) as (say, show):
+    monkeypatch.setattr(tune_progress, "monotonic", lambda: 1060.0)
+    with watching(1000.0, 900.0) as (say, show):
         show(ledger())
         say("trying [compile]")
     seen = screen.getvalue()
@@ -75,9 +75,10 @@ def test_on_a_terminal_rows_come_as_they_are_proved_with_the_time_left(
 
 
 def test_in_a_pipe_each_word_is_a_line_with_the_time_since_the_start(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with watching(monotonic() - 75.0, 900.0) as (say, show):
+    monkeypatch.setattr(tune_progress, "monotonic", lambda: 1075.0)
+    with watching(1000.0, 900.0) as (say, show):
         say("trying compile")
         show(ledger())
     assert capsys.readouterr().err == "  75 s  trying compile\n"
