@@ -24,8 +24,13 @@ COMMANDS = [
     ["hardware"],
 ]  # fmt: skip
 KILL = "os.kill(os.getpid(), signal.SIGINT)"
+HALF_IMPORTED = "import sys, types; sys.modules['dataclasses'] = types.ModuleType('dataclasses')"
 MOMENTS = {
     "before the command begins": (f"main.run = lambda words, begin: {KILL}", True),
+    "while a library is imported": (
+        f"main.run = lambda words, begin: {KILL}\n{HALF_IMPORTED}",
+        True,
+    ),
     "while it works": (f"main.run = lambda words, begin: (begin(), {KILL})", True),
     "in the making of a class": (
         f"main.run = lambda words, begin: (begin(), exec('{KILL}; list(range(1000))'))",
@@ -38,7 +43,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.sweep(every=4)
+@pytest.mark.sweep("-m-before the command begins", "-c-while a library is imported")
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("way", ["-m", "-c"])
 def test_ctrl_c_is_one_line_and_one_exit_code(way: str, moment: str, tmp_path: Path) -> None:

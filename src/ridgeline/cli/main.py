@@ -28,7 +28,7 @@ INTERRUPTED = 130
 def main() -> None:
     """Entry point of the program; ends the process with the command's exit code."""
     try:
-        _when_interrupted(lambda *_: os._exit(_complain("interrupted", INTERRUPTED)))
+        _when_interrupted(_end_where_it_is)
         code = run(sys.argv[1:], begin=lambda: _when_interrupted(interrupt))
         sys.stdout.flush()
         _end(code)
@@ -44,6 +44,12 @@ def main() -> None:
         path = getattr(error, "filename", None)
         what = f"{path} was not written" if path else "stdout, or another file, is not whole"
         _end(_complain(f"no space left on the disk: {what}; make room and run it again", 1))
+
+
+def _end_where_it_is(*_: object) -> None:
+    """End the process, from wherever it is; imports nothing: a library may be half imported."""
+    os.write(2, b"ridgeline: interrupted\n")
+    os._exit(INTERRUPTED)
 
 
 def _when_interrupted(handler: Callable[..., object]) -> None:
