@@ -135,7 +135,7 @@ def empty_model(
 ) -> Any:
     """Build a causal language model of transformers with its parameters on the meta device.
 
-    Buffers are computed and not stored, so they are real.
+    Buffers are computed and not stored, so they are real; for parameters no value is drawn.
 
     Args:
         config: The model's configuration; a `quantization_config` must not be in it.
@@ -145,9 +145,10 @@ def empty_model(
     """
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
 
     chosen = {} if attention is None else {"attn_implementation": attention}
-    with init_empty_weights(include_buffers=False):
+    with no_init_weights(), init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(
             config, dtype=dtype, trust_remote_code=trust_remote_code, **chosen
         )
