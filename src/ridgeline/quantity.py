@@ -169,13 +169,17 @@ def change(fraction: float, decimals: int = 1) -> str:
     return f"{text if float(text) else text[1:]} %".replace("-", "−")
 
 
+_NO_TENTH = 0.1
+"""Fewer of a thing than this would be none at one decimal: a sample in a minute is not 0."""
+
+
 def count(value: float) -> str:
     """A number of things, thousands apart.
 
-    >>> count(1420.0), count(4970.3), count(0.5)
-    ('1,420', '4,970', '0.5')
+    >>> count(1420.0), count(4970.3), count(0.5), count(0.0192)
+    ('1,420', '4,970', '0.5', '0.0192')
     """
-    if not math.isfinite(value):
+    if not math.isfinite(value) or 0 < abs(value) < _NO_TENTH:
         return digits(value)
     rounded = round(value, 1)
     return f"{rounded:,.0f}" if rounded == int(rounded) or rounded >= 100 else f"{rounded:.1f}"

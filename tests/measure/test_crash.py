@@ -12,7 +12,9 @@ from ridgeline.cli.main import run
 from ridgeline.measure.live.crash import crash_of
 
 pytestmark = pytest.mark.usefixtures("warm")
-LOOP = """import torch
+LOOP = """import sys
+
+import torch
 
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -26,6 +28,7 @@ class Shy(torch.nn.Linear):
 
 
 def loss_of(step):
+    print(end=f"{step} of 50", file=sys.stderr)
     if step == 5:
         torch.randn(2, 3) @ torch.randn(2, 3)
     return model(torch.randn(2, 4)).sum()
@@ -48,7 +51,7 @@ def test_a_scripts_own_crash_shows_its_traceback_without_our_frames(
     told = capsys.readouterr().err
     assert "it fails the same way without ridgeline" in told.splitlines()[-1]
     assert "RuntimeError: mat1 and mat2 shapes cannot be multiplied" in told.splitlines()[-1]
-    assert 'train.py", line 16, in loss_of' in told
+    assert 'train.py", line 19, in loss_of' in told
     assert "ridgeline/measure" not in told
     assert "running it without ridgeline" in told
 

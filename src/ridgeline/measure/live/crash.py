@@ -14,6 +14,9 @@ from ridgeline.errors import ScriptError
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _BEGINS = "Traceback (most recent call last):"
+_STARTS = re.compile(r"(?:^\s*|\S)" + re.escape(_BEGINS) + r"\s*$")
+"""Right behind a prompt or a progress bar, too; not as the end of a sentence, as where a loader
+tells of the one in its worker, which is part of an error's message."""
 _LINES_SHOWN = 40
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
 _ADDRESS = re.compile(r"0x[0-9a-f]+|\d+")
@@ -60,7 +63,7 @@ def crash_of(exit_code: int, output: str) -> Crash:
 
 def _last_traceback(lines: list[str]) -> list[str]:
     """The last traceback that was printed, with those that led to it."""
-    starts = [index for index, line in enumerate(lines) if line.strip() == _BEGINS]
+    starts = [index for index, line in enumerate(lines) if _STARTS.search(line)]
     if not starts:
         return []
     start = starts[-1]
@@ -70,7 +73,7 @@ def _last_traceback(lines: list[str]) -> list[str]:
         if len(between) != 1 or "exception" not in between[0]:
             break  # "During handling of the above exception, another exception occurred:"
         start = earlier
-    return lines[start:end]
+    return [_BEGINS, *lines[start + 1 : end]]
 
 
 def _end_of(lines: list[str], start: int) -> int:
