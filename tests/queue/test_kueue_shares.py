@@ -7,6 +7,7 @@ semantics, FlavorFungibility; "Resource Flavor").
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,9 @@ def flavor(name: str, **spec: Any) -> dict[str, Any]:
             "spec": {"nodeLabels": {PRODUCT: name.upper()}, **spec}}  # fmt: skip
 
 
-def queue(name: str, quotas: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def queue(name: str, quotas: dict[str, Any], *, cpu: str = "999", **spec: Any) -> dict[str, Any]:
     flavors = [
-        {"name": kind, "resources": [{"name": "cpu", "nominalQuota": 999},
+        {"name": kind, "resources": [{"name": "cpu", "nominalQuota": cpu},
                                      {"name": "nvidia.com/gpu", "nominalQuota": quota, **limits}]}
         for kind, (quota, limits) in quotas.items()
     ]  # fmt: skip
@@ -56,7 +57,10 @@ NEVER = {"preemption": {"reclaimWithinCohort": "Never"}}
 
 
 def starts(
-    folder: Path, objects: list[dict[str, Any]], rows: list[tuple[float, int, str, int, str]]
+    folder: Path,
+    objects: list[dict[str, Any]],
+    rows: list[tuple[float, int, str, int, str]],
+    wants: JobWants = JobWants(),  # noqa: B008
 ) -> tuple[list[float], list[int]]:
     """When each job first starts, and how often it is interrupted."""
     path = folder / "cluster.json"
@@ -69,7 +73,7 @@ def starts(
         num_gpus=[row[1] for row in rows],
         queues=[row[2] for row in rows],
         priority=[row[3] for row in rows],
-        wants=[JobWants(gpu_type=row[4]) for row in rows],
+        wants=[replace(wants, gpu_type=row[4]) for row in rows],
     )
     jobs = fitting_jobs(jobs, cluster, skip_unfit=False)
     played = play_queue(jobs, cluster, "quota")
@@ -116,6 +120,66 @@ def test_a_queue_borrows_only_flavors_that_it_has_and_jobs_only_kinds_they_may_b
         (3.0, 8, "a", 0, ""),
     ]
     assert starts(tmp_path, objects, rows)[0] == [0.0, 0.0, 100.0, 100.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "limits", "start"),
+    [
+        ("64", "512Gi", {}, 0.0),
+        ("16", "512Gi", {}, 100.0),  # the first job of 16 cores takes all of them
+        ("24", "512Gi", {}, 100.0),
+        ("64", "96Gi", {}, 100.0),
+        ("16", "512Gi", {"borrowingLimit": "16"}, 0.0),  # b lends its own sixteen
+        ("16", "512Gi", {"borrowingLimit": "15"}, 100.0),
+    ],
+)
+@pytest.mark.parametrize("apart", [False, True])
+def test_quotas_of_cores_and_memory_hold_a_job_back_beside_those_of_gpus(
+    cores: str, memory: str, limits: dict[str, str], start: float, apart: bool, tmp_path: Path
+) -> None:
+    """Two jobs of 4 GPUs, 16 cores and 64 GiB each; quotas in one group, or in two."""
+
+    def shared(name: str, cpu: dict[str, Any], amount: str) -> dict[str, Any]:
+        beside = [{"name": "cpu", **cpu}, {"name": "memory", "nominalQuota": amount}]
+        gpus = [{"name": "nvidia.com/gpu", "nominalQuota": 16}]
+        together = [{"flavors": [{"name": "any", "resources": [*beside, *gpus]}]}]
+        two = [{"flavors": [{"name": "cores", "resources": beside}]},
+               {"flavors": [{"name": "any", "resources": gpus}]}]  # fmt: skip
+        return {"kind": "ClusterQueue", "metadata": {"name": name},
+                "spec": {"cohortName": "all" if limits else "",
+                         "resourceGroups": two if apart else together}}  # fmt: skip
+
+    objects = [shared("a", {"nominalQuota": cores, **limits}, memory),
+               shared("b", {"nominalQuota": "16"}, memory)]  # fmt: skip
+    rows = [(0.0, 4, "a", 0, ""), (0.0, 4, "a", 0, "")]
+    wants = JobWants(cpus=16.0, memory_bytes=64.0 * 2**30)
+    assert starts(tmp_path, objects, rows, wants)[0] == [0.0, start]
+
+
+def test_cores_are_borrowed_and_taken_back_as_gpus_are(tmp_path: Path) -> None:
+    objects = [
+        queue("a", {"any": (8, {})}, cpu="0"),
+        queue("b", {"any": (8, {})}, cpu="32", preemption={"reclaimWithinCohort": "Any"}),
+    ]
+    rows = [(0.0, 4, "a", 0, ""), (5.0, 4, "b", 0, "")]
+    found = starts(tmp_path, objects, rows, JobWants(cpus=32.0))
+    assert found == ([0.0, 5.0], [1, 0])
+
+
+def test_what_no_quota_covers_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, jobs = tmp_path / "cluster.json", tmp_path / "jobs.csv"
+    one = queue("a", {"any": (8, {})}, cpu="8", cohortName="")
+    path.write_text(json.dumps({"items": [*NODES, one]}))
+    jobs.write_text("submit_s,duration_s,gpus,cpus,queue\n0,10,4,16,a\n")
+    words = ["queue", "simulate", str(jobs), "--policy", "quota", "--cluster"]
+    assert main.run([*words, str(path)]) == 2
+    assert "of queue a asks for 16 cores, and its quota with all" in capsys.readouterr().err
+    plain = tmp_path / "cluster.toml"
+    plain.write_text("[[nodes]]\ncount = 2\ngpus = 8\n[queues.a]\nquota = 8\ncores = {quota = 8}\n")
+    assert main.run([*words, str(plain)]) == 2
+    assert "queues.a: a quota of cores needs cpus of all nodes" in capsys.readouterr().err
 
 
 FAIR = {"kind": "Configuration", "metadata": {}, "fairSharing": {"enable": True}}

@@ -166,7 +166,14 @@ FLAVORED = "[[nodes]]\ncount = 1\ngpus = 8\ngpu_type = 'h100'\n[flavors.x]\ngpu_
             f"{FLAVORED}[queues.a]\nlending_limit = 2\nflavors = [{{name = 'x'}}]\n",
             "queues.a: quota and limits belong to its flavors",
         ),
-        (f"fair_sharing = true\n{FLAVORED}", "fair_sharing is not modelled with flavors"),
+        (
+            f"{FLAVORED}[queues.a]\ncores = {{quota = -1}}\n",
+            "queues.a: cores: quota and limits are 0",
+        ),
+        (
+            f"{FLAVORED}[queues.a]\ncores = {{quota = 4}}\n",
+            "a quota of cores needs cpus of all nodes",
+        ),
     ],
 )
 def test_a_cluster_file_that_makes_no_sense_is_refused(

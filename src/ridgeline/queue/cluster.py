@@ -15,6 +15,7 @@ Written as TOML:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args
@@ -200,6 +201,23 @@ def check_queued_cluster(cluster: QueuedCluster, where: str) -> None:
     _check_placement(cluster, where)
     _check_flavors(cluster, where)
     check_shares(cluster.queues, cluster.cohorts, where, fair_sharing=cluster.fair_sharing)
+    _check_counted(cluster, where)
+
+
+def _check_counted(cluster: QueuedCluster, where: str) -> None:
+    """Refuse quotas of what no node says how much it has of, since jobs' wishes are not heeded."""
+    every: Sequence[NodeGroup | QueuedCluster] = cluster.nodes or [cluster]
+    counts = {
+        "cores": ("cpus", all(one.cpus is not None for one in every)),
+        "memory_gib": ("memory_gib", all(one.memory_gibibytes is not None for one in every)),
+    }
+    for name, share in cluster.queues.items():
+        for resource, (key, counted) in counts.items():
+            told = any(getattr(one, resource) is not None for one in (share, *share.flavors))
+            if told and not counted:
+                raise InputError(
+                    f"{where}: queues.{name}: a quota of {resource} needs {key} of all nodes"
+                )
 
 
 def _check_flavors(cluster: QueuedCluster, where: str) -> None:

@@ -32,8 +32,8 @@ class _Node:
     used: float = 0.0
     """By its jobs or, of a cohort, of its members beyond what they keep."""
     children: list[_Node] = field(default_factory=list)
-    flavors: list[_Node] = field(default_factory=list)
-    """The same queue or cohort in the tree of each flavor; empty: there is one tree."""
+    peers: list[list[_Node]] = field(default_factory=list)
+    """The same queue or cohort in all trees, by resource and flavor; empty: there is one tree."""
     queue: str | None = None
     """The name of a queue; none: it is a cohort."""
 
@@ -62,16 +62,13 @@ class _Node:
     def share(self) -> float:
         """What it borrows of all that its cohort could have, for its weight; 0: nothing.
 
-        Of flavors together: what it leaves of its quota of one makes up for no other.
+        Of the resource of which that is most, and of flavors together: what it leaves of its quota
+        of one makes up for no other.
         """
-        nodes = self.flavors or [self]
-        borrowed = sum(max(0.0, one.used - one.quota) for one in nodes)
-        if self.parent is None or borrowed <= 0.0:
+        most = max(_borrowed_share(nodes) for nodes in self.peers or [[self]])
+        if not most:
             return 0.0
-        lendable = sum(one.parent.most() for one in nodes if one.parent is not None)
-        if not lendable > 0.0:
-            return 0.0
-        return borrowed / lendable / self.weight if self.weight else UNLIMITED
+        return most / self.weight if self.weight else UNLIMITED
 
     def line(self) -> list[_Node]:
         """The root, the cohorts below it down to this one, and itself."""
@@ -179,12 +176,14 @@ class QuotaTree:
         """Let a queue use so much more, or less."""
         self._queues[queue].add(amount)
 
-    def share_with(self, trees: Sequence[QuotaTree]) -> None:
-        """Let shares be of this and of other flavors together, whose trees are these."""
+    def share_with(self, trees: Sequence[Sequence[QuotaTree]]) -> None:
+        """Let shares be of all these trees, by resource and flavor; this is one of them."""
         for name, queue in self._queues.items():
-            queue.flavors = [one._queues[name] for one in trees]
+            queue.peers = [[one for tree in row if (one := tree._queues.get(name))]
+                           for row in trees]  # fmt: skip
         for name, cohort in self._cohorts.items():
-            cohort.flavors = [one._cohorts[name] for one in trees]
+            cohort.peers = [[one for tree in row if (one := tree._cohorts.get(name))]
+                            for row in trees]  # fmt: skip
 
     def _cohort(self, name: str, cohorts: Mapping[str, CohortShare]) -> _Node:
         if name not in self._cohorts:
@@ -215,7 +214,16 @@ def _largest_share(cohort: _Node, line: Sequence[_Node], heads: Mapping[str, Ran
     return min(found)[-1] if found else None
 
 
-def _limit(given: int | None) -> float:
+def _borrowed_share(nodes: Sequence[_Node]) -> float:
+    """What the flavors of one resource are borrowed, of all that could be lent of them."""
+    borrowed = sum(max(0.0, one.used - one.quota) for one in nodes)
+    if borrowed <= 0.0:
+        return 0.0
+    lendable = sum(one.parent.most() for one in nodes if one.parent is not None)
+    return borrowed / lendable if lendable > 0.0 else 0.0
+
+
+def _limit(given: float | None) -> float:
     return UNLIMITED if given is None else float(given)
 
 

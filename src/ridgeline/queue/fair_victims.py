@@ -15,25 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ridgeline.queue.cohorts import QuotaTree
+from ridgeline.queue.flavors import QuotaLane
 from ridgeline.queue.waiting import Rank
 
 _ABOUT = 1e-12
 
 
 class Preemptor(NamedTuple):
-    """A queue, and how many GPUs its waiting job asks for."""
+    """A queue, and its waiting job."""
 
     queue: str
-    gpus: float
+    job: int
 
 
 def fair_victims(
     preemptor: Preemptor,
     candidates: Mapping[str, Sequence[int]],
-    tree: QuotaTree,
+    lane: QuotaLane,
     *,
-    sizes: Sequence[float],
     order: Callable[[int], Rank],
     give: Callable[[int, int], None],
     fits: Callable[[], bool],
@@ -43,19 +42,18 @@ def fair_victims(
     Args:
         preemptor: Who asks.
         candidates: Running jobs that may go, by queue, in the order in which they would.
-        tree: What the queues use; it is left as it was.
-        sizes: GPUs of all jobs.
+        lane: What the queues use; it is left as it was.
         order: What tells which of two jobs would go first, where their queues' shares are equal.
         give: Imagines that a job's GPUs are free (1), or not (-1).
         fits: Whether the waiting job would fit on nodes.
     """
-    search = _Search(preemptor, candidates, tree, sizes, order, give, fits)
-    tree.add(preemptor.queue, preemptor.gpus)  # shares count the new job
+    search = _Search(preemptor.queue, candidates, lane, order, give, fits)
+    lane.add(preemptor.queue, preemptor.job, 1)  # shares count the new job
     found = search.by_final_share() or search.by_initial_share()
     needed = search.spared() if found else []
     for job, queue in search.gone:
-        tree.add(queue, sizes[job])
-    tree.add(preemptor.queue, -preemptor.gpus)
+        lane.add(queue, job, 1)
+    lane.add(preemptor.queue, preemptor.job, -1)
     return needed
 
 
@@ -63,11 +61,10 @@ class _Search:
     """What is tried, and who has gone so far."""
 
     def __init__(
-        self, preemptor: Preemptor, candidates: Mapping[str, Sequence[int]], tree: QuotaTree,
-        sizes: Sequence[float], order: Callable[[int], Rank], give: Callable[[int, int], None],
-        fits: Callable[[], bool],
+        self, queue: str, candidates: Mapping[str, Sequence[int]], lane: QuotaLane,
+        order: Callable[[int], Rank], give: Callable[[int, int], None], fits: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self._queue, self._tree, self._sizes = preemptor.queue, tree, sizes
+        self._queue, self._lane = queue, lane
         self._order, self._give, self._fits = order, give, fits
         self._left = {queue: list(jobs) for queue, jobs in candidates.items()}
         self._retry: dict[str, list[int]] = {}
@@ -78,14 +75,14 @@ class _Search:
 
         Whose quota covers the new job takes from those that borrow whatever the shares are.
         """
-        covered = not self._tree.borrows(self._queue)
+        covered = not self._lane.borrows(self._queue)
         while (queue := self._next(self._left)) is not None:
             job = self._left[queue].pop(0)
             if queue != self._queue and not covered:
-                mine, _ = self._tree.rival_shares(self._queue, queue)
-                self._tree.add(queue, -self._sizes[job])
-                _, theirs = self._tree.rival_shares(self._queue, queue)
-                self._tree.add(queue, self._sizes[job])
+                mine, _ = self._lane.tree.rival_shares(self._queue, queue)
+                self._lane.add(queue, job, -1)
+                _, theirs = self._lane.tree.rival_shares(self._queue, queue)
+                self._lane.add(queue, job, 1)
                 if mine > theirs + _ABOUT:
                     self._retry.setdefault(queue, []).append(job)
                     continue
@@ -98,7 +95,7 @@ class _Search:
         """Take one job more of each queue whose share is larger; whether that is enough."""
         while (queue := self._next(self._retry)) is not None:
             jobs = self._retry.pop(queue)
-            mine, theirs = self._tree.rival_shares(self._queue, queue)
+            mine, theirs = self._lane.tree.rival_shares(self._queue, queue)
             if mine < theirs - _ABOUT:
                 self._take(jobs[0], queue)
                 if self._is_enough():
@@ -112,24 +109,24 @@ class _Search:
             if self._is_enough():
                 self.gone.remove((job, queue))
             else:
-                self._tree.add(queue, -self._sizes[job])
+                self._lane.add(queue, job, -1)
                 self._give(job, 1)
         return [job for job, _ in self.gone]
 
     def _next(self, left: Mapping[str, Sequence[int]]) -> str | None:
         """The queue that gives up next; None: nobody is left who may."""
         heads = {one: self._order(jobs[0]) for one, jobs in left.items() if jobs}
-        return self._tree.largest_share(self._queue, heads)
+        return self._lane.tree.largest_share(self._queue, heads)
 
     def _take(self, job: int, queue: str) -> None:
-        self._tree.add(queue, -self._sizes[job])
+        self._lane.add(queue, job, -1)
         self._give(job, 1)
         self.gone.append((job, queue))
 
     def _put_back(self, job: int, queue: str) -> None:
-        self._tree.add(queue, self._sizes[job])
+        self._lane.add(queue, job, 1)
         self._give(job, -1)
 
     def _is_enough(self) -> bool:
-        """Whether quota and nodes have room; the tree counts the new job already."""
-        return self._tree.available(self._queue) >= -_ABOUT and self._fits()
+        """Whether quota and nodes have room; the lane counts the new job already."""
+        return self._lane.is_kept(self._queue) and self._fits()

@@ -13,7 +13,17 @@ Reclaim = Literal["never", "lower-priority", "any"]
 Within = Literal["never", "lower-priority", "lower-or-newer-equal-priority"]
 
 
+RESOURCES = ("cores", "memory_gib")
+"""What quotas may count beside GPUs, by the names of their keys."""
 Fungible = Literal["may-stop-search", "try-next-flavor"]
+
+
+class ResourceQuota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one queue or cohort may have of cores, or of memory."""
+
+    quota: float = 0.0
+    borrowing_limit: float | None = None
+    lending_limit: float | None = None
 
 
 class FlavorQuota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,6 +33,9 @@ class FlavorQuota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     quota: int = 0
     borrowing_limit: int | None = None
     lending_limit: int | None = None
+    cores: ResourceQuota | None = None
+    """Cores of its nodes; none: they are not counted."""
+    memory_gib: ResourceQuota | None = None
 
 
 class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,6 +54,9 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Most GPUs above its quota; none: as many as the cohort has."""
     lending_limit: int | None = None
     """Most GPUs of its quota that others may have; none: all of them."""
+    cores: ResourceQuota | None = None
+    """Cores that its jobs may have beside; none: they are not counted."""
+    memory_gib: ResourceQuota | None = None
     reclaim_within_cohort: Reclaim = "any"
     """From which borrowers it takes back what its quota covers."""
     within_queue: Within = "never"
@@ -75,6 +91,8 @@ class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """GPUs that belong to the cohort and none of its queues."""
     borrowing_limit: int | None = None
     lending_limit: int | None = None
+    cores: ResourceQuota | None = None
+    memory_gib: ResourceQuota | None = None
     flavors: tuple[FlavorQuota, ...] = ()
     """Instead of `quota` and its limits."""
 
@@ -83,7 +101,7 @@ class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         own = next((one for one in self.flavors if one.name == name), FlavorQuota(name=name))
         return msgspec.structs.replace(
             self, quota=own.quota, borrowing_limit=own.borrowing_limit,
-            lending_limit=own.lending_limit,
+            lending_limit=own.lending_limit, cores=own.cores, memory_gib=own.memory_gib,
         )  # fmt: skip
 
 
@@ -130,6 +148,12 @@ def _check_amounts(share: QueueShare | CohortShare, where: str, *, fair_sharing:
 def _check_limits(share: QueueShare | CohortShare, where: str) -> None:
     if (share.borrowing_limit or 0) < 0 or (share.lending_limit or 0) < 0:
         raise InputError(f"{where}: borrowing_limit and lending_limit are 0 or more")
+    for one in (share, *share.flavors):
+        for resource in RESOURCES:
+            found: ResourceQuota | None = getattr(one, resource)
+            amounts = (found.quota, found.borrowing_limit, found.lending_limit) if found else ()
+            if not all(0.0 <= (amount or 0.0) < float("inf") for amount in amounts):
+                raise InputError(f"{where}: {resource}: quota and limits are 0 or more")
 
 
 def check_flavors(

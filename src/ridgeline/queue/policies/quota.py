@@ -54,7 +54,12 @@ class QuotasWithBorrowing:
         self.running: dict[str, dict[int, None]] = {name: {} for name in state.queue}
         cluster = state.cluster
         self._fair = cluster.fair_sharing
-        self._lanes = lanes_of(cluster, self.running, state.pool.gpus)
+        taken = {
+            "gpus": state.size,
+            "cores": [one.cpus for one in state.wants],
+            "memory_gib": [one.memory_bytes / 2**30 for one in state.wants],
+        }
+        self._lanes = lanes_of(cluster, self.running, state.pool.gpus, taken)
         self._lane_of: dict[int, QuotaLane] = {}
         """Of running jobs."""
         self._ways_of: dict[int, list[tuple[QuotaLane, Asked]]] = {}
@@ -76,12 +81,12 @@ class QuotasWithBorrowing:
         the same GPUs from each other for good."""
         self._gpus = state.pool.gpus
         for job, name in enumerate(state.queue):
-            most = max((lane.tree.most(name) for lane, _ in self._ways(name, job)), default=0.0)
-            if state.size[job] > most + 1e-9:
+            short = [lane.too_much(name, job) for lane, _ in self._ways(name, job)]
+            if all(short):
+                why = max(short, default="GPUs of no flavor that it has")
                 raise InputError(
-                    f"job {job + 1} of queue {name} asks for {state.size[job]:g} GPUs, and its"
-                    f" quota with all that it may borrow is {most:g}; raise"
-                    " quota or borrowing_limit, or leave the job out"
+                    f"job {job + 1} of queue {name} asks for {why}; raise quota or"
+                    " borrowing_limit, or leave the job out"
                 )
 
     def arrive(self, job: int) -> None:
@@ -132,9 +137,7 @@ class QuotasWithBorrowing:
         for lane, asked in self._ways(name, job):
             bid = _Bid(name, job, lane, asked)
             victims: list[int] = []
-            fits = lane.tree.available(name) >= self.state.size[job] and self._has_room(
-                offered, bid
-            )
+            fits = lane.has_left(name, job) and self._has_room(offered, bid)
             if not fits and not held_back:
                 victims = self._victims(bid)
             if not fits and not victims:
@@ -172,33 +175,32 @@ class QuotasWithBorrowing:
 
     def _borrowing(self, offered: WaitingJob) -> list[float]:
         name, job = offered.queue, offered.job
-        trees, size = [lane.tree for lane, _ in self._ways(name, job)], self.state.size[job]
+        lanes = [lane for lane, _ in self._ways(name, job)]
         if not self._fair:
-            return [float(all(one.used(name) + size > one.quota(name) for one in trees))]
+            return [float(not any(one.covers(name, job) for one in lanes))]
         # As Kueue reckons with the flavor that it would assign: the first that has quota left.
-        tree = next((one for one in trees if one.available(name) >= size), trees[0])
-        tree.add(name, size)
-        found = tree.shares(name)[::-1]  # the cohorts at the top compete first
-        tree.add(name, -size)
+        lane = next((one for one in lanes if one.has_left(name, job)), lanes[0])
+        lane.add(name, job, 1)
+        found = lane.tree.shares(name)[::-1]  # the cohorts at the top compete first
+        lane.add(name, job, -1)
         return found
 
     def _is_covered(self, bid: _Bid) -> bool:
         """Whether its queue's own quota is enough for a job."""
-        tree = bid.lane.tree
-        return tree.used(bid.queue) + float(self.state.size[bid.job]) <= tree.quota(bid.queue)
+        return bid.lane.covers(bid.queue, bid.job)
 
     def _start(self, offered: WaitingJob, bid: _Bid) -> None:
         self.waiting.take(offered)
         self.state.start_holding(offered.job, self.state.pool.take(bid.asked))
         self.running[offered.queue][offered.job] = None
         self._lane_of[offered.job] = bid.lane
-        bid.lane.tree.add(offered.queue, self.state.size[offered.job])
+        bid.lane.add(offered.queue, offered.job, 1)
         if self._fair:  # whoever borrows more now is nearer to giving up
             self._in_vain.clear()
 
     def _leave(self, job: int) -> None:
         name = self.state.queue[job]
-        self._lane_of.pop(job).tree.add(name, -self.state.size[job])
+        self._lane_of.pop(job).add(name, job, -1)
         del self.running[name][job]
 
     def _evict(self, victims: list[int]) -> None:
@@ -234,7 +236,7 @@ class QuotasWithBorrowing:
             by_queue.setdefault(state.queue[other], []).append(other)
         room = state.pool.imagined()
         return fair_victims(
-            Preemptor(bid.queue, state.size[bid.job]), by_queue, bid.lane.tree, sizes=state.size,
+            Preemptor(bid.queue, bid.job), by_queue, bid.lane,
             order=lambda one: (state.queue[one] == bid.queue, *self._rank_to_go(one)),
             give=lambda one, sign: room.change(state.held[one], sign),
             fits=lambda: room.fits(bid.asked),
@@ -255,12 +257,12 @@ class QuotasWithBorrowing:
         )  # fmt: skip
 
     def _borrowers(self, bid: _Bid, *, lower_alone: bool) -> list[int]:
-        state, tree = self.state, bid.lane.tree
-        root = tree.root_of(bid.queue)
+        state, lane = self.state, bid.lane
+        root = lane.tree.root_of(bid.queue)
         return self._in_order(
             other
             for queue, jobs in self.running.items()
-            if queue != bid.queue and tree.borrows(queue) and tree.root_of(queue) == root
+            if queue != bid.queue and lane.borrows(queue) and lane.tree.root_of(queue) == root
             for other in jobs
             if self._lane_of[other] is bid.lane
             and (not lower_alone or state.priority[other] < state.priority[bid.job])
@@ -275,13 +277,13 @@ class QuotasWithBorrowing:
 
     def _enough(self, bid: _Bid, candidates: list[int], *, borrowing: bool) -> list[int]:
         """The candidates that are needed, in their order; empty: all of them are not enough."""
-        state, room, tree = self.state, self.state.pool.imagined(), bid.lane.tree
+        state, room, lane = self.state, self.state.pool.imagined(), bid.lane
         gone: list[int] = []
         for other in candidates:
             queue = state.queue[other]
-            if queue != bid.queue and not tree.borrows(queue):
+            if queue != bid.queue and not lane.borrows(queue):
                 continue
-            tree.add(queue, -state.size[other])
+            lane.add(queue, other, -1)
             room.change(state.held[other], 1)
             gone.append(other)
             if self._would_fit(bid, room, borrowing=borrowing):
@@ -289,23 +291,22 @@ class QuotasWithBorrowing:
         enough = bool(gone) and self._would_fit(bid, room, borrowing=borrowing)
         needed = gone.copy() if enough else []
         for other in reversed(gone):
-            tree.add(state.queue[other], state.size[other])
+            lane.add(state.queue[other], other, 1)
             if enough:
                 room.change(state.held[other], -1)
                 if self._would_fit(bid, room, borrowing=borrowing):
                     needed.remove(other)
                 else:
-                    tree.add(state.queue[other], -state.size[other])
+                    lane.add(state.queue[other], other, -1)
                     room.change(state.held[other], 1)
         for other in needed:
-            tree.add(state.queue[other], state.size[other])
+            lane.add(state.queue[other], other, 1)
         return needed
 
     def _would_fit(self, bid: _Bid, room: ImaginedRoom, *, borrowing: bool) -> bool:
         if not borrowing and not self._is_covered(bid):
             return False
-        available = bid.lane.tree.available(bid.queue)
-        return available >= self.state.size[bid.job] and room.fits(bid.asked)
+        return bid.lane.has_left(bid.queue, bid.job) and room.fits(bid.asked)
 
 
 POLICY = QuotasWithBorrowing

@@ -2,8 +2,9 @@
 
     kubectl get nodes,clusterqueues,cohorts,resourceflavors,localqueues -A -o json > cluster.json
 
-Quotas of cores and memory are left out: the policy `quota` counts GPUs. What would change who runs
-and is not modelled, or not in these objects, is refused by its name.
+Quotas of cores and memory are those of each flavor of GPUs or, where they stand in a group of their
+own, of all GPUs, its flavors together. What would change who runs and is not modelled, or not in
+these objects, is refused by its name.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def _queue(one: dict[str, Any], where: str) -> QueueShare:
         "when_can_borrow": _word(fungible, "whenCanBorrow", "MayStopSearch", where),
         "when_can_preempt": _word(fungible, "whenCanPreempt", "TryNextFlavor", where),
         "flavors": _quotas(spec, where),
+        **_apart(spec, where),
     }
     return _converted(found, QueueShare, where)
 
@@ -121,6 +123,7 @@ def _cohort(one: dict[str, Any], where: str) -> CohortShare:
         "parent": cohort_named(spec, parent=True),
         "weight": _weight(spec, where),
         "flavors": _quotas(spec, where),
+        **_apart(spec, where),
     }
     return _converted(found, CohortShare, where)
 
@@ -146,12 +149,49 @@ def _quotas(spec: dict[str, Any], where: str) -> list[dict[str, Any]]:
                 if name in found:
                     raise InputError(f"{where}: flavor {name} has quotas of two kinds of GPUs")
                 found[name] = {
+                    **_beside([flavor], where),
                     "name": name,
                     "quota": whole(resource.get("nominalQuota"), "nominalQuota", where),
                     "borrowing_limit": _limit(resource, "borrowingLimit", where),
                     "lending_limit": _limit(resource, "lendingLimit", where),
                 }
     return list(found.values())
+
+
+def _apart(spec: dict[str, Any], where: str) -> dict[str, Any]:
+    """Quotas of cores and memory that stand in groups without GPUs, by their keys."""
+    groups = [
+        mappings_in(group.get("flavors"))
+        for group in mappings_in(spec.get("resourceGroups"))
+        if not any(is_gpu(str(name)) for name in _resources(mappings_in(group.get("flavors"))))
+    ]
+    return _beside([flavor for flavors in groups for flavor in flavors], where)
+
+
+def _beside(flavors: Sequence[dict[str, Any]], where: str) -> dict[str, Any]:
+    """The quotas of cores and memory of flavors together, by our keys."""
+    found: dict[str, Any] = {}
+    for name, key, parts in (("cpu", "cores", 1000.0), ("memory", "memory_gib", 1000.0 * 2**30)):
+        quotas = [one[name] for flavor in flavors if name in (one := _resources([flavor]))]
+
+        def together(
+            limit: str, quotas: Sequence[dict[str, Any]] = quotas, parts: float = parts
+        ) -> float | None:
+            if any(one.get(limit) is None for one in quotas):
+                return None
+            return sum(milli(one[limit], limit, where) for one in quotas) / parts
+
+        if quotas:
+            found[key] = {"quota": together("nominalQuota") or 0.0,
+                          "borrowing_limit": together("borrowingLimit"),
+                          "lending_limit": together("lendingLimit")}  # fmt: skip
+    return found
+
+
+def _resources(flavors: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The quotas of flavors by the names of their resources."""
+    return {str(one.get("name")): one for flavor in flavors
+            for one in mappings_in(flavor.get("resources"))}  # fmt: skip
 
 
 def _limit(resource: dict[str, Any], key: str, where: str) -> int | None:
@@ -163,7 +203,8 @@ def _merged(share: Share) -> Share:
     for one in share.flavors:
         return msgspec.structs.replace(
             share, flavors=(), quota=one.quota, borrowing_limit=one.borrowing_limit,
-            lending_limit=one.lending_limit,
+            lending_limit=one.lending_limit, cores=one.cores or share.cores,
+            memory_gib=one.memory_gib or share.memory_gib,
         )  # fmt: skip
     if isinstance(share, QueueShare):  # it may not borrow what it has no flavor of
         return msgspec.structs.replace(share, borrowing_limit=0)
