@@ -26,7 +26,13 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device
 from ridgeline.queue.placement.rules import rule_names
 from ridgeline.queue.pool import PlacementName
-from ridgeline.queue.shares import CohortShare, QueueShare, check_flavors, check_shares
+from ridgeline.queue.shares import (
+    RESOURCES,
+    CohortShare,
+    QueueShare,
+    check_flavors,
+    check_shares,
+)
 from ridgeline.records.input_file import read_toml
 
 SharingName = Literal["fraction", "mps", "time-slicing"]
@@ -209,14 +215,15 @@ def _check_counted(cluster: QueuedCluster, where: str) -> None:
     every: Sequence[NodeGroup | QueuedCluster] = cluster.nodes or [cluster]
     counts = {
         "cores": ("cpus", all(one.cpus is not None for one in every)),
-        "memory_gib": ("memory_gib", all(one.memory_gibibytes is not None for one in every)),
+        "memory_gibibytes": ("memory_gib", all(one.memory_gibibytes is not None for one in every)),
     }
     for name, share in cluster.queues.items():
         for resource, (key, counted) in counts.items():
             told = any(getattr(one, resource) is not None for one in (share, *share.flavors))
             if told and not counted:
                 raise InputError(
-                    f"{where}: queues.{name}: a quota of {resource} needs {key} of all nodes"
+                    f"{where}: queues.{name}: a quota of {RESOURCES[resource]} needs {key} of all"
+                    " nodes"
                 )
 
 

@@ -21,7 +21,7 @@ from ridgeline.queue.shares import RESOURCES, CohortShare, QueueShare, ResourceQ
 from ridgeline.queue.wants import NodePiece, Wish, kinds_in
 
 Share = TypeVar("Share", QueueShare, CohortShare)
-_UNITS = {"cores": "cores", "memory_gib": "GiB"}
+_UNITS = {"cores": "cores", "memory_gibibytes": "GiB"}
 _ABOUT = 1e-9
 
 
@@ -58,7 +58,7 @@ class QuotaLane:
 
     def covers(self, queue: str, job: int) -> bool:
         """Whether a queue's own quota is enough for a job more."""
-        for one in self.counted[queue]:  # noqa: SIM110 - as above
+        for one in self.counted[queue]:
             if one.tree.used(queue) + one.amounts[job] > one.tree.quota(queue):
                 return False
         return True
@@ -168,8 +168,9 @@ def _queue_within(flavor: str, share: QueueShare) -> QueueShare:
         if one.name == flavor:
             return msgspec.structs.replace(
                 share, quota=one.quota, borrowing_limit=one.borrowing_limit,
-                lending_limit=one.lending_limit, cores=one.cores, memory_gib=one.memory_gib,
+                lending_limit=one.lending_limit, cores=one.cores,
+                memory_gibibytes=one.memory_gibibytes,
             )  # fmt: skip
     return msgspec.structs.replace(
-        share, quota=0, borrowing_limit=0, lending_limit=None, cores=None, memory_gib=None
+        share, quota=0, borrowing_limit=0, lending_limit=None, cores=None, memory_gibibytes=None
     )

@@ -13,8 +13,8 @@ Reclaim = Literal["never", "lower-priority", "any"]
 Within = Literal["never", "lower-priority", "lower-or-newer-equal-priority"]
 
 
-RESOURCES = ("cores", "memory_gib")
-"""What quotas may count beside GPUs, by the names of their keys."""
+RESOURCES = {"cores": "cores", "memory_gibibytes": "memory_gib"}
+"""What quotas may count beside GPUs, with the names of their keys."""
 Fungible = Literal["may-stop-search", "try-next-flavor"]
 
 
@@ -35,7 +35,7 @@ class FlavorQuota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lending_limit: int | None = None
     cores: ResourceQuota | None = None
     """Cores of its nodes; none: they are not counted."""
-    memory_gib: ResourceQuota | None = None
+    memory_gibibytes: ResourceQuota | None = msgspec.field(default=None, name="memory_gib")
 
 
 class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,7 +56,7 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Most GPUs of its quota that others may have; none: all of them."""
     cores: ResourceQuota | None = None
     """Cores that its jobs may have beside; none: they are not counted."""
-    memory_gib: ResourceQuota | None = None
+    memory_gibibytes: ResourceQuota | None = msgspec.field(default=None, name="memory_gib")
     reclaim_within_cohort: Reclaim = "any"
     """From which borrowers it takes back what its quota covers."""
     within_queue: Within = "never"
@@ -92,7 +92,7 @@ class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     borrowing_limit: int | None = None
     lending_limit: int | None = None
     cores: ResourceQuota | None = None
-    memory_gib: ResourceQuota | None = None
+    memory_gibibytes: ResourceQuota | None = msgspec.field(default=None, name="memory_gib")
     flavors: tuple[FlavorQuota, ...] = ()
     """Instead of `quota` and its limits."""
 
@@ -101,7 +101,7 @@ class CohortShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         own = next((one for one in self.flavors if one.name == name), FlavorQuota(name=name))
         return msgspec.structs.replace(
             self, quota=own.quota, borrowing_limit=own.borrowing_limit,
-            lending_limit=own.lending_limit, cores=own.cores, memory_gib=own.memory_gib,
+            lending_limit=own.lending_limit, cores=own.cores, memory_gibibytes=own.memory_gibibytes,
         )  # fmt: skip
 
 
@@ -149,11 +149,11 @@ def _check_limits(share: QueueShare | CohortShare, where: str) -> None:
     if (share.borrowing_limit or 0) < 0 or (share.lending_limit or 0) < 0:
         raise InputError(f"{where}: borrowing_limit and lending_limit are 0 or more")
     for one in (share, *share.flavors):
-        for resource in RESOURCES:
+        for resource, key in RESOURCES.items():
             found: ResourceQuota | None = getattr(one, resource)
             amounts = (found.quota, found.borrowing_limit, found.lending_limit) if found else ()
             if not all(0.0 <= (amount or 0.0) < float("inf") for amount in amounts):
-                raise InputError(f"{where}: {resource}: quota and limits are 0 or more")
+                raise InputError(f"{where}: {key}: quota and limits are 0 or more")
 
 
 def check_flavors(

@@ -57,7 +57,7 @@ class QuotasWithBorrowing:
         taken = {
             "gpus": state.size,
             "cores": [one.cpus for one in state.wants],
-            "memory_gib": [one.memory_bytes / 2**30 for one in state.wants],
+            "memory_gibibytes": [one.memory_bytes / 2**30 for one in state.wants],
         }
         self._lanes = lanes_of(cluster, self.running, state.pool.gpus, taken)
         self._lane_of: dict[int, QuotaLane] = {}

@@ -204,7 +204,7 @@ def _merged(share: Share) -> Share:
         return msgspec.structs.replace(
             share, flavors=(), quota=one.quota, borrowing_limit=one.borrowing_limit,
             lending_limit=one.lending_limit, cores=one.cores or share.cores,
-            memory_gib=one.memory_gib or share.memory_gib,
+            memory_gibibytes=one.memory_gibibytes or share.memory_gibibytes,
         )  # fmt: skip
     if isinstance(share, QueueShare):  # it may not borrow what it has no flavor of
         return msgspec.structs.replace(share, borrowing_limit=0)
