@@ -138,7 +138,21 @@ def test_devices_in_slices_are_a_cluster_and_claims_that_are_not_there_are_told(
     lost = claimed([pod("a", phase="Running")], "v1")[0]
     assert main.run(["queue", "doctor", str(written(tmp_path, node, listed, lost)), "--json"]) == 0
     notes = json.loads(capsys.readouterr().out)["notes"]
-    assert any(one.startswith("1 pod claim devices of which nothing was given") for one in notes)
+    assert any(one.startswith("devices are claimed by 1 pod of whose claims") for one in notes)
+
+
+def test_what_counts_as_gpus_and_is_none_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}
+    node = {"kind": "Node", "metadata": {"name": "n", "labels": labels},
+            "status": {"allocatable": {"nvidia.com/gpu": "7", "cpu": "64"}}}  # fmt: skip
+    part = pod("a", phase="Running")
+    part["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+    assert main.run(["queue", "doctor", str(written(tmp_path, node, part)), "--json"]) == 0
+    notes = " ".join(json.loads(capsys.readouterr().out)["notes"])
+    assert "MIG instances count as GPUs on 1 node (strategy single)" in notes
+    assert "parts of GPUs are asked for by 1 pod in an annotation" in notes
 
 
 @pytest.mark.sweep(every=5)
@@ -185,6 +199,19 @@ def test_a_kind_of_gpu_that_no_node_has_is_one_line_and_left_out_when_told(
     assert main.run([*line, "--skip-unfit", "--json"]) == 0
     found = msgspec.json.decode(capsys.readouterr().out, type=QueueSimulation)
     assert (found.jobs, found.left_out) == (1, 1)
+
+
+def test_shards_of_gpus_that_slurm_gives_are_told_apart_from_no_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    line = "{}|2026-01-05T10:00:00|600|COMPLETED|gpu|cpu=4,{}\n"
+    path.write_text(
+        SACCT.splitlines()[0] + "\n" + line.format(1, "gres/gpu=1") + line.format(2, "mem=1G")
+        + line.format(3, "gres/shard=2,gres/shard:a100=2")
+    )  # fmt: skip
+    assert read_jobs(path).notes == (
+        "1 jobs without GPUs were left out.",
+        "1 jobs of shards of GPUs, whose size is not told, were left out.",
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,19 +62,20 @@ def _notes(state: LiveCluster) -> list[str]:
     cut = [node for node in state.nodes if node.num_gpus and "-MIG-" in node.model]
     if cut:
         notes.append(
-            f"{several(len(cut), 'node')} count MIG instances as GPUs (strategy single): what is"
+            f"MIG instances count as GPUs on {several(len(cut), 'node')} (strategy single): what is"
             f" counted there as {several(sum(node.num_gpus for node in cut), 'GPU')} is instances,"
             f" as of {cut[0].model}"
         )
     if state.num_unknown_claims:
         notes.append(
-            f"{several(state.num_unknown_claims, 'pod')} claim devices of which nothing was given;"
-            " add kubectl get resourceclaims,resourceslices -A -o json"
+            f"devices are claimed by {several(state.num_unknown_claims, 'pod')} of whose claims"
+            " nothing was given; add kubectl get resourceclaims,resourceslices -A -o json"
         )
     if state.num_fractions:
         notes.append(
-            f"{several(state.num_fractions, 'pod')} ask for parts of GPUs by an annotation: these"
-            " GPUs count where the scheduler's own pods hold them, and not while such a pod waits"
+            f"parts of GPUs are asked for by {several(state.num_fractions, 'pod')} in an"
+            " annotation: these GPUs count where the scheduler's own pods hold them, and not while"
+            " such a pod waits"
         )
     if not state.templates:
         notes.append(

@@ -40,6 +40,7 @@ _GOING_ON = {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RE
              "SPECIAL_EXIT", "PD", "R", "S", "CG", "CF", "RQ", "RS"}  # fmt: skip
 MARKS = "|,;^\t"
 NO_GPUS, SEVERAL_SLICES = "without GPUs", "of several MIG instances"
+SHARDS = "of shards of GPUs, whose size is not told,"
 GOING_ON, UNSTARTED = "waiting or running", "that never started"
 
 
@@ -105,7 +106,7 @@ def jobs_of(
                                       ("AllocTRES", asked)) if not there]  # fmt: skip
     if missing:
         raise InputError(f"{where}: no field {missing[0]}; {SACCT_CURE}")
-    left = Counter(dict.fromkeys((NO_GPUS, SEVERAL_SLICES, GOING_ON, UNSTARTED), 0))
+    left = Counter(dict.fromkeys((NO_GPUS, SHARDS, SEVERAL_SLICES, GOING_ON, UNSTARTED), 0))
     jobs: dict[tuple[str, float], _Printed] = {}
     for at, cells in lines:
         with bad.around_a_row():
@@ -114,7 +115,7 @@ def jobs_of(
             if cells.get("State", "").split(" ")[0].rstrip("+").upper() in _GOING_ON:
                 left[GOING_ON] += 1
             elif not gpus:
-                left[NO_GPUS] += 1
+                left[SHARDS if any("shard" in cells[one] for one in asked) else NO_GPUS] += 1
             elif not lasted and not cells.get("AllocTRES", "set"):
                 left[UNSTARTED] += 1
             elif len(slices := slices_of(cells)) > 1 or (slices and gpus > 1):
