@@ -122,6 +122,7 @@ def test_a_queue_borrows_only_flavors_that_it_has_and_jobs_only_kinds_they_may_b
     assert starts(tmp_path, objects, rows)[0] == [0.0, 0.0, 100.0, 100.0, 3.0]
 
 
+@pytest.mark.sweep(every=3)
 @pytest.mark.parametrize(
     ("cores", "memory", "limits", "start"),
     [
