@@ -108,6 +108,7 @@ class KvPool:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.form = form
+        self.device = device
 
         def blocks(heads: int, *size: int, dtype: torch.dtype) -> Tensor:
             return torch.empty(num_blocks, heads, block_size, *size, dtype=dtype, device=device)
@@ -145,14 +146,14 @@ class KvPool:
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy blocks (from, to), at least one pair; all are read before any is written."""
         origins, targets = (
-            torch.tensor(ids, device=self.layers[0].keys.device) for ids in zip(*pairs, strict=True)
+            torch.tensor(ids, device=self.device) for ids in zip(*pairs, strict=True)
         )
         for tensor in self.tensors:
             tensor[targets] = tensor[origins]
 
     def move(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy tokens from slot to slot, at least one pair; all are read before any is written."""
-        size, device = self.block_size, self.layers[0].keys.device
+        size, device = self.block_size, self.device
         origins, targets = (torch.tensor(ids, device=device) for ids in zip(*pairs, strict=True))
         for tensor in self.tensors:
             tensor[targets // size, :, targets % size] = tensor[origins // size, :, origins % size]
@@ -160,7 +161,7 @@ class KvPool:
     def read(self, blocks: Sequence[int], tokens: Sequence[int]) -> SequenceKv:
         """Copy of the keys and values of all `tokens` but the last, which lie in `blocks`."""
         length = len(tokens) - 1
-        table = torch.tensor(blocks, device=self.layers[0].keys.device)
+        table = torch.tensor(blocks, device=self.device)
 
         def line(stored: Tensor) -> Tensor:
             return stored[table].transpose(0, 1).flatten(1, 2)[:, :length].contiguous()
@@ -182,7 +183,7 @@ class KvPool:
         """Write what `read` of another pool gave into these blocks; raises as `check`."""
         self.check(kv)
         length = len(kv.tokens) - 1
-        at = torch.arange(length, device=self.layers[0].keys.device)
+        at = torch.arange(length, device=self.device)
         table = torch.tensor(blocks, device=at.device)
         where = (table[at // self.block_size], slice(None), at % self.block_size)
         for index, layer in enumerate(self.layers):

@@ -16,6 +16,7 @@ from transformers import (
     Olmo2Config,
     Qwen3Config,
 )
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from ridgeline.serve.model.fused import FusedMlp, FusedNorm, fuse
 
@@ -53,6 +54,15 @@ def test_a_model_computes_the_same_after(config: Any, replaced: int, dtype: torc
     torch.testing.assert_close(after, before, rtol=4 * step, atol=8 * step)
     assert set(model.state_dict()) == names
     assert fuse(model) == 0
+
+
+def test_a_norm_of_states_wider_than_its_weight_computes_the_same_after() -> None:
+    model = nn.Sequential(Qwen3RMSNorm(64).bfloat16())
+    x = torch.randn(2, 5, 64)
+    with torch.inference_mode():
+        before = model(x)
+        assert fuse(model) == 1
+        torch.testing.assert_close(model(x), before)
 
 
 def test_a_model_without_such_modules_stays_as_it_is() -> None:

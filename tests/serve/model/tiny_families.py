@@ -65,6 +65,15 @@ _STATE_SPACE = {
     "mamba_n_groups": 1,
     "mamba_chunk_size": 8,
 }
+_STATES_ALONE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "vocab_size": VOCAB,
+    "state_size": 4,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 _LATENT = {
     **_EXPERTS,
     "num_key_value_heads": 4,
@@ -102,6 +111,8 @@ WITH_STATES: dict[str, dict[str, Any]] = {
         "mamba_dt_rank": 4,
     },
     "falcon_h1": {**_MIXED, **_STATE_SPACE, "mamba_d_ssm": 64},
+    "mamba": _STATES_ALONE,
+    "mamba2": {**_STATES_ALONE, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 8},
     "nemotron_h": {
         **_GROUPED,
         "layers_block_type": ["mamba", "mlp", "attention", "mamba"],
@@ -134,7 +145,6 @@ NOT_FITTING: dict[str, dict[str, Any]] = {
     "falcon": {**_SIZES, "alibi": True},
     "mpt": {"d_model": 32, "n_heads": 4, "n_layers": 2, "vocab_size": VOCAB, "max_seq_len": 128},
     "stablelm": _GROUPED,
-    "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": VOCAB, "state_size": 4},
     "t5": {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 96},
 }
 

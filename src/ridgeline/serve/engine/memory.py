@@ -26,6 +26,10 @@ from ridgeline.serve.model.loaded import LoadedModel
 LARGEST_CPU_KV_BYTES = 4 * 2**30
 """The default's bound; a CPU's memory is shared with everything else on the machine."""
 
+LENGTH_OF_STATES = 16384
+"""The longest sequence where all layers keep states and the model names no end: longer ones take
+no more memory, but for the numbers of their blocks."""
+
 
 @dataclass(frozen=True, slots=True)
 class KvRoom:
@@ -86,7 +90,9 @@ def kv_room(
     if wanted is None:
         largest = left if loaded.device.type == "cuda" else LARGEST_CPU_KV_BYTES // config.ranks
         wanted = min(left, largest)
-    longest = config.max_length or loaded.max_length or wanted // per_token
+    longest = config.max_length or loaded.max_length
+    if longest is None:
+        longest = wanted // per_token if per_token else LENGTH_OF_STATES
     if loaded.max_length is not None and longest > loaded.max_length:
         raise InputError(
             f"--max-length {longest}: the model's positions end at {loaded.max_length}; "
@@ -97,7 +103,9 @@ def kv_room(
         of_one = min(of_one, config.kept.most_blocks(config.block_size))
     num_sequences, state_bytes = _states(config, loaded, wanted)
     wanted -= state_bytes
-    num_blocks = min(wanted // block_bytes, num_sequences * of_one)
+    num_blocks = num_sequences * of_one
+    if block_bytes:
+        num_blocks = min(wanted // block_bytes, num_blocks)
     tokens = num_blocks * config.block_size
     if config.kept is not None:
         if num_blocks < config.kept.most_blocks(config.block_size):

@@ -37,8 +37,9 @@ class FusedNorm(nn.Module):
         self.round_first = round_first
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., D] to the same."""
-        return rms_norm(x, self.weight, self.eps, offset=self.offset, round_first=self.round_first)
+        """[..., D] to the same, of any type: some models keep wider sums than weights."""
+        weight = self.weight.to(x.dtype)
+        return rms_norm(x, weight, self.eps, offset=self.offset, round_first=self.round_first)
 
 
 class FusedMlp(nn.Module):

@@ -256,13 +256,15 @@ class RecurrentLayers:
     def __init__(self, model: nn.Module, vocab: int) -> None:
         self.step: _StatesInStep | None = None
         """What is being computed; None: the model is called as anybody would call it."""
+        takes = inspect.signature(model.forward).parameters
+        self._keyword = "past_key_values" if "past_key_values" in takes else "cache_params"
         found = _Traced(model)
         self._device = next(model.parameters()).device
         tokens = torch.arange(3, device=self._device) % vocab
         quiet = _no_advice() if self._device.type == "cpu" else nullcontext()
         with torch.inference_mode(), found, quiet:
             for part in (tokens, tokens[:1]):
-                model(input_ids=part[None], past_key_values=found.cache, use_cache=True)
+                model(input_ids=part[None], **{self._keyword: found.cache}, use_cache=True)
         layers = found.cache.layers
         self.count = len(layers)
         self.attending = tuple(
@@ -307,7 +309,7 @@ class RecurrentLayers:
         read, write = (None, None) if pool is None else pool.places(spans)
         self.step = _StatesInStep(_groups(spans, read, write, self._device), pool)
         try:
-            yield {"past_key_values": self._cache}
+            yield {self._keyword: self._cache}
         finally:
             self.step = None
         if pool is not None and write is not None:

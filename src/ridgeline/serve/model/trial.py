@@ -48,7 +48,8 @@ def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
     """Key-value heads and head size of each layer that keeps some, as it attends.
 
     A layer's own cache may hold less, from which its keys and values are made (latent attention);
-    blocks hold what the attention is given. Layers that keep a state instead are passed over.
+    blocks hold what the attention is given. Layers that keep a state instead are passed over; where
+    all do, there are no shapes.
 
     Raises:
         InputError: A layer keeps something else, or none keeps keys and values.
@@ -58,17 +59,22 @@ def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
     tokens = _prompts(vocab, (3,))[0].to(_device(model))
     out = _quietly(model, lambda: model(input_ids=tokens[None], use_cache=True))
     # transformers 5.24 renamed it, and warns of the old name.
-    cache = out["cache"] if "cache" in out else out.get("past_key_values")
+    cache = next(
+        (out[name] for name in ("cache", "past_key_values", "cache_params") if name in out), None
+    )
     kept = getattr(cache, "layers", [])
-    count = 0
+    count = states = 0
     for layer in kept:
         state_only = hasattr(layer, "conv_states") and not hasattr(layer, "keys")
+        states += state_only
         if state_only or isinstance(layer, DummyLayer):
             continue
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
         if not (isinstance(keys, Tensor) and isinstance(values, Tensor)) or keys.ndim != 4:
             raise _refusal(model, "a layer keeps something else than keys and values")
         count += 1
+    if not count and states:
+        return []
     if not count:
         raise _refusal(model, "it keeps no keys and values")
     shapes = _attended(model, tokens)
