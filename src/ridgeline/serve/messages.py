@@ -335,6 +335,8 @@ class LinearKernel(msgspec.Struct, frozen=True, kw_only=True):
     kernel: Literal["ridgeline", "torch"]
     why: str
     """`measured`, or what left no choice."""
+    provisional: bool = False
+    """Whether it is measured again where weights are packed anew: the machine was busy."""
     rows: tuple[int, ...] = ()
     """Numbers of rows at which both were measured."""
     torch_over_ridgeline: tuple[float, ...] = ()

@@ -16,7 +16,7 @@ from ridgeline.cli.main import run
 from ridgeline.kernels import linear, linear_int4, linear_int8
 from ridgeline.serve.model import trial
 from ridgeline.serve.packed import entries
-from ridgeline.serve.weights import by_layer
+from ridgeline.serve.weights import by_layer, choice
 
 FORMATS: list[dict[str, Any]] = [{}, {"weights": "int8"}, {"weights": "int4", "group_size": 16}]
 
@@ -49,6 +49,28 @@ def forbid(monkeypatch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> None:
     """What a start that finds everything does not do."""
     for module, name in places:
         monkeypatch.setattr(module, name, lambda *_, name=name, **__: pytest.fail(name))
+
+
+def test_a_start_on_a_busy_machine_is_found_by_the_next_whatever_that_would_measure(
+    llama: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "cache_folder", lambda: tmp_path / "choices")
+    monkeypatch.setattr(choice, "_share_of_a_core", lambda *_began: 0.3)
+
+    def starts_where(slower: str) -> Any:
+        monkeypatch.setattr(
+            choice,
+            "_seconds",
+            lambda layer, _x: 2.0 if type(layer).__name__.startswith(slower) else 1.0,
+        )
+        choice._kernel_for.cache_clear()
+        return tokens(llama, weights="int8")
+
+    first = starts_where("Torch")
+    entry = only_entry(cache)
+    assert starts_where("Int8") == first
+    assert only_entry(cache) == entry
+    choice._kernel_for.cache_clear()
 
 
 @pytest.mark.sweep("model-True", "int4-False")
@@ -102,8 +124,16 @@ def flipped(content: bytes) -> bytes:
     ],
 )
 def test_a_damaged_entry_is_made_anew_with_one_line(
-    llama: Path, cache: Path, capsys: pytest.CaptureFixture[str], damage: Any
+    llama: Path,
+    tmp_path: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Any,
 ) -> None:
+    monkeypatch.setattr(choice, "cache_folder", lambda: tmp_path / "choices")
+    monkeypatch.setattr(choice, "_share_of_a_core", lambda *_began: 0.3)  # choices that do not last
+    choice._kernel_for.cache_clear()
     first = tokens(llama, weights="int8")
     path = only_entry(cache)
     whole = path.read_bytes()

@@ -27,9 +27,10 @@ from ridgeline.serve.model.attention import Attended
 from ridgeline.serve.model.plain import PlainDecoder, PlainShape, plain_shape
 from ridgeline.serve.packed import entries
 from ridgeline.serve.packed.file import EntryDamaged, read_entry, total_bytes, write_entry
-from ridgeline.serve.packed.key import key_of, path_of
+from ridgeline.serve.packed.key import form_of_weights, key_of, path_of
 from ridgeline.serve.packed.layers import PackedModel, put_together, take_apart
 from ridgeline.serve.weights import is_compressed
+from ridgeline.serve.weights.choice import kernel_for, settle
 
 
 class Proven(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +73,11 @@ class KeptStart:
         self.note = ""
         """For the row of the weights in the ledger."""
         self._read()
+
+    @property
+    def is_there(self) -> bool:
+        """Whether an earlier start left it."""
+        return self._content is not None
 
     @property
     def proven(self) -> Proven | None:
@@ -189,7 +195,15 @@ def kept_start(config: EngineConfig, dtype: torch.dtype, device: torch.device) -
         key = key_of(config, dtype, CheckpointFiles(directory).files)
     except (InputError, OSError):  # whoever reads the checkpoint says what is wrong
         return None
-    return None if key is None else KeptStart(config, key)
+    if key is None:
+        return None
+    found = KeptStart(config, key)
+    form = form_of_weights(config, dtype)
+    if found.is_there or not kernel_for(form).provisional:
+        return found
+    settle(form)  # weights are packed anyway: by a choice that lasts
+    settled = key_of(config, dtype, CheckpointFiles(directory).files)
+    return found if settled is None or settled == key else KeptStart(config, settled)
 
 
 def _say(line: str) -> None:

@@ -45,9 +45,8 @@ def key_of(config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path]) -> 
     kind = _KINDS.get(config.weights)
     if kind is None:
         return None
-    arithmetic = torch.float32 if dtype == torch.float16 else dtype
     group = config.group_size if kind == "int4" else None
-    chosen = kernel_for(Format(kind, arithmetic, group))
+    chosen = kernel_for(form_of_weights(config, dtype))
     cpu = this_machine(gpus=[]).cpu
     parts: list[object] = [LAYOUT, _code_digest(), dtype, kind, group, chosen.kernel]
     parts += [f"{name}=={installed(name)}" for name in ("torch", "transformers", "ridgeline")]
@@ -57,6 +56,13 @@ def key_of(config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path]) -> 
     for path, known in zip(checkpoint, files, strict=True):
         parts += [path.name, known.st_size, known.st_mtime_ns, sampled_digest(path, known.st_size)]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:24]
+
+
+def form_of_weights(config: EngineConfig, dtype: torch.dtype) -> Format:
+    """The format of most of a model's layers, whose kernel decides how all of them lie."""
+    kind = _KINDS[config.weights]
+    arithmetic = torch.float32 if dtype == torch.float16 else dtype
+    return Format(kind, arithmetic, config.group_size if kind == "int4" else None)
 
 
 def path_of(config: EngineConfig, key: str) -> Path:

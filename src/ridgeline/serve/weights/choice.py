@@ -4,12 +4,14 @@ Which is faster depends on the instructions of the CPU, on its caches and on wha
 with, so nothing is assumed: the first time that a format of weights is loaded, both multiply the
 same matrix by 1, 8 and 64 rows in turns (a decode, a small batch, a prompt). Ridgeline's is taken
 unless torch's is clearly faster over the three. What was found is kept in the user's cache folder,
-so that replicas and restarts of one machine compute alike; what was found while other programs had
-the cores holds for this process only. Without a compiler torch's is all there is.
+so that replicas and restarts of one machine compute alike. What was found while other programs had
+the cores is kept, too, since the layout of packed weights follows from it, but it is provisional:
+whoever packs weights anew measures again. Without a compiler torch's is all there is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import math
@@ -45,7 +47,7 @@ CLEARLY = 1.1
 """torch's is taken where it is so many times faster, in the geometric mean over `ROWS`."""
 
 LEAST_SHARE = 0.8
-"""Share of its time that a measurement must have had a core for, to be kept."""
+"""Share of its time that a measurement must have had a core for, to be more than provisional."""
 
 Kind = Literal["dense", "int8", "int4", "w8a8"]
 Pair = tuple[nn.Module, nn.Module]
@@ -79,6 +81,23 @@ def kernel_for(form: Format) -> LinearKernel:
     return _kernel_for(form, torch.get_num_threads())
 
 
+def settle(form: Format) -> LinearKernel:
+    """Measure a provisional choice again, before weights are packed by it; what holds from now on.
+
+    On a machine that is still busy the choice stays as it is.
+    """
+    threads = torch.get_num_threads()
+    known = _kernel_for(form, threads)
+    if not known.provisional:
+        return known
+    found, share = _measured(form)
+    if share < LEAST_SHARE:
+        return known
+    _keep(form, threads, found)
+    _kernel_for.cache_clear()
+    return _kernel_for(form, threads)
+
+
 def only_ridgeline(name: str) -> LinearKernel:
     """For what torch has no kernel for; it dequantises at every call where there is no other."""
     why = build.unavailable()
@@ -98,12 +117,16 @@ def _kernel_for(form: Format, threads: int) -> LinearKernel:
     except RidgelineError:  # not there yet, or of another release: measured again
         found, share = _measured(form)
     if share < LEAST_SHARE:
-        return replace(found, why="measured while other programs had the cores, so not kept")
-    try:
-        write_record(path, found)
-    except OSError:  # a cache folder that cannot be written to costs the next start a measurement
-        pass
+        why = "measured while other programs had the cores"
+        found = replace(found, why=why, provisional=True)
+    _keep(form, threads, found)
     return found
+
+
+def _keep(form: Format, threads: int, found: LinearKernel) -> None:
+    # A cache folder that cannot be written to costs the next start a measurement.
+    with contextlib.suppress(OSError):
+        write_record(_path(form, threads), found)
 
 
 def _share_of_a_core(wall_began: float, own_began: float) -> float:
