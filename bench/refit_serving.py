@@ -43,13 +43,14 @@ from ridgeline.plan.serving.published import LATENCIES, PublishedServing, read_t
 from ridgeline.plan.serving.spreads import (
     BELIEVED,
     EXPERTS,
-    FAR,
     KINDS,
     Spread,
     believed,
     class_of,
     crowd_factor,
+    far_factor,
 )
+from ridgeline.plan.serving.validate import is_expressed
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy_serving_cv.json"
@@ -92,7 +93,9 @@ def main() -> None:
     read = [one for table in options.tables for one in read_table(table)]
     prepared = prepare([one for one in read if isinstance(one, PublishedServing)])
     judged_rows = usable(prepared)
-    use = judged_rows & ~off_by_far(prepared)
+    # States and chosen tokens are predicted, not fitted to: one source has two models of them.
+    told_apart = np.array([is_expressed(run.model) for run in prepared.runs])
+    use = judged_rows & ~off_by_far(prepared) & ~told_apart
     logs = fit(problem_of(prepared, use))
     for parameter, value in zip(priors(), np.exp(logs), strict=True):
         print(f"{parameter.name:34s} {parameter.prior:10.4g} -> {value:10.4g}")
@@ -138,7 +141,8 @@ def usable(prepared: PreparedServing) -> Bools:
         waiting = family(run) == "first_token" and (found.saturated[index] or run.prompt < 1)
         burst = run.load.kind == "burst"
         impossible = floor_reason(run, prepared.hosted, index)
-        strange = run.note.noisy or run.note.other_attention or is_warming(run)
+        unlike = run.note.other_attention and not is_expressed(run.model)
+        strange = run.note.noisy or unlike or is_warming(run)
         good.append(not (strange or waiting or burst or impossible or not found.fits[index]))
     return np.array(good)
 
@@ -291,10 +295,10 @@ def spread_of(judged: Sequence[Judgement]) -> Spread:
         dense, mixture = (class_of(kind, experts=experts) for experts in (False, True))
         close = [one for one in judged if one.name == dense and not one.far]
         whatever = width([replace(one, requests=1.0) for one in close], BELIEVED[kind])
-        for name, belief in ((dense, believed(dense)), (mixture, EXPERTS * whatever)):
+        for name, belief in ((dense, believed(dense)), (mixture, EXPERTS[kind] * whatever)):
             mine = [one for one in judged if one.name == name]
             near[name] = width([one for one in mine if not one.far], belief)
-            distant = width([one for one in mine if one.far], near[name] * FAR)
+            distant = width([one for one in mine if one.far], near[name] * far_factor(name))
             far[name] = max(distant, near[name])
     return Spread(near=near, far=far)
 

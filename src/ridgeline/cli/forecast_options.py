@@ -105,7 +105,7 @@ Weights = Annotated[
 ]
 Cache = Annotated[str, typer.Option(help="How keys and values are held. Default: as is usual.")]
 EngineClass = Annotated[
-    str, typer.Option(help="Class of engine: python (vLLM), native (TensorRT-LLM), ….")
+    str, typer.Option(help="Class of engine: python (vLLM), sglang, native (TensorRT-LLM), ….")
 ]
 PromptTokens = Annotated[float, typer.Option(help="Tokens of a prompt, mean.")]
 AnswerTokens = Annotated[float, typer.Option(help="Tokens of a completion, mean.")]

@@ -51,7 +51,10 @@ def test_a_measured_point_narrows_the_interval(tmp_path: Path) -> None:
     known, _ = calibrate(read_measured(written(tmp_path, point), asked()), read_calibration())
     after = estimate_serving(asked(), CLOSED, known)
     assert after.ttft_seconds.value == pytest.approx(before.ttft_seconds.value, rel=0.02)
-    assert after.ttft_seconds.interval[1] < before.ttft_seconds.interval[1]
+    for name in ("ttft_seconds", "tpot_seconds", "output_tokens_per_second"):
+        old, new = getattr(before, name), getattr(after, name)
+        assert new.interval[1] / new.value <= old.interval[1] / old.value
+    assert after.tpot_seconds.interval[1] < before.tpot_seconds.interval[1]
 
 
 @pytest.mark.parametrize(

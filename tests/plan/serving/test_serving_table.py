@@ -117,9 +117,9 @@ def test_engines_are_known_by_their_words() -> None:
     assert engine_of("a lab").name == "python"
 
 
-def test_an_engine_that_memory_alone_limits_runs_more_at_once_than_its_class() -> None:
+def test_an_engine_that_memory_alone_limits_runs_more_at_once_than_its_like() -> None:
     usual, unlimited = (engine_of(f"{name} on a GPU") for name in ("vLLM", "SGLang"))
-    assert usual.name == unlimited.name
+    assert unlimited.like == usual.name
     assert unlimited.most_on(device("a100")) > 4 * usual.most_on(device("a100"))
 
 

@@ -66,6 +66,12 @@ class Rates(Cases):
     """The same per sequence that is sampled."""
     request_seconds: Floats
     """Once per request, before its prompt runs: transport, tokenising, admission."""
+    receive_steps: Floats
+    """Decode steps between two looks at what has arrived: engines may look at every step, or let
+    some pass to spare their host."""
+    stream_seconds: Floats
+    """Front end's time for one token of an answer: detokenising, packing, sending. It works beside
+    the device, one token after another, and bounds the tokens per second of a whole server."""
     handover_seconds: Floats
     """Once per request of a disaggregated server: the second engine's admission and first step."""
     start: Floats

@@ -12,7 +12,8 @@ chunks of at most `chunk` tokens beside the decodes:
 
 Time to the first token: the prompt's own steps, beside the decodes, the wait for prompts that
 arrived with it, and for the step that runs: a client sends its next request when it sees the last
-one end, and the engine, which does not wait for it, has just begun a step. All n clients of a
+one end, and the engine, which does not wait for it, has just begun a step; some engines look at
+what has arrived in one of several steps alone. All n clients of a
 closed loop start at once, and so the first of so many requests of each waits for half of the wave;
 what follows is spread over a completion's time.
 """
@@ -26,10 +27,20 @@ import numpy as np
 from ridgeline.cost.arrays import Bools, Cases, Floats, Ints
 from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.cost.serving.setting import Hosted, busiest
-from ridgeline.cost.serving.step import StepTime, Work, sequences_that_fit, step_time
+from ridgeline.cost.serving.step import (
+    StepTime,
+    Work,
+    blended,
+    sequences_that_fit,
+    step_time,
+)
 
 MOST_TAKEN = 7.0 / 8.0
 """Share of a step's tokens that decodes take from prompts at most."""
+FIRST_WAITS = 0.3
+"""The share of a request's wait for the front end that its first token has: what is still to be
+sent when it comes, of all that is added while it runs; read off servers whose first tokens take
+longer the longer completions are."""
 KINDS = ("static", "closed", "open", "saturated", "burst")
 ROUNDS = 30
 """Damped rounds of finding the sequences that an open loop keeps running (Little's law)."""
@@ -93,6 +104,7 @@ def first_token_seconds(
     alone = prompt_seconds(hosted, rates, lengths, one, others)
     waiting = wave_seconds(hosted, rates, lengths, clients)
     running = np.where(others > 0.0, decode_seconds(hosted, rates, lengths, others), 0.0)
+    running = running * (rates.receive_steps + 1.0) / 2.0
     return np.asarray(rates.request_seconds + running + alone + rates.start * waiting)
 
 
@@ -109,6 +121,19 @@ def wave_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, clients:
     one = prompt_seconds(hosted, rates, lengths, np.ones_like(clients), none)
     whole = (packed + clients * one) / 2.0
     return np.asarray(np.maximum(whole - one, 0.0) / 2.0)
+
+
+def stream_wait(
+    rates: Rates, lengths: RequestLengths, running: Floats, first: Floats, each: Floats
+) -> Floats:
+    """What a request takes longer because the front end sends one token after another.
+
+    Device and front end work beside each other, so that the slower of the two decides: blended as
+    other things that overlap.
+    """
+    cycle = first + (lengths.completion - 1.0) * each
+    sending = running * lengths.completion * rates.stream_seconds
+    return np.asarray(blended(cycle, sending) - cycle)
 
 
 def most_running(hosted: Hosted, rates: Rates, lengths: RequestLengths) -> Floats:
@@ -200,6 +225,9 @@ def outcome_of(
     first = np.where(static, batch_first, np.where(is_open, open_first, closed_first))
     each = np.where(static, alone, steady)
     whole = static_seconds(hosted, rates, lengths, running)
+    late = np.where(closed, stream_wait(rates, lengths, running, first, each), 0.0)
+    first = first + FIRST_WAITS * late
+    each = each + (1.0 - FIRST_WAITS) * late / np.maximum(lengths.completion - 1.0, 1.0)
     cycle = first + (lengths.completion - 1.0) * each
     speed = running * lengths.completion / np.where(static, whole, cycle)
     speed = np.where(saturated & ~static, most / full, speed)

@@ -36,7 +36,15 @@ def attended_tokens(setting: Setting) -> Floats:
 
 
 def attention_flops(setting: Setting) -> Floats:
-    """FLOPs of one layer, micro-batch and device, as a fused kernel executes them."""
+    """FLOPs of what mixes tokens in a mean layer, for one micro-batch and device."""
+    dims = setting.dims
+    attends, states = dims.attention_layers / dims.layers, dims.state_layers / dims.layers
+    scanned = 2.0 * setting.tokens * dims.state_scan / setting.layouts.tp
+    return attends * kernel_flops(setting) + states * scanned
+
+
+def kernel_flops(setting: Setting) -> Floats:
+    """FLOPs of one layer's attention, as a fused kernel executes them."""
     dims = setting.dims
     per_pair = 2.0 * dims.heads * (dims.qk_dim + dims.value_dim) / setting.layouts.tp
     return setting.tokens * attended_tokens(setting) * per_pair
@@ -65,7 +73,7 @@ def _fused(setting: Setting) -> tuple[Floats, Floats]:
     takes = software.vendor_attention & (software.sink_attention | (setting.dims.sinks == 0))
     rate = rate * np.where(takes, tuned, 1.0)
     rate = rate * setting.software.attention_rate
-    flops = attention_flops(setting)
+    flops = kernel_flops(setting)
     forward = flops / (rate * setting.rates.flash_forward)
     return forward, BACKWARD_FACTOR * flops / (rate * setting.rates.flash_backward)
 

@@ -43,6 +43,8 @@ class Situation:
     fabric: bool
     """Whether a fabric of their own joins the devices."""
     engine: str
+    like: str = ""
+    """The class of engines whose coefficients hold where this one has none."""
     served: bool
     """Whether requests come over the network one by one, not as a batch in the same process."""
 
@@ -54,7 +56,7 @@ def holds(one: Parameter, case: Situation) -> bool:
         and (not one.precisions or case.precision in one.precisions)
         and (not one.bits or int(case.widened) == one.bits)
         and (one.fabric is None or one.fabric is case.fabric)
-        and one.engine in ("", case.engine)
+        and one.engine in ("", case.engine, case.like)
         and one.load in ("", "served" if case.served else "batch")
     )
 

@@ -14,9 +14,6 @@ from ridgeline.records.input_file import read_toml
 
 ENGINES = Path(__file__).with_name("engines.toml")
 LARGE_BYTES = 70 * 2**30
-UNLIMITED = 2048
-"""Sequences that an engine runs at most where it sizes its pool of requests by its memory (SGLang's
-`ModelRunner.init_memory_pool`: 2,048 to 4,096)."""
 USUAL = "python"
 """The class of an engine that no cue names."""
 
@@ -34,8 +31,8 @@ class EngineClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The same on devices of `LARGE_BYTES` and more that are newer than Ampere; 0: the same."""
     small_chunk: int = 0
     """The chunk on all other devices; 0: the same."""
-    unlimited: list[str] = []
-    """Cues of those of the class that memory alone limits, up to `UNLIMITED` sequences."""
+    like: str = ""
+    """The class whose coefficients hold where it has none of its own."""
     reserved: float
     """The share of a completion's tokens that admission keeps room for."""
     why: str
@@ -86,10 +83,6 @@ def engine_of(words: str) -> EngineClass:
     """
     folded = words.lower()
     for one in engines().values():
-        if any(re.search(cue, folded) for cue in one.unlimited):
-            return msgspec.structs.replace(
-                one, most_sequences=UNLIMITED, large_most_sequences=UNLIMITED
-            )
         if any(re.search(cue, folded) for cue in one.cues):
             return one
     return engine(USUAL)

@@ -96,6 +96,7 @@ def _situation(one: ServingQuestion, link: float) -> Situation:
         widened=WEIGHT_BITS[one.weights] if is_widened(one.device, one.weights) else 0.0,
         fabric=link == peer_bandwidth_bytes_per_second(one.device),
         engine=one.engine,
+        like=engine_called(one.engine).like,
         served=True,
     )
 

@@ -158,15 +158,22 @@ def calibrate(
     ]
     values = {one.name: value for one, value in zip(priors(), after, strict=True)}
     requests = float(np.mean([one.running[0] for one in shown]))
-    sigma = {}
+    changed = msgspec.structs.replace(
+        shipped, values=values, sigma=_surer(shipped.sigma, requests), table=""
+    )
+    return changed, changes
+
+
+def _surer(before: Spread, requests: float) -> Spread:
+    """Spreads once a point with so many requests is measured: none is wider than before."""
+    sides: dict[str, dict[str, float]] = {"near": {}, "far": {}}
     for kind, value in MEASURED_SIGMA.items():
         for experts in (False, True):
             name = class_of(kind, experts=experts)
-            sigma[name] = value / crowd_factor(name, requests)
-    changed = msgspec.structs.replace(
-        shipped, values=values, sigma=Spread(near=sigma, far=sigma), table=""
-    )
-    return changed, changes
+            now = value / crowd_factor(name, requests)
+            for side, found in sides.items():
+                found[name] = min(now, getattr(before, side).get(name, now))
+    return Spread(**sides)
 
 
 def _outcome(point: MeasuredPoint, calibration: Calibration) -> LoadOutcome:

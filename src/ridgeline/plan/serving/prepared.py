@@ -83,6 +83,7 @@ def situation_of(run: PublishedServing) -> Situation:
         widened=run.widened,
         fabric=run.hosted["link"] == peer_bandwidth_bytes_per_second(run.device),
         engine=run.engine.name,
+        like=run.engine.like,
         served=run.load.kind != "static",
     )
 

@@ -30,13 +30,15 @@ from ridgeline.cost.training.estimate import COVERAGE_80
 KINDS = ("first_token", "next_token", "throughput")
 FAR = 1.5
 """Times as wide far from the fit where no left-out source tells."""
+FAR_OF = {"first_token experts": 1.0}
+"""The same of classes where what is near is as little known."""
 BELIEVED = {"first_token": 0.4, "next_token": 0.25, "throughput": 0.25}
 """Spreads of dense models under a usual load, before any run is looked at."""
 USUAL_REQUESTS = 4.0
 """Requests at once under a usual load."""
-EXPERTS = 1.3
-"""Times as wide for mixtures of experts."""
-CROWDING = {"first_token dense": 0.3}
+EXPERTS = {"first_token": 2.0, "next_token": 1.3, "throughput": 1.3}
+"""Times as wide for mixtures of experts, by kind: engines differ most in how they run prompts."""
+CROWDING = {"first_token dense": 0.1}
 """Class of error → the power of the number of requests at once with which its spread grows. Of
 mixtures, whose steps take longer than whatever stands before the engine, published errors do not
 grow."""
@@ -81,7 +83,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """
         name = class_of(kind, experts=place.experts)
         near = self.near.get(name, believed(name))
-        alone = near if place.key in seen else self.far.get(name, near * FAR)
+        alone = near if place.key in seen else self.far.get(name, near * far_factor(name))
         return alone * crowd_factor(name, requests)
 
 
@@ -102,8 +104,13 @@ def crowd_factor(name: str, requests: float) -> float:
 def believed(name: str) -> float:
     """The spread of a class before any run is looked at, of a request alone."""
     kind, _, model = name.partition(" ")
-    usual = BELIEVED[kind] * (EXPERTS if model == "experts" else 1.0)
+    usual = BELIEVED[kind] * (EXPERTS[kind] if model == "experts" else 1.0)
     return usual / crowd_factor(name, USUAL_REQUESTS)
+
+
+def far_factor(name: str) -> float:
+    """Times as wide far from the fit, where no left-out source tells."""
+    return FAR_OF.get(name, FAR)
 
 
 def factor_of(sigma: float) -> float:
