@@ -152,6 +152,7 @@ def test_choosing_never_looks_at_the_answer() -> None:
         ({"precision": "fp16"}, "legacy"),
         ({"gpu": "V100-SXM2-32GB", "precision": ""}, "legacy"),
         ({"note": "NeMo 24.07"}, "megatron"),
+        ({"source": "InternLM/InternEvo"}, "internevo"),
         ({"note": "reported tflops=193 (Megatron formula)"}, "torch"),
         ({}, "torch"),
     ],
@@ -165,6 +166,20 @@ def test_a_stated_network_replaces_the_typical_one() -> None:
     stated = run_of(note="4x100Gb RoCE per node").cluster.network_bytes_per_second
     assert typical == 50e9
     assert stated == pytest.approx(4 * 100e9 / 8 / 8)
+
+
+def test_recomputing_by_operator_frees_most_of_what_full_recomputation_does(
+    tmp_path: Path,
+) -> None:
+    ways = ("none", "selective-layer", "selective-op", "full")
+    rows = [
+        ROW.replace(",none,fsdp,step_time_s,2.0,", f",{way},fsdp,step_time_s,2.0,50")
+        for way in ways
+    ]
+    found = validate_training(table(tmp_path, *rows))
+    peaks = [row.peak_memory_predicted or 0.0 for row in found.rows]
+    assert peaks == sorted(peaks, reverse=True)
+    assert (peaks[0] - peaks[2]) / (peaks[0] - peaks[3]) == pytest.approx(0.8, abs=0.08)
 
 
 def test_a_row_that_ran_out_of_memory_is_judged_on_the_verdict(tmp_path: Path) -> None:

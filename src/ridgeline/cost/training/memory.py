@@ -90,7 +90,7 @@ def kept_layer_bytes(setting: Setting) -> Floats:
     inputs = setting.tokens * setting.dims.hidden * 2.0 / split
     without_scores = everything - score_bytes(setting)
     some = np.where(layouts.recompute == SELECTIVE, without_scores, everything)
-    share = setting.recompute_share
+    share = setting.freed_share
     return np.where(layouts.recompute == FULL, share * inputs + (1.0 - share) * everything, some)
 
 

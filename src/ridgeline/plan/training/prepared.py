@@ -106,7 +106,11 @@ def _setting(
     layouts = stack_layouts([one.layout for one in candidates])
     coefficients = calibration(run.cluster.device)
     setting = setting_of(run.model, run.cluster, run.workload, layouts, coefficients)
-    return replace(setting, recompute_share=np.array([one.recompute_share for one in candidates]))
+    return replace(
+        setting,
+        recompute_share=np.array([one.recompute_share for one in candidates]),
+        freed_share=np.array([one.freed_share for one in candidates]),
+    )
 
 
 def counted_flops(setting: Setting, notes: Sequence[TrainingNote]) -> Floats:

@@ -69,10 +69,11 @@ PRECISION_WORDS = {
     **dict.fromkeys(("float32", "tf32"), "fp32"),
     "fp4": "nvfp4",
 }
-SELECTIVE_SHARES = {"selective-layer": 0.5, "selective-op": 0.6}
-"""Shares of torchtitan's modes: every second layer, or of each layer every second matmul and all
-that is element-wise (what is kept is the input, attention's output and half of the matmuls: 43 % of
-a Llama layer)."""
+SELECTIVE_SHARES = {"selective-layer": (0.5, 0.5), "selective-op": (0.6, 0.8)}
+"""Shares of torchtitan's modes, of the time that is repeated and of the memory that is freed: every
+second layer, or of each layer every second matmul and all that is element-wise. What is kept then
+is the layer's input, queries, values and attention's output: a fifth of a Llama layer, since the
+compiler keeps no matmul's output whose gradient does not read it."""
 ACCUMULATED_GRADIENT_BYTES = 6.0
 """A gradient in 16 bits beside the fp32 sum that it is added to."""
 LEAST_GROUP = 8
@@ -89,6 +90,8 @@ class Candidate:
     layout: Layout
     recompute_share: float = 1.0
     """The share of the layers that recompute, when recomputation is full."""
+    freed_share: float = 1.0
+    """The share of the activations that it frees then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +233,7 @@ def layouts_of_row(
     ep = whole(cells, "ep") or 1
     found = []
     for micro, batch in _batches(cells, dp, pp, legacy=bool(software.legacy)):
-        for recompute, share in _recomputes(cells, software):
+        for recompute, share, freed in _recomputes(cells, software):
             for zero in _sharding(cells, dp * cp):
                 layout = Layout(
                     dp=dp,
@@ -251,7 +254,9 @@ def layouts_of_row(
                 )
                 for shards in _shards(cells, note, zero, dp * cp):
                     sharded = msgspec.structs.replace(layout, fsdp=shards)
-                    found.append(Candidate(layout=sharded, recompute_share=share))
+                    found.append(
+                        Candidate(layout=sharded, recompute_share=share, freed_share=freed)
+                    )
     return found
 
 
@@ -280,21 +285,24 @@ def _batches(cells: Mapping[str, str], dp: int, pp: int, *, legacy: bool) -> lis
     return [(size, size * dp * (4 * pp if pp > 1 else 1)) for size in (1, 2, 4, 8, 16, 32)]
 
 
-def _recomputes(cells: Mapping[str, str], software: Stack) -> list[tuple[Recompute, float]]:
+def _recomputes(cells: Mapping[str, str], software: Stack) -> list[tuple[Recompute, float, float]]:
+    """Ways to recompute, each with the share of the time it repeats and of the memory it frees."""
     stated = cells.get("recompute", "").lower()
     stated = RECOMPUTE_WORDS.get(stated, stated)
-    partial: list[tuple[Recompute, float]] = [("full", share) for share in (0.25, 0.5, 0.75, 1.0)]
+    partial: list[tuple[Recompute, float, float]] = [
+        ("full", share, share) for share in (0.25, 0.5, 0.75, 1.0)
+    ]
     if not stated:
-        core: list[tuple[Recompute, float]] = []
+        core: list[tuple[Recompute, float, float]] = []
         if not software.fused_attention:
-            core = [("selective", 1.0)]
-        return [("none", 1.0), *core, *partial]
+            core = [("selective", 1.0, 1.0)]
+        return [("none", 1.0, 1.0), *core, *partial]
     if stated == "partial":
         return partial[:3]
     if stated in SELECTIVE_SHARES:
-        return [("full", SELECTIVE_SHARES[stated])]
+        return [("full", *SELECTIVE_SHARES[stated])]
     if stated in get_args(Recompute):
-        return [(stated, 1.0)]  # type: ignore[list-item]
+        return [(stated, 1.0, 1.0)]  # type: ignore[list-item]
     raise InputError(f"recompute {stated!r}: use none, selective, partial or full")
 
 
