@@ -25,13 +25,14 @@ def queue_simulate(
         Path,
         typer.Argument(
             metavar="JOBS.csv",
-            help="Jobs as CSV, or as sacct or kubectl get pods -o json prints them.",
+            help="Jobs as CSV, or as sacct or kubectl get pods -o json|yaml prints them.",
         ),
     ],
     cluster: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="A cluster as TOML, or nodes as kubectl or sinfo prints them."
+            metavar="FILE",
+            help="A cluster as TOML, or nodes as kubectl, sinfo or scontrol prints them, or CSV.",
         ),
     ] = None,
     gpus: Annotated[
