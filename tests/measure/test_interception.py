@@ -97,6 +97,7 @@ def check_kind(expected: Expected) -> None:
     report, _ = measured(command(*expected.words))
     assert report.facts is not None
     assert report.facts.kind == expected.kind
+    assert {model.device for model in report.facts.models} <= {"cpu"}
     assert len(report.steps) == 8
     settings = report.facts.settings
     assert settings.forwards_per_step == expected.forwards

@@ -96,7 +96,7 @@ def _kept_graphs(reading: Reading) -> list[Finding]:
     if saved <= 0:
         return warning(
             "retained-graph",
-            confidence=0.9 if growth else 0.6,
+            confidence=0.9 if growth else 0.3,
             summary=summary + ".",
             evidence=evidence,
             cure=cure,

@@ -52,7 +52,7 @@ def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
         parameter_bytes=sum(p.numel() * p.element_size() for p in weights),
         num_trainable=sum(p.numel() for p in weights if p.requires_grad),
         dtype=str(weights[0].dtype).removeprefix("torch."),
-        device=str(weights[0].device),
+        device=str(watch.device_of(weights[0])),
         num_modules=len(modules),
         training=bool(module.training),
         repeated_block=block,
@@ -256,17 +256,18 @@ def device_name(agent: Agent) -> str:
 
 def _device_name(agent: Agent) -> str:
     models = [
-        (watch.num_parameters, module)
+        (watch.num_parameters, module, watch)
         for watch in agent.watched.models.values()
         if (module := watch.module()) is not None and not watch.is_meta
     ]
     if not models:
         return "cpu"
-    _, largest = max(models, key=lambda model: model[0])
+    _, largest, watch = max(models, key=lambda model: model[0])
     weight = next((weight for _, weight in named_parameters(largest)), None)
-    if weight is None or weight.device.type != "cuda":
-        return weight.device.type if weight is not None else "cpu"
-    return f"cuda {torch.cuda.get_device_name(weight.device)}"
+    if weight is None:
+        return "cpu"
+    device = watch.device_of(weight)
+    return f"cuda {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type
 
 
 def device_memory_bytes(agent: Agent) -> int:

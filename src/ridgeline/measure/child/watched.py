@@ -42,6 +42,12 @@ class ModelWatch:
     """A lazy part has no parameters yet: to be counted again at the next call."""
     is_meta: bool = False
     """Its parameters have shapes and no values."""
+    device: torch.device | None = None
+    """Where they were when they were counted."""
+
+    def device_of(self, weight: torch.Tensor) -> torch.device:
+        """Where it computes with `weight`, which between functional calls may stay on meta."""
+        return self.device if weight.is_meta and self.device is not None else weight.device
 
 
 @dataclass(slots=True)
@@ -192,6 +198,7 @@ class Watched:
         found = parameters(module)
         watch.num_parameters = sum(parameter.numel() for parameter in found)
         watch.is_meta = bool(found) and found[0].is_meta
+        watch.device = found[0].device if found else None
         watch.unfinished = is_unfinished(module)
         if watch.is_meta:
             return
