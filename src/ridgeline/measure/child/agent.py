@@ -76,8 +76,8 @@ class Agent:
         self._thread: int | None = None
         self._native: int | None = None
         """The system's number of that thread; Python's own is given again to the next one."""
-        self._converses = False
-        """At a boundary, in the thread of the step: no other may step meanwhile."""
+        self._stepper: threading.Thread | None = None
+        self._moving = threading.Lock()
         self._stepping: list[tuple[torch.optim.Optimizer, int]] = []
         """Optimizers inside their step, outermost first, each with the clock's depth before."""
         self._forward_context: ExitStack | None = None
@@ -110,15 +110,18 @@ class Agent:
     def calls_here(self) -> bool:
         """Is this the process and the thread that steps, seen from where a model is called?
 
-        A server answers in one thread after the other. The next to call a model, while no call is
-        under way, goes on with the steps.
+        A server may answer each request in a thread of its own. Where that of the latest call has
+        ended, the next to call a model goes on with the steps; of threads that live on, one is
+        watched.
         """
-        here = threading.get_native_id()
-        if self._native is None or self._native == here or self.kind == "training":
+        if self._native in (None, threading.get_native_id()) or not self.active:
             return self.is_mine()
-        if not self.active or self._trains or self.clock.depth or self._converses:
-            return False
-        self._thread, self._native = threading.get_ident(), here
+        if self.kind == "training" or self._trains:
+            return self.is_mine()
+        with self._moving:
+            if self._stepper is None or self._stepper.is_alive():
+                return False
+            self._take_over()
         self.has_moved = True
         if self.on_moved is not None:
             attempt(self.on_moved, otherwise=None)
@@ -132,13 +135,17 @@ class Agent:
         if self.is_mine():
             return True
         if self.active and (self.kind != "training" or self._thread not in sys._current_frames()):
-            self._thread, self._native = threading.get_ident(), threading.get_native_id()
+            self._take_over()
             return True
         return False
 
+    def _take_over(self) -> None:
+        self._thread, self._native = threading.get_ident(), threading.get_native_id()
+        self._stepper = threading.current_thread()
+
     def _born_again(self) -> None:
         """This is a forked child of a process that has not stepped yet: it may be what trains."""
-        self._thread = self._native = None
+        self._thread = self._native = self._stepper = None
         self._has_begun = False
         self.must_train = True
         self.kind = None
@@ -482,7 +489,7 @@ class Agent:
 
     def _own_thread(self) -> None:
         if self._thread is None:
-            self._thread, self._native = threading.get_ident(), threading.get_native_id()
+            self._take_over()
 
     @guarded()
     def _boundary(self) -> None:
@@ -499,11 +506,7 @@ class Agent:
         for after in self.points.after_step:
             self.points.call(after)
         if self.on_boundary is not None:
-            self._converses = True
-            try:
-                self.on_boundary()
-            finally:
-                self._converses = False
+            self.on_boundary()
 
 
 def _autocast_dtype() -> str | None:
