@@ -46,7 +46,7 @@ _OPERATORS.define(
 LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
 """The linear layers of a decoder layer, in the operator's order."""
 READERS = (("q", "k", "v"), ("o",), ("gate", "up"), ("down",))
-"""The members of `LINEARS` by the activations that they read, in the order of computing them."""
+"""Groups of `LINEARS` that read the same activations, in the order in which these are computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,6 +115,8 @@ def attend(
             return query.new_zeros(batch, tokens, heads, value.shape[3]), None
     cache = pages.caches[layer]
     queries, keys, values = _rows(query), _rows(key), _rows(value)
+    if len(keys) != len(queries):
+        raise NoPages("its attention keeps something else than a key for each token")
     wide = values.shape[-1]
     if wide != keys.shape[-1]:
         queries, keys, values = _equally_wide(queries, keys, values)

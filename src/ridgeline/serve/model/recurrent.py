@@ -221,7 +221,7 @@ class _Mixer:
     def _one_by_one(
         self, at: Tensor, named: dict[str, Any], total: int, states: States
     ) -> tuple[Any, States]:
-        """The computation of `_computed`, with each token of a sequence by itself."""
+        """What `_computed` gives, with each token of a sequence taken by itself."""
         found = []
         for place in at.split(1, 1):
             out, states = self._computed(place, named, total, states)

@@ -1,0 +1,226 @@
+"""Which causal families of the installed transformers are served and planned, and why not.
+
+    python bench/model_families.py [FAMILY ...] [--write]
+
+Each family is made tiny with random weights in float32, saved, and asked for as a user would:
+`serve` loads it, which checks its logits over blocks against the model's own, and `predict serving`
+and `plan serving` read its configuration. `--write` puts the answers on docs/results/families.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import re
+import sys
+import tempfile
+import tomllib
+import warnings
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from ridgeline.errors import RidgelineError, in_words
+from ridgeline.models import load_model
+from ridgeline.plan.serving.estimate import estimate_serving
+from ridgeline.plan.serving.plan import ServingTask, plan_serving
+from ridgeline.plan.serving.published import ServedLoad
+from ridgeline.plan.serving.question import replica_of
+from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.model.loaded import load
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "results" / "families.md"
+SIZES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+LARGEST_PARAMETERS = 20_000_000
+"""A family that is larger with the sizes of the table has none there."""
+SHOWN = 150
+"""Characters of a reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What became of one family; an empty string is a yes."""
+
+    family: str
+    served: str
+    how: str
+    """How its layers are computed, where it is served."""
+    predicted: str
+    planned: str
+
+
+def families() -> list[str]:
+    """The model types of all causal language models that transformers has."""
+    return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def sizes_of(family: str, table: str = "every") -> dict[str, Any]:
+    """The sizes in a table of the fields that a family's configuration has."""
+    known = AutoConfig.for_model(family)
+    names = {*known.to_dict(), *known.attribute_map}
+    found = {name: size for name, size in SIZES[table].items() if name in names}
+    if "kv_lora_rank" in names and "num_key_value_heads" in found:  # latent: one for every head
+        found["num_key_value_heads"] = found["num_attention_heads"]
+    return found | (SIZES.get(family, {}) if table == "every" else {})
+
+
+def tiny(family: str) -> Any:
+    """A family's model, in evaluation.
+
+    Raises:
+        ValueError: The table's sizes do not make it tiny.
+    """
+    config = AutoConfig.for_model(family, **sizes_of(family))
+    with torch.device("meta"):
+        count = AutoModelForCausalLM.from_config(config).num_parameters()
+    if count > LARGEST_PARAMETERS:
+        raise ValueError(f"{count:,} parameters: {Path(__file__).stem}.toml has no tiny sizes")
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim == 2:
+                weight.mul_(6.0)  # so that attention is not flat
+    return model
+
+
+def ask(family: str) -> Answers:
+    """Ask for one family."""
+    try:
+        config = AutoConfig.for_model(family)
+        if config.is_encoder_decoder:
+            return _everywhere(family, "has an encoder")
+        if config.get_text_config(decoder=True) is not config:
+            return _everywhere(family, "sees or hears besides; asked for as a text model alone")
+        model = tiny(family)
+    except Exception as error:  # any family's code runs here
+        return _everywhere(family, f"not asked: no tiny model could be made ({in_words(error)})")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / family
+        try:
+            model.save_pretrained(folder)
+        except Exception as error:  # here too
+            return _everywhere(family, f"not asked: it cannot be saved ({in_words(error)})")
+        del model
+        served, how = _served(folder)
+        try:
+            AutoConfig.for_model(family, **sizes_of(family, "planned")).save_pretrained(folder)
+        except Exception as error:  # and here
+            why = f"not asked: no larger configuration could be made ({in_words(error)})"
+            return Answers(family, served, how, why, why)
+        return Answers(family, served, how, _predicted(folder), _planned(folder))
+
+
+def _everywhere(family: str, why: str) -> Answers:
+    return Answers(family, why, "", why, why)
+
+
+def _served(folder: Path) -> tuple[str, str]:
+    config = EngineConfig(model=str(folder), dtype="fp32", device="cpu")
+    try:
+        loaded = load(config)
+    except RidgelineError as error:
+        return str(error), ""
+    return "", loaded.layer_path
+
+
+def _predicted(folder: Path) -> str:
+    try:
+        replica = replica_of(
+            load_model(folder), "H100", tp=8, weights="bf16", prompt=64, completion=16
+        )
+        estimate_serving(replica, ServedLoad(kind="closed", number=4.0))
+    except RidgelineError as error:
+        return str(error)
+    return ""
+
+
+def _planned(folder: Path) -> str:
+    try:
+        plan_serving(
+            ServingTask(
+                model=load_model(folder), prompt=64, completion=16, users=4.0, gpus=("H100",)
+            )
+        )
+    except RidgelineError as error:
+        return str(error)
+    return ""
+
+
+def shown(why: str, family: str) -> str:
+    """A reason for the table: without folders and what every refusal ends with."""
+    if not why:
+        return "yes"
+    words = re.sub(r"\S*/(\w+\.json)", r"\1", why).removeprefix("config.json: ")
+    words = re.split(r"; did you mean |; known: ", words)[0]
+    words = words.removeprefix(f"models of the family {family} cannot be served over a paged KV ")
+    words = words.removeprefix("cache: ").partition("; docs/how-to")[0]
+    words = re.sub(r"\d\.\d+(e-\d+)?(?= of the spread)", "more than a thousandth", words)
+    words = in_words(ValueError(words)).replace("|", "/")
+    return words if len(words) <= SHOWN else words[: SHOWN - 2].rstrip() + " …"
+
+
+def page(answers: list[Answers]) -> str:
+    """The whole page."""
+    count = {
+        what: sum(not getattr(one, what) for one in answers)
+        for what in ("served", "predicted", "planned")
+    }
+    asked = [one for one in answers if not one.served.startswith("not asked")]
+    rows = []
+    for one in answers:
+        served, predicted, planned = (
+            shown(why, one.family) for why in (one.served, one.predicted, one.planned)
+        )
+        cells = (one.family, served, one.how, predicted, planned if planned != predicted else "〃")
+        rows.append("| " + " | ".join(cells) + " |")
+    versions = f"transformers {transformers.__version__} and torch {torch.__version__}"
+    head = f"""# Families of models
+
+Written by `python bench/model_families.py --write` on {datetime.now(tz=UTC).date()} with
+{versions}: of its {len(answers)} causal families {count["served"]} are served,
+{count["predicted"]} are read by `predict serving` and {count["planned"]} by `plan serving`.
+{len(asked)} could be asked, each by a tiny model with random weights, in float32 on a CPU (by the
+sizes in `bench/model_families.toml`); their configurations were planned at some 8 billion
+parameters. Served means that `ridgeline serve` loads it, and that its logits over blocks, in chunks
+and packed with another prompt, are its own; no trained weights were at hand.
+
+| family | served | its layers | predict serving | plan serving |
+|---|---|---|---|---|
+"""
+    return head + "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("family", nargs="*", help="default: all")
+    parser.add_argument("--write", action="store_true", help="write the page (of all families)")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    answers = []
+    for family in options.family or families():
+        quiet = io.StringIO()
+        with contextlib.redirect_stderr(quiet):
+            answers.append(ask(family))
+        one = answers[-1]
+        print(family, "|", one.served or f"served, {one.how}", "|", one.predicted or "predicted",
+              "|", one.planned or "planned", flush=True)  # fmt: skip
+    if options.write:
+        if options.family:
+            sys.exit("--write takes all families")
+        unfinished = PAGE.with_suffix(".part")
+        unfinished.write_text(page(answers))
+        unfinished.replace(PAGE)
+
+
+if __name__ == "__main__":
+    main()
