@@ -119,3 +119,18 @@ def test_the_stage_with_the_odd_layer_sets_the_pace() -> None:
     odd = bubble_seconds(layouts, one(5), one(2.5), one(0.0))[0]
     assert even == pytest.approx(2.0)
     assert odd == pytest.approx(2.5 + 8 * 0.5)
+
+
+def test_a_collective_between_two_matmuls_passes_both_kinds_of_links_in_turn(
+    setting: Setting,
+) -> None:
+    whole, inside = one(1e9), group_of(setting, one(8), one(1))
+    across = group_of(setting, one(16), one(1))
+    alone = all_reduce_seconds(setting, whole, across, serial=True)
+    site = setting.site
+    fast = 1.0 / site.domain_bytes_per_second
+    slow = 1.0 / (8.0 * site.network_bytes_per_second)
+    assert alone == pytest.approx(2.0 * 15.0 / 16.0 * 1e9 * (fast + np.maximum(fast, slow)))
+    assert alone > all_reduce_seconds(setting, whole, across)
+    within = [all_reduce_seconds(setting, whole, inside, serial=one) for one in (False, True)]
+    assert within[0] == within[1]

@@ -6,6 +6,7 @@ collective communication operations in MPICH", 2005, sections 4.1 and 4.5), in n
 group that spans domains leaves each of them through the network cards of its members there:
 bandwidth = ranks in the domain x bandwidth per device, at most what the domain itself carries.
 Trees need 2·log2(n) steps and no more bandwidth, so all-reduces over the network use the cheaper.
+Large messages pass both kinds of links at once, tensor parallelism's one after the other.
 """
 
 from __future__ import annotations
@@ -55,10 +56,17 @@ def network_rate(setting: Setting, group: Group) -> Floats:
     return setting.site.network_bytes_per_second * rates.network / loss
 
 
-def bus_rate(setting: Setting, group: Group) -> Floats:
-    """Bytes per second through the slowest link of a ring over the group."""
+def bus_rate(setting: Setting, group: Group, *, serial: bool = False) -> Floats:
+    """Bytes per second through the slowest link of a ring over the group.
+
+    With `serial`, the way inside a domain and the way between domains follow one another: a
+    collective that stands alone between two matmuls is cut into too few pieces for both to run
+    beside each other.
+    """
     inside = setting.site.domain_bytes_per_second * setting.rates.domain
     across = np.minimum(group.local * network_rate(setting, group), inside)
+    if serial:
+        across = 1.0 / (1.0 / across + 1.0 / inside)
     return np.where(group.size > group.local, across, inside)
 
 
@@ -72,21 +80,31 @@ def _steps_seconds(setting: Setting, group: Group) -> Floats:
 
 
 def gather_seconds(
-    setting: Setting, whole_bytes: Floats, group: Group, messages: Floats | float = 1.0
+    setting: Setting,
+    whole_bytes: Floats,
+    group: Group,
+    messages: Floats | float = 1.0,
+    *,
+    serial: bool = False,
 ) -> Floats:
     """All-gathers, or reduce-scatters, of `whole_bytes` in all over the group."""
     share = (group.size - 1.0) / group.size
-    moved = share * whole_bytes / bus_rate(setting, group)
+    moved = share * whole_bytes / bus_rate(setting, group, serial=serial)
     waited = messages * _steps_seconds(setting, group)
     return np.where(group.size > 1.0, moved + waited, 0.0)
 
 
 def all_reduce_seconds(
-    setting: Setting, whole_bytes: Floats, group: Group, messages: Floats | float = 1.0
+    setting: Setting,
+    whole_bytes: Floats,
+    group: Group,
+    messages: Floats | float = 1.0,
+    *,
+    serial: bool = False,
 ) -> Floats:
     """All-reduces of `whole_bytes` in all on every rank."""
     share = 2.0 * (group.size - 1.0) / group.size
-    moved = share * whole_bytes / bus_rate(setting, group)
+    moved = share * whole_bytes / bus_rate(setting, group, serial=serial)
     ring = 2.0 * _steps_seconds(setting, group)
     depth = 2.0 * np.log2(np.maximum(group.nodes, 1.0)) * setting.site.network_latency_seconds
     tree = depth + 2.0 * group.local * setting.site.domain_latency_seconds

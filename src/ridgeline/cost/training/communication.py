@@ -50,8 +50,8 @@ def tensor_seconds(setting: Setting) -> Floats:
     layouts = setting.layouts
     group = group_of(setting, layouts.tp, np.ones(1))
     message = setting.tokens * setting.dims.hidden * ACTIVATION_BYTES
-    reduced = all_reduce_seconds(setting, message, group)
-    scattered = 2.0 * gather_seconds(setting, message, group)
+    reduced = all_reduce_seconds(setting, message, group, serial=True)
+    scattered = 2.0 * gather_seconds(setting, message, group, serial=True)
     return setting.dims.parts * np.where(layouts.sp, scattered, reduced)
 
 
