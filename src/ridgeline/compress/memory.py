@@ -12,18 +12,19 @@ from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.blocks import RESCALING
 from ridgeline.compress.flow import HELD, chunk_sequences, computes_in_bfloat16
 from ridgeline.compress.watching.capture import SAMPLE_ROWS
+from ridgeline.compress.watching.lanes import num_lanes
 
 if TYPE_CHECKING:
     from ridgeline.compress.run import CompressionJob
 
 FLOAT_BYTES = 4
 """All is computed in float32."""
-HESSIANS = 5
-"""Matrices as large as a Hessian that GPTQ holds at once: the sums, H, the damped copy, its factor,
-the inverse's factor (`inverse_factor`)."""
-COPIES = 5
+HESSIANS = 3
+"""Matrices as large as a Hessian that GPTQ holds at once: H, and the two that its factor is found
+in (`inverse_factor`). Before that every lane has sums of its own."""
+COPIES = 4
 """Copies of a bundle's weights that a method holds at once: as given, what is left, what was
-chosen, the errors, the value judged."""
+chosen, the value judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ def _statistics_bytes(job: CompressionJob, matrices: list[Matrix]) -> int:
             or (scheme.pruning and scheme.pruning.criterion == "sparsegpt")
             for scheme in schemes
         )
-        squares = HESSIANS if walked else 2
+        squares = max(HESSIANS, num_lanes()) if walked else 2
         looked_at = job.tokens is not None and bool(schemes)
         numbers = COPIES * rows * columns + (squares * columns * columns if looked_at else 0)
         largest = max(largest, numbers)
@@ -98,7 +99,7 @@ def _activation_bytes(job: CompressionJob, skeleton: ModelSkeleton, matrices: li
     width = skeleton.model.config.hidden_size
     length = job.tokens.shape[1]
     in_bfloat16 = computes_in_bfloat16(skeleton)
-    chunk = chunk_sequences(length, in_bfloat16=in_bfloat16) * length
+    chunk = num_lanes() * chunk_sequences(length, in_bfloat16=in_bfloat16) * length
     within = chunk * sum(matrix.weight.shape[0] for matrix in matrices)
     size = FLOAT_BYTES // 2 if in_bfloat16 else FLOAT_BYTES
     # The sum that runs past a bfloat16 block's products, and its norm, are float32 all the same.

@@ -86,18 +86,14 @@ def inverse_factor(hessian: Tensor, damping: float = 0.01) -> tuple[Tensor | Non
             independent of all others.
         damping: λ over the mean of the diagonal.
     """
-    matrix = hessian.float().clone()
-    if not bool(matrix.isfinite().all()):
+    if not _is_finite(hessian):
         return None, ("its inputs were infinite or NaN",)
-    diagonal = matrix.diagonal()
+    diagonal = hessian.diagonal().to(torch.float32, copy=True)
     dead = diagonal <= 0
     mean = float(diagonal[~dead].mean()) if bool((~dead).any()) else 1.0
     diagonal[dead] = mean
-    added = 0.0
     while damping <= _MOST_DAMPING * 1.001:
-        diagonal += damping * mean - added
-        added = damping * mean
-        factor = _factor(matrix)
+        factor = _factor(hessian, diagonal + damping * mean)
         if factor is not None:
             told = () if damping <= 0.01 else (f"its Hessian needed a damping of {damping:g}",)
             return factor, told
@@ -105,22 +101,45 @@ def inverse_factor(hessian: Tensor, damping: float = 0.01) -> tuple[Tensor | Non
     return None, ("its Hessian has no inverse, however damped",)
 
 
-def _factor(matrix: Tensor) -> Tensor | None:
-    """U without the inverse itself: H = U⁻¹ U⁻ᵀ is Cholesky's factoring from the last column on."""
-    lower, failed = torch.linalg.cholesky_ex(matrix.flip(0, 1))
+def _factor(hessian: Tensor, diagonal: Tensor) -> Tensor | None:
+    """U of a Hessian with another diagonal, in two matrices of its size.
+
+    Without the inverse itself: H = U⁻¹ U⁻ᵀ is Cholesky's factoring from the last column on.
+    """
+    backward = hessian.flip(0, 1).float()
+    backward.diagonal().copy_(diagonal.flip(0))
+    # A symmetric matrix is its own transpose, in whose memory LAPACK can factor it.
+    lower, failed = backward.T, torch.empty((), dtype=torch.int32, device=hessian.device)
+    torch.linalg.cholesky_ex(lower, out=(lower, failed))
     if int(failed):
         return None
-    identity = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-    upper = torch.linalg.solve_triangular(lower.flip(0, 1), identity, upper=True)
-    return upper if bool(upper.isfinite().all()) else None
+    lower = lower.flip(0, 1)
+    del backward
+    upper = torch.eye(len(hessian), dtype=torch.float32, device=hessian.device)
+    torch.linalg.solve_triangular(lower, upper, upper=True, out=upper)
+    return upper if _is_finite(upper) else None
+
+
+def _is_finite(matrix: Tensor) -> bool:
+    """Whether all of a matrix, and the sums of its rows, are finite; takes no other of its size."""
+    return bool(matrix.sum(1).isfinite().all())
+
+
+_ROWS = 256
+"""Rows of a weight whose errors are computed at once."""
 
 
 def output_error(weight: Tensor, result: Tensor, hessian: Tensor | None) -> float:
     """tr((W - Ŵ) H (W - Ŵ)ᵀ) / tr(W H Wᵀ), the share of the output's energy that is lost."""
-    before, difference = weight.float(), weight.float() - result.float()
-    if hessian is None or not bool(hessian.isfinite().all()):
-        lost, whole = float(difference.square().sum()), float(before.square().sum())
-    else:
-        lost = float(((difference @ hessian) * difference).sum())
-        whole = float(((before @ hessian) * before).sum())
+    known = hessian is not None and _is_finite(hessian)
+    lost = whole = 0.0
+    for before, after in zip(weight.split(_ROWS), result.split(_ROWS), strict=True):
+        given = before.float()
+        lost += _energy(given - after.float(), hessian if known else None)
+        whole += _energy(given, hessian if known else None)
     return lost / whole if whole > 0.0 else 0.0
+
+
+def _energy(rows: Tensor, hessian: Tensor | None) -> float:
+    """tr(W H Wᵀ) of some rows of W; without H, with ones in its place."""
+    return float(((rows if hessian is None else rows @ hessian) * rows).sum(dtype=torch.float64))
