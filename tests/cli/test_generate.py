@@ -67,6 +67,7 @@ def test_decoding_is_measured_beside_reading(
         (["generate", LIBRARY, "--prompt", "a", "--kv-bytes", "many"], "--kv-bytes many"),
         (["generate", LIBRARY, "--prompt", "a", "--speculative", "luck"], "--speculative luck"),
         (["generate", LIBRARY, "--prompt", "a", "--speculative", "draft"], "needs a path"),
+        (["generate", LIBRARY, "--prompt", "a", "--speculate-always"], "needs --speculative"),
         (["generate", LIBRARY, "--prompt", "a", "--adapter", "x"], "NAME=DIRECTORY"),
         (["bench", "decode", LIBRARY, "--batch", "0"], "--batch 0"),
     ],
@@ -99,8 +100,11 @@ def test_sizes_are_read_as_people_write_them() -> None:
 
 
 def test_options_become_the_configuration() -> None:
-    config = engine_config("m", speculative="draft:small", adapter=["a=dir"], max_sequences=3)
+    config = engine_config(
+        "m", speculative="draft:small", speculate_always=True, adapter=["a=dir"], max_sequences=3
+    )
     assert config.speculation is not None
+    assert config.speculation.always
     assert (config.speculation.path, config.adapters, config.max_sequences) == (
         "small", {"a": "dir"}, 3,
     )  # fmt: skip

@@ -71,6 +71,9 @@ NumDrafts = Annotated[int, typer.Option(help="Tokens guessed at a time.")]
 DraftTree = Annotated[
     int | None, typer.Option(metavar="N", help="Heads guess a tree of N tokens, not a chain.")
 ]
+SpeculateAlways = Annotated[
+    bool, typer.Option("--speculate-always", help="Speculate even where it measures slower.")
+]
 Adapter = Annotated[
     list[str] | None,
     typer.Option(
@@ -111,6 +114,7 @@ def engine_config(
     speculative: str | None = None,
     num_drafts: int = 4,
     draft_tree: int | None = None,
+    speculate_always: bool = False,
     adapter: list[str] | None = None,
     **fields: Any,
 ) -> EngineConfig:
@@ -141,8 +145,10 @@ def engine_config(
     if draft_tree is not None and not (speculative or "").startswith("heads"):
         raise InputError(f"--draft-tree {draft_tree} needs --speculative heads:FOLDER")
     if speculative is None:
+        if speculate_always:
+            raise InputError("--speculate-always needs --speculative, which says what guesses")
         return config
-    speculation = _speculation(speculative, num_drafts, draft_tree)
+    speculation = _speculation(speculative, num_drafts, draft_tree, always=speculate_always)
     if speculation.kind == "draft":
         check_model_folder(Path(speculation.path))
     if speculation.kind == "heads":
@@ -173,7 +179,9 @@ def _adapter(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _speculation(text: str, num_drafts: int, tree: int | None) -> SpeculationConfig:
+def _speculation(
+    text: str, num_drafts: int, tree: int | None, *, always: bool
+) -> SpeculationConfig:
     from ridgeline.serve.config import SpeculationConfig
 
     kind, _, path = text.partition(":")
@@ -193,6 +201,7 @@ def _speculation(text: str, num_drafts: int, tree: int | None) -> SpeculationCon
         path=path,
         num_drafts=num_drafts,
         tree=tree,
+        always=always,
     )
 
 

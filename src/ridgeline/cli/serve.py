@@ -155,9 +155,7 @@ def serve(
     longest_match: Annotated[
         int, typer.Option(help="Tokens that --speculative ngram looks up.", min=1)
     ] = 4,
-    speculate_always: Annotated[
-        bool, typer.Option("--speculate-always", help="Speculate even where it measures slower.")
-    ] = False,
+    speculate_always: options.SpeculateAlways = False,
     adapters: Annotated[
         list[str] | None,
         typer.Option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _FRONTS = ("name", "share", "chat_template", "reasoning_parser", "tool_call_parser")
 """Keys of a table that are no engine's."""
-_FLAGS_OF_SERVE = ("adapters", "longest_match", "speculate_always")
+_FLAGS_OF_SERVE = ("adapters", "longest_match")
 """Options that only this command has, or calls by another name."""
 
 
@@ -124,9 +124,7 @@ def _config(folder: str, options: Mapping[str, Any]) -> EngineConfig:
     if config.speculation is None:
         return config
     speculation = msgspec.structs.replace(
-        config.speculation,
-        longest_match=options["longest_match"],
-        always=options["speculate_always"],
+        config.speculation, longest_match=options["longest_match"]
     )
     return msgspec.structs.replace(config, speculation=speculation)
 
