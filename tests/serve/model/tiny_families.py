@@ -129,6 +129,15 @@ FITTING |= {
     "deepseek_v2": _LATENT,
     "deepseek_v3": _LATENT,
     "glm4_moe_lite": _LATENT,
+    "gemma3n_text": {
+        **_WINDOWS,
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": VOCAB,
+        "laurel_rank": 4,
+    },
     "hunyuan_v1_moe": {**_GROUPED, "head_dim": 8, "num_experts": 4, "moe_topk": 2},
 }
 NOT_FITTING: dict[str, dict[str, Any]] = {
