@@ -37,12 +37,12 @@ def test_the_slow_calls_of_a_real_script_are_found_and_laid_to_their_size(
     tail = made["tail"]
     assert tail["slow_steps"] >= 8, "every eighth of 96"
     assert tail["size_correlation"] > 0.3
-    assert tail["phase_seconds"]["forward"] > 0.5 * tail["excess_seconds"]
     (finding,) = [one for one in examined["findings"] if one["cause"] == "latency-tail"]
     assert finding["evidence"]["p99_over_p50_ratio"] > 1.5
     # On a machine whose cores others use, the wait for one outweighs what the script does.
     busy = made["settings"]["cpu_wait_seconds"] > 0.1 * made["step_seconds"]["mean"]
-    assert finding["evidence"]["cause"] == "larger inputs" or busy
+    in_forward = tail["phase_seconds"]["forward"] > 0.5 * tail["excess_seconds"]
+    assert (in_forward and finding["evidence"]["cause"] == "larger inputs") or busy
 
 
 def answering(**changes: Any) -> StepProfile:

@@ -164,7 +164,11 @@ def faulty() -> dict[str, Context]:
         "fused-kernels": context(model=CUDA, operators={"aten::mm": 0.6, "aten::silu": 0.2}),
         "fused-optimizer": context(optimizer={"fused": False}, phases={"optimizer": 0.2}),
         "gc-freeze": context(settings={"gc_seconds": 0.01}),
-        "inference-mode": context(settings={"records_gradients": True}, kind="inference"),
+        "inference-mode": context(
+            settings={"records_gradients": True},
+            kind="inference",
+            phases={"forward": 0.98, "backward": 0.0, "optimizer": 0.0},
+        ),
         "length-buckets": replaced(
             context(settings={"padding_share": 0.4}),
             operators=[operator("aten::mm", 0.3, calls=share) for share in (1 / 3, 0.5)],
