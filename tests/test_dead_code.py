@@ -20,6 +20,7 @@ OPENED_BY_OTHERS = {
     "cost/": "formulas of the field, held by its worked examples",
     "from_source.py": "importlib calls its loader",
     "realtime/executors/payloads.py": "pickle calls its pickler",
+    "kernels/check/language.py": "ast calls its visitor",
     "kernels/check/on_cuda.py": "Triton asks its driver",
     "serve/ray_serve.py": "Ray calls its deployment",
     "serve/http/connection.py": "uvicorn calls its protocol",

@@ -37,6 +37,11 @@ LIBDEVICE: Final = (
     "tan", "tanh", "trunc",
 )  # fmt: skip
 """The functions of Triton's libdevice that torch has as well."""
+LIBDEVICE_NAMES: Final = (
+    *(f"triton.language.extra.libdevice:{name}" for name in LIBDEVICE),
+    *(f"triton.language.extra.cuda.libdevice:{name}" for name in LIBDEVICE if name != "fast_tanhf"),
+)
+"""Where kernels find them; CUDA's own has no fast_tanhf."""
 
 ON_CUDA: Final = (
     "_DeviceGuard", "current_device", "current_stream", "device", "device_count", "device_of",
@@ -196,14 +201,15 @@ PATCHED: Final[dict[str, str]] = {
     ),
     "triton.runtime.interpreter:_patch_lang_tensor":
         "a loop's bound is a number, whatever numpy says",
-    "triton.runtime.interpreter:GridExecutor.__init__": "annotations that are text (constexpr)",
+    "triton.runtime.interpreter:GridExecutor.__init__": "texts that say constexpr; lists as grids",
+    "triton.runtime.interpreter:FunctionRewriter._transform_ast": "and, or, not between tensors",
     **dict.fromkeys(
         tuple(f"torch.cuda:{name}" for name in ON_CUDA),
         "an example that asks for CUDA runs on the CPU",
     ),
     "triton.runtime.jit:JITFunction.run": "which kernels an example makes while it runs",
     **dict.fromkeys(
-        tuple(f"triton.language.extra.libdevice:{name}" for name in LIBDEVICE),
+        LIBDEVICE_NAMES,
         "the interpreter has no libdevice: torch computes what a kernel asks of it",
     ),
     # -- numba's CUDA simulator, in a process of its own (lesson)

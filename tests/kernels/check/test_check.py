@@ -34,6 +34,7 @@ STRANGERS: dict[str, set[str]] = {
     "libdevice": set(),
     "no_barrier": {"missing-barrier"},
     "written_for_cuda": set(),
+    "written_for_the_compiler": set(),
 }
 """Kernels as others write them → what is wrong with each."""
 

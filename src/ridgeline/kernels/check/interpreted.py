@@ -25,7 +25,7 @@ from triton.runtime.errors import InterpreterError
 
 from ridgeline.errors import RidgelineError, in_words
 from ridgeline.from_source import import_file
-from ridgeline.kernels.check import bfloat16, constexprs, libdevice, scalars
+from ridgeline.kernels.check import bfloat16, language, libdevice, scalars
 from ridgeline.kernels.check.judging import findings, launch_record
 from ridgeline.kernels.check.on_cuda import on_cuda
 from ridgeline.kernels.check.watching import LaunchWatch
@@ -72,7 +72,7 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
     bfloat16.install()
     libdevice.install()
     scalars.install()
-    constexprs.install()
+    language.install()
     watch = LaunchWatch()
     watch.install()
     torch.manual_seed(0)

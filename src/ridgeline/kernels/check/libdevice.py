@@ -15,7 +15,7 @@ import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
 from ridgeline.kernels.check.bfloat16 import decoded, encoded
-from ridgeline.patches import LIBDEVICE, Undo, in_reverse, patch
+from ridgeline.patches import LIBDEVICE_NAMES, Undo, in_reverse, patch
 
 _OTHERWISE: Final[dict[str, Callable[..., torch.Tensor]]] = {
     "cbrt": lambda x: x.sign() * x.abs().pow(1 / 3),
@@ -30,9 +30,7 @@ _OTHERWISE: Final[dict[str, Callable[..., torch.Tensor]]] = {
 
 def install() -> Undo:
     """Give the interpreter of this process the functions of libdevice."""
-    return in_reverse(
-        [patch(f"triton.language.extra.libdevice:{name}", _computed(name)) for name in LIBDEVICE]
-    )
+    return in_reverse([patch(name, _computed(name.rpartition(":")[2])) for name in LIBDEVICE_NAMES])
 
 
 def _computed(name: str) -> Callable[[Any], Callable[..., Any]]:

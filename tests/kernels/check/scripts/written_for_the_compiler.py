@@ -1,0 +1,26 @@
+"""What the compiler takes and Python does otherwise: `and` of masks, a list as grid, libdevice."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def row_means(x, out, rows, columns, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, COLUMNS)[None, :]
+    inside = row < rows and column < columns
+    outside = not inside
+    found = tl.load(x + row * columns + column, mask=inside, other=0.0)
+    found = tl.where(outside or (EVEN and column % 2 == 1), 0.0, found)
+    squares = tl.extra.cuda.libdevice.pow(found, 2.0)
+    tl.store(out + row, tl.sum(squares, 1)[:, None] / columns, mask=row < rows)
+
+
+def example():
+    x = torch.randn(13, 100)
+    every, even = torch.empty(13), torch.empty(13)
+    row_means[[4]](x, every, 13, 100, EVEN=False, ROWS=4, COLUMNS=128)
+    row_means[lambda _: [4]](x, even, 13, 100, EVEN=True, ROWS=4, COLUMNS=128)
+    squares = x.double() ** 2
+    return [(every, squares.sum(1) / 100), (even, squares[:, ::2].sum(1) / 100)]
