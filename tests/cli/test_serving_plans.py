@@ -77,6 +77,56 @@ def test_drafts_that_cost_nothing_gain_more(capsys: pytest.CaptureFixture[str]) 
     assert free["tokens_per_step"] == paid["tokens_per_step"]
 
 
+def test_heads_guess_a_tree_of_which_the_best_chain_is_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = document(capsys, *PREDICT, "--draft-tree", "3", "--accuracies", "0.6x0.2,0.5x0.1")[
+        "speculation"
+    ]
+    assert one["tokens_per_step"] == pytest.approx(1 + 0.6 + 0.3 + 0.2)
+    assert (one["num_drafts"], one["tree_depth"]) == (3, 2)
+    tree, chain = (
+        document(capsys, *PREDICT, *words)["speculation"]
+        for words in (
+            ["--draft-tree", "2", "--accuracies", "0.6,0.6"],
+            ["--drafts", "2", "--acceptance", "0.6"],
+        )
+    )
+    assert tree["speedup"] == pytest.approx(chain["speedup"])
+    assert tree["tokens_per_step"] == pytest.approx(chain["tokens_per_step"])
+
+
+def test_kept_tokens_bound_the_cache_and_leave_room_for_more(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = [*PREDICT[:6], "--prompt", "8000", "--answer", "250"]
+    kept = ["--kv-recent", "1020", "--kv-first", "4"]
+    whole, some = document(capsys, *long), document(capsys, *long, *kept)
+    assert some["most_running"] == pytest.approx(whole["most_running"] * 8250 / 1024, rel=0.02)
+    alone = [document(capsys, *long, "--users", "1", *more) for more in ([], kept)]
+    read = [one["breakdown"]["cache"] for one in alone]
+    assert read[1] == pytest.approx(read[0] * 1024 / 8125)
+    # A prompt takes more steps, of 256 tokens each.
+    assert alone[1]["ttft_seconds"]["value"] > alone[0]["ttft_seconds"]["value"]
+    assert any("last 1020 and the first 4" in line for line in some["assumed"])
+    longer = document(capsys, *long[:-4], "--prompt", "16000", "--answer", "250", *kept)
+    assert longer["most_running"] == some["most_running"]
+
+
+def test_a_plan_with_kept_tokens_buys_less_and_tells_what_a_tree_gains(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = ["plan", "serving", "--model", "Llama-3.1-8B", "--rate", "40", "--itl", "30ms",
+            "--prompt", "8000", "--answer", "250", "--gpu", "H100"]  # fmt: skip
+    tree = ["--draft-tree", "3", "--accuracies", "0.6x0.2,0.5x0.1"]
+    whole = document(capsys, *long)["best"]
+    some = document(capsys, *long, "--kv-recent", "1020", *tree)["best"]
+    assert some["num_gpus"] < whole["num_gpus"]
+    assert some["estimate"]["speculation"]["tokens_per_step"] == pytest.approx(2.1)
+    assert run([*long, *tree]) == 0
+    assert "3 drafts a step by heads, in a tree 2 deep" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("calibration", ["unseen", "shipped", "none"])
 def test_calibrations_have_names(
     capsys: pytest.CaptureFixture[str], table: Path, calibration: str
@@ -142,6 +192,19 @@ def test_a_person_reads_the_error_by_metric(
         ([*PREDICT, "--tp", "3"], "tp 3"),
         ([*PREDICT, "--drafts", "4"], "both --drafts and --acceptance"),
         ([*PREDICT, "--drafts", "4", "--acceptance", "1.4"], "between 0 and 1"),
+        ([*PREDICT, "--draft-tree", "4"], "say --accuracies"),
+        ([*PREDICT, "--draft-tree", "64", "--accuracies", "0.5"], "1 to 63 guesses"),
+        ([*PREDICT, "--draft-tree", "4", "--accuracies", "0.9x0.8"], "add up to at most 1"),
+        ([*PREDICT, "--draft-tree", "4", "--accuracies", "half"], "ranks by x"),
+        ([*PREDICT, "--draft-tree", "4", "--drafts", "2"], "none of the options of a chain"),
+        ([*PREDICT, "--kv-recent", "0"], "--kv-recent 0: at least 1"),
+        ([*PREDICT, "--kv-recent", "9", "--kv-first", "-1"], "--kv-first -1: at least 0"),
+        (
+            [*PREDICT[:3], "gpt-oss-20b", *PREDICT[4:6], *PREDICT[8:], "--kv-recent", "64"],
+            "a window of their own",
+        ),
+        ([*PLAN, "--split", "--kv-recent", "64"], "not handed over"),
+        ([*PLAN, "--draft-tree", "4"], "say --accuracies"),
         ([*PLAN, "--users", "3"], "either users"),
         ([*PLAN, "--itl", "soon"], "--itl soon"),
         ([*PLAN, "--ttft-p99", "soon"], "--ttft-p99 soon"),

@@ -162,9 +162,49 @@ def test_a_prefill_device_with_more_arithmetic_gives_earlier_first_tokens(
 
 
 @pytest.mark.sweep(every=4)
+def test_a_tree_of_guesses_takes_as_many_rounds_as_its_formula_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = (*GPU, "--rate", "0.01", "--requests", "40", "--input-tokens", "16", "--warmup", "0",
+             "--output-tokens", "400", "--no-interval", "--draft-cost", "0")  # fmt: skip
+    tree = (*asked, "--draft-tree", "5", "--accuracies", "0.5x0.3,0.4x0.2")
+    found = simulated(capsys, *tree, "--what-if", "draft_tree=2")
+    one = 1 + 0.5 + 0.3 + 0.5 * 0.4 + 0.3 * 0.4 + 0.5 * 0.2
+    rounds = [one, 1 + 0.5 + 0.3]
+    for fleet, tokens in zip((found.fleet, found.what_if[0].fleet), rounds, strict=True):
+        assert fleet.steps / 40 == pytest.approx(1 + 399 / tokens, rel=0.02)
+
+
+def test_kept_tokens_hold_a_bounded_cache_and_read_less(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = (*GPU, "--rate", "50", "--requests", "60", "--input-tokens", "6000", "--no-interval",
+             "--output-tokens", "60", "--kv-blocks", "1600", "--warmup", "0")  # fmt: skip
+    found = simulated(capsys, *asked, "--what-if", "kv_recent=500")
+    whole, some = found, found.what_if[0].figures
+    assert some.requests.ok == whole.requests.ok == 60
+    # 1600 blocks hold 4 whole requests of 379, or 32 of at most 50.
+    assert some.output_tokens_per_second is not None
+    assert whole.output_tokens_per_second is not None
+    assert some.output_tokens_per_second > 1.4 * whole.output_tokens_per_second
+    longer = (*GPU, "--requests", "2", "--input-tokens", "6000", "--output-tokens", "9",
+              "--no-interval", "--kv-blocks", "64", "--warmup", "0")  # fmt: skip
+    assert "a request has 6009" in complaint(capsys, *longer)
+    assert simulated(capsys, *longer, "--kv-recent", "500").requests.ok == 2
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ((*GPU, "--draft-tree", "4"), "say --accuracies"),
+        ((*GPU, "--draft-tree", "4", "--drafts", "2"), "--drafts 2 is of a chain"),
+        ((*GPU, "--accuracies", "0.5"), "say --draft-tree N"),
+        ((*GPU, "--kv-recent", "64", "--no-chunked-prefill"), "leave out --no-chunked-prefill"),
+        ((*GPU, "--kv-recent", "64", "--kv-blocks", "9"), "a smaller --kv-recent"),
+        (
+            (*GPU, "--kv-recent", "64", "--replicas", "2", "--prefill-replicas", "1"),
+            "not handed over",
+        ),
         (("simulate", "serving"), "--model and --gpu, or --steps"),
         ((*GPU, "--what-if", "color=red"), "nothing that can be changed"),
         ((*GPU, "--what-if", "tp=many"), "--what-if tp=many"),

@@ -32,6 +32,7 @@ def test_every_formula_says_what_it_is_and_needs(formula: str) -> None:
         ("zero", ["num_parameters=7.5e9", "recipe=mixed adam", "stage=3", "num_ranks=64"], 1.875e9),
         ("all-reduce", ["num_ranks=8", "buffer_bytes=16e9", *FABRIC], 0.07),
         ("kv-cache", ["model=llama-7b", "seq=2048"], 1073741824),
+        ("sequences", ["model=llama-3-8b", "device=h100", "seq=8192", "recent=1024"], 453),
         ("bubble", ["num_stages=8", "num_microbatches=32"], 7 / 39),
     ],
 )

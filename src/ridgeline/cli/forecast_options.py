@@ -15,6 +15,7 @@ import typer
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
+    from ridgeline.batching.kept_tokens import KeptTokens
     from ridgeline.hardware.cluster import Cluster
     from ridgeline.models.vision.network import VisionNetwork
     from ridgeline.plan.vision.measured import MeasuredImages
@@ -109,6 +110,16 @@ EngineClass = Annotated[
 ]
 PromptTokens = Annotated[float, typer.Option(help="Tokens of a prompt, mean.")]
 AnswerTokens = Annotated[float, typer.Option(help="Tokens of a completion, mean.")]
+DraftTree = Annotated[
+    int, typer.Option(metavar="N", help="Heads guess a tree of N tokens; needs --accuracies.")
+]
+Accuracies = Annotated[
+    str,
+    typer.Option(
+        metavar="HEAD,HEAD,…",
+        help="How often each head's guesses are right, by rank: 0.6x0.15x0.08,0.4x0.12.",
+    ),
+]
 
 # What is not typical of a cluster.
 DomainSize = Annotated[int | None, typer.Option(help="Devices that the fast fabric joins.")]
@@ -143,6 +154,13 @@ def cluster_of(
         network_bytes_per_second=gigabits(network),
         oversubscription=oversubscription,
     )
+
+
+def kept_tokens(recent: int | None, first: int) -> KeptTokens | None:
+    """What `--kv-recent` and `--kv-first` say; None: tokens see all before them."""
+    from ridgeline.batching.kept_tokens import KeptTokens
+
+    return None if recent is None else KeptTokens(recent=recent, first=first)
 
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}

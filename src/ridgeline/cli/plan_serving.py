@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.forecast_options import AnswerTokens, EngineClass, Model, PromptTokens
+from ridgeline.cli.engine_options import KvFirst, KvRecent
+from ridgeline.cli.forecast_options import (
+    Accuracies,
+    AnswerTokens,
+    DraftTree,
+    EngineClass,
+    Model,
+    PromptTokens,
+    kept_tokens,
+)
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
@@ -50,6 +59,10 @@ def plan_serving(
     link: Annotated[
         float, typer.Option(help="With --split: between replicas, for keys and values, in GB/s.")
     ] = 25.0,
+    draft_tree: DraftTree = 0,
+    accuracies: Accuracies = "",
+    kv_recent: KvRecent = None,
+    kv_first: KvFirst = 4,
     json: Json = False,
 ) -> None:
     """The cheapest deployment within the targets, how sure that is, and what would change it."""
@@ -86,6 +99,9 @@ def plan_serving(
         headroom=headroom,
         split=split,
         link_bytes_per_second=link * 1e9,
+        kept=kept_tokens(kv_recent, kv_first),
+        draft_tree=draft_tree,
+        accuracies=accuracies,
     )
     found = plan(task)
     show_answer(found, serving_plan_document(found), json=json)

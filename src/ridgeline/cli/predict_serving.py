@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from ridgeline.cli.engine_options import KvFirst, KvRecent
 from ridgeline.cli.forecast_options import (
+    Accuracies,
     AnswerTokens,
     Cache,
+    DraftTree,
     EngineClass,
     Gpu,
     Model,
     PromptTokens,
     TensorParallel,
     Weights,
+    kept_tokens,
 )
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
@@ -59,13 +63,17 @@ def predict_serving(
     draft_model: Annotated[
         str, typer.Option(help="What drafts. Default: drafts cost nothing (prompt look-up).")
     ] = "",
+    draft_tree: DraftTree = 0,
+    accuracies: Accuracies = "",
+    kv_recent: KvRecent = None,
+    kv_first: KvFirst = 4,
     json: Json = False,
 ) -> None:
     """Latency and throughput of one replica, what bounds its step, and how sure that is."""
     from ridgeline.cli.show import show_answer
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
-    from ridgeline.plan.serving.estimate import estimate_serving
+    from ridgeline.plan.serving.estimate import estimate_serving, speculation_by_tree
     from ridgeline.plan.serving.question import replica_of
     from ridgeline.report.views.plan_serving import serving_estimate_document
 
@@ -83,13 +91,20 @@ def predict_serving(
         engine=engine,
         prompt=prompt,
         completion=answer,
+        kept=kept_tokens(kv_recent, kv_first),
     )
     calibration, changes = _calibrated(replica, measured)
     found = estimate_serving(replica, _load(users, rate), calibration)
     found = msgspec.structs.replace(found, calibrated=changes)
     if drafts is not None or acceptance is not None or draft_model:
+        if draft_tree or accuracies:
+            raise InputError("--draft-tree, of heads, goes with none of the options of a chain")
         gain = _speculation(replica, found, drafts, acceptance, draft_model)
         found = msgspec.structs.replace(found, speculation=gain)
+    elif draft_tree or accuracies:
+        found = msgspec.structs.replace(
+            found, speculation=speculation_by_tree(replica, found, draft_tree, accuracies)
+        )
     show_answer(found, serving_estimate_document(found), json=json)
 
 

@@ -60,6 +60,10 @@ def simulate_serving(
     draft_cost: Annotated[
         float, typer.Option(help="Time of guessing one token for all, over that of a step.")
     ] = 0.05,
+    draft_tree: forecast.DraftTree = 0,
+    accuracies: forecast.Accuracies = "",
+    kv_recent: options.KvRecent = None,
+    kv_first: options.KvFirst = 4,
     replicas: scale.Replicas = "1",
     router: Annotated[
         str, typer.Option(help="How requests are routed: prefix, least-open or round-robin.")
@@ -151,6 +155,10 @@ def simulate_serving(
             "drafts": drafts,
             "acceptance": acceptance,
             "draft_cost": draft_cost,
+            "draft_tree": draft_tree,
+            "accuracies": accuracies,
+            "kv_recent": kv_recent,
+            "kv_first": kv_first,
             "prefill_replicas": prefill_replicas,
             "prefill_gpu": prefill_gpu,
             "prefill_tp": prefill_tp,

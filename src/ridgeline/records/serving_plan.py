@@ -41,11 +41,15 @@ class Speculation(Computed, frozen=True, kw_only=True):
     """The model that drafts; empty: drafts cost nothing."""
     num_drafts: int
     acceptance: float
+    """The chance that a draft is accepted if those before it were; of a tree, the share of all its
+    guesses that are."""
     tokens_per_step: float
     speedup: float
     """The speed-up of decoding; below 1 it costs."""
     best_num_drafts: int
     """With the same times; 0: speculation only costs."""
+    tree_depth: int | None = None
+    """Places that a tree of heads' guesses reaches; None: drafts are a chain."""
 
 
 class ServingEstimate(

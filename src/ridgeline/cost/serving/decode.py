@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ridgeline.cost.collective_volume import Fabric, all_reduce_seconds
 from ridgeline.cost.operator import WIDTHS, ModelOperator
 from ridgeline.cost.operators import Phase, model_operators
+from ridgeline.cost.serving.kept_model import keeping
 from ridgeline.cost.serving.kv_cache import kv_cache_bytes
 from ridgeline.hardware.facts import Device
 from ridgeline.models.counts import parameter_count
@@ -67,8 +68,17 @@ def prefill(model: ModelSpec, server: Server, seq: int, batch: int = 1) -> Servi
     return _step(model, server, seq, batch, "prefill")
 
 
-def decode(model: ModelSpec, server: Server, seq: int, batch: int = 1) -> ServingStep:
+def decode(
+    model: ModelSpec,
+    server: Server,
+    seq: int,
+    batch: int = 1,
+    recent: int | None = None,
+    first: int = 0,
+) -> ServingStep:
     """One new token for each of `batch` sequences that have `seq` tokens in the cache.
+
+    With `recent`, of so many last and the `first` tokens alone (`kept_model.py`).
 
     >>> from ridgeline.hardware import device
     >>> from ridgeline.models import load_model
@@ -76,7 +86,8 @@ def decode(model: ModelSpec, server: Server, seq: int, batch: int = 1) -> Servin
     >>> [round(decode(llama, server, 2048, batch).tokens_per_second) for batch in (1, 64)]
     [219, 6513]
     """
-    return _step(model, server, seq, batch, "decode")
+    seen = model if recent is None else keeping(model, recent, first)
+    return _step(seen, server, seq, batch, "decode")
 
 
 def weight_bytes(model: ModelSpec, server: Server) -> float:
@@ -84,10 +95,19 @@ def weight_bytes(model: ModelSpec, server: Server) -> float:
     return parameter_count(model) * WIDTHS[server.dtype] / server.tp
 
 
-def most_sequences(model: ModelSpec, server: Server, seq: int, *, memory_share: float = 0.9) -> int:
+def most_sequences(
+    model: ModelSpec,
+    server: Server,
+    seq: int,
+    *,
+    memory_share: float = 0.9,
+    recent: int | None = None,
+    first: int = 0,
+) -> int:
     """Sequences of `seq` tokens whose caches fit beside the weights; 0: the weights do not fit.
 
-    `memory_share` is what a server takes of the device (0.9 is vLLM's default).
+    `memory_share` is what a server takes of the device (0.9 is vLLM's default). With `recent`, each
+    sequence keeps so many last and the `first` tokens alone (`kept_model.py`).
 
     >>> from ridgeline.hardware import device
     >>> from ridgeline.models import load_model
@@ -95,7 +115,8 @@ def most_sequences(model: ModelSpec, server: Server, seq: int, *, memory_share: 
     56
     """
     room = memory_share * server.device.memory.usable_bytes - weight_bytes(model, server)
-    each = kv_cache_bytes(model, seq, 1, server.cache_bytes, server.tp)
+    seen = model if recent is None else keeping(model, recent, first)
+    each = kv_cache_bytes(seen, seq, 1, server.cache_bytes, server.tp)
     return max(0, int(room // each))
 
 

@@ -88,9 +88,25 @@ def expected_tree_tokens(
     return total
 
 
+def accuracies_of(text: str) -> tuple[tuple[float, ...], ...]:
+    """Accuracies as people write them: heads apart by commas, ranks by x.
+
+    >>> accuracies_of("0.6x0.15,0.4")
+    ((0.6, 0.15), (0.4,))
+    """
+    try:
+        found = tuple(
+            tuple(float(rank) for rank in head.split("x")) for head in text.strip().split(",")
+        )
+    except ValueError:
+        raise ValueError("give numbers as 0.6x0.15x0.08,0.4x0.12: ranks by x, heads by ,") from None
+    _check(found)
+    return found
+
+
 def _check(accuracies: tuple[tuple[float, ...], ...]) -> None:
     if not accuracies or not all(accuracies):
         raise ValueError("accuracies of no head, or of a head without guesses")
     for ranks in accuracies:
-        if min(ranks) < 0.0 or sum(ranks) > 1.0 + 1e-6:
+        if not (min(ranks) >= 0.0 and sum(ranks) <= 1.0 + 1e-6):
             raise ValueError(f"accuracies of one head add up to at most 1: {ranks}")

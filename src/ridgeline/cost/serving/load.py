@@ -56,6 +56,8 @@ class RequestLengths(Cases):
     """Tokens of a completion, mean, 1 or more."""
     chunk: Floats
     """Prompt tokens of one step at most."""
+    piece: Floats
+    """Tokens of one prompt in a step at most; infinite: as many as the step takes."""
     most_sequences: Floats
     """Sequences that the engine runs at once at most."""
     reserved: Floats
@@ -66,7 +68,8 @@ class RequestLengths(Cases):
 def steady_step(hosted: Hosted, rates: Rates, lengths: RequestLengths, running: Floats) -> StepTime:
     """The mean step while `running` sequences decode and as many prompts follow as they end."""
     arriving = running * lengths.prompt / lengths.completion
-    piece = np.maximum(np.minimum(lengths.prompt, lengths.chunk), 1.0)
+    most = np.minimum(lengths.chunk, lengths.piece)
+    piece = np.maximum(np.minimum(lengths.prompt, most), 1.0)
     share = np.minimum(arriving / piece, 1.0)
     carried = np.maximum(arriving, piece)
     context = lengths.prompt + lengths.completion / 2.0
@@ -89,7 +92,8 @@ def prompt_seconds(
     # Decodes count against the tokens of a step as well, and go first.
     taken = np.minimum(busiest(hosted, beside), lengths.chunk * MOST_TAKEN)
     room = lengths.chunk - taken
-    steps = np.maximum(np.ceil(tokens / room), 1.0)
+    own = np.ceil(lengths.prompt / lengths.piece)  # no prompt ends sooner, however much room
+    steps = np.maximum(np.maximum(np.ceil(tokens / room), own), 1.0)
     context = lengths.prompt + lengths.completion / 2.0
     work = _work(hosted, lengths, tokens / steps, beside, context)
     return np.asarray(steps * step_time(hosted, rates, work).total)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ridgeline.batching.draft_tree import MOST_NODES
+from ridgeline.batching.kept_tokens import CHUNK
 from ridgeline.cost.serving.clock import StepClock, clock_of
 from ridgeline.cost.serving.coefficients import Rates
+from ridgeline.cost.serving.draft_trees import best_draft_tree
 from ridgeline.cost.serving.load import (
     KINDS,
     LoadOutcome,
@@ -43,7 +47,13 @@ from ridgeline.plan.serving.engines import engine as engine_called
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check
 from ridgeline.plan.serving.spreads import factor_of
-from ridgeline.records.serving_plan import Ranged, ReplicaDeployment, ServingEstimate
+from ridgeline.plan.simulate.drafting import tree_of
+from ridgeline.records.serving_plan import (
+    Ranged,
+    ReplicaDeployment,
+    ServingEstimate,
+    Speculation,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +76,7 @@ class Arrays:
 def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arrays:
     """The numbers of these replicas."""
     fields = [
-        host(one.model, one.device, one.layout, weights=one.weights, cache=one.cache_kind)
+        host(one.seen_model, one.device, one.layout, weights=one.weights, cache=one.cache_kind)
         for one in replicas
     ]
     engines = [engine_called(one.engine) for one in replicas]
@@ -81,6 +91,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
             chunk=np.array(
                 [float(one.chunk or engine.chunk_on(one.device)) for one, engine in pairs]
             ),
+            piece=np.array([CHUNK if one.kept is not None else math.inf for one in replicas]),
             most_sequences=np.array(
                 [float(one.most_sequences or engine.most_on(one.device)) for one, engine in pairs]
             ),
@@ -198,6 +209,12 @@ def _assumed(replica: ServingQuestion) -> list[str]:
         lines.append(f"steps carry at most {engine.chunk_on(device):,.0f} prompt tokens")
     if replica.most_sequences is None:
         lines.append(f"at most {engine.most_on(device):,.0f} sequences run at once")
+    if replica.kept is not None:
+        lines.append(
+            f"each token sees the last {replica.kept.recent} and the first {replica.kept.first}"
+            f" alone, and of a prompt a step computes {CHUNK} tokens at most: other answers than"
+            " the whole model's (ridgeline evaluate --kv-recent)"
+        )
     lines.append("no prefix is shared; latencies are those without drafting")
     return lines
 
@@ -252,26 +269,89 @@ def speculation_gain(
     if num_drafts < 1 or not 0.0 <= acceptance <= 1.0:
         raise InputError("--drafts must be 1 or more and --acceptance between 0 and 1")
     known = calibration or read_calibration()
-    count = max(round(running), 1)
-    context = round(count * (replica.prompt + replica.completion / 2.0))
-    clock = _clock(replica, known)
+    checking = _checking(replica, running, known)
     drafting = 0.0
     if draft is not None:
-        drafting = _clock(replace(replica, model=draft), known)(
-            decodes=count, decode_context=context
-        )
+        drafting = _checking(replace(replica, model=draft, kept=None), running, known)(0)
 
     def of(drafts: int) -> Forecast:
         return forecast(
             acceptance=acceptance,
             num_drafts=drafts,
             draft_seconds=drafting,
-            step_seconds=clock(decodes=count, decode_context=context),
-            checking_step_seconds=clock(decodes=count * (drafts + 1), decode_context=context),
+            step_seconds=checking(0),
+            checking_step_seconds=checking(drafts),
         )
 
     best = max((of(drafts) for drafts in range(1, MOST + 1)), key=lambda one: one.speedup)
     return replace(of(num_drafts), best_num_drafts=best.num_drafts if best.speedup > 1.0 else 0)
+
+
+def tree_gain(
+    replica: ServingQuestion,
+    *,
+    running: float,
+    num_nodes: int,
+    accuracies: tuple[tuple[float, ...], ...],
+    calibration: Calibration | None = None,
+) -> Forecast:
+    """The gain per token of decoding from a tree of guesses of heads, whose own time is left out.
+
+    Args:
+        replica: As for `estimate_serving`.
+        running: Sequences that decode at once.
+        num_nodes: Guesses of each sequence that a step checks.
+        accuracies: By head, by rank: how often the guess of that rank is the model's token.
+        calibration: None: the shipped one.
+    """
+    known = calibration or read_calibration()
+    checking = _checking(replica, running, known)
+
+    def of(asked: int) -> Forecast:
+        tree = best_draft_tree(accuracies, asked)
+        count = len(tree.nodes)
+        return Forecast(
+            acceptance=(tree.tokens_per_round - 1.0) / max(count, 1),
+            num_drafts=count,
+            tokens_per_step=tree.tokens_per_round,
+            speedup=tree.tokens_per_round * checking(0) / checking(count),
+            best_num_drafts=0,
+        )
+
+    best = max((of(nodes) for nodes in range(1, MOST_NODES + 1)), key=lambda one: one.speedup)
+    asked = of(num_nodes)
+    return replace(asked, best_num_drafts=best.num_drafts if best.speedup > 1.0 else 0)
+
+
+def speculation_by_tree(
+    replica: ServingQuestion, found: ServingEstimate, draft_tree: int, accuracies: str
+) -> Speculation:
+    """What a tree of heads' guesses gains an estimate's decoding, as options say it.
+
+    Raises:
+        InputError: There is no such tree, or the accuracies are none.
+    """
+    ranks, nodes = tree_of(draft_tree, accuracies)
+    gain = tree_gain(replica, running=found.running, num_nodes=draft_tree, accuracies=ranks)
+    return Speculation(
+        draft="",
+        num_drafts=gain.num_drafts,
+        acceptance=gain.acceptance,
+        tokens_per_step=gain.tokens_per_step,
+        speedup=gain.speedup,
+        best_num_drafts=gain.best_num_drafts,
+        tree_depth=max(map(len, nodes)),
+    )
+
+
+def _checking(
+    replica: ServingQuestion, running: float, calibration: Calibration
+) -> Callable[[int], float]:
+    """Seconds of a step that checks so many guesses of each running sequence."""
+    count = max(round(running), 1)
+    context = round(count * (replica.prompt + replica.completion / 2.0))
+    clock = _clock(replica, calibration)
+    return lambda drafts: clock(decodes=count * (drafts + 1), decode_context=context)
 
 
 def _clock(replica: ServingQuestion, calibration: Calibration) -> StepClock:

@@ -16,7 +16,9 @@ import msgspec
 import numpy as np
 
 from ridgeline import quantity
+from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.cost.arrays import Floats
+from ridgeline.cost.serving.kept_model import keeping
 from ridgeline.cost.serving.load import most_running, prompt_seconds, steady_step
 from ridgeline.cost.serving.setting import matmul_dtype
 from ridgeline.errors import InputError
@@ -24,12 +26,13 @@ from ridgeline.hardware import catalogue
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import Calibration, read_calibration
-from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving
+from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving, speculation_by_tree
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check_range, seen
 from ridgeline.plan.serving.split import SplitTask, split_options
 from ridgeline.plan.serving.spreads import factor_of
 from ridgeline.plan.serving.tail import MOST_TIMES, SharedLoad, TailTarget, within_tail
+from ridgeline.plan.simulate.drafting import tree_of
 from ridgeline.records.serving_plan import Change, ServingOption, ServingPlan, SplitOption
 
 TENSOR_RANKS = (1, 2, 4, 8)
@@ -63,6 +66,12 @@ class ServingTask:
     """Look for replicas that only compute prompts beside others that only decode, too."""
     link_bytes_per_second: float = 25e9
     """Between those, for the cache of a prompt."""
+    kept: KeptTokens | None = None
+    """The tokens that each one sees; None: all before it."""
+    draft_tree: int = 0
+    """Guesses of a tree whose gain is told beside each option; 0: none."""
+    accuracies: str = ""
+    """How often its guesses are right, as `--accuracies` says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +150,12 @@ def _check(task: ServingTask, calibration: Calibration) -> None:
         "completion": task.completion,
     }
     check_range(calibration, asked)
+    if task.kept is not None:
+        if task.split:
+            raise InputError("--kv-recent: what it keeps is not handed over; leave out --split")
+        keeping(task.model, task.kept.recent, task.kept.first)
+    if task.draft_tree or task.accuracies:
+        tree_of(task.draft_tree, task.accuracies)
     if task.split and (task.ttft_p99_seconds is not None or task.itl_p99_seconds is not None):
         raise InputError(
             "--split is planned for mean latencies; ridgeline simulate serving --prefill-replicas N"
@@ -238,6 +253,7 @@ def _candidates(
                     engine=task.engine,
                     prompt=task.prompt,
                     completion=task.completion,
+                    kept=task.kept,
                 )
                 for tp in TENSOR_RANKS
                 if not task.model.heads % tp
@@ -313,6 +329,9 @@ def _option(
         full = float(capacity.requests_per_second[index]) * count
         headroom = 1.0 - (1.0 - task.headroom) * (task.rate or 0.0) / full
     estimate = estimate_serving(replica, load, calibration)
+    if task.draft_tree or task.accuracies:
+        gain = speculation_by_tree(replica, estimate, task.draft_tree, task.accuracies)
+        estimate = msgspec.structs.replace(estimate, speculation=gain)
     price = catalogue.typical_usd_per_device_hour(replica.device.name)
     hourly = None if price is None else price * count * replica.tp
     tokens = estimate.output_tokens_per_second.value * count

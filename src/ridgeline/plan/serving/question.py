@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ridgeline.batching.kept_tokens import KeptTokens
+from ridgeline.cost.serving.kept_model import keeping
 from ridgeline.cost.serving.setting import (
     WEIGHT_BITS,
     ServingLayout,
@@ -44,6 +46,19 @@ class ServingQuestion:
     completion: float
     chunk: float | None = None
     most_sequences: float | None = None
+    kept: KeptTokens | None = None
+    """The tokens that each one sees; None: all before it."""
+
+    @property
+    def seen_model(self) -> ModelSpec:
+        """The model as its tokens see each other.
+
+        Raises:
+            InputError: They cannot see those alone that `kept` says.
+        """
+        if self.kept is None:
+            return self.model
+        return keeping(self.model, self.kept.recent, self.kept.first)
 
     @property
     def layout(self) -> ServingLayout:

@@ -158,6 +158,8 @@ def simulated_tail(replica: ServingQuestion, load: Load) -> ServingTail | None:
         cache=replica.cache,
         engine=replica.engine,
         max_tokens_per_step=round(replica.chunk or engine.chunk_on(replica.device)),
+        kv_recent=None if replica.kept is None else replica.kept.recent,
+        kv_first=0 if replica.kept is None else replica.kept.first,
         max_sequences=round(replica.most_sequences or engine.most_on(replica.device)),
     )
     found = simulate_serving(load, deployment, model=replica.model, interval=False)

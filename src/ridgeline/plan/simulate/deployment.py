@@ -7,14 +7,19 @@ from typing import Any, Literal
 
 import msgspec
 
+from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.batching.limits import Batching, Limits, Order
 from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError
+from ridgeline.plan.simulate.drafting import Drafting, drafting_of
 from ridgeline.plan.simulate.engine_time import EngineTime
 
 RouterName = Literal["prefix", "least-open", "round-robin"]
 """The rule that picks a replica. prefix: where the request starts soonest (`batching/routing.py`),
 as `serve` does. least-open: where the fewest requests are under way. round-robin: in turn."""
+
+MOST_LENGTH = 2**31 - 1
+"""Tokens of a sequence at most, where a cache of those kept does not limit it."""
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +56,13 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Chance that a draft is accepted if those before it were."""
     draft_cost: float = 0.05
     """Time of guessing one token for all, over that of a step without drafts."""
+    draft_tree: int = 0
+    """Tokens that are guessed as a tree, in place of a chain of `drafts`; 0: none."""
+    accuracies: str = ""
+    """How often each head's first, second, … guess is right, of a tree: 0.6x0.15x0.08,0.4x0.12."""
+    kv_recent: int | None = None
+    """Each token sees so many last ones only, and the first `kv_first`; None: all."""
+    kv_first: int = 4
     prefill_replicas: int = 0
     """The replicas that only compute prompts; 0: all do both."""
     prefill_gpu: str = ""
@@ -61,6 +73,28 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Between replicas, for keys and values of prefilled prompts (1e9 bytes)."""
     startup_seconds: float = 60.0
     """Until a replica that the autoscaler starts takes requests."""
+
+    @property
+    def kept(self) -> KeptTokens | None:
+        """What sequences keep of their tokens; None: all."""
+        if self.kv_recent is None:
+            return None
+        return KeptTokens(recent=self.kv_recent, first=self.kv_first)
+
+    def drafting(self, seed: int) -> Drafting | None:
+        """Which guesses are made; None: none.
+
+        Raises:
+            InputError: What is said of them does not go together.
+        """
+        return drafting_of(
+            drafts=self.drafts,
+            acceptance=self.acceptance,
+            draft_tree=self.draft_tree,
+            accuracies=self.accuracies,
+            cost=self.draft_cost,
+            seed=seed,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +130,11 @@ class Setup:
     def limits_of(self, index: int) -> Limits:
         """The limits of one replica's scheduler."""
         asked, blocks = self.deployment, self.engine_of(index).kv_blocks
+        held = blocks * asked.block_size if asked.kept is None else MOST_LENGTH
         return Limits(
             max_tokens_per_step=asked.max_tokens_per_step,
             max_sequences=asked.max_sequences,
-            max_length=asked.max_length or blocks * asked.block_size,
+            max_length=asked.max_length or held,
             max_waiting=asked.max_waiting,
             batching=asked.batching,
             dynamic_delay_seconds=asked.dynamic_delay_seconds,
@@ -115,11 +150,16 @@ def check_deployment(asked: Deployment, scaling: Scaling | None) -> None:
         value = getattr(asked, name)
         if value is not None and value < 1:
             raise InputError(f"{_flag(name)} {value}: at least 1 is needed")
-    for name in ("drafts", "prefill_replicas", "prefill_tp"):
+    for name in ("drafts", "draft_tree", "prefill_replicas", "prefill_tp"):
         if getattr(asked, name) < 0:
             raise InputError(f"{_flag(name)} {getattr(asked, name)}: has to be 0 or more")
     if not 0.0 <= asked.acceptance <= 1.0:
         raise InputError(f"--acceptance {asked.acceptance:g}: has to lie between 0 and 1")
+    asked.drafting(seed=0)
+    if asked.kept is not None and asked.prefill_replicas:
+        raise InputError("--kv-recent: what it keeps is not handed over; leave --prefill-replicas")
+    if asked.kept is not None and not asked.chunked_prefill:
+        raise InputError("--kv-recent computes prompts in chunks; leave out --no-chunked-prefill")
     for name in ("draft_cost", "startup_seconds", "dynamic_delay_seconds"):
         if not 0.0 <= getattr(asked, name) < float("inf"):
             raise InputError(f"{_flag(name)} {getattr(asked, name)}: has to be 0 or more")

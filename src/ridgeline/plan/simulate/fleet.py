@@ -22,7 +22,7 @@ from ridgeline.batching.scaling.settings import policy_of
 from ridgeline.batching.sequence import FinishReason, Sequence
 from ridgeline.plan.simulate.deployment import Setup
 from ridgeline.plan.simulate.prompts import Prompts
-from ridgeline.plan.simulate.replica import Drafting, Replica
+from ridgeline.plan.simulate.replica import Replica
 from ridgeline.plan.simulate.slots import Counts, Slot, Slots
 
 Event = Callable[[float], None]
@@ -247,21 +247,16 @@ class Fleet:
     def _engine(self, index: int) -> Replica:
         setup, asked = self.setup, self.setup.deployment
         engine = setup.engine_of(index)
-        drafting = None
-        if asked.drafts:
-            drafting = Drafting(
-                num_drafts=asked.drafts,
-                acceptance=asked.acceptance,
-                cost=asked.draft_cost,
-                seed=setup.seed,
-            )
         return Replica(
             time=engine.time,
             limits=setup.limits_of(index),
             cache=BlockCache(
-                engine.kv_blocks, asked.block_size, prefix=asked.prefix_cache and setup.named
+                engine.kv_blocks,
+                asked.block_size,
+                prefix=asked.prefix_cache and setup.named,
+                kept=asked.kept,
             ),
-            drafting=drafting,
+            drafting=asked.drafting(setup.seed),
             on_first_token=self._first_token,
             on_end=self._end,
             on_gap=self._counts.further if setup.scaling is not None else None,

@@ -17,20 +17,9 @@ from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
 from ridgeline.batching.load.stamps import RequestStamps
 from ridgeline.batching.scheduler import Scheduler
-from ridgeline.batching.sequence import FinishReason, Sequence, Step, work_of
+from ridgeline.batching.sequence import FinishReason, Sequence, Slice, Step, work_of
+from ridgeline.plan.simulate.drafting import Drafting
 from ridgeline.plan.simulate.engine_time import EngineTime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drafting:
-    """Speculative decoding as what it comes to."""
-
-    num_drafts: int
-    acceptance: float
-    """Chance that a draft is accepted if those before it were."""
-    cost: float
-    """Time of drafting one token for all, over that of a step without drafts."""
-    seed: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +111,7 @@ class Replica:
         seconds = self.time.seconds(work)
         if self.drafting is not None:
             plain = work._replace(decodes=sum(not one.count > 1 for one in step.slices))
-            drafted = max((len(one.drafts) for one in step.slices), default=0)
+            drafted = max(map(self.drafting.places, step.slices), default=0)
             seconds += drafted * self.drafting.cost * self.time.seconds(plain)
         for one in step.slices:
             exchange = self.open[one.sequence]
@@ -143,7 +132,7 @@ class Replica:
         self._step = None
         self.steps += 1
         sampled = [
-            self._sampled(one.drafts) if one.start + one.count == len(one.sequence.tokens) else []
+            self._sampled(one) if one.start + one.count == len(one.sequence.tokens) else []
             for one in step.slices
         ]
         self.scheduler.complete(step, sampled, now)
@@ -204,16 +193,13 @@ class Replica:
 
     def _draft(self) -> None:
         assert self.drafting is not None
-        drafts = [0] * self.drafting.num_drafts
         for one in self.scheduler.running:
             if one.num_computed == len(one.tokens) - 1:
-                one.drafts = drafts
+                self.drafting.give(one)
 
-    def _sampled(self, drafts: tuple[int, ...]) -> list[int]:
+    def _sampled(self, one: Slice) -> list[int]:
         accepted = 0
-        if drafts:
+        if one.drafts:
             assert self.drafting is not None
-            chance = self.drafting.acceptance
-            while accepted < len(drafts) and self._random.random() < chance:
-                accepted += 1
+            accepted = self.drafting.accepted(one, self._random)
         return [0] * (1 + accepted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -90,7 +90,8 @@ def _as_measured(
     question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None, measured: Fitted
 ) -> tuple[Setup, Unsure]:
     plain = Deployment()
-    for name in ("gpu", "tp", "weights", "cache", "engine", "prefill_gpu", "prefill_tp"):
+    told = ("gpu", "tp", "weights", "cache", "engine", "prefill_gpu", "prefill_tp", "kv_recent")
+    for name in told:
         value = getattr(deployment, name)
         if value != getattr(plain, name):
             raise InputError(
@@ -174,6 +175,7 @@ def _hosted(
     )
     calibration = read_calibration()
     arrays = arrays_of([replica], calibration)
+    replica = replace(replica, kept=deployment.kept)
     size = np.array([float(deployment.block_size)])
     fitting = int(sequences_that_fit(arrays.hosted, arrays.rates, size)[0])
     time = EngineTime(
@@ -193,8 +195,12 @@ def _hosted(
 
 def _require_room(found: _Hosted, model: ModelSpec, deployment: Deployment, tokens: float) -> None:
     room = found.engine.kv_blocks * deployment.block_size
+    kept = deployment.kept
+    if kept is not None:
+        tokens = kept.most_blocks(deployment.block_size) * deployment.block_size
     if room < tokens:
         raise InputError(
             f"{model.name} in {deployment.weights} leaves room for {room} tokens on"
-            f" {found.devices}, and a request has {tokens:.0f}: raise --tp or take fewer bits"
+            f" {found.devices}, and a request {'has' if kept is None else 'keeps'} {tokens:.0f}:"
+            f" raise --tp or take fewer bits{'' if kept is None else ', or a smaller --kv-recent'}"
         )

@@ -71,6 +71,8 @@ def _row(name: str, field: str, value: Ranged) -> tuple[doc.Cell, ...]:
 
 def _speculation_line(one: Speculation) -> str:
     who = one.draft or "a prompt look-up"
+    if one.tree_depth is not None:
+        who = f"heads, in a tree {one.tree_depth} deep"
     best = f"{one.best_num_drafts} would be best" if one.best_num_drafts else "it only costs"
     return (
         f"{one.num_drafts} drafts a step by {who}, {quantity.percent(one.acceptance)} accepted:"
@@ -90,6 +92,8 @@ def serving_plan_document(found: ServingPlan) -> doc.ReportDocument:
     bound = f"bound by {WORDS[best.estimate.bottleneck]}"
     ends = f"{low} to {high} replicas at the ends of the 80 % interval"
     lines = [f"{bound}; {ends}; the targets are {kept} at its bad end", *_tail_lines(best)]
+    if best.estimate.speculation is not None:
+        lines.append(f"beside that plan: {_speculation_line(best.estimate.speculation)}")
     lines += [f"{gpu}: {reason}" for gpu, reason in found.why_not.items()]
     changes = [
         (change.what, change.answer if change.different else "the same",
