@@ -154,7 +154,8 @@ def engine_config(
     if speculation.kind == "heads":
         cure = "train draft heads with: ridgeline draft-heads"
         read_json(Path(speculation.path) / "heads.json", dict[str, Any], cure=cure)
-    if speculation.kind == "eagle":
+    published = (Path(speculation.path) / "config.json").exists()
+    if speculation.kind == "eagle" and not published:
         cure = "train an EAGLE head with: ridgeline draft-heads --form eagle"
         read_json(Path(speculation.path) / "eagle.json", dict[str, Any], cure=cure)
     return msgspec.structs.replace(config, speculation=speculation)

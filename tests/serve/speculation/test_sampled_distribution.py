@@ -15,7 +15,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Sampling, Submit
-from ridgeline.serve.speculation.eagle import EagleFacts, EagleHead
+from ridgeline.serve.speculation.eagle import EagleHead
+from ridgeline.serve.speculation.eagle_facts import EagleFacts
 from ridgeline.serve.speculation.heads import DraftHeads, HeadFacts
 
 VOCAB, LENGTH, ANSWERS = 5, 3, 1500

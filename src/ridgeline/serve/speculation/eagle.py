@@ -15,33 +15,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
+from ridgeline.errors import InputError, in_words
+from ridgeline.serve.speculation.eagle_facts import EagleFacts
 from ridgeline.serve.speculation.head_files import read_head, write_head
+from ridgeline.serve.speculation.published_eagle import CONFIG, read_published
 
 WEIGHTS = "eagle.safetensors"
 FACTS = "eagle.json"
-
-
-class EagleFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `eagle.json` says of a head."""
-
-    model: str
-    """The model that it was trained for."""
-    hidden: int
-    vocab: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    rope_theta: float = 10_000.0
-    norm_eps: float = 1e-6
-    steps: int = 0
-    """The steps of the training."""
-    held_out_accuracy: tuple[float, ...] = ()
-    """How often its first guess is what the model says, on text that was not trained on."""
 
 
 class EagleAttention(nn.Module):
@@ -150,11 +133,24 @@ class EagleHead(nn.Module):
 
 
 def read_eagle(path: str | Path) -> EagleHead:
-    """A head that `save` wrote.
+    """A head that `save` wrote, or one in the folder that it was published in.
 
     Raises:
         InputError: The folder does not have one.
     """
     folder = Path(path)
+    if not (folder / FACTS).exists() and (folder / CONFIG).exists():
+        return _published(folder)
     otherwise = "EAGLE head ({}); train one with: ridgeline draft-heads --form eagle"
     return read_head(EagleHead, EagleFacts, folder / WEIGHTS, folder / FACTS, otherwise)
+
+
+def _published(folder: Path) -> EagleHead:
+    facts, weights = read_published(folder)
+    try:
+        head = EagleHead(facts)
+        head.load_state_dict(weights)
+    except (RuntimeError, ValueError) as error:
+        why = f"weights of another form than {CONFIG} says ({in_words(error)})"
+        raise InputError(f"{folder}: {why}") from None
+    return head

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.serve.speculation.eagle import EagleFacts, EagleHead
+from ridgeline.serve.speculation.eagle import EagleHead
+from ridgeline.serve.speculation.eagle_facts import EagleFacts
 
 TOKEN_WEIGHT = 0.1
 """What the cross entropy weighs beside the distance of the states (section 4.2)."""

@@ -25,7 +25,8 @@ from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.models.folder import check_model_folder, read_by_library
 from ridgeline.records.input_file import read_text
-from ridgeline.serve.speculation.eagle import EagleFacts, EagleHead
+from ridgeline.serve.speculation.eagle import EagleHead
+from ridgeline.serve.speculation.eagle_facts import EagleFacts
 from ridgeline.serve.speculation.heads import DraftHeads, HeadFacts
 from ridgeline.serve.speculation.train_eagle import eagle_agreement, eagle_loss, new_eagle
 
