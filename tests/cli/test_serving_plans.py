@@ -103,6 +103,7 @@ def test_kept_tokens_bound_the_cache_and_leave_room_for_more(
     kept = ["--kv-recent", "1020", "--kv-first", "4"]
     whole, some = document(capsys, *long), document(capsys, *long, *kept)
     assert some["most_running"] == pytest.approx(whole["most_running"] * 8250 / 1024, rel=0.02)
+    assert some["cache_bytes_per_token"] == whole["cache_bytes_per_token"]
     alone = [document(capsys, *long, "--users", "1", *more) for more in ([], kept)]
     read = [one["breakdown"]["cache"] for one in alone]
     assert read[1] == pytest.approx(read[0] * 1024 / 8125)

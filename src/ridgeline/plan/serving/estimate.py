@@ -190,12 +190,17 @@ def _document(
         breakdown=breakdown,
         bottleneck=max(breakdown, key=lambda name: breakdown[name]),
         weight_bytes=float(hosted.resident_bytes[0]),
-        cache_bytes_per_token=float(
-            ((cached_bytes(hosted, np.array([1e4])) - hosted.state_bytes) / 1e4)[0]
-        ),
+        cache_bytes_per_token=_bytes_per_token(hosted, replica),
         state_bytes=float(hosted.state_bytes[0]),
         assumed=_assumed(replica),
     )
+
+
+def _bytes_per_token(hosted: Hosted, replica: ServingQuestion) -> float:
+    """Cache of one token, of 10,000 or of all that are kept."""
+    kept = replica.kept
+    context = 1e4 if kept is None else float(kept.recent + kept.first)
+    return float(((cached_bytes(hosted, np.array([context])) - hosted.state_bytes) / context)[0])
 
 
 def _assumed(replica: ServingQuestion) -> list[str]:
