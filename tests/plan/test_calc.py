@@ -33,6 +33,11 @@ def test_every_formula_says_what_it_is_and_needs(formula: str) -> None:
         ("all-reduce", ["num_ranks=8", "buffer_bytes=16e9", *FABRIC], 0.07),
         ("kv-cache", ["model=llama-7b", "seq=2048"], 1073741824),
         ("sequences", ["model=llama-3-8b", "device=h100", "seq=8192", "recent=1024"], 453),
+        (
+            "tree-speedup",
+            ["accuracies=0.6x0.2,0.5", "num_nodes=3", "draft_seconds=1e-3", "target_seconds=20e-3"],
+            2.1 * 20 / 21,
+        ),
         ("bubble", ["num_stages=8", "num_microbatches=32"], 7 / 39),
     ],
 )

@@ -107,6 +107,7 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "step-timeline": step_timeline.step_timeline,
     "steps": learning_rate.steps_at,
     "sync-interval": gradient_compression.sync_interval_for,
+    "tree-speedup": draft_trees.tree_speedup,
     "young": checkpoint_interval.young_interval_seconds,
     "zero": static_memory.zero_bytes,
 }

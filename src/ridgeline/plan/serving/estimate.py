@@ -12,7 +12,7 @@ from ridgeline.batching.draft_tree import MOST_NODES
 from ridgeline.batching.kept_tokens import CHUNK
 from ridgeline.cost.serving.clock import StepClock, clock_of
 from ridgeline.cost.serving.coefficients import Rates
-from ridgeline.cost.serving.draft_trees import best_draft_tree
+from ridgeline.cost.serving.draft_trees import best_draft_tree, tree_speedup
 from ridgeline.cost.serving.load import (
     KINDS,
     LoadOutcome,
@@ -319,7 +319,13 @@ def tree_gain(
             acceptance=(tree.tokens_per_round - 1.0) / max(count, 1),
             num_drafts=count,
             tokens_per_step=tree.tokens_per_round,
-            speedup=tree.tokens_per_round * checking(0) / checking(count),
+            speedup=tree_speedup(
+                accuracies,
+                asked,
+                draft_seconds=0.0,
+                target_seconds=checking(0),
+                check_factor=checking(count) / checking(0),
+            ),
             best_num_drafts=0,
         )
 
