@@ -27,6 +27,11 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def prove(model: PreTrainedModel) -> None:
+    recurrent = trial.recurrent_layers(model, 96)
+    trial.check(model, trial.kv_shapes(model, 96), 96, recurrent)
+
+
 def assert_own_logits(model: PreTrainedModel) -> None:
     vocab = model.config.get_text_config().vocab_size
     shapes = trial.kv_shapes(model, vocab)
@@ -64,6 +69,23 @@ def test_a_family_that_would_be_silently_wrong_is_refused(family: str, tmp_path:
     else:
         assert family in refusal
         assert "\n" not in refusal
+
+
+@pytest.mark.parametrize(
+    ("family", "why"),
+    [
+        ("deepseek_v32", "an index of its own chooses the tokens that its attention sees;"),
+        ("minimax_m3_vl_text", "an index of its own chooses the tokens that its attention"),
+        ("minimax", "its states are in a cache of its own, MiniMaxCache;"),
+        ("xmod", "its own code does not run on a plain prompt (ValueError, Input language"),
+    ],
+)
+def test_a_refusal_says_in_our_words_what_the_family_does(family: str, why: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        prove(tiny(family))
+    assert f"models of the family {family} cannot be served over a paged KV cache: {why}" in str(
+        refusal.value
+    )
 
 
 def test_bf16_passes_the_check_too(tmp_path: Path) -> None:

@@ -140,7 +140,35 @@ FITTING |= {
     },
     "hunyuan_v1_moe": {**_GROUPED, "head_dim": 8, "num_experts": 4, "moe_topk": 2},
 }
+_INDEX = {"index_head_dim": 8, "index_n_heads": 2}
 NOT_FITTING: dict[str, dict[str, Any]] = {
+    "deepseek_v32": {
+        **_SIZES,
+        "num_key_value_heads": 4,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": 1,
+        "kv_lora_rank": 16,
+        "q_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 12,
+        "index_topk": 64,
+        **_INDEX,
+    },
+    "minimax_m3_vl_text": {
+        **_EXPERTS,
+        "head_dim": 8,
+        "num_local_experts": 4,
+        "shared_intermediate_size": 24,
+        "layer_types": ["full_attention", "minimax_m3_sparse"],
+        **_INDEX,
+    },
+    "minimax": {**_EXPERTS, "head_dim": 8, "num_local_experts": 4},
+    "xmod": _SIZES,
     "gpt_neo": {
         "hidden_size": 32,
         "num_layers": 2,

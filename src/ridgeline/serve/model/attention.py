@@ -23,6 +23,10 @@ KEYWORD = "ridgeline_pages"
 """The keyword of the model's forward by which `Pages` travels."""
 
 
+BY_INDEX = "an index of its own chooses the tokens that its attention sees"
+"""Why sparse attention is refused, whose choice the blocks do not know."""
+
+
 class NoPages(ValueError):
     """A model's layer called the attention without the context: it drops unknown keywords."""
 
@@ -96,13 +100,15 @@ def attend(
         [1, T, H, E] and no weights.
 
     Raises:
-        NoPages: The model did not pass the keyword on, or made a mask of its own.
+        NoPages: The model did not pass the keyword on, or chooses itself what is seen.
     """
     pages: Pages | None = others.get(KEYWORD)
     if pages is None:
         raise NoPages("its layers do not pass keywords on to the attention")
     if attention_mask is not None:
         raise NoPages("its attention leaves out more tokens than its window")
+    if others.get("block_indices") is not None:
+        raise NoPages(BY_INDEX)
     layer: int = module.layer_idx  # type: ignore[assignment]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if pages.counting:

@@ -18,7 +18,14 @@ from torch import Tensor, nn
 from ridgeline.errors import InputError, in_words
 from ridgeline.kernels.paged_attention import PackedTokens
 from ridgeline.serve.cache import KvForm, KvPool, KvShape
-from ridgeline.serve.model.attention import KEYWORD, NAME, Attended, Pages
+from ridgeline.serve.model.attention import (
+    BY_INDEX,
+    KEYWORD,
+    NAME,
+    Attended,
+    NoPages,
+    Pages,
+)
 from ridgeline.serve.model.batch import spans_of
 from ridgeline.serve.weights.rounding import has_rounded
 
@@ -40,6 +47,10 @@ trained model, rounding a tenth of the tolerance."""
 
 _PAST_INTERFACE = "its attention does not pass through transformers' interface"
 
+_NOTHING_KEPT = "it keeps no keys and values"
+_PLAIN = "on a plain prompt"
+_OVER_BLOCKS = "where blocks stand for its cache and its mask"
+
 Forward = Callable[[Tensor, Tensor, Pages, Tensor], Tensor]
 """Tokens [T], positions [T], pages and rows [R] to logits [R, V]."""
 
@@ -56,13 +67,8 @@ def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
     """
     from transformers.cache_utils import DummyLayer
 
-    tokens = _prompts(vocab, (3,))[0].to(_device(model))
-    out = _quietly(model, lambda: model(input_ids=tokens[None], use_cache=True))
-    # transformers 5.24 renamed it, and warns of the old name.
-    cache = next(
-        (out[name] for name in ("cache", "past_key_values", "cache_params") if name in out), None
-    )
-    kept = getattr(cache, "layers", [])
+    tokens = _three_tokens(model, vocab)
+    kept = getattr(_own_cache(model, tokens), "layers", [])
     count = states = 0
     for layer in kept:
         state_only = hasattr(layer, "conv_states") and not hasattr(layer, "keys")
@@ -76,11 +82,23 @@ def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
     if not count and states:
         return []
     if not count:
-        raise _refusal(model, "it keeps no keys and values")
+        raise _refusal(model, _NOTHING_KEPT)
     shapes = _attended(model, tokens)
     if len(shapes) < count:  # more: some attend with another layer's keys, and get blocks of theirs
         raise _refusal(model, _PAST_INTERFACE)
     return [shapes[layer] for layer in sorted(shapes)]
+
+
+def _three_tokens(model: nn.Module, vocab: int) -> Tensor:
+    return _prompts(vocab, (3,))[0].to(_device(model))
+
+
+def _own_cache(model: nn.Module, tokens: Tensor) -> Any:
+    """The cache that a model makes for itself; None: it makes none."""
+    out = _quietly(model, _PLAIN, lambda: model(input_ids=tokens[None], use_cache=True))
+    # transformers 5.24 renamed it, and warns of the old name.
+    names = ("cache", "past_key_values", "cache_params")
+    return next((out[name] for name in names if name in out), None)
 
 
 def _attended(model: nn.Module, tokens: Tensor) -> dict[int, KvShape]:
@@ -91,6 +109,7 @@ def _attended(model: nn.Module, tokens: Tensor) -> dict[int, KvShape]:
     model.set_attn_implementation(NAME)  # type: ignore[operator]
     _quietly(
         model,
+        _OVER_BLOCKS,
         lambda: model(
             input_ids=tokens[None],
             position_ids=positions[None],
@@ -106,12 +125,21 @@ def recurrent_layers(model: nn.Module, vocab: int) -> RecurrentLayers | None:
     """The layers that keep states, ready for packed steps; None: the model has none.
 
     Raises:
-        InputError: The model's code does not run.
+        InputError: The model's code does not run, or keeps states in a cache of another kind.
     """
+    from transformers.cache_utils import DynamicCache
+
     from ridgeline.serve.model.recurrent import RecurrentLayers, has_states
 
+    if not _quietly(model, "to make a cache", lambda: has_states(model.config)):
+        return None
+    cache = _own_cache(model, _three_tokens(model, vocab))
+    if cache is None:
+        raise _refusal(model, _NOTHING_KEPT)
+    if type(cache) is not DynamicCache:
+        raise _refusal(model, f"its states are in a cache of its own, {type(cache).__name__}")
     return _quietly(  # type: ignore[no-any-return]
-        model, lambda: RecurrentLayers(model, vocab) if has_states(model.config) else None
+        model, "while its states are followed", lambda: RecurrentLayers(model, vocab)
     )
 
 
@@ -135,13 +163,17 @@ def check(
     prompts = _two_prompts(model, vocab)
     model.set_attn_implementation("eager")  # type: ignore[operator]
     plain = [
-        _quietly(model, lambda one=one: model(input_ids=one[None], use_cache=False)).logits[0, -1]
+        _quietly(model, _PLAIN, lambda one=one: model(input_ids=one[None], use_cache=False)).logits[
+            0, -1
+        ]
         for one in prompts
     ]
     model.set_attn_implementation(NAME)  # type: ignore[operator]
     calls: list[Attended] = []
     paged = _quietly(
-        model, lambda: _in_two_steps(model, prompts, shapes, calls, recurrent=recurrent)
+        model,
+        _OVER_BLOCKS,
+        lambda: _in_two_steps(model, prompts, shapes, calls, recurrent=recurrent),
     )
     difference = worst_difference(paged, plain)
     if not difference <= _tolerance(model):
@@ -302,15 +334,24 @@ def _device(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def _quietly(model: nn.Module, forward: Any) -> Any:
-    """Run a forward; whatever the family's code raises becomes one line."""
+def _quietly(model: nn.Module, where: str, forward: Any) -> Any:
+    """Run a forward; whatever the family's code raises becomes one line, which says where."""
     try:
         with torch.inference_mode():
             return forward()
     except InputError:
         raise
+    except NoPages as error:
+        raise _refusal(model, str(error)) from error
     except Exception as error:  # any code of any family runs here
-        raise _refusal(model, str(error) or type(error).__name__) from error
+        raise _refusal(model, _why_not(model, where, error)) from error
+
+
+def _why_not(model: nn.Module, where: str, error: Exception) -> str:
+    if where == _OVER_BLOCKS and getattr(model.config, "index_topk", None):
+        return BY_INDEX
+    raised = f"{type(error).__name__}, {in_words(error)}"
+    return f"its own code does not run {where} ({raised.rstrip('.')})"
 
 
 def _refusal(model: nn.Module, why: str) -> InputError:
