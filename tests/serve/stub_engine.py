@@ -9,6 +9,7 @@ An adapter may lie anywhere but at a path `….adapter` where nothing is.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import signal
@@ -63,6 +64,7 @@ class Answer:
 
 class StubEngine:
     def __init__(self, config: EngineConfig) -> None:
+        atexit.register(print, "a library's farewell", file=sys.stderr)
         if config.max_sequences == 13:
             raise InputError("--max-sequences 13 brings bad luck; choose another")
         if config.max_sequences == 14:

@@ -86,14 +86,18 @@ def test_an_engine_that_dies_or_hangs_is_started_again(number: signal.Signals) -
         (15, RidgelineError, "signal 9 before it was up"),
     ],
 )
-def test_a_start_that_fails_says_why(
-    sequences: int, kind: type[RidgelineError], message: str
+def test_a_start_that_fails_says_why_and_nothing_else(
+    sequences: int,
+    kind: type[RidgelineError],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def scene(supervisor: Supervisor) -> None:
         with pytest.raises(kind, match=message):
             await supervisor.start()
 
     run(scene, config={"max_sequences": sequences})
+    assert "a library's farewell" not in capsys.readouterr().err
 
 
 def test_a_start_that_is_given_up_at_any_moment_leaves_nothing_open() -> None:
