@@ -1,47 +1,122 @@
 """How much of prompts goes beside answers that are being written, so that steps keep a time.
 
 A step takes what its decodes take, and a little for each token of a prompt. Both are measured as
-steps go by: the middle of the last steps without prompts, and of the time a token that those with
-prompts took beyond it. What is left of the target says how many tokens fit.
+steps go by: the middle of the last steps without prompts and with about as many decodes, and of the
+time a token that those with prompts took beyond it. What is left of the target says how many tokens
+fit.
+
+Where no target in seconds is given, a step with prompts may take twice as long as one without. That
+alone would starve prompts where few decode: their steps are short, and so would chunks be. So it is
+bounded below: chunks are large enough that all prompts at hand would be done in `MOST_STEPS`.
+
+Where every step has prompts, nothing would say what decodes take alone: then one step in
+`KNOWN_FOR_STEPS` goes without.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from statistics import median
 
+from ridgeline.batching.limits import Limits
+from ridgeline.batching.sequence import Sequence
+
+LONGER = 2.0
+"""How long a step with prompts may take, over one without, where no target is given."""
 LEAST_TOKENS = 16
 """Prompts go on, however long steps take."""
 FIRST_TOKENS = 64
 """The tokens of a chunk before anything is known."""
+MOST_STEPS = 32
+"""The steps in which all prompts at hand would be done, where no target is given."""
+KNOWN_FOR_STEPS = 16
 REMEMBERED_STEPS = 32
+NEAREST_STEPS = 7
+"""Remembered steps whose middle stands for a number of decodes: those with about as many."""
+
+
+def tokens_of(prompts: Iterable[Sequence]) -> int:
+    """The tokens of whole sequences whose prompts are not computed to their ends."""
+    return sum([len(one.tokens) for one in prompts])
+
+
+def pace_of(limits: Limits, target_seconds: float | None = None) -> StepPace | None:
+    """What cuts prompts beside decodes; None where they come whole, or all begin together."""
+    if not limits.chunked_prefill or limits.batching != "continuous":
+        return None
+    return StepPace(limits.max_tokens_per_step, target_seconds)
 
 
 class StepPace:
     """The prompt tokens of a step beside decodes, from the times of the last ones."""
 
-    def __init__(self, target_seconds: float, most_tokens: int) -> None:
-        self._target_seconds = target_seconds
+    def __init__(self, most_tokens: int, target_seconds: float | None = None) -> None:
         self._most_tokens = most_tokens
-        self._decoding: deque[float] = deque(maxlen=REMEMBERED_STEPS)
-        """Seconds of steps without prompts."""
-        self._token: deque[float] = deque(maxlen=REMEMBERED_STEPS)
-        """Seconds that a token of a prompt took, of steps with some."""
+        self._target_seconds = target_seconds
+        self._decoding: deque[tuple[int, float]] = deque(maxlen=REMEMBERED_STEPS)
+        """Decodes and seconds of steps without prompts, the last one first."""
+        self._prompts: deque[tuple[float, int]] = deque(maxlen=REMEMBERED_STEPS)
+        """Seconds that a token of a prompt took, and how many there were, of steps with some."""
+        self._mixed_steps = 0
+        """Steps with both since the last one without prompts."""
+        self._beside: deque[int] = deque(maxlen=REMEMBERED_STEPS)
+        """Prompt tokens that went beside decodes."""
 
     def note(self, prompt_tokens: int, decodes: int, seconds: float) -> None:
         """Take in how long a step took."""
         if not prompt_tokens:
-            self._decoding.append(seconds)
+            self._decoding.appendleft((decodes, seconds))
+            self._mixed_steps = 0
             return
-        base = median(self._decoding) if self._decoding and decodes else 0.0
-        self._token.append(max(seconds - base, 0.0) / prompt_tokens)
+        if decodes:
+            self._mixed_steps += 1
+            self._beside.append(prompt_tokens)
+        alone = (self._alone_seconds(decodes) or 0.0) if decodes else 0.0
+        self._prompts.append(((seconds - alone) / prompt_tokens, prompt_tokens))
 
     @property
-    def tokens(self) -> int:
-        """Prompt tokens that fit beside decodes."""
-        if not self._token:
-            return min(FIRST_TOKENS, self._most_tokens)
-        left = self._target_seconds - (median(self._decoding) if self._decoding else 0.0)
-        a_token = median(self._token)
-        fitting = self._most_tokens if a_token == 0.0 else int(max(left, 0.0) / a_token)
-        return min(max(fitting, LEAST_TOKENS), self._most_tokens)
+    def withholds(self) -> bool:
+        """Whether the next step goes without prompts, to show what decodes take alone."""
+        return self._mixed_steps >= KNOWN_FOR_STEPS
+
+    def tokens(self, decodes: int, at_hand: int) -> int:
+        """Prompt tokens that fit beside decodes; 0: this step shows what decodes take alone.
+
+        Args:
+            decodes: In the step, at least one.
+            at_hand: The tokens of all prompts that could be computed, as of `tokens_of`.
+        """
+        if self.withholds:
+            return 0
+        least = LEAST_TOKENS
+        if self._target_seconds is None:
+            least = max(least, -(-at_hand // MOST_STEPS))
+        # What was measured badly does not stall everybody.
+        fitting = min(self._fitting(decodes), 2 * max(FIRST_TOKENS, *self._beside, 0))
+        return min(max(fitting, least), self._most_tokens)
+
+    def _fitting(self, decodes: int) -> int:
+        alone = self._alone_seconds(decodes)
+        if not self._prompts or (alone is None and self._target_seconds is None):
+            return FIRST_TOKENS
+        alone = alone or 0.0
+        target = LONGER * alone if self._target_seconds is None else self._target_seconds
+        a_token = self._token_seconds()
+        return self._most_tokens if a_token <= 0.0 else int(max(target - alone, 0.0) / a_token)
+
+    def _alone_seconds(self, decodes: int) -> float | None:
+        """What a step with so many decodes takes without prompts; None: none was seen."""
+        if not self._decoding:
+            return None
+        nearest = sorted(self._decoding, key=lambda one: abs(one[0] - decodes))
+        return median([seconds for _, seconds in nearest[:NEAREST_STEPS]])
+
+    def _token_seconds(self) -> float:
+        """What the middle token took: each step counts by its tokens, for small ones are noisy."""
+        left = sum([count for _, count in self._prompts]) / 2
+        for seconds, count in sorted(self._prompts):
+            left -= count
+            if left <= 0:
+                return seconds
+        raise AssertionError("half of them are fewer than all")

@@ -25,6 +25,7 @@ from ridgeline.batching.draft_tree import no_deeper
 from ridgeline.batching.limits import Limits, QueueFull, TooLong
 from ridgeline.batching.modes import mode
 from ridgeline.batching.orders import ordering
+from ridgeline.batching.pace import StepPace, tokens_of
 from ridgeline.batching.sequence import (
     Counters,
     FinishReason,
@@ -53,8 +54,8 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         self.handed_over: list[Sequence] = []
         """Finished, with blocks that another engine still has to fetch."""
-        self.beside_decodes: int | None = None
-        """The most prompt tokens of a step in which others decode; None: what the step holds."""
+        self.pace: StepPace | None = None
+        """Says how many prompt tokens go beside decodes; None: as many as the step holds."""
         self.counters = Counters()
         self._order = ordering(limits.order)
         # Every decode must fit into a step.
@@ -183,9 +184,11 @@ class Scheduler:
         if most_slices is not None:
             del slices[most_slices:]
         left = self.limits.max_tokens_per_step - len(slices)
-        most = self.beside_decodes if slices else None
         if preempted:
             prompts = [one for one in prompts if one.status is Status.RUNNING]
+        most = None
+        if self.pace is not None and slices and (prompts or self.waiting):
+            most = self.pace.tokens(len(slices), self._at_hand(prompts))
         if [None for one in running if one.drafts]:
             share = left // 2 if prompts or self.waiting else left
             left -= self._add_drafts(slices, share, copies)
@@ -390,6 +393,11 @@ class Scheduler:
             self.cache.remember(sequence, start + count)
             slices.append(Slice(sequence, start, count))
         return count
+
+    def _at_hand(self, prompts: list[Sequence]) -> int:
+        """Tokens of the prompts under way, and of those for which there are seats."""
+        seats = max(0, self._most_running - len(self.running))
+        return tokens_of(prompts) + tokens_of(self.waiting[:seats])
 
     def _admit(self, slices: list[Slice], left: int, now: float, most_slices: int | None) -> None:
         """Start those who wait, in order, until seats, budget or blocks run out."""

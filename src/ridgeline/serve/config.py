@@ -70,7 +70,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_tokens_per_step: int = 2048
     itl_target_seconds: float | None = None
     """The longest step with decodes: chunks of prompts beside them are as large as measured steps
-    leave room for; None: they fill the step."""
+    leave room for; None: twice what decodes alone take, as `batching/pace.py` says."""
     max_sequences: int = 256
     max_waiting: int = 1024
     batching: Batching = "continuous"

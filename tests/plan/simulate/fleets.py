@@ -31,6 +31,7 @@ def simulated(
     concurrency: int | None = None,
     bulk: bool = True,
     named: bool = True,
+    paced: bool = False,
     time: EngineTime | None = None,
     kv_bytes: float = 1e6,
     prefill_time: EngineTime | None = None,
@@ -46,6 +47,7 @@ def simulated(
         seed=3,
         prefill=ReplicaEngine(time=prefill_time, kv_blocks=kv_blocks) if prefill_time else None,
         named=named,
+        paced=paced,
     )
     return Fleet(
         setup=setup,

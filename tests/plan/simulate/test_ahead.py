@@ -48,12 +48,14 @@ deployments = st.fixed_dictionaries(
 
 
 @settings(max_examples=150)
-@given(loads(), deployments, st.sampled_from([0.0, 0.002]))
+@given(loads(), deployments, st.sampled_from([0.0, 0.002]), st.booleans())
 def test_many_steps_at_once_are_the_same_steps(
-    load: list[Planned], deployment: dict[str, Any], between: float
+    load: list[Planned], deployment: dict[str, Any], between: float, paced: bool
 ) -> None:
     time = EngineTime(clock=LINEAR, between_seconds=between, request_seconds=between)
-    one, other = (simulated(load, time=time, bulk=bulk, **deployment) for bulk in (True, False))
+    one, other = (
+        simulated(load, time=time, bulk=bulk, paced=paced, **deployment) for bulk in (True, False)
+    )
     assert as_seen(one) == as_seen(other)
     assert (one.steps, one.preemptions) == (other.steps, other.preemptions)
 

@@ -118,6 +118,9 @@ class Setup:
     seed: int
     prefill: ReplicaEngine | None = None
     """The engine of replicas that only compute prompts; None: all are alike."""
+    paced: bool = False
+    """Whether prompts beside decodes are cut as `ridgeline serve` does; published engines fill
+    steps."""
     named: bool = True
     """Whether blocks are found again by their content; off where that changes nothing."""
 

@@ -260,6 +260,7 @@ class Fleet:
             on_first_token=self._first_token,
             on_end=self._end,
             on_gap=self._counts.further if setup.scaling is not None else None,
+            paced=setup.paced,
             bulk=self.bulk,
         )
 

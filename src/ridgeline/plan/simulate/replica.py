@@ -16,10 +16,12 @@ from ridgeline.batching.ahead import advance, may_repeat, steps_ahead
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
 from ridgeline.batching.load.stamps import RequestStamps
+from ridgeline.batching.pace import REMEMBERED_STEPS, pace_of
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import FinishReason, Sequence, Slice, Step, work_of
 from ridgeline.plan.simulate.drafting import Drafting
 from ridgeline.plan.simulate.engine_time import EngineTime
+from ridgeline.records.step_log import StepWork
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +38,8 @@ class Replica:
     """Told of every sequence that ended, and of every handover."""
     on_gap: Callable[[float, int], None] | None = None
     """Told how long further tokens came after those before, and how many did; None: nobody asks."""
+    paced: bool = False
+    """Whether prompts beside decodes are cut as `ridgeline serve` does."""
     bulk: bool = True
     """Whether equal steps are taken together; off: every step by itself, to compare."""
     scheduler: Scheduler = field(init=False)
@@ -46,12 +50,14 @@ class Replica:
     """Prefilled elsewhere, their keys and values here, without room so far."""
     steps: int = 0
     _step: Step | None = None
+    _step_seconds: float = 0.0
     _same: bool = False
     """The last step was nothing but decodes, and nobody came or went since."""
     _random: Random = field(init=False)
 
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(self.limits, self.cache)
+        self.scheduler.pace = pace_of(self.limits) if self.paced else None
         self._random = Random(f"{self.drafting.seed if self.drafting else 0}/accepted")
 
     @property
@@ -117,8 +123,10 @@ class Replica:
             exchange = self.open[one.sequence]
             if exchange.begun is None:
                 exchange.begun = now
-        self._step = step
-        self._same = not work.prompt_tokens and not step.preempted
+        self._step, self._step_seconds = step, seconds
+        pace = self.scheduler.pace
+        withheld = pace is not None and pace.withholds
+        self._same = not work.prompt_tokens and not step.preempted and not withheld
         self.ends = now + seconds
         return self.ends
 
@@ -131,6 +139,9 @@ class Replica:
             return now
         self._step = None
         self.steps += 1
+        if self.scheduler.pace is not None:
+            work = work_of(step)
+            self.scheduler.pace.note(work.prompt_tokens, work.decodes, self._step_seconds)
         sampled = [
             self._sampled(one) if one.start + one.count == len(one.sequence.tokens) else []
             for one in step.slices
@@ -172,6 +183,10 @@ class Replica:
         if not ends:
             return now
         advance(scheduler, len(ends))
+        if scheduler.pace is not None:
+            for index in range(max(0, len(ends) - REMEMBERED_STEPS), len(ends)):
+                work = StepWork(decodes=len(running), decode_context=context + index * len(running))
+                scheduler.pace.note(0, len(running), self.time.seconds(work))
         for one in running:
             chunks = self.open[one].chunks
             if self.on_gap is not None:

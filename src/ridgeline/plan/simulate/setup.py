@@ -112,6 +112,7 @@ def _as_measured(
         kv_bytes_per_token=moved,
         scaling=scaling,
         seed=question.seed,
+        paced=True,
     )
     return setup, Unsure(step=measured.sigma)
 

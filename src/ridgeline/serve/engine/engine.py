@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from ridgeline.batching.pace import StepPace
+from ridgeline.batching.pace import pace_of
 from ridgeline.batching.sequence import Step, work_of
 from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepRow
@@ -84,8 +84,8 @@ class ServingEngine:
             parts.scheduler, parts.inputs, parts.speculating, self._requests, clock, parts.pool.move
         )
         self._admission = Admission(config, parts, self._requests, self._outcomes, clock)
-        target = config.itl_target_seconds
-        self._pace = None if target is None else StepPace(target, config.max_tokens_per_step)
+        self._pace = pace_of(parts.scheduler.limits, config.itl_target_seconds)
+        parts.scheduler.pace = self._pace
         self.forward_seconds = 0.0
         """Time of the model in the last step; on a GPU only until it was launched."""
         self._step_seconds = 0.0
@@ -290,7 +290,6 @@ class ServingEngine:
         self._step_seconds += alone
         if self._pace is not None and counts is not None:
             self._pace.note(*counts, ended - began)
-            self.scheduler.beside_decodes = self._pace.tokens
         if self._speculating is not None:
             self._speculating.record(step, num_tokens, ended - began, ended)
         if self._step_log is not None and work is not None:
