@@ -121,6 +121,9 @@ class ContendedNodes:
         self._amounts = np.zeros((3, 0))
         self._row_first = np.zeros(0)
         """The first number of the job of a row; infinite: nobody has the row."""
+        self._holds: list[tuple[float, float, float]] = []
+        self._first_of: list[float] = []
+        """Amounts and first numbers, as numbers of Python's."""
         self._placed: list[Placed | None] = []
         self._on_node: dict[int, dict[int, None]] = {}
         """Rows by node."""
@@ -145,7 +148,8 @@ class ContendedNodes:
             self._job[row], self._node[row] = job, node
             self._job_of[row] = job
             piece = placed.piece
-            self._amounts[:, row] = placed.gpus, piece.cpu_milli, piece.memory_bytes
+            holds = self._holds[row] = placed.gpus, piece.cpu_milli, piece.memory_bytes
+            self._amounts[:, row] = holds
             self._placed[row] = placed
             self._on_node.setdefault(node, {})[row] = None
 
@@ -153,7 +157,8 @@ class ContendedNodes:
         """Set by what a running job is ordered; the smallest is interrupted first."""
         self._forget(job)
         key = self._key_of[job] = (*numbers, *(0.0,) * (_KEYS - len(numbers)), job)
-        self._row_first[self._rows_of[job]] = key[0]
+        for row in self._rows_of[job]:
+            self._row_first[row] = self._first_of[row] = key[0]
         insort(self._ordered, key)
         self._row_ends.clear()
         for node, _ in self._held[job]:
@@ -175,21 +180,21 @@ class ContendedNodes:
         """The first number of the job that is interrupted first; infinite: none runs."""
         return self._ordered[0][0] if self._ordered else np.inf
 
-    def reach(self, node: int, below: Floats) -> tuple[Floats, Ints]:
+    def amounts(self, node: int, below: float) -> tuple[float, float, float]:
+        """What a node has, free or held by those of its jobs that are ordered below a number."""
+        gpus, cpu_milli, memory_bytes = self._pool.free_amounts()[:, node].tolist()
+        for row in self._on_node.get(node, ()):
+            if self._first_of[row] < below:
+                held = self._holds[row]
+                gpus, cpu_milli = gpus + held[0], cpu_milli + held[1]
+                memory_bytes += held[2]
+        return gpus, cpu_milli, memory_bytes
+
+    def within_reach(self, node: int) -> tuple[Floats, Floats]:
         """What a node has, free or held by the first of its jobs in order: none of them, one, two.
 
-        Also how many of them are ordered below each of several numbers.
+        Also the first numbers of these jobs.
         """
-        given, first = self._within_reach(node)
-        return given, first.searchsorted(below)
-
-    def amounts(self, node: int, below: float) -> Sequence[float]:
-        """What a node has, free or held by those of its jobs that are ordered below a number."""
-        given, first = self._within_reach(node)
-        found: list[float] = given[:, int(first.searchsorted(below))].tolist()
-        return found
-
-    def _within_reach(self, node: int) -> tuple[Floats, Floats]:
         found = self._reach.get(node)
         if found is None:
             rows = list(self._on_node.get(node, ()))
@@ -378,6 +383,8 @@ class ContendedNodes:
         more = max(_ROWS, before)
         self._free += range(before, before + more)
         self._placed += [None] * more
+        self._holds += [(0.0, 0.0, 0.0)] * more
+        self._first_of += [np.inf] * more
         self._job, self._node = (
             np.concatenate([one, np.zeros(more, dtype=np.int64)]) for one in (self._job, self._node)
         )

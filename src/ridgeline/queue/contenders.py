@@ -9,22 +9,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ridgeline.queue.contended import ContendedNodes
 from ridgeline.queue.detailed_pool import DetailedHeld, DetailedPool
 from ridgeline.queue.holding_rows import HoldingRows
-from ridgeline.queue.node_room import NodeRoom
-from ridgeline.queue.piece_bits import PieceBits, marks_of
+from ridgeline.queue.vain_rows import NodeGain, VainRows
 from ridgeline.queue.waiting import Rank
 from ridgeline.queue.wants import NodePiece, Wish
 
-_SLIVER = 1e-5
-"""Less of a GPU than any job asks for."""
-_ONE_BY_ONE = 8
+_ONE_BY_ONE = 4
 """Rows that are looked at again one by one before it is done for all together."""
 _SLACK_SECONDS = 1e-3
 """By how much a rank that time wears away may be taken too high."""
@@ -43,13 +36,10 @@ class Contenders:
         """Rows whose first job has not tried yet."""
         self._in_turn: list[tuple[Rank, int, int]] = []
         """Those, with their rows; who has tried since stays until it is met."""
-        self._least = _Least([_weakest(self._rows.wish(row)) for row in range(len(self._rows))])
-        self._vain = np.zeros(len(self._rows), dtype=bool)
-        self._below = np.zeros(len(self._rows))
-        """The number below which running jobs are ordered that the first of a row outranks."""
-        self._tried = np.zeros(len(self._rows), dtype=np.int64)
+        weakest = [_weakest(self._rows.wish(row)) for row in range(len(self._rows))]
+        self._vain = VainRows(pool.rooms, self.nodes, self._rows, weakest)
+        self._tried: dict[int, int] = {}
         """How many gains there had been when the first of a row last tried."""
-        self._ranks = np.zeros((0, len(self._rows)))
         self._again: list[int] = []
         """Rows that tried in vain and may try again, the first in rank at the end."""
         self._changes = 0
@@ -57,14 +47,12 @@ class Contenders:
         self._looked_at = 0
         """How many gains there had been by then."""
         self._gains = 0
-        self._gained: dict[int, _Gain] = {}
+        self._gained: dict[int, NodeGain] = {}
         """Nodes that came within somebody's reach since all tried in vain who could gain by it."""
 
     def add(self, job: int, wish: Wish, rank: Rank) -> None:
         """Let a job wait, and try if nobody who asks alike is before it."""
         row = self._rows.add(wish)
-        if not len(self._ranks):
-            self._ranks = np.zeros((len(rank) + 1, len(self._rows)))
         heap = self._waiting.setdefault(row, [])
         heapq.heappush(heap, ((*rank, job), job))
         if heap[0][1] == job:
@@ -108,7 +96,7 @@ class Contenders:
         row = self._rows.row(wish)
         if row in self._new:
             return self.nodes.victims(wish, below)
-        tried = int(self._tried[row])
+        tried = self._tried[row]
         nodes = [node for node, gain in self._gained.items() if gain.number > tried]
         return self.nodes.victims(wish, below, nodes)
 
@@ -118,7 +106,7 @@ class Contenders:
         heapq.heappop(self._waiting[row])
         self._rows.drop(wish)
         self._new.discard(row)
-        self._vain[row] = False
+        self._vain.drop(row)
         if self._waiting[row]:
             self._let_try(row)
         else:
@@ -128,17 +116,15 @@ class Contenders:
         """Let those that ask for this try no more for now; the first outranks what is below."""
         row = self._rows.row(wish)
         self._new.discard(row)
-        self._vain[row] = True
-        self._below[row] = below
+        self._vain.add(row, self._waiting[row][0][0], below, self._gains)
         self._tried[row] = self._gains
         if self._again and self._again[-1] == row:
             self._again.pop()
-        self._ranks[:, row] = self._waiting[row][0][0]
 
     def all_may_try(self) -> None:
         """Let everyone try again: nodes failed, or came back."""
         self.nodes.forget_reach()
-        for row in np.flatnonzero(self._vain).tolist():
+        for row in self._vain.rows():
             self._let_try(row)
 
     def reached(self, held: DetailedHeld, last: float) -> None:
@@ -151,126 +137,40 @@ class Contenders:
         for node, _ in held:
             before = self._gained.get(node)
             last = max(last, before.last) if before else last
-            self._gained[node] = _Gain(self._gains, last)
+            self._gained[node] = NodeGain(self._gains, last)
 
     def _look(self, faded: float) -> None:
         """Find who may try again, now that others have given something back or taken it."""
-        rows = self._gaining(faded)
-        self._again = rows[np.lexsort(self._ranks[::-1, rows])][::-1].tolist()
+        slack = _SLACK_SECONDS if faded else 0.0
+        self._again = self._vain.in_reach(self._gained, self._gains, faded, slack)[::-1]
         self._looked_at, self._changes = self._gains, len(self._pool.changes)
 
     def _may_try_again(self, row: int, faded: float) -> bool:
         """Whether that is still so for a row of which it was found."""
-        if not self._vain[row]:
+        if row not in self._vain:
             return False
         if self._changes == len(self._pool.changes):
             return True
         slack = _SLACK_SECONDS if faded else 0.0
-        below = float(self._below[row]) - faded + slack
+        below = self._vain.below(row) - faded + slack
         if below <= self.nodes.lowest():
             return self._rows.has_room(self._rows.wish(row))
-        tried = int(self._tried[row])
+        tried = self._tried[row]
         return any(
             tried < gain.number
             and below <= gain.last + 2 * slack
-            and self._least.is_within(self._pool.rooms[node], self.nodes.amounts(node, below), row)
+            and self._vain.is_within(node, below, row)
             for node, gain in self._gained.items()
         )
-
-    def _gaining(self, faded: float) -> NDArray[np.int64]:
-        """The rows that tried in vain for which a node could be enough that gained since.
-
-        Those that were found before are looked at again, since others have taken something; those
-        that were not can only have come to be by what has gained since then. Of those that outrank
-        nobody, only they that fit.
-        """
-        before = np.zeros(len(self._vain), dtype=bool)
-        before[self._again] = True
-        before &= self._vain
-        found = [self._within(np.flatnonzero(before), 0, faded)]
-        if self._looked_at < self._gains:
-            rest = np.flatnonzero(self._vain & ~before)
-            found.append(self._within(rest, self._looked_at, faded))
-        return np.concatenate(found)
-
-    def _within(self, rows: NDArray[np.int64], since: int, faded: float) -> NDArray[np.int64]:
-        """Which of the rows could use a node that gained after so many gains."""
-        if not len(rows):
-            return rows
-        slack = _SLACK_SECONDS if faded else 0.0
-        below = self._below[rows] - faded + slack
-        outranks = below > self.nodes.lowest()
-        fitting = rows[~outranks]
-        if len(fitting):
-            fitting = self._rows.having_room(fitting)
-        rows, below = rows[outranks], below[outranks]
-        tried, found = np.maximum(self._tried[rows], since), np.zeros(len(rows), dtype=bool)
-        for node, gain in self._gained.items():
-            if gain.number <= since:
-                continue
-            places = np.flatnonzero(~found & (tried < gain.number)
-                                    & (below <= gain.last + 2 * slack))  # fmt: skip
-            if len(places):
-                reach = self.nodes.reach(node, below[places])
-                found[places] = self._least.within(self._pool.rooms[node], reach, rows[places])
-        return np.concatenate([rows[found], fitting])
 
     def _who(self, row: int) -> tuple[int, Wish]:
         return self._waiting[row][0][1], self._rows.wish(row)
 
     def _let_try(self, row: int) -> None:
-        self._vain[row] = False
+        self._vain.drop(row)
         self._new.add(row)
         rank, job = self._waiting[row][0]
         heapq.heappush(self._in_turn, (rank, job, row))
-
-
-@dataclass(frozen=True, slots=True)
-class _Gain:
-    """More of a node has come within reach."""
-
-    number: int
-    last: float
-
-
-class _Least:
-    """The least that a node must have for it to be of any use to each row."""
-
-    def __init__(self, pieces: Sequence[NodePiece]) -> None:
-        self._bits = PieceBits(pieces)
-        self._admitted: dict[tuple[str, bool], NDArray[np.bool_]] = {}
-        """By kind of GPU, and whether it is spot capacity: who may have such a node."""
-        gpus = [one.gpus + one.milli / 1000 + (_SLIVER if one.gpu_slice else 0.0) - _SLIVER / 2
-                for one in pieces]  # fmt: skip
-        self._amounts = np.array(
-            [gpus, [one.cpu_milli for one in pieces], [one.memory_bytes for one in pieces]]
-        )
-        self._asked: list[list[float]] = self._amounts.T.tolist()
-
-    def within(
-        self, room: NodeRoom, reach: tuple[NDArray[np.float64], NDArray[np.int64]],
-        rows: NDArray[np.int64],
-    ) -> NDArray[np.bool_]:  # fmt: skip
-        """Which rows a node could be of use to within whose reach it has so much."""
-        given, count = reach
-        found = self._admitting(room)[rows]
-        for has, asks in zip(given, self._amounts, strict=True):
-            found &= has[count] >= asks[rows]
-        return found
-
-    def is_within(self, room: NodeRoom, amounts: Sequence[float], row: int) -> bool:
-        """The same of one row, within whose reach the node has these amounts."""
-        gpus, cpu_milli, memory_bytes = self._asked[row]
-        return bool(
-            amounts[0] >= gpus and amounts[1] >= cpu_milli and amounts[2] >= memory_bytes
-            and self._admitting(room)[row]
-        )  # fmt: skip
-
-    def _admitting(self, room: NodeRoom) -> NDArray[np.bool_]:
-        key = (room.gpu_type, room.spot)
-        if key not in self._admitted:
-            self._admitted[key] = marks_of(self._bits.admitted_by(room), self._amounts.shape[1])
-        return self._admitted[key]
 
 
 def _weakest(wish: Wish) -> NodePiece:

@@ -36,21 +36,28 @@ class HoldingRows:
         self._users = [0] * len(self._wishes)
         self._asked = 0
         """The bits of rows that somebody uses."""
-        self._tree = _Union(pool, [_first_piece(wish) for wish in self._wishes])
         many: dict[Level, list[int]] = {}
         for row, wish in enumerate(self._wishes):
             if _num_nodes(wish) > 1:
                 many.setdefault(wish.level if wish.required else "node", []).append(row)
         scattering = [row for row, wish in enumerate(self._wishes) if _scatters(wish)]
         self._on_one = bits_of(np.array([_num_nodes(wish) == 1 for wish in self._wishes]))
-        self._many = [
-            _SeveralNodes(pool, self._wishes, rows, _reaching(pool, level))
-            for level, rows in many.items()
-        ]
+        pieces = [_first_piece(wish) for wish in self._wishes]
+        self._many = []
+        for level, rows in many.items():
+            counted = _SeveralNodes(
+                len(pool.rooms), self._wishes, rows, _reaching(pool, level), len(pieces)
+            )
+            self._many.append(counted)
+            pieces += counted.pieces
+        self._pieces = PieceBits(pieces)
+        """What is asked of a node for each row, then what each of `_many` counts."""
+        self._tree = _Union(len(pool.rooms))
         self._scattering = bits_of(np.array([_scatters(wish) for wish in self._wishes]))
         self._singles = _SingleGpus(pool, self._wishes, scattering)
         self._seen = 0
         """How many of the pool's changes have been counted."""
+        self._sync(range(len(pool.rooms)))
 
     def __len__(self) -> int:
         return len(self._wishes)
@@ -82,9 +89,9 @@ class HoldingRows:
         """The same for each row."""
         return marks_of(self.fitting(), len(self._wishes))
 
-    def having_room(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Keep those of some rows that there is room for."""
-        return rows[self.marks()[rows]] if self.fitting() else rows[:0]
+    def having_room(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of some rows there is room for."""
+        return self.marks()[rows]
 
     def has_room(self, wish: Wish) -> bool:
         """Whether there is room for one that waits."""
@@ -107,56 +114,56 @@ class HoldingRows:
         if self._seen < len(changes):
             changed = dict.fromkeys(changes[self._seen :])
             self._seen = len(changes)
-            self._tree.sync(changed)
-            self._singles.sync(changed)
-            for many in self._many:
-                many.sync(changed)
+            self._sync(changed)
         held = self._tree.bits() & self._on_one
         for many in self._many:
             held |= many.bits()
         return held
 
+    def _sync(self, changed: Iterable[int]) -> None:
+        """Ask nodes that have changed again."""
+        for node in changed:
+            held = self._pieces.held_by(self._pool.rooms[node])
+            self._tree.note(node, held)
+            for many in self._many:
+                many.note(node, held)
+        self._singles.sync(changed)
+
 
 class _Union:
     """What any node holds, as the root of a tree over what each holds."""
 
-    def __init__(self, pool: DetailedPool, pieces: Sequence[NodePiece]) -> None:
-        self._rooms = pool.rooms
-        self._pieces = PieceBits(pieces)
-        self._first = 1 << (len(pool.rooms) - 1).bit_length()
+    def __init__(self, num_nodes: int) -> None:
+        self._first = 1 << (num_nodes - 1).bit_length()
         """The place of the first leaf; the parent of a place is at its half."""
         self._bits = [0] * (2 * self._first)
-        self.sync(range(len(pool.rooms)))
 
     def bits(self) -> int:
         """The bits of what any node holds."""
         return self._bits[1]
 
-    def sync(self, changed: Iterable[int]) -> None:
-        """Ask nodes that have changed again."""
-        bits, rooms, first = self._bits, self._rooms, self._first
-        for node in changed:
-            place = first + node
-            found = self._pieces.held_by(rooms[node])
-            while found != bits[place]:
-                bits[place] = found
-                if place == 1:
-                    break
-                found |= bits[place ^ 1]
-                place >>= 1
+    def note(self, node: int, held: int) -> None:
+        """Note what a node holds now."""
+        bits, place = self._bits, self._first + node
+        while held != bits[place]:
+            bits[place] = held
+            if place == 1:
+                break
+            held |= bits[place ^ 1]
+            place >>= 1
 
 
 class _SeveralNodes:
     """How many nodes of each domain hold the pieces of jobs that need more than one of them.
 
-    Whole nodes and a rest are two pieces, of which each must have nodes enough in one domain.
+    Whole nodes and a rest are two pieces, of which each must have nodes enough in one domain. Their
+    bits lie behind `offset` others in what a node holds.
     """
 
     def __init__(
-        self, pool: DetailedPool, wishes: Sequence[Wish], rows: Sequence[int],
-        domains: NDArray[np.int64],
+        self, num_nodes: int, wishes: Sequence[Wish], rows: Sequence[int],
+        domains: NDArray[np.int64], offset: int,
     ) -> None:  # fmt: skip
-        self._rooms = pool.rooms
         self._rows = np.array(rows, dtype=np.int64)
         self._num_rows = len(wishes)
         whole, rest, needed = [], [], []
@@ -166,18 +173,17 @@ class _SeveralNodes:
             whole.append(wish.full)
             rest.append(wish.rest or wish.full)
             needed.append((wish.num_full, wish.num_full + (wish.rest is not None)))
-        self._pieces = PieceBits([*whole, *rest])
-        counts = np.int16 if len(pool.rooms) < 2**15 else np.int32
+        self.pieces: list[NodePiece] = [*whole, *rest]
+        self._offset, self._mask = offset, (1 << len(self.pieces)) - 1
+        counts = np.int16 if num_nodes < 2**15 else np.int32
         self._needed = np.array(needed, dtype=counts).T.ravel()
         self._domain_of = domains.tolist()
-        num_domains = int(domains.max()) + 1 if rows else 0
+        num_domains = int(domains.max()) + 1
         self._count = np.zeros((num_domains, 2 * len(rows)), dtype=counts)
         self._enough_in = np.zeros(len(rows), dtype=np.int64)
         """How many domains have nodes enough."""
-        self._held = [0] * len(pool.rooms)
+        self._held = [0] * num_nodes
         self._bits: int | None = None
-        if rows:
-            self.sync(range(len(pool.rooms)))
 
     def bits(self) -> int:
         """The bits of rows for which there are nodes enough."""
@@ -185,21 +191,18 @@ class _SeveralNodes:
             self._bits = _bits_at(self._rows[self._enough_in > 0], self._num_rows)
         return self._bits
 
-    def sync(self, changed: Iterable[int]) -> None:
-        """Count nodes that have changed again."""
-        if not len(self._rows):
+    def note(self, node: int, held: int) -> None:
+        """Count what a node holds now instead of what it held."""
+        found, before = held >> self._offset & self._mask, self._held[node]
+        if found == before:
             return
-        for node in changed:
-            found, before = self._pieces.held_by(self._rooms[node]), self._held[node]
-            if found == before:
-                continue
-            self._held[node] = found
-            count = self._count[self._domain_of[node]]
-            self._enough_in -= self._enough(count)
-            count += marks_of(found & ~before, len(count))
-            count -= marks_of(before & ~found, len(count))
-            self._enough_in += self._enough(count)
-            self._bits = None
+        self._held[node] = found
+        count = self._count[self._domain_of[node]]
+        self._enough_in -= self._enough(count)
+        count += marks_of(found & ~before, len(count))
+        count -= marks_of(before & ~found, len(count))
+        self._enough_in += self._enough(count)
+        self._bits = None
 
     def _enough(self, count: NDArray[Any]) -> NDArray[np.bool_]:
         """For which rows a domain has nodes enough."""
