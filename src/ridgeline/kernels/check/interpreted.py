@@ -2,9 +2,10 @@
 
     TRITON_INTERPRET=1 python -m ridgeline.kernels.check.interpreted FILE KERNEL ANSWER
 
-`example()` calls the kernels as their user does, on small CPU tensors. What it returns is compared:
-pairs of (found, expected), one or a list of them; expected is best computed in float64. A third
-tensor of a pair, the same step by step in the dtype of found, may err as much as it does.
+`example()` calls the kernels as their user does, on small tensors; `cuda` means the CPU
+there. What it returns is compared: pairs of (found, expected), one or a list of them; expected is
+best computed in float64. A third tensor of a pair, the same step by step in the dtype of found, may
+err as much as it does.
 """
 
 from __future__ import annotations
@@ -41,9 +42,8 @@ _OF_FLOAT32 = 64.0
 """The same for float32, in which every step rounds."""
 
 _CURES = {
-    "CUDA": "the interpreter runs on the CPU: let example() make its tensors there",
-    "NVIDIA driver": "the interpreter runs on the CPU: let example() make its tensors there",
-    "active drivers": "the interpreter has no GPU to ask: give example() plain numbers instead",
+    "CUDA": "the interpreter runs on the CPU, which has nothing like it: leave it out of example()",
+    "NVIDIA driver": "the interpreter runs on the CPU, which has none: leave it out of example()",
     "'NoneType'": "a function of the kernel gave nothing: the interpreter may not have it",
 }
 """What a failure says → what to do about it."""
