@@ -172,7 +172,7 @@ class Watched:
         self._main: weakref.ref[nn.Module] | None = None
         """The first module of that many parameters."""
         self._main_shapes: Counter[torch.Size] = Counter()
-        """The shapes of its parameters when it was counted; a functional call takes these away again."""
+        """The shapes of its parameters when it was counted; a functional call takes them away."""
         self._iterators: dict[int, tuple[weakref.ref[Any], LoaderWatch]] = {}
         self._gc_started = 0.0
         self._gc_counts = True
