@@ -18,7 +18,7 @@ import ridgeline.diagnose.doctor as doctors
 from ridgeline.cli.main import run
 from ridgeline.measure.compare.runs import read_run
 from ridgeline.records import StepProfile
-from ridgeline.records.profile import Habit
+from ridgeline.records.script_facts import Habit
 
 FAULTY = profile(
     shares={"other": 0.4},

@@ -27,7 +27,7 @@ from ridgeline.records import (
     SyncPoint,
     TailFacts,
 )
-from ridgeline.records.profile import Habit
+from ridgeline.records.script_facts import Habit
 
 MS = 1e-3 * STEP_SECONDS / 0.1
 DDP = {"wrapper": "DistributedDataParallel", "parameter_bytes": 40_000_000}

@@ -28,7 +28,7 @@ from ridgeline.diagnose.doctor import Examination
 from ridgeline.diagnose.rules import all_rules
 from ridgeline.diagnose.trace_rules import all_trace_rules
 from ridgeline.records import StepProfile
-from ridgeline.records.profile import Habit
+from ridgeline.records.script_facts import Habit
 from ridgeline.records.store import write_record
 from ridgeline.techniques import all_techniques
 

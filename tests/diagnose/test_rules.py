@@ -26,7 +26,7 @@ from ridgeline.diagnose.reading import Reading
 from ridgeline.diagnose.rules import all_rules
 from ridgeline.hardware.storage import StorageRates
 from ridgeline.records import Finding, StepProfile, SyncPoint
-from ridgeline.records.profile import Habit, HabitName
+from ridgeline.records.script_facts import Habit, HabitName
 from ridgeline.techniques import all_techniques
 
 READINGS = readings()

@@ -11,7 +11,7 @@ from ridgeline.diagnose.diagnosis import diagnose
 from ridgeline.diagnose.ranking import worth
 from ridgeline.diagnose.verdict import verdict, waiting_seconds
 from ridgeline.records import StepProfile, SyncPoint, Verdict
-from ridgeline.records.profile import Habit
+from ridgeline.records.script_facts import Habit
 
 BOUND = {
     Verdict.COMPUTE_BOUND: profile(),

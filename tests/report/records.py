@@ -28,7 +28,7 @@ from ridgeline.records import (
     StepProfile,
     SyncPoint,
 )
-from ridgeline.records.profile import Habit
+from ridgeline.records.script_facts import Habit
 
 T = TypeVar("T", bound=msgspec.Struct)
 

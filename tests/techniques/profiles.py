@@ -19,7 +19,7 @@ from tests.report.records import (
 
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.records import Finding, Site, StepProfile
-from ridgeline.records.profile import Habit
+from ridgeline.records.script_facts import Habit
 from ridgeline.techniques import Context
 
 STEP_SECONDS = 0.1

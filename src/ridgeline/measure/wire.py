@@ -32,7 +32,7 @@ from ridgeline.records import (
     SyncPoint,
 )
 from ridgeline.records.ledger import Options
-from ridgeline.records.profile import Habit, HabitName
+from ridgeline.records.script_facts import Habit, HabitName
 
 SOCKET_NAME = "conductor.sock"
 STANDING_NAME = "standing.json"

@@ -2,7 +2,8 @@
 
 Every other room hands these on; `compare` and the report read them back from disk. They hold
 plain values only: no torch, no behaviour beyond arithmetic on their own fields, no printing.
-Start reading at `profile.py`, then `finding.py`, then `ledger.py`; `store.py` reads and writes.
+Start reading at `profile.py` and `script_facts.py`, then `finding.py`, then `ledger.py`; `store.py`
+reads and writes.
 """
 
 from ridgeline.records.finding import Finding, Verdict
@@ -11,18 +12,20 @@ from ridgeline.records.measurement import Distribution, Environment
 from ridgeline.records.profile import (
     GraphBreak,
     HotLine,
-    LoaderFacts,
     MemoryPoint,
     MemorySplit,
-    ModelFacts,
     Operator,
-    OptimizerFacts,
-    Settings,
     SideEffects,
-    Site,
     StepProfile,
     SyncPoint,
     TailFacts,
+)
+from ridgeline.records.script_facts import (
+    LoaderFacts,
+    ModelFacts,
+    OptimizerFacts,
+    Settings,
+    Site,
 )
 from ridgeline.records.store import read_record, write_record
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ridgeline.records.profile import Site
+from ridgeline.records.script_facts import Site
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from ridgeline.diagnose.kinds import is_on
 from ridgeline.diagnose.reading import Reading, duration, percent, total_seconds
 from ridgeline.records import Finding, HotLine
-from ridgeline.records.profile import HabitName
+from ridgeline.records.script_facts import HabitName
 
 CAUSES = ("side-work",)
 

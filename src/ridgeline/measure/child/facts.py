@@ -17,7 +17,7 @@ from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.usage import Usage, graph_compiles, used_since
 from ridgeline.measure.child.watched import LoaderWatch, ModelWatch, OptimizerWatch
 from ridgeline.records import LoaderFacts, ModelFacts, OptimizerFacts, Settings
-from ridgeline.records.profile import Habit, HabitName
+from ridgeline.records.script_facts import Habit, HabitName
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
 UNKNOWN = "unknown"

@@ -20,7 +20,7 @@ from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.sites import is_user_file, user_site
 from ridgeline.measure.child.watched import ModelWatch
 from ridgeline.patches import patch
-from ridgeline.records.profile import HabitName
+from ridgeline.records.script_facts import HabitName
 
 COUNTED: dict[HabitName, str] = {"empty_cache": "torch.cuda:empty_cache"}
 """Habit → the function whose calls are it: counted, timed and located.

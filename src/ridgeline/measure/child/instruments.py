@@ -25,7 +25,7 @@ from ridgeline.measure.child.profiler import ProfilerWindow
 from ridgeline.measure.child.sampler import Sampler
 from ridgeline.measure.child.usage import heap_bytes
 from ridgeline.measure.wire import Instrument as InstrumentName
-from ridgeline.records.profile import Habit
+from ridgeline.records.script_facts import Habit
 
 
 class Instrument:

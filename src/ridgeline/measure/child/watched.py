@@ -19,7 +19,7 @@ from ridgeline.measure.child.fetch_times import FetchTimes
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.sites import user_site
 from ridgeline.records import LoaderFacts, Site
-from ridgeline.records.profile import Habit, HabitName
+from ridgeline.records.script_facts import Habit, HabitName
 
 _TELLING_WEIGHTS = 4
 
