@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.batching.test_scheduler import sequence_of
 
-from ridgeline.batching.blocks import BlockCache
+from ridgeline.batching.blocks import BlockCache, direct_copies
 from ridgeline.batching.consecutive import FreeRuns
 from ridgeline.batching.paged import BlockNames, BlockPool, prefix_hashes
 from ridgeline.batching.sequence import Content
@@ -141,3 +141,8 @@ def test_names_of_blocks_follow_what_stands_behind_alike_tokens() -> None:
     later = of(Content(4, 5, b"cat"))
     assert later[:2] == plain[:2]
     assert later[2] != plain[2]
+
+
+def test_a_run_that_moves_twice_in_a_step_is_copied_from_where_it_lay_before() -> None:
+    assert direct_copies([(1, 5), (5, 9), (2, 5)]) == ((2, 5), (1, 9))
+    assert direct_copies([(1, 5), (7, 1)]) == ((1, 5), (7, 1))

@@ -9,7 +9,7 @@ from tests.batching.fake_model import FakeModel, following, generated
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits, QueueFull, TooLong
-from ridgeline.batching.scheduler import Scheduler, _direct
+from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import FinishReason, Request, Sequence, Status
 from ridgeline.errors import InputError
 
@@ -261,8 +261,3 @@ def test_a_sequence_finished_while_the_model_computes_is_passed_over() -> None:
     scheduler.complete(step, sampled, 0.0)
     assert (one.num_generated, other.num_generated) == (0, 1)
     scheduler.check()
-
-
-def test_a_run_that_moves_twice_in_a_step_is_copied_from_where_it_lay_before() -> None:
-    assert _direct([(1, 5), (5, 9), (2, 5)]) == ((2, 5), (1, 9))
-    assert _direct([(1, 5), (7, 1)]) == ((1, 5), (7, 1))

@@ -141,3 +141,18 @@ class BlockCache:
     def check(self, holders: Iterable[Sequence] | None = None) -> None:
         """Raise AssertionError with what is broken; with all `holders`, count theirs too."""
         self._layout.check(holders)
+
+
+def direct_copies(copies: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The same copies with each from where its content lay before the step.
+
+    A run that moves twice in one step (for a token, then for drafts) is copied from a block that is
+    itself copied into; whoever copies all at once would take what was there before.
+
+    >>> direct_copies([(0, 1), (1, 2)])
+    ((0, 1), (0, 2))
+    """
+    origins: dict[int, int] = {}
+    for source, target in copies:
+        origins[target] = origins.get(source, source)
+    return tuple((source, target) for target, source in origins.items())

@@ -20,9 +20,10 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Collection
 
-from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.draft_tree import no_deeper
-from ridgeline.batching.limits import Limits, QueueFull, TooLong
+from ridgeline.batching.blocks import BlockCache, direct_copies
+from ridgeline.batching.given_drafts import give_drafts
+from ridgeline.batching.invariants import check_books
+from ridgeline.batching.limits import Limits, QueueFull
 from ridgeline.batching.modes import mode
 from ridgeline.batching.orders import ordering
 from ridgeline.batching.pace import StepPace, tokens_of
@@ -82,7 +83,7 @@ class Scheduler:
         """
         if len(self.waiting) >= self.limits.max_waiting:
             raise QueueFull(f"{len(self.waiting)} requests wait already; try again later")
-        self._measure(sequence)
+        self._set_longest(sequence)
         self._number(sequence)
         if not self._has_all(sequence, now):
             self._enqueue(sequence, now)
@@ -104,7 +105,7 @@ class Scheduler:
         """
         assert request.prompt == parent.request.prompt, "a fork continues the same prompt"
         child = Sequence(request=request, tokens=list(parent.tokens), serial=parent.serial)
-        self._measure(child)
+        self._set_longest(child)
         if last_token is not None:
             assert child.num_generated, "the last token is the prompt's"
             child.tokens[-1] = last_token
@@ -130,7 +131,7 @@ class Scheduler:
             TooLong: There never will be.
         """
         assert 0 <= num_computed < len(sequence.tokens), "one token is left to compute"
-        self._measure(sequence)
+        self._set_longest(sequence)
         if self._has_all(sequence, now):
             return True
         earlier = any(one.request.arrival <= sequence.request.arrival for one in self.waiting)
@@ -191,7 +192,7 @@ class Scheduler:
             most = self.pace.tokens(len(slices), self._at_hand(prompts))
         if [None for one in running if one.drafts]:
             share = left // 2 if prompts or self.waiting else left
-            left -= self._add_drafts(slices, share, copies)
+            left -= give_drafts(slices, share, copies, self.cache, self.counters)
         if most is not None:
             left = min(left, most)
         for sequence in prompts:
@@ -201,7 +202,7 @@ class Scheduler:
             self._admit(slices, left, now, most_slices)
         if slices:
             self.counters.steps += 1
-        return Step(tuple(slices), _direct(copies), tuple(preempted))
+        return Step(tuple(slices), direct_copies(copies), tuple(preempted))
 
     def complete(self, step: Step, sampled: list[list[int]], now: float) -> None:
         """Take in what a step computed.
@@ -247,7 +248,7 @@ class Scheduler:
                     self.cache.slide(one.sequence)
         self.counters.generation_tokens += generated
         for sequence in ended:
-            whole = sequence.most_tokens == self._most_tokens(sequence.request)
+            whole = sequence.most_tokens == self._most_tokens(sequence)
             self.finish(sequence, FinishReason.LENGTH if whole else FinishReason.HANDOVER, now)
 
     def finish(self, sequence: Sequence, reason: FinishReason, now: float) -> None:
@@ -292,32 +293,10 @@ class Scheduler:
 
     def check(self) -> None:
         """Raise AssertionError with what is broken, in the scheduler's books or the cache's."""
-        for sequence in self.running:
-            held = (len(sequence.blocks) + sequence.dropped) * self.cache.block_size
-            assert sequence.status is Status.RUNNING, "a running sequence has another status"
-            assert 0 <= sequence.num_computed < len(sequence.tokens) < sequence.most_tokens
-            assert sequence.num_computed <= held, "computed tokens lie in no block"
-            assert sequence.writable <= held, "writable beyond the blocks"
-        for sequence in self.waiting:
-            assert sequence.status is Status.WAITING, "a waiting sequence has another status"
-            assert not sequence.blocks, "a waiting sequence holds blocks"
         ranks = [self._order.running_rank(one) for one in self.running]
         assert ranks == sorted(ranks), "running sequences are out of order"
         assert len(self.running) <= self._most_running, "more run than may"
-        self.cache.check([*self.running, *self.handed_over])
-        self._check_writers()
-
-    def _check_writers(self) -> None:
-        """Raise AssertionError if two sequences may both write into one block."""
-        size = self.cache.block_size
-        writers: dict[int, Sequence] = {}
-        for sequence in self.running:
-            first, last = sequence.num_computed // size, sequence.writable // size
-            for block in sequence.blocks[first - sequence.dropped : last - sequence.dropped]:
-                other = writers.setdefault(block, sequence)
-                assert other is sequence, (
-                    f"{other.request.id} and {sequence.request.id} may both write block {block}"
-                )
+        check_books(self.running, self.waiting, self.handed_over, self.cache)
 
     def _grow(
         self,
@@ -359,30 +338,6 @@ class Scheduler:
         # By identity: `remove` compares, which takes five times as long.
         members[:] = [one for one in members if one is not sequence]
 
-    def _add_drafts(self, slices: list[Slice], left: int, copies: list[tuple[int, int]]) -> int:
-        """Give drafts to slices, as far as budget, blocks and lengths allow; nobody gives way."""
-        used = 0
-        for index, (sequence, start, count, *_) in enumerate(slices):
-            drafts, parents = tuple(sequence.drafts), sequence.parents
-            if not drafts:
-                continue
-            # One token comes on top of the accepted drafts.
-            longest = max(0, sequence.most_tokens - len(sequence.tokens) - 1)
-            if parents:
-                drafts, parents = no_deeper(drafts, parents, longest)
-                longest = self.cache.most_tokens - start - 1
-            most = min(len(drafts), left - used, longest)
-            if most > 0 and start + 1 + most > sequence.writable:
-                self.cache.extend(sequence, start + 1 + most, copies)
-                most = min(most, sequence.writable - start - 1)
-            if most > 0:
-                slices[index] = Slice(sequence, start, count, drafts[:most], parents[:most])
-                used += most
-                self.counters.draft_rounds += 1
-            sequence.drafts, sequence.parents = [], ()
-        self.counters.drafted_tokens += used
-        return used
-
     def _chunk(self, sequence: Sequence, slices: list[Slice], left: int) -> int:
         """Compute as much of a prompt as fits; its blocks may be shared from this step on."""
         start = sequence.num_computed
@@ -416,25 +371,11 @@ class Scheduler:
             if not self.cache.admit(sequence, known, reserve=len(self.running)):
                 return
             del self.waiting[0]
-            self._count_admission(sequence)
+            self.counters.note_admission(sequence, looked_up=self.cache.prefix)
             self._start(sequence, now)
             self._mode.note_admission()
             left -= self._chunk(sequence, slices, left)
             seats -= 1
-
-    def _count_admission(self, sequence: Sequence) -> None:
-        found = sequence.num_computed
-        if sequence.scheduled_at is None:
-            prompt = len(sequence.request.prompt)
-            sequence.cached_tokens = min(found, prompt)
-            self.counters.prompt_tokens += prompt
-            if self.cache.prefix:
-                self.counters.prefix_queries += prompt
-                self.counters.prefix_hits += sequence.cached_tokens
-        else:
-            wasted = max(0, sequence.lost_tokens - found)
-            sequence.wasted_tokens += wasted
-            self.counters.wasted_tokens += wasted
 
     def _start(self, sequence: Sequence, now: float) -> None:
         sequence.status = Status.RUNNING
@@ -465,38 +406,14 @@ class Scheduler:
         sequence.serial = self._next_serial
         self._next_serial += 1
 
-    def _measure(self, sequence: Sequence) -> None:
+    def _set_longest(self, sequence: Sequence) -> None:
         """Set how long it may become.
 
         Raises:
             TooLong: Not even one token longer than its prompt.
         """
-        prompt = len(sequence.request.prompt)
-        most = self._most_tokens(sequence.request)
-        if prompt >= most:
-            raise TooLong(
-                f"the prompt has {prompt} tokens and at most {most - 1} leave room for an answer"
-                f" (max_length {self.limits.max_length}, cache {self.cache.most_tokens})"
-            )
+        most, prompt = self._most_tokens(sequence), len(sequence.request.prompt)
         sequence.most_tokens = min(most, prompt + 1) if sequence.request.prefill_only else most
 
-    def _most_tokens(self, request: Request) -> int:
-        """The longest that request, limits and cache allow, with the completion."""
-        # The last token's KV is never needed.
-        return min(
-            len(request.prompt) + request.max_tokens,
-            self.limits.max_length,
-            self.cache.most_tokens + 1,
-        )
-
-
-def _direct(copies: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The same copies with each from where its content lay before the step.
-
-    A run that moves twice in one step (for a token, then for drafts) is copied from a block that is
-    itself copied into; whoever copies all at once would take what was there before.
-    """
-    origins: dict[int, int] = {}
-    for source, target in copies:
-        origins[target] = origins.get(source, source)
-    return tuple((source, target) for target, source in origins.items())
+    def _most_tokens(self, sequence: Sequence) -> int:
+        return self.limits.most_tokens(sequence.request, self.cache.most_tokens)

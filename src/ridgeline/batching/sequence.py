@@ -184,6 +184,26 @@ class Counters:
     finished: dict[str, int] = field(default_factory=dict)
     """Ended sequences by `FinishReason.value`."""
 
+    def note_admission(self, sequence: Sequence, *, looked_up: bool) -> None:
+        """Count a sequence whose first `num_computed` tokens were in the cache when it got blocks.
+
+        Args:
+            sequence: Waits until now; the first time, or after a preemption.
+            looked_up: Its beginning was looked for in the prefix cache.
+        """
+        found = sequence.num_computed
+        if sequence.scheduled_at is None:
+            prompt = len(sequence.request.prompt)
+            sequence.cached_tokens = min(found, prompt)
+            self.prompt_tokens += prompt
+            if looked_up:
+                self.prefix_queries += prompt
+                self.prefix_hits += sequence.cached_tokens
+        else:
+            wasted = max(0, sequence.lost_tokens - found)
+            sequence.wasted_tokens += wasted
+            self.wasted_tokens += wasted
+
 
 def work_of(step: Step) -> StepWork:
     """What a step computes; to be asked before the scheduler is told what came of it.
