@@ -132,7 +132,7 @@ def _in_child(words: list[str], stack: dict[str, Any], folder: Path) -> dict[str
             "anomaly": torch.is_anomaly_enabled(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             "threads": torch.get_num_threads(),
-            "steps": len(agent.losses),
+            "steps": len(agent.losses.by_step),
         }
     except BaseException:  # the parent shows it
         outcome["error"] = traceback.format_exc()

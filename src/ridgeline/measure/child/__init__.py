@@ -2,9 +2,10 @@
 
     attach.py        the entry point that the bootstrap calls once torch is imported
     guard.py         where an error of our own ends
-    hooks.py         where a step is intercepted; `ridgeline/patches.py` lists what is replaced
+    hooks.py         where a step is intercepted, and loader_hooks.py where a batch is waited for;
+                     `ridgeline/patches.py` lists what is replaced
     agent.py         receives what the hooks see: the state machine of steps
-    step_ends.py     which event ends a training step
+    step_ends.py     which event ends a training step; step_thread.py in which thread steps are
     clock.py         exclusive time per phase from a list of marks
     conversation.py  counts steps, reports to the conductor, waits for its orders
     instruments.py   what looks closer for a few steps: operators.py, profiler.py, sampler.py
@@ -14,7 +15,8 @@
     usage.py         cores, kernel, page faults, compilations and memory of the process
     points.py        the hook points that techniques use; construction.py edits arguments
     anatomy.py       what a module consists of, whatever its class has redefined
-    inputs.py        what a model is fed; sites.py tells the user's code from libraries
+    inputs.py        what a model is fed; seen_losses.py what came of it
+    sites.py         tells the user's code from libraries
     fetch_times.py   how long making a batch takes, workers included
     standing.py      where the script stands before its first step
     seeds.py         other seeds; shake.py disturbs weights by as much as rounding

@@ -7,11 +7,8 @@ each outermost call, and is called inference.
 from __future__ import annotations
 
 import contextlib
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -21,25 +18,22 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ridgeline.measure.child.clock import PhaseClock
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.inputs import (
-    batch_size,
+    FedSamples,
     bytes_within,
     float_outputs,
     padding_share,
-    projection,
-    scalar,
-    tensor_bytes,
-    tensors_in,
 )
 from ridgeline.measure.child.points import Points
+from ridgeline.measure.child.seen_losses import SeenLosses
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.child.stated import Stated
 from ridgeline.measure.child.step_ends import StepEnds
+from ridgeline.measure.child.step_thread import StepThread
 from ridgeline.measure.child.updates import UpdateWatch
 from ridgeline.measure.child.watched import ModelWatch, Watched
 
 INFERENCE_CALLS = 8
 """Outermost calls without optimizer or backward after which a script counts as inference."""
-OUTPUTS_KEPT = 24
 
 
 class Agent:
@@ -56,13 +50,9 @@ class Agent:
         self.stated = Stated()
         self.kind: str | None = None
         """`training` or `inference`, once known."""
-        self.losses: list[list[torch.Tensor]] = []
-        """By step, one of each backward: they may lie on several devices, and are not read yet."""
-        self.step_losses: list[torch.Tensor] = []
+        self.losses = SeenLosses(recording=recording)
         self.updates = UpdateWatch(0)
-        self.samples = 0
-        self.tokens = 0
-        self.step_inputs: list[tuple[int, int]] = []
+        self.inputs = FedSamples()
         self.active = True
         self.on_boundary: Any = None
         self.on_fork: Any = None
@@ -71,13 +61,7 @@ class Agent:
         """Called before the anchor's step while gradients are whole (instruments use it)."""
         self.on_moved: Any = None
         """Called in the thread in which the steps go on, when it is another than before."""
-        self.has_moved = False
-        """The steps went on in another thread at least once."""
-        self._thread: int | None = None
-        self._native: int | None = None
-        """The system's number of that thread; Python's own is given again to the next one."""
-        self._stepper: threading.Thread | None = None
-        self._moving = threading.Lock()
+        self.thread = StepThread()
         self._stepping: list[tuple[torch.optim.Optimizer, int]] = []
         """Optimizers inside their step, outermost first, each with the clock's depth before."""
         self._forward_context: ExitStack | None = None
@@ -95,17 +79,12 @@ class Agent:
         """A model that trains was called: the very first step is under way."""
         self.keeps_gradients = False
         """The latest call was of a model that trains: a backward is to come."""
-        self._scales: dict[int, float] = {}
 
     # -- who is watched --------------------------------------------------------------------
 
     def is_mine(self) -> bool:
         """Is this the process and the thread that steps?"""
-        if not self.active:
-            return False
-        if self._thread is None:
-            return True
-        return threading.get_ident() == self._thread
+        return self.active and self.thread.is_current()
 
     def calls_here(self) -> bool:
         """Is this the process and the thread that steps, seen from where a model is called?
@@ -114,15 +93,12 @@ class Agent:
         ended, the next to call a model goes on with the steps; of threads that live on, one is
         watched.
         """
-        if self._native in (None, threading.get_native_id()) or not self.active:
+        if self.thread.is_exactly_current() or not self.active:
             return self.is_mine()
         if self.kind == "training" or self._trains:
             return self.is_mine()
-        with self._moving:
-            if self._stepper is None or self._stepper.is_alive():
-                return False
-            self._take_over()
-        self.has_moved = True
+        if not self.thread.inherit():
+            return False
         if self.on_moved is not None:
             attempt(self.on_moved, otherwise=None)
         return True
@@ -134,18 +110,14 @@ class Agent:
         """
         if self.is_mine():
             return True
-        if self.active and (self.kind != "training" or self._thread not in sys._current_frames()):
-            self._take_over()
+        if self.active and (self.kind != "training" or self.thread.has_ended()):
+            self.thread.take_over()
             return True
         return False
 
-    def _take_over(self) -> None:
-        self._thread, self._native = threading.get_ident(), threading.get_native_id()
-        self._stepper = threading.current_thread()
-
     def _born_again(self) -> None:
         """This is a forked child of a process that has not stepped yet: it may be what trains."""
-        self._thread = self._native = self._stepper = None
+        self.thread = StepThread()
         self._has_begun = False
         self.must_train = True
         self.kind = None
@@ -186,7 +158,7 @@ class Agent:
             # A loss or a metric without parameters is not worth a phase of its own; a model of
             # which only the shapes are there computes nothing.
             return False
-        self._own_thread()
+        self.thread.claim()
         self._begin_first_step(module)
         training = self.keeps_gradients = torch.is_grad_enabled() and module.training
         if not watch.prepared and (training or self._is_inference_call()):
@@ -218,7 +190,7 @@ class Agent:
         trains = torch.is_grad_enabled() and module.training
         if trains and self.kind is None and not self._has_begun:
             self._has_begun = True
-            self.samples = self.tokens = 0
+            self.inputs.begin_step()
             self.clock.restart()
 
     def after_forward(
@@ -245,7 +217,8 @@ class Agent:
             self._count_inputs(module, args, kwargs)
             if self.latest_model is not None and self.latest_model.float_outputs is None:
                 self.latest_model.float_outputs = attempt(float_outputs, result, otherwise=[])
-            self._remember_output(result)
+            if not (self._trains or self.kind == "training"):
+                self.losses.remember_output(result)
             self._maybe_inference_boundary(module)
 
     @guarded()
@@ -257,25 +230,10 @@ class Agent:
         self.watched.switches.forwards += 1
         if self.watched.weigh_inputs:
             self.watched.input_bytes = bytes_within((args, kwargs))
-        samples, tokens, integers = batch_size(args, kwargs)
-        self.samples += samples
-        self.tokens += tokens
+        integers = self.inputs.count(args, kwargs)
         if integers is not None and self.watched.look_closer:
             with _disable_current_modes():  # our own operators are not the script's
                 self.watched.padding.append(padding_share(integers))
-
-    @guarded()
-    def _remember_output(self, result: Any) -> None:
-        """Keep a projection of the first outputs of what may be an inference script.
-
-        It stands in for the loss, so that techniques can be verified on it.
-        """
-        if self._trains or self.kind == "training" or len(self.losses) >= OUTPUTS_KEPT:
-            return
-        if self.recording:
-            output = next(tensors_in(result), None)
-            if output is not None and output.is_floating_point() and not output.is_meta:
-                self.losses.append([projection(output.detach())])
 
     @property
     def calls_before_training(self) -> int:
@@ -301,7 +259,7 @@ class Agent:
             return
         if self.kind is None and self.forwards_seen >= INFERENCE_CALLS:
             self.kind = "inference"
-            self.step_inputs.clear()
+            self.inputs.steps.clear()
             self.clock.restart()
         elif self.kind == "inference":
             self._boundary()
@@ -316,7 +274,7 @@ class Agent:
         roots = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
         if roots and all(isinstance(root, torch.Tensor) and root.is_meta for root in roots):
             return False  # shapes only: somebody counts FLOPs
-        self._own_thread()
+        self.thread.claim()
         if self.kind != "training" and not self._only_calls:
             self._becomes_training()
         switches = self.watched.switches
@@ -325,7 +283,7 @@ class Agent:
             self.watched.count("retain_graph")
         if switches.backward_site is None:
             switches.backward_site = user_site()
-        self._remember_loss(roots)
+        self.losses.remember(roots)
         self.clock.enter("backward")
         return True
 
@@ -364,35 +322,24 @@ class Agent:
         if not self._ends.by_gradient():
             return
         if self.kind != "training":
-            self._own_thread()
+            self.thread.claim()
             self._becomes_training()
-        self._remember_loss([outputs] if isinstance(outputs, torch.Tensor) else list(outputs))
+        self.losses.remember([outputs] if isinstance(outputs, torch.Tensor) else list(outputs))
         self._boundary()
 
     def _becomes_training(self) -> None:
         self.kind = "training"
         self.losses.clear()
-        self.step_losses.clear()
-        self.step_inputs.clear()
+        self.inputs.steps.clear()
         if not self._has_begun:
-            self.samples = self.tokens = 0
+            self.inputs.begin_step()
             self.clock.restart()
 
     @guarded()
     def scaled(self, scaled: torch.Tensor, factor: float) -> None:
-        """A gradient scaler multiplied the loss: remember by how much."""
+        """A gradient scaler multiplied the loss."""
         self.watched.switches.gradient_scaler = True
-        self._scales = {id(scaled): factor}
-
-    @guarded()
-    def _remember_loss(self, roots: list[Any]) -> None:
-        if not self.recording:
-            return
-        for root in roots:
-            value = scalar(root) if isinstance(root, torch.Tensor) else None
-            if value is not None:
-                factor = self._scales.pop(id(root), None)
-                self.step_losses.append(value if factor is None else value / factor)
+        self.losses.scaled(scaled, factor)
 
     # -- optimizer -------------------------------------------------------------------------
 
@@ -409,7 +356,7 @@ class Agent:
         """An optimizer is about to step (frameworks nest them: the outermost counts)."""
         if not self.trains_here():
             return
-        self._own_thread()
+        self.thread.claim()
         self._forget_aborted(optimizer)
         self._stepping.append((optimizer, self.clock.depth))
         watch = self.watched.optimizer(optimizer)
@@ -447,49 +394,7 @@ class Agent:
         if self.kind == "training" and self._ends.by_optimizer(optimizer):
             self._boundary()
 
-    # -- input -----------------------------------------------------------------------------
-
-    @guarded()
-    def loader_made(self, loader: Any) -> None:
-        """A DataLoader was constructed."""
-        if self.active:
-            self.watched.loader_made(loader, user_site())
-
-    @guarded()
-    def loader_started(self, loader: Any, iterator: Any, seconds: float) -> None:
-        """A DataLoader was asked for a new iterator."""
-        if self.is_mine():
-            self.watched.loader_started(loader, iterator, seconds)
-
-    @contextlib.contextmanager
-    def fetching(self, iterator: Any) -> Iterator[None]:
-        """The loop waits for a batch."""
-        if not self.is_mine():
-            yield
-            return
-        started = perf_counter()
-        with self.phase("data"):
-            yield
-        self._waited(iterator, perf_counter() - started)
-
-    @guarded()
-    def _waited(self, iterator: Any, seconds: float) -> None:
-        watch = self.watched.loader_of(iterator)
-        if watch is not None:
-            watch.waited(seconds)
-
-    @guarded()
-    def fetched(self, iterator: Any, batch: Any) -> None:
-        """The loop got a batch."""
-        watch = self.watched.loader_of(iterator)
-        if watch is not None and self.is_mine() and watch.batch_bytes == 0:
-            watch.batch_bytes = tensor_bytes(batch)
-
     # -- steps -----------------------------------------------------------------------------
-
-    def _own_thread(self) -> None:
-        if self._thread is None:
-            self._take_over()
 
     @guarded()
     def _boundary(self) -> None:
@@ -497,12 +402,10 @@ class Agent:
             watch.since_anchor = 0
         self.clock.boundary()
         if self.recording:
-            self.step_inputs.append((self.samples, self.tokens))
-            if self.step_losses:
-                self.losses.append(self.step_losses)
+            self.inputs.end_step()
             attempt(self.updates.boundary, otherwise=None)
-        self.samples = self.tokens = 0
-        self.step_losses = []
+        self.inputs.begin_step()
+        self.losses.end_step()
         for after in self.points.after_step:
             self.points.call(after)
         if self.on_boundary is not None:

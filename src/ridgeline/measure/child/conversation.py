@@ -27,9 +27,9 @@ import torch
 from ridgeline.measure.child import facts
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.guard import attempt, guarded, mishaps, start_anew
-from ridgeline.measure.child.inputs import sum_of
 from ridgeline.measure.child.instruments import Instrument, start_instrument
 from ridgeline.measure.child.paced import PacedSteps
+from ridgeline.measure.child.seen_losses import sum_of
 from ridgeline.measure.child.standing import Standing
 from ridgeline.measure.child.usage import graph_breaks, resident_bytes, usage_now
 from ridgeline.measure.wire import (
@@ -165,7 +165,7 @@ class Conversation:
     def _report(self, ended: bool) -> Report:
         agent = self._agent
         times = agent.clock.resolve()
-        inputs, agent.step_inputs = agent.step_inputs, []
+        inputs = agent.inputs.take()
         inputs += [(0, 0)] * (len(times) - len(inputs))
         steps = [
             StepTimes(seconds=sum(phases.values()), phases=phases, samples=samples, tokens=tokens)
@@ -200,8 +200,8 @@ class Conversation:
         )
 
     def _losses(self) -> list[float]:
-        new = self._agent.losses[self._reported_losses :]
-        self._reported_losses = len(self._agent.losses)
+        new = self._agent.losses.by_step[self._reported_losses :]
+        self._reported_losses = len(self._agent.losses.by_step)
         with torch.no_grad():
             return [sum_of(losses) for losses in new]
 

@@ -1,4 +1,6 @@
-"""Where a step is intercepted: models, optimizers, backwards, loaders and collectives.
+"""Where a step is intercepted: models, optimizers, backwards and collectives.
+
+`loader_hooks.py` does the same for loaders.
 
 What is replaced for it stands with its reason in `ridgeline/patches.py`, as do the private names.
 
@@ -15,11 +17,9 @@ Rules that keep a script's behaviour its own:
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import threading
 from collections.abc import Callable
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,8 +30,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ridgeline.measure.child.fetch_times import time_fetches
 from ridgeline.measure.child.guard import attempt, guarded
+from ridgeline.measure.child.loader_hooks import LoaderHooks
 from ridgeline.measure.guard.on_import import after_import
 from ridgeline.patches import COLLECTIVES, LATER_COLLECTIVES, patch
 
@@ -56,7 +56,7 @@ class Hooks:
             self._hide_from_dynamo,
             self._optimizers,
             self._backward,
-            self._loader,
+            LoaderHooks(self.agent).install,
             self._compile,
             self._collectives,
             self._tracing,
@@ -258,66 +258,6 @@ class Hooks:
             return found
 
         return grad
-
-    # -- input -----------------------------------------------------------------------------
-
-    def _loader(self) -> None:
-        patch("torch.utils.data.dataloader:DataLoader.__init__", self._around_construction)
-        patch("torch.utils.data.dataloader:DataLoader.__iter__", self._around_start)
-        patch("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__", self._around_fetch)
-        time_fetches(self.agent.watched.fetch_times)
-
-    def _around_construction(self, original: Callable[..., None]) -> Callable[..., None]:
-        agent = self.agent
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def init(loader: Any, *args: Any, **kwargs: Any) -> None:
-            if agent.points.on_loader:
-                args, kwargs = attempt(edited, loader, args, kwargs, otherwise=(args, kwargs))
-            original(loader, *args, **kwargs)
-            agent.loader_made(loader)
-
-        def edited(loader: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            bound = signature.bind(loader, *args, **kwargs)
-            wanted = {k: v for k, v in bound.arguments.items() if k != "self"}
-            for callback in agent.points.on_loader:
-                changed = dict(wanted)
-                agent.points.call(callback, changed)
-                if not agent.points.has_failed(callback):
-                    wanted = changed
-            return (), wanted
-
-        return init
-
-    def _around_start(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        agent = self.agent
-
-        @functools.wraps(original)
-        def iterate(loader: Any) -> Any:
-            started = perf_counter()
-            with agent.phase("data"):
-                iterator = original(loader)
-            agent.loader_started(loader, iterator, perf_counter() - started)
-            for callback in agent.points.wrap_loader:
-                iterator = agent.points.call(callback, loader, iterator, otherwise=iterator)
-            return iterator
-
-        return iterate
-
-    def _around_fetch(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        agent = self.agent
-
-        @functools.wraps(original)
-        def fetch(iterator: Any) -> Any:
-            with agent.fetching(iterator):
-                batch = original(iterator)
-            for callback in agent.points.on_batch:
-                batch = agent.points.call(callback, batch, otherwise=batch)
-            agent.fetched(iterator, batch)
-            return batch
-
-        return fetch
 
     # -- communication ---------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._C._functorch import is_functorch_wrapped_tensor
 
 _DEEPEST = 6
 """Collections and objects inside one another that are looked into."""
@@ -67,7 +66,36 @@ def float_outputs(output: Any) -> list[bool]:
     return [one.dtype is torch.float32 for one in outputs]
 
 
-def batch_size(
+class FedSamples:
+    """How many samples and tokens the main model is given, step by step."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, int]] = []
+        """Samples and tokens of each step that has ended and was not taken."""
+        self._samples = self._tokens = 0
+
+    def count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+        """Add one call's inputs; returns the integer tensor that holds its tokens, if any."""
+        samples, tokens, integers = _batch_size(args, kwargs)
+        self._samples += samples
+        self._tokens += tokens
+        return integers
+
+    def begin_step(self) -> None:
+        """Begin to count the next step from zero."""
+        self._samples = self._tokens = 0
+
+    def end_step(self) -> None:
+        """Keep what was counted of the step that ends."""
+        self.steps.append((self._samples, self._tokens))
+
+    def take(self) -> list[tuple[int, int]]:
+        """Samples and tokens of the steps since the last time."""
+        steps, self.steps = self.steps, []
+        return steps
+
+
+def _batch_size(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[int, int, torch.Tensor | None]:
     """Samples and tokens in a model's inputs, and the integer tensor that holds the tokens.
@@ -96,40 +124,3 @@ def padding_share(tokens: torch.Tensor) -> float:
     run = (tokens.flip(1) == value).long().cumprod(dim=1).sum(dim=1)
     padded = torch.where(run > 1, run, torch.zeros_like(run))
     return float(padded.sum()) / tokens.numel()
-
-
-def scalar(loss: torch.Tensor) -> torch.Tensor | None:
-    """A copy of a loss that can be read later; None when it holds no number of its own.
-
-    A loss on the meta device has no value, what a sharded one holds here is a part of it, and one
-    inside of `torch.func` ends with the call.
-    """
-    if loss.numel() != 1 or loss.is_meta or is_functorch_wrapped_tensor(loss):
-        return None
-    value = loss.detach()
-    placements = getattr(value, "placements", None)
-    if placements is not None:
-        if not all(placement.is_replicate() for placement in placements):
-            return None
-        value = value.to_local()  # type: ignore[attr-defined]
-    if value.layout is not torch.strided:
-        value = value.to_dense()
-    if value.is_complex():
-        value = value.real
-    return value.float().reshape(()).clone()
-
-
-def sum_of(losses: list[torch.Tensor]) -> float:
-    """The sum of one step's losses, wherever each lies: its gradient is the sum of theirs."""
-    return sum(float(loss) for loss in losses)
-
-
-def projection(output: torch.Tensor) -> torch.Tensor:
-    """One number that moves when any element of `output` does.
-
-    The mean product with a fixed quasi-random direction; of the size of the elements.
-    """
-    flat = output.reshape(-1).float()
-    direction = torch.arange(flat.numel(), device=flat.device, dtype=torch.float32)
-    direction = torch.frac(direction * 0.6180339887) - 0.25
-    return (flat * direction).mean() / direction.abs().mean()

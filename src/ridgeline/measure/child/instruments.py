@@ -186,7 +186,7 @@ class ProfilerInstrument(Instrument):
         if torch.autograd._profiler_enabled():  # type: ignore[no-untyped-call]
             self._agent.watched.switches.profiler_on = True
             return
-        self._window = ProfilerWindow(all_threads=self._agent.has_moved)
+        self._window = ProfilerWindow(all_threads=self._agent.thread.has_moved)
         self._window.start()
 
     def boundary(self) -> None:
