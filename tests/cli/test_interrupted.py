@@ -25,6 +25,7 @@ COMMANDS = [
 ]  # fmt: skip
 KILL = "os.kill(os.getpid(), signal.SIGINT)"
 HALF_IMPORTED = "import sys, types; sys.modules['dataclasses'] = types.ModuleType('dataclasses')"
+DYING = f"import time\nclass Dying:\n    def __del__(self): {KILL}; list(range(1000))"
 MOMENTS = {
     "before the command begins": (f"main.run = lambda words, begin: {KILL}", True),
     "while a library is imported": (
@@ -36,6 +37,10 @@ MOMENTS = {
         f"main.run = lambda words, begin: (begin(), exec('{KILL}; list(range(1000))'))",
         True,
     ),
+    "where nothing can be raised": (
+        f"{DYING}\nmain.run = lambda words, begin: (begin(), Dying() and None, time.sleep(9))",
+        True,
+    ),
     "when it is done": (
         f"import atexit; main.run = lambda words, begin: 0; atexit.register(lambda: {KILL})",
         False,
@@ -43,7 +48,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.sweep("-m-before the command begins", "-c-while a library is imported")
+@pytest.mark.sweep("-m-where nothing can be raised", "-c-while a library is imported")
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("way", ["-m", "-c"])
 def test_ctrl_c_is_one_line_and_one_exit_code(way: str, moment: str, tmp_path: Path) -> None:

@@ -14,7 +14,11 @@ import os
 import signal
 import sys
 
-from ridgeline.cli.interrupts import ErrorsAsInterrupts, interrupt
+from ridgeline.cli.interrupts import (
+    ErrorsAsInterrupts,
+    interrupt,
+    interrupt_again_where_dropped,
+)
 
 TYPE_CHECKING = False  # as in `typing`
 if TYPE_CHECKING:
@@ -29,6 +33,7 @@ def main() -> None:
     """Entry point of the program; ends the process with the command's exit code."""
     try:
         _when_interrupted(_end_where_it_is)
+        interrupt_again_where_dropped()
         code = run(sys.argv[1:], begin=lambda: _when_interrupted(interrupt))
         sys.stdout.flush()
         _end(code)
