@@ -79,6 +79,8 @@ def test_a_name_chooses_the_unit_of_its_value(unit: str, value: float) -> None:
         (0.5, math.inf, "[0.50, ∞]"),
         (12.0, 14.0, "[12.0, 14.0]"),
         (None, 1.0, "[–, –]"),
+        (0.0, 1.3, "[–, 1.30]"),
+        (0.0, 9933099.463, "[–, –]"),
     ],
 )
 def test_an_interval_shows_on_which_side_of_one_it_lies(

@@ -19,6 +19,9 @@ _DURATIONS = ((36_000.0, 3600.0, "h"), (600.0, 60.0, "min"), (1.0, 1.0, "s"),
               (1e-3, 1e-3, "ms"), (1e-6, 1e-6, "µs"))  # fmt: skip
 """From so many seconds on, a duration is written in a unit of so many seconds."""
 _MOST_PLACES = 6
+MOST_APART = 20.0
+"""Where the bounds of a multiplier are further apart, upper over lower, that one says nothing
+which is as far from 1."""
 
 
 def digits(value: float) -> str:
@@ -114,9 +117,15 @@ def interval(low: float | None, high: float | None) -> str:
 
     >>> interval(1.48, 1.57), interval(1.004, 1.02), interval(0.0, float("inf"))
     ('[1.48, 1.57]', '[1.004, 1.020]', '[–, –]')
+    >>> interval(0.0, 1.2), interval(0.2, 34.0), interval(1e-7, 9.9e6)
+    ('[–, 1.20]', '[0.20, –]', '[–, –]')
     """
     if low is None or high is None or (low <= 0 and not math.isfinite(high)):
         return "[–, –]"
+    if MOST_APART * low < high < math.inf:
+        lower = ratio(low)[:-1] if MOST_APART * low > 1 else "–"
+        upper = ratio(high)[:-1] if high < MOST_APART else "–"
+        return f"[{lower}, {upper}]"
     if min(abs(low - 1), abs(high - 1)) < 0.01 and high < 10:
         return f"[{low:.3f}, {high:.3f}]"
     return f"[{ratio(low)[:-1]}, {ratio(high)[:-1]}]"

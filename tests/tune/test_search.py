@@ -288,6 +288,21 @@ def test_the_question_that_gains_most_per_second_comes_first_and_none_that_does_
     assert asked_first(everything, 20.0, 2.0) == [], "nor with such steps"
 
 
+@pytest.mark.parametrize(("slowness", "begun"), [(1.0, []), (5.0, [FASTER])])
+def test_time_that_nothing_else_needs_is_given_to_what_fits_on_a_quiet_machine(
+    slowness: float, begun: list[str]
+) -> None:
+    costs = Costs(step_seconds=2.6, load_seconds=12.0, slowness=slowness)
+    found, left = [candidate(FASTER, 1.3, 1.8)], 50.0
+
+    def at_best(members: list[Applied]) -> float:
+        return costs.seconds(members, at_best=True, checked=False)
+
+    assert next_question(found, lambda some: costs.seconds(some, checked=False), left) == []
+    chosen = next_question(found, at_best, left)
+    assert [one.applied.technique for one in chosen] == begun
+
+
 def test_what_prepared_for_long_is_expected_to_do_so_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -299,6 +314,7 @@ def test_what_prepared_for_long_is_expected_to_do_so_again(
     one.deadline = monotonic() + before
     assert not one.can_afford(members("compile"))
     assert one.can_afford(members(FROZEN))
+    assert one.least_seconds_for(members("compile")) > 200, "it took as long at best"
     assert one.seconds_for(members(FUSED)) > one.seconds_for(members(FROZEN)), "losses to check"
 
 

@@ -190,9 +190,7 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
 
 
 def _so_far(result: ABRun) -> str:
-    found = result.interval
-    upper = f"{found.high:.3f}" if math.isfinite(found.high) else "?"
-    return f"  {result.rounds} rounds: {found.ratio:.3f}× [{found.low:.3f}, {upper}]"
+    return f"  {result.rounds} rounds: {result.interval.in_words}"
 
 
 def _ready(pool: Pool, name: str, variant: Variant, plan: ABPlan) -> Live:

@@ -1,7 +1,8 @@
 """What it will take to answer a question: starts, warm-up, rounds and the check of losses.
 
 A budget is divided by this. What gains most per second is asked first, and nothing is begun that
-could not be finished: a row that is cut off has cost its time and says nothing.
+is likely to be cut off: such a row has cost its time and says nothing. Once nothing else is left
+to ask, time that is not used says nothing either: then what might just be finished is begun.
 
 The script's own start and step were timed when it was profiled. How long a compiler or a runtime
 prepares is not known before it was seen once; until then it is `PREPARING_SECONDS`, longer where
@@ -20,11 +21,27 @@ from ridgeline.techniques import Stage, technique
 PREPARING_SECONDS = {Stage.COMPILE: 20.0, Stage.GRAPH: 20.0, Stage.RUNTIME: 25.0}
 """Seconds from the first step to the settled pace, beyond the steps themselves. Seen: 12.7 s of
 torch and 24.8 s of g++ on one core for forward and backward of a GPT of four layers."""
-_WARM_UP_STEPS = 10
-"""Until the pace is level, and two under the profiler, which count as several."""
-_ROUNDS, _LEAST_BLOCK_SECONDS = 4, 0.8
-"""What a plain gain takes, and each side's share of a round with its lead-in."""
-_SIDE_RUN_STEPS = 20
+_LEAST_BLOCK_SECONDS = 0.8
+"""Each side's share of a round with its lead-in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pace:
+    """How many steps a question takes."""
+
+    warm_up_steps: int
+    """Until the pace is level, and two under the profiler, which count as several."""
+    rounds: int
+    """What a plain gain takes."""
+    side_run_steps: int
+    """Of the run by which losses are judged."""
+    preparing: float
+    """Share of `PREPARING_SECONDS`."""
+
+
+_LIKELY = _Pace(warm_up_steps=10, rounds=4, side_run_steps=20, preparing=1.0)
+_AT_BEST = _Pace(warm_up_steps=6, rounds=3, side_run_steps=16, preparing=0.5)
+"""Of a small model, or one whose graphs are cached."""
 _MOST_WAITING = 0.8
 """Share of the step in which it may wait for cores before we stop dividing by what is left."""
 
@@ -55,6 +72,7 @@ class Costs:
         *,
         speedup: float = 1.0,
         checked: bool = True,
+        at_best: bool = False,
     ) -> float:
         """Until these are measured on top of a stack that is alive.
 
@@ -63,24 +81,29 @@ class Costs:
             rows: What was measured so far: a technique that prepared for long will do so again.
             speedup: How much faster the steps are by now.
             checked: Is the disturbed run known by which their losses are judged?
+            at_best: What it takes if nobody else uses the cores any more and little is prepared?
 
         >>> quick = Costs(step_seconds=0.1, load_seconds=5.0, slowness=1.0)
         >>> quick.seconds([Applied(technique="compile")]) > 2 * quick.seconds([])
         True
         """
-        seen, step = list(rows), self.step_seconds / speedup
-        total = self.load_seconds + _WARM_UP_STEPS * step
-        total += 2 * _ROUNDS * max(step, _LEAST_BLOCK_SECONDS)
-        total += sum(self._preparing(member, seen) for member in members)
+        seen, step, pace = list(rows), self.step_seconds / speedup, _LIKELY
+        if at_best:
+            step, pace = step / self.slowness, _AT_BEST
+        total = self.load_seconds + pace.warm_up_steps * step
+        total += 2 * pace.rounds * max(step, _LEAST_BLOCK_SECONDS)
+        total += sum(self._preparing(member, seen, at_best=at_best) for member in members)
         if not checked:
-            total += self.load_seconds + _SIDE_RUN_STEPS * step
+            total += self.load_seconds + pace.side_run_steps * step
         return total
 
-    def _preparing(self, member: Applied, rows: list[LedgerRow]) -> float:
+    def _preparing(self, member: Applied, rows: list[LedgerRow], *, at_best: bool) -> float:
         seconds = PREPARING_SECONDS.get(technique(member.technique).CARD.stage, 0.0)
         took = [
             row.startup_seconds
             for row in rows
             if row.technique == member.technique and row.startup_seconds is not None
         ]
-        return max(0.0, *took) if took else self.slowness * seconds
+        if took:
+            return max(0.0, *took)
+        return (_AT_BEST.preparing if at_best else self.slowness) * seconds

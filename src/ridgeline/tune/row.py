@@ -119,7 +119,7 @@ def gained_nothing(rows: Iterable[LedgerRow], name: str, threshold: float) -> bo
 def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, bar: float) -> str:
     if interval.rounds == 0:
         return "no round could be measured: the script is too short, or the time ran out"
-    figures = f"{interval.ratio:.3f}× [{interval.low:.3f}, {_bound(interval.high)}]"
+    figures = interval.in_words
     if interval.high < bar:
         return f"not faster: {figures}"
     if interval.low <= bar:
@@ -129,7 +129,3 @@ def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, bar: flo
     if not finite:
         return f"rejected, gradients are not finite ({figures})"
     return f"kept, {figures}"
-
-
-def _bound(high: float) -> str:
-    return f"{high:.3f}" if math.isfinite(high) else "?"

@@ -84,16 +84,22 @@ class StackSearch(Questions):
             return row
         return replace(row, modelled=tuple(model), expected=foretold(list(row.members), model))
 
-    def seconds_for(self, members: list[Applied]) -> float:
+    def seconds_for(self, members: list[Applied], *, at_best: bool = False) -> float:
         """What it will take to measure these on top of the stack."""
         costs = Costs.of(self.baseline, self.pool.load_seconds)
         judged = [weakest_equivalence(members)] if members else []
         checked = self.verifier.is_prepared(judged, rounding_of(self.stack))
-        return costs.seconds(members, self.rows, speedup=self.cumulative, checked=checked)
+        return costs.seconds(
+            members, self.rows, speedup=self.cumulative, checked=checked, at_best=at_best
+        )
+
+    def least_seconds_for(self, members: list[Applied]) -> float:
+        """What it may take, where all goes well."""
+        return self.seconds_for(members, at_best=True)
 
     def can_afford(self, members: list[Applied]) -> bool:
-        """Is enough time left to measure these on top of the stack?"""
-        return self.seconds_for(members) <= self.left_seconds
+        """May the time that is left do to measure these on top of the stack?"""
+        return self.least_seconds_for(members) <= self.left_seconds
 
     # -- the questions -----------------------------------------------------------------------
 

@@ -246,6 +246,9 @@ def _add_what_helps(search: StackSearch, job: TuneJob) -> None:
         chosen = next_question(open_, search.seconds_for, search.left_seconds)
         if not chosen or any(one.may_harm for one in chosen) or is_small(chosen):
             _split_groups(search)
+        if not chosen:
+            # Nothing else needs the time that is left.
+            chosen = next_question(open_, search.least_seconds_for, search.left_seconds)
         if not chosen or search.is_out_of_time:
             _tell_of_what_does_not_fit(search, open_)
             break

@@ -27,6 +27,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ridgeline import quantity
+
 Array = NDArray[np.float64]
 Statistic = Literal["median", "mean"]
 
@@ -59,6 +61,19 @@ class RatioInterval:
     """`math.inf` where the data cannot bound it from above."""
     rounds: int
     """Pairs, or samples on the smaller side, behind the interval."""
+
+    @property
+    def in_words(self) -> str:
+        """The ratio with its bounds; those that say nothing are left out.
+
+        >>> RatioInterval(ratio=2.0, low=1.5, high=2.5, rounds=5).in_words
+        '2.000× [1.500, 2.500]'
+        >>> RatioInterval(ratio=2.0, low=2e-7, high=9e6, rounds=3).in_words
+        '2.000×, of which nothing is certain'
+        """
+        if self.high > quantity.MOST_APART * self.low and self.high >= 1.0:
+            return f"{self.ratio:.3f}×, of which nothing is certain"
+        return f"{self.ratio:.3f}× [{self.low:.3f}, {self.high:.3f}]"
 
 
 def ratio_interval(

@@ -86,11 +86,13 @@ def ledger_document(ledger: Ledger) -> doc.ReportDocument:
 
 def ledger_table(ledger: Ledger) -> doc.DataTable:
     """The rows of a ledger, finished or growing; what did not survive is dimmed and says why."""
-    bounds = [
-        bound for row in ledger.rows if _was_measured(row) for bound in (row.ci_low, row.ci_high)
+    said = [
+        row
+        for row in ledger.rows
+        if _was_measured(row) and row.ci_high <= quantity.MOST_APART * row.ci_low
     ]
-    finite = [bound for bound in bounds if math.isfinite(bound)]
-    span = (min([*finite, 1.0]), max([*finite, 1.0]))
+    bounds = [bound for row in said for bound in (row.ci_low, row.ci_high)]
+    span = (min([*bounds, 1.0]), max([*bounds, 1.0]))
     columns = (
         doc.words("mark", ""),
         doc.words("technique", "Technique"),
@@ -115,7 +117,7 @@ def _ledger_row(row: LedgerRow, ledger: Ledger, span: tuple[float, float]) -> do
     if _was_measured(row):
         measured = (
             doc.Phrase(quantity.ratio(row.multiplier), "strong" if in_stack else ""),
-            quantity.interval(row.ci_low, row.ci_high),
+            _interval(row),
             doc.Whisker(row.ci_low, row.multiplier, row.ci_high, span),
             _row_total(ledger, row) if in_stack else "",
             _row_step(ledger, row, in_stack=in_stack),
@@ -385,8 +387,13 @@ def patch_header(ledger: Ledger) -> str:
 
 
 def _gained(row: LedgerRow) -> str:
-    interval = quantity.interval(row.ci_low, row.ci_high)
-    return f"{quantity.ratio(row.multiplier)} {interval}, {row.verification}"
+    return f"{quantity.ratio(row.multiplier)} {_interval(row)}, {row.verification}"
+
+
+def _interval(row: LedgerRow) -> str:
+    """The bounds of a row; one that was not bounded from above holds its own ratio there."""
+    unbounded = row.ci_low <= 0 and row.ci_high <= row.multiplier
+    return quantity.interval(row.ci_low, math.inf if unbounded else row.ci_high)
 
 
 def _aligned(rows: list[tuple[doc.Cell, ...]]) -> list[str]:
