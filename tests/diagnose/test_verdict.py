@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.diagnose.profiles import SHARES, gpu, hot, limits, op, profile, reading, site
 
 from ridgeline.diagnose.diagnosis import diagnose
@@ -38,6 +39,24 @@ def test_every_verdict_has_a_profile_here() -> None:
 @pytest.mark.parametrize("expected", list(Verdict))
 def test_the_verdict_names_what_takes_the_time(expected: Verdict) -> None:
     assert verdict(reading(BOUND[expected])) is expected
+
+
+@pytest.mark.parametrize("name", ["cpu_wait_seconds", "peer_wait_seconds"])
+def test_a_bound_that_waiting_for_a_core_may_explain_is_not_named(name: str) -> None:
+    """Neither of the gaps between operators, which are no Python, nor of operators that stall."""
+
+    def crowded(made: StepProfile, share: float, **settings: int) -> Verdict:
+        waited = {name: share * made.step_seconds.mean, **settings}
+        return verdict(reading(replace(made, settings=replace(made.settings, **waited))))
+
+    gaps, mostly_gaps = profile(shares={"forward": 1.0}), profile(shares={"forward": 8.0})
+    assert crowded(gaps, 0.2) is Verdict.HOST_BOUND, "not crowded"
+    assert crowded(gaps, 0.5) is Verdict.UNDECIDED
+    assert crowded(mostly_gaps, 0.4) is Verdict.HOST_BOUND, "it is that without them, too"
+    assert crowded(gaps, 0.5, num_threads=16) is Verdict.HOST_BOUND, "its own threads"
+    starved = profile(shares={"data": 0.6})
+    assert crowded(starved, 0.5) is Verdict.UNDECIDED
+    assert crowded(profile(), 0.4) is Verdict.COMPUTE_BOUND
 
 
 def test_whoever_asks_a_cpu_for_a_value_does_not_wait_for_it() -> None:

@@ -8,6 +8,10 @@
    bytes? Each operator's place on the roofline was decided when it was measured. Where none was
    looked at, as in a script of which one slow step was seen, nobody knows, and it is said so.
 
+Where other programs hold the cores, a part of the step is their work. Which part is not known: it
+may all have been where nothing ran, or all in the operators. A bound is named only where it is
+the same either way.
+
 The idea of the order is that of top-down analysis (Yasin, "A top-down method for performance
 analysis and counters architecture", ISPASS 2014).
 """
@@ -21,13 +25,28 @@ WAITS = 1 / 3
 """Share of the step from which a wait is what bounds it."""
 FULL = 0.92
 """Share of the device's memory from which it is full: allocators keep some for themselves."""
+_LEAST_LEFT = 0.05
+"""Share of the step that is the script's own, however long it waited."""
 
 
 def verdict(reading: Reading) -> Verdict:
     """What bounds the step; exactly one holds."""
-    waits = waiting_seconds(reading)
+    waits, step = waiting_seconds(reading), reading.step_seconds
+    named = _named(reading, waits, step)
+    lost = lost_seconds(reading)
+    if lost == 0.0:
+        return named
+    left = max(step - lost, _LEAST_LEFT * step)
+    while_idle = {kind: max(0.0, seconds - lost) for kind, seconds in waits.items()}
+    at_work = {kind: min(left, seconds) for kind, seconds in waits.items()}
+    either_way = {_named(reading, found, left) for found in (while_idle, at_work)}
+    return named if either_way == {named} else Verdict.UNDECIDED
+
+
+def _named(reading: Reading, waits: dict[Verdict, float], step_seconds: float) -> Verdict:
+    """The bound of a step of this length that waits for so long."""
     longest = max(waits, key=lambda kind: waits[kind])
-    if reading.share(waits[longest]) >= WAITS:
+    if step_seconds and waits[longest] >= WAITS * step_seconds:
         return longest
     if is_full(reading):
         return Verdict.MEMORY_CAPACITY_BOUND
@@ -38,6 +57,16 @@ def verdict(reading: Reading) -> Verdict:
     if waits[longest] > max(compute, memory):
         return longest
     return Verdict.MEMORY_BOUND if memory > compute else Verdict.COMPUTE_BOUND
+
+
+def lost_seconds(reading: Reading) -> float:
+    """Seconds of a typical step for which other programs held the cores; 0 where they are few.
+
+    Threads beyond the cores, which wait for each other, are the script's own.
+    """
+    profile = reading.profile
+    own = profile.settings.num_threads > profile.settings.cpu_count > 0
+    return 0.0 if own or not profile.is_crowded else profile.crowded_share * reading.step_seconds
 
 
 def waiting_seconds(reading: Reading) -> dict[Verdict, float]:

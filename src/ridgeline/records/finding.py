@@ -18,7 +18,8 @@ class Verdict(StrEnum):
     COMMUNICATION_BOUND = "communication-bound"
     MEMORY_CAPACITY_BOUND = "memory-capacity-bound"
     UNDECIDED = "undecided"
-    """It computes, and its operators were not looked at: arithmetic, memory or the host."""
+    """It computes, and its operators were not looked at: arithmetic, memory or the host. Or other
+    programs held its cores for so long that what bounds it cannot be told."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

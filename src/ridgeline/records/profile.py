@@ -213,9 +213,13 @@ class StepProfile(
 
     @property
     def crowded_share(self) -> float:
-        """Share of a step, at most 1, in which its thread could have run but got no core."""
+        """Share of a step, at most 1, in which its thread could have run but got no core.
+
+        Or those beside it, whose part of an operator it waits for, where they waited for longer.
+        """
         mean = self.step_seconds.mean
-        return min(1.0, self.settings.cpu_wait_seconds / mean) if mean else 0.0
+        waited = max(self.settings.cpu_wait_seconds, self.settings.peer_wait_seconds)
+        return min(1.0, waited / mean) if mean else 0.0
 
     @property
     def is_crowded(self) -> bool:

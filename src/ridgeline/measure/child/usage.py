@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -94,11 +95,32 @@ def compile_seconds() -> float:
 
 def cpu_wait_seconds() -> float:
     """Time for which the calling thread could run but had no core; 0 where it is not told."""
+    return _waited(Path("/proc/thread-self"))
+
+
+def peer_wait_seconds() -> float:
+    """The same of the threads that compute beside the calling one, in the mean of them.
+
+    Whoever shares out an operator waits at its end for the last of them. Idle threads sleep and
+    wait for nothing, so all other threads of the process are counted, over those that compute.
+    """
+    torch = sys.modules.get("torch")
+    peers = torch.get_num_threads() - 1 if torch is not None else 0
+    if peers < 1:
+        return 0.0
+    own = threading.get_native_id()
     try:
-        with open("/proc/thread-self/schedstat") as file:
-            return int(file.read().split()[1]) * 1e-9
+        others = [task for task in Path("/proc/self/task").iterdir() if task.name != str(own)]
+    except OSError:
+        return 0.0  # not Linux
+    return sum(_waited(task) for task in others) / peers
+
+
+def _waited(thread: Path) -> float:
+    try:
+        return int((thread / "schedstat").read_text().split()[1]) * 1e-9
     except (OSError, IndexError):
-        return 0.0  # not Linux, or a kernel without scheduler statistics
+        return 0.0  # a thread that ended, or a kernel without scheduler statistics
 
 
 def page_faults() -> int:
@@ -114,6 +136,7 @@ def kernel_seconds() -> float:
 _PER_STEP: dict[str, Callable[[], float]] = {
     "cpu_seconds": process_time,
     "cpu_wait_seconds": cpu_wait_seconds,
+    "peer_wait_seconds": peer_wait_seconds,
     "page_faults": page_faults,
     "kernel_seconds": kernel_seconds,
 }

@@ -48,7 +48,7 @@ def profile_document(
     shown: list[doc.Block] = [
         doc.Lead(
             title=verdict.value + how_sure,
-            subtitle=MEANING[verdict],
+            subtitle=_meaning(verdict, profile),
             origin=origin(profile),
             chip=doc.Phrase(limit_statement(profile)),
             meter=profile.limit_fraction,
@@ -69,6 +69,18 @@ def profile_document(
     ]
     title = f"{script_name(profile.environment)}: {verdict.value}"
     return doc.ReportDocument(title, shown)
+
+
+def _meaning(verdict: Verdict, profile: StepProfile) -> str:
+    """What the verdict says, in a sentence."""
+    if verdict is not Verdict.UNDECIDED or not profile.operators:
+        return MEANING[verdict]
+    waited = quantity.percent(profile.crowded_share)
+    return (
+        f"its threads waited for a core for {waited} of the step, and got "
+        f"{quantity.seconds(profile.settings.cpu_seconds)} of CPU time in it: what bounds it on a "
+        "quiet machine cannot be told from that"
+    )
 
 
 # -- words -----------------------------------------------------------------------------------------
