@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.diagnose.profiles import profile
 
 import ridgeline.tune.search as searching
-from ridgeline.errors import ChildDied
+from ridgeline.errors import ChildDied, ScriptError
 from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.wire import Applied
 from ridgeline.techniques import Applicability, Context, Gain, technique
@@ -178,6 +178,28 @@ def test_a_stack_that_does_not_hold_is_tried_by_halves(
     one.add_what_holds(members(FASTER, FUSED, FROZEN))
     assert [m.technique for m in one.stack] == [FASTER, FUSED]
     assert one.ledger().cumulative == pytest.approx(2.0)
+
+
+def test_a_stack_that_fails_is_tried_without_the_member_that_its_error_speaks_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = "RuntimeError: view size is not compatible with input tensor's size and stride"
+    asked: list[frozenset[str]] = []
+    ratios: Ratios = {frozenset({FASTER, FUSED}): (1.9, 2.0, 2.1)}
+    one = search(monkeypatch, tmp_path, ratios, asked)
+    measured = questions.run_ab
+
+    def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
+        if any(member.technique == "channels-last" for member in b.stack):
+            raise VariantFailed("b", ScriptError(f"`train.py` failed (exit code 1): {error}"))
+        return measured(pool, a, b, plan)
+
+    monkeypatch.setattr(questions, "run_ab", run_ab)
+    one.add_what_holds(members(FASTER, "channels-last", FUSED))
+    assert asked == [frozenset({FASTER, FUSED})], "both of the others, in one question"
+    rows = {row.technique: row.reason for row in one.ledger().rows}
+    assert list(rows) == ["channels-last", f"{FASTER} + {FUSED}"]
+    assert error in rows["channels-last"]
 
 
 def test_a_side_question_that_fails_costs_its_row_and_not_the_search(

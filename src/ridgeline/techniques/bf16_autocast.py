@@ -36,6 +36,7 @@ CARD = Card(
     stage=Stage.PRECISION,
     slot="autocast",
     optional={"attention": str},
+    breaks_with=("BFloat16", "must have the same dtype"),
 )
 
 _CPU_ATTENTION = (

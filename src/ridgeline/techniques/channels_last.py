@@ -27,6 +27,7 @@ CARD = Card(
     source="PyTorch tutorial, Channels Last Memory Format in PyTorch",
     equivalence="rounding",
     stage=Stage.LAYOUT,
+    breaks_with=("view size is not compatible with input tensor's size and stride",),
 )
 
 _AROUND = (

@@ -35,6 +35,7 @@ CARD = Card(
     stage=Stage.COMPILE,
     slot="runtime",
     optional={"mode": str, "dynamic": bool, "regional": str},
+    breaks_with=("torch._dynamo", "torch._inductor"),
 )
 
 _RECURRENT = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward", "aten::_cudnn_rnn",

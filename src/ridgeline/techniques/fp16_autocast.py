@@ -41,6 +41,7 @@ CARD = Card(
     stage=Stage.PRECISION,
     slot="autocast",
     optional={"initial_scale": float},
+    breaks_with=("Half", "must have the same dtype"),
 )
 
 INITIAL_SCALE = 2.0**16

@@ -28,6 +28,7 @@ CARD = Card(
     source="PyTorch documentation, torch.inference_mode; notes on autograd mechanics",
     equivalence="bit-equal",
     stage=Stage.SETTINGS,
+    breaks_with=("nference tensor",),
 )
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.measure.wire import Applied
 from ridgeline.records import Finding, Ledger, LedgerRow
+from ridgeline.techniques import technique
 from ridgeline.tune.candidates import key_of, label_of, slot_of
 from ridgeline.tune.costs import Costs
 from ridgeline.tune.forecast import foretold
@@ -118,11 +119,36 @@ class StackSearch(Questions):
         if not members or self.is_out_of_time or not self.can_afford(members):
             return
         self.on_progress(f"trying {key_of(members)}")
-        if self.add(members).kept or len(members) == 1:
-            return
+        for part in self.parts_of(self.add(members), members):
+            self.add_what_holds(part)
+
+    def parts_of(self, row: LedgerRow, members: list[Applied]) -> list[list[Applied]]:
+        """What to try of members that did not hold as one: those that broke nothing, or halves."""
+        if row.kept or len(members) == 1 or row.reason == NO_EFFECT:
+            return []
+        rest = self._without_what_broke(row, members)
         half = (len(members) + 1) // 2
-        self.add_what_holds(members[:half])
-        self.add_what_holds(members[half:])
+        return [rest] if rest else [members[:half], members[half:]]
+
+    def _without_what_broke(self, row: LedgerRow, members: list[Applied]) -> list[Applied]:
+        """The members that the error of a failed stack does not speak of; the row is the others'.
+
+        Empty: it did not fail, or its error speaks of none of them, or of all.
+        """
+        if row.rounds:
+            return []
+        broken = [
+            member
+            for member in members
+            if any(part in row.reason for part in technique(member.technique).CARD.breaks_with)
+        ]
+        rest = [member for member in members if member not in broken]
+        if not broken or not rest:
+            return []
+        place = next(i for i, one in enumerate(self.rows) if one is row)
+        asked = Asked.of(broken, "", "add")
+        self.rows[place] = not_measured(asked, row.reason, self.baseline.step_seconds.p50)
+        return rest
 
     def challenge(self, member: Applied, holder: str) -> LedgerRow:
         """Is the stack faster with this member in the place of another of its slot?

@@ -318,14 +318,13 @@ def _split_groups(search: StackSearch) -> None:
 
 
 def _add_together(search: StackSearch, together: list[Applied]) -> None:
-    """What alone is too small to tell, as one; where that does harm, each half of it."""
+    """What alone is too small to tell, as one; where that does harm or fails, parts of it."""
     if not together or search.is_out_of_time or not search.can_afford(together):
         return
     search.on_progress(f"trying together {key_of(together)}")
     row = search.add(together)
-    if row.rounds and row.ci_high < 1 and len(together) > 1:
-        half = (len(together) + 1) // 2
-        for part in (together[:half], together[half:]):
+    if row.rounds == 0 or row.ci_high < 1:
+        for part in search.parts_of(row, together):
             search.add_what_holds(part)
 
 
