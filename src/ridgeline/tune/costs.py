@@ -34,14 +34,14 @@ class _Pace:
     rounds: int
     """What a plain gain takes."""
     side_run_steps: int
-    """Of the run by which losses are judged."""
+    """Steps of the run by which losses are judged."""
     preparing: float
-    """Share of `PREPARING_SECONDS`."""
+    """Share of `PREPARING_SECONDS` that passes."""
 
 
 _LIKELY = _Pace(warm_up_steps=10, rounds=4, side_run_steps=20, preparing=1.0)
 _AT_BEST = _Pace(warm_up_steps=6, rounds=3, side_run_steps=16, preparing=0.5)
-"""Of a small model, or one whose graphs are cached."""
+"""What a small model takes, or one whose graphs are cached."""
 _MOST_WAITING = 0.8
 """Share of the step in which it may wait for cores before we stop dividing by what is left."""
 
