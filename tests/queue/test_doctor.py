@@ -218,6 +218,12 @@ def test_gpus_lost_are_counted_as_is_said(
     group = yaml.safe_load(first.setting)
     assert (group["kind"], group["spec"]["minMember"]) == ("PodGroup", 4)
     assert group["metadata"] == {"name": "a", "namespace": "research"}
+    # As it is neither ever computes; with a gang one has all sixteen, and then the other.
+    worth = first.worth
+    assert worth is not None
+    assert (worth.waiting_jobs, worth.started_jobs, worth.cured_started_jobs) == (2, 0.0, 2.0)
+    assert (worth.working_gpus, worth.cured_working_gpus) == (0.0, 16.0)
+    assert worth.mean_wait_seconds == worth.longest_wait_seconds
 
 
 @pytest.mark.parametrize(
@@ -246,6 +252,62 @@ def test_packing_is_said_to_be_worth_what_it_starts(
     # Sixteen GPUs in use fill two nodes of four; two of the three jobs have the others.
     assert (first.cause, first.lost_gpus) == ("spreading", 16)
     assert first.evidence["most_free_gpus_of_a_node"] == 4
+    # Who runs is half through after 500 minutes: for as long, 16 GPUs work beside 16.
+    worth = first.worth
+    assert worth is not None
+    assert worth.horizon_seconds == pytest.approx(500 * 60, abs=5)
+    assert (worth.working_gpus, worth.cured_working_gpus) == (16.0, 32.0)
+    assert (worth.started_jobs, worth.cured_started_jobs) == (0.0, 2.0)
+    assert "no ended runs" in worth.assumed
+
+
+def test_the_worth_of_a_cure_is_drawn_from_runs_that_have_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(0)
+    names = cluster.nodes(4)
+    cluster.busy(names[:3])
+    cluster.node(closed=True)
+    cluster.pod(gpus=8, waited=200)
+    for minutes in (30, 60, 120, 400, 900, 2000):
+        cluster.pod(gpus=1, node=names[3], ran=minutes, phase="Succeeded")
+        cluster.objects[-1]["status"]["containerStatuses"] = [
+            {"name": "main", "state": {"terminated": {"exitCode": 0, "finishedAt": stamp(0)}}}
+        ]
+    cluster.pod(gpus=8, node=names[3], ran=300)
+    words = write(cluster, tmp_path)
+    first = diagnosed(words, capsys).findings[0]
+    worth = first.worth
+    assert (first.cause, first.not_simulated) == ("closed-nodes", "")
+    assert worth is not None
+    assert worth.drawings == 20
+    assert "the 6 runs with GPUs that have ended" in worth.assumed
+    assert 0 < worth.gain_low < worth.gain_high <= 8
+    assert worth.cured_mean_wait_seconds == 0 < worth.mean_wait_seconds
+    assert main.run(["queue", "doctor", *words]) == 0
+    assert "of 20 drawings" in " ".join(capsys.readouterr().out.split())
+
+
+def test_who_keeps_large_jobs_from_starving_learns_what_that_costs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A queue that nobody overtakes lets GPUs stand idle until the large job has its node."""
+    words = write(made(PLANTED["three large jobs overtaken"][1], 1), tmp_path)
+    worth = diagnosed(words, capsys).findings[0].worth
+    assert worth is not None
+    assert worth.cured_working_gpus < worth.working_gpus
+    assert worth.cured_mean_wait_seconds < worth.mean_wait_seconds
+
+
+def test_what_cannot_be_simulated_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = write(made(PLANTED["slices too small"][1], 1), tmp_path)
+    first = diagnosed(words, capsys).findings[0]
+    assert first.worth is None
+    assert "cut anew" in first.not_simulated
+    assert main.run(["queue", "doctor", *words]) == 0
+    assert "Worth: not simulated: which GPUs" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_person_reads_cause_loss_cure_and_setting(

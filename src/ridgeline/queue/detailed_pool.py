@@ -89,6 +89,10 @@ class DetailedPool:
                 held.append(self._put(node, piece))
         return held
 
+    def take_at(self, node: int, piece: NodePiece) -> tuple[int, Placed]:
+        """Give somebody a piece of a certain node, who had it before anything was asked."""
+        return self._put(node, piece)
+
     def give(self, held: DetailedHeld) -> None:
         """Take back what a job held."""
         for node, placed in held:

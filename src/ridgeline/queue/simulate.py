@@ -58,19 +58,23 @@ def play_queue(
     policy: str,
     *,
     seed: int = 0,
+    begin: Callable[[ClusterState, QueuePolicy], int] | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> PlayedQueue:
     """Play all jobs to their end.
 
     Every job fits the empty cluster (`unfit_jobs` says which do not). `seed` draws when nodes go,
-    and what a rule of placement leaves to chance.
+    and what a rule of placement leaves to chance. `begin` puts the first jobs where they are as the
+    clock starts, and says how many they are: they are not submitted.
     """
     state = ClusterState(jobs, cluster, seed)
     rule = find_policy(policy)[1](state)
     outages = outages_of(state, seed)
     elastic = elastic_jobs(state)
     fragments = fragments_of(state)
-    count, arrived, ended, asked = len(jobs), 0, 0, 0.0
+    count, ended = len(jobs), 0
+    arrived = begin(state, rule) if begin else 0
+    asked = float(sum(state.size[:arrived]))
     moments: list[float] = []
     busy: list[float] = []
     waiting: list[int] = []

@@ -5,6 +5,34 @@ from __future__ import annotations
 from ridgeline.records.finite import Computed
 
 
+class SimulatedWorth(Computed, frozen=True, kw_only=True):
+    """What a cure is worth: the cluster played on from this moment, without it and with it."""
+
+    horizon_seconds: float
+    """How long it is played on; GPUs at work are means over that time."""
+    working_gpus: float
+    """GPUs of jobs that compute, as it is."""
+    cured_working_gpus: float
+    gain_low: float
+    """The difference of the two, at the 10th percentile of the drawings."""
+    gain_high: float
+    """The same at the 90th; equal to `gain_low` where nothing was drawn."""
+    waiting_jobs: int
+    """Jobs that wait, or would if the cure let them in."""
+    started_jobs: float
+    """The mean number of them that start within that time, as it is."""
+    cured_started_jobs: float
+    longest_wait_seconds: float
+    """With which those count that wait longer, or never start."""
+    mean_wait_seconds: float
+    """Their mean wait from now on, as it is."""
+    cured_mean_wait_seconds: float
+    drawings: int
+    """How many times it was played; 1: no run has ended from which times could be drawn."""
+    assumed: str
+    """What nobody knows and was assumed, as a clause."""
+
+
 class QueueFinding(Computed, frozen=True, kw_only=True):
     """One cause of GPUs that do no work or not the work that waits; the costliest stands first."""
 
@@ -26,6 +54,10 @@ class QueueFinding(Computed, frozen=True, kw_only=True):
     """What to do, in one sentence."""
     setting: str
     """The cure as a manifest or setting, in YAML."""
+    worth: SimulatedWorth | None = None
+    """What the simulator gives for the cure; None: nothing, as `not_simulated` says."""
+    not_simulated: str = ""
+    """Why the worth was not simulated, as a clause; empty: it was."""
 
 
 class QueueDiagnosis(Computed, frozen=True, kw_only=True):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ridgeline.queue.doctor.lasting import Lasting
 from ridgeline.queue.doctor.rules import doctor_rules
 from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod, several
+from ridgeline.queue.doctor.worth import with_worth
 from ridgeline.records.queue_finding import QueueDiagnosis
 
 
@@ -18,6 +20,8 @@ def diagnose_cluster(state: LiveCluster, *, source: str = "") -> QueueDiagnosis:
     """
     findings = [one for rule in doctor_rules().values() if (one := rule(state)) is not None]
     findings.sort(key=lambda one: (-one.lost_gpus * one.confidence, one.cause))
+    lasting = Lasting(state)
+    findings = [with_worth(one, state, lasting) for one in findings]
     waiting = state.waiting
     with_gpus = [node for node in state.nodes if node.num_gpus or node.slices]
     return QueueDiagnosis(

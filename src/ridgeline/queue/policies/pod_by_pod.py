@@ -9,6 +9,7 @@ them give back what they hold, the newest first, and queue up again (Kueue's wai
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ridgeline.queue.detailed_pool import DetailedPool
@@ -51,6 +52,16 @@ class PodByPod:
         """Let all of its pods wait."""
         self._queue_up(job, self.state.submit[job])
 
+    def bound(self, job: int, nodes: Sequence[int]) -> None:
+        """Let a job wait of which pods are on nodes already, and not all of them."""
+        pool, pieces = self.state.pool, self._pieces[job]
+        assert isinstance(pool, DetailedPool), "only where nodes are told apart"
+        asked = [wish.pieces()[0][0] for wish in pieces[: len(nodes)]]
+        held = [pool.take_at(node, piece) for node, piece in zip(nodes, asked, strict=True)]
+        self._queue_up(job, self.state.submit[job], num_bound=len(nodes))
+        self.state.partly[job] = held
+        self._since[job] = self.state.now
+
     def finished(self, job: int) -> None:
         """Nothing is kept of running jobs."""
 
@@ -74,12 +85,12 @@ class PodByPod:
         timeout = self.state.cluster.gang_timeout_seconds
         return self._since[job] + timeout if timeout else NEVER
 
-    def _queue_up(self, job: int, since: float) -> None:
+    def _queue_up(self, job: int, since: float, *, num_bound: int = 0) -> None:
         self._attempt[job] += 1
         self._since.pop(job, None)
-        asked = self._pieces[job]
+        asked = self._pieces[job][num_bound:]
         self._missing[job] = len(asked)
-        for number, one in enumerate(asked):
+        for number, one in enumerate(asked, num_bound):
             self.waiting.add(len(self._pods), one, (since, number, job))
             self._pods.append((job, self._attempt[job]))
 

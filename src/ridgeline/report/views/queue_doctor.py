@@ -60,5 +60,28 @@ def _finding(one: QueueFinding) -> list[doc.Block]:
         f"Counted: {one.counted} ({quantity.percent(one.confidence)} sure).",
         f"Where: {', '.join(one.where[:_NAMED])}{more}.",
         f"Cure: {one.cure}.",
+        *_worth(one),
     ]
     return [doc.Lines(lines), doc.Verbatim(one.setting)]
+
+
+def _worth(one: QueueFinding) -> list[str]:
+    """What the cure is worth by the simulator, or why it was not asked."""
+    worth = one.worth
+    if worth is None:
+        return [f"Worth: not simulated: {one.not_simulated}."] if one.not_simulated else []
+    gain = worth.cured_working_gpus - worth.working_gpus
+    spread = ""
+    if worth.drawings > 1:
+        low, high = (f"{bound:+.1f}" for bound in (worth.gain_low, worth.gain_high))
+        spread = f" [{low}, {high}] of {worth.drawings} drawings"
+    hours = quantity.seconds(worth.horizon_seconds)
+    said = (
+        f"Worth, simulated: {gain:+.1f} GPUs at work{spread} over the next {hours}"
+        f" ({worth.working_gpus:.1f} as it is, {worth.cured_working_gpus:.1f} with the cure); of"
+        f" {worth.waiting_jobs} waiting jobs {worth.started_jobs:.1f} start as it is and"
+        f" {worth.cured_started_jobs:.1f} with it, mean wait"
+        f" {quantity.seconds(worth.mean_wait_seconds)} and"
+        f" {quantity.seconds(worth.cured_mean_wait_seconds)}."
+    )
+    return [said, f"Assumed: {worth.assumed}."]

@@ -1,7 +1,8 @@
 """Rules of the cluster's doctor, one file each, with a function `find`.
 
 `-` in a cause's name is `_` in its file's. A rule returns at most one finding, which counts the
-GPUs that the cause keeps from work.
+GPUs that the cause keeps from work; its `cured` says what the cure makes of the cluster, to be
+played on, or why that cannot be told.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.records.queue_finding import QueueFinding
 
@@ -30,6 +32,13 @@ def doctor_rules() -> dict[str, FindRule]:
     return {
         name.replace("_", "-"): importlib.import_module(f"{__name__}.{name}").find for name in names
     }
+
+
+def cured_by(finding: QueueFinding, state: LiveCluster) -> BeforeAndCured | str:
+    """The cluster as it is and with a finding's cure, to be played on; or why it cannot be."""
+    module = importlib.import_module(f"{__name__}.{finding.cause.replace('-', '_')}")
+    found: BeforeAndCured | str = module.cured(state, finding)
+    return found
 
 
 @cache

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, several
@@ -36,3 +39,9 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[node.name for node in closed],
         filled={"node": closed[0].name},
     )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """The nodes take pods."""
+    opened = [replace(one, closed="") if one.name in finding.where else one for one in state.nodes]
+    return ClusterAhead(state=state), ClusterAhead(state=replace(state, nodes=tuple(opened)))

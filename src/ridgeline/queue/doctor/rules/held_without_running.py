@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
 from ridgeline.records.queue_finding import QueueFinding
@@ -39,6 +41,14 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[pod.name for pod in pods],
         filled={"pod": first.name.rpartition("/")[2], "namespace": first.name.partition("/")[0]},
     )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """The pods are gone, and others have their GPUs."""
+    gone = set(finding.where)
+    left = tuple(pod for pod in state.pods if pod.name not in gone)
+    stuck = frozenset(gone)
+    return ClusterAhead(state=state, idle=stuck), ClusterAhead(state=replace(state, pods=left))
 
 
 def _why(state: LiveCluster, pod: LivePod) -> str:

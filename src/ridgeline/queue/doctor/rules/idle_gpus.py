@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, several
 from ridgeline.records.queue_finding import QueueFinding
@@ -33,6 +36,14 @@ def find(state: LiveCluster) -> QueueFinding | None:
         evidence={"idle_pods": len(idle), "pods_measured": len(state.used_share)},
         where=[pod.name for pod in idle],
     )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """The pods are gone, and others have their GPUs."""
+    gone = set(finding.where)
+    left = tuple(pod for pod in state.pods if pod.name not in gone)
+    idle = frozenset(gone)
+    return ClusterAhead(state=state, idle=idle), ClusterAhead(state=replace(state, pods=left))
 
 
 def _running_seconds(state: LiveCluster, started_seconds: float | None) -> float:

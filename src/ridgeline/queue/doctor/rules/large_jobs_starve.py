@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_now, starting_packed
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
@@ -43,6 +46,16 @@ def find(state: LiveCluster) -> QueueFinding | None:
         },
         where=[pod.name for pod in starved],
     )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """Nobody overtakes the oldest, while younger pods go on coming at the pace they came at."""
+    starved = [pod for pod in state.pods if pod.name in finding.where]
+    passed = {one.name: one for pod in starved for one in _overtaking(state, pod)}
+    window = max(state.age_seconds(pod) for pod in starved)
+    coming = tuple(replace(one, node="", started_seconds=None) for one in passed.values())
+    as_it_is = ClusterAhead(state=state, coming=coming, coming_seconds=window)
+    return as_it_is, replace(as_it_is, policy="fifo")
 
 
 def _overtaking(state: LiveCluster, large: LivePod) -> list[LivePod]:

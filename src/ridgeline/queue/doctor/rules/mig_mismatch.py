@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, several, slice_share
 from ridgeline.records.queue_finding import QueueFinding
@@ -42,6 +43,12 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[pod.name for pod in waiting],
         filled={"profile": needed, "count": str(per_gpu)},
     )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """Why the cure is not played: MIG slices are left out."""
+    del state, finding
+    return "which GPUs can be cut anew while others of their slices run is not in the state"
 
 
 def _gpus(slices: dict[str, int]) -> float:

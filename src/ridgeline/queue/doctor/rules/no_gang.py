@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.partial import deadlock_said, partial_workloads
 from ridgeline.queue.doctor.room import free_gpus
 from ridgeline.queue.doctor.rules import found
@@ -37,3 +38,9 @@ def find(state: LiveCluster) -> QueueFinding | None:
             "pods": str(first.pods),
         },
     )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """Workloads start whole or not at all; those that started in part give back what they hold."""
+    del finding
+    return ClusterAhead(state=state), ClusterAhead(state=state, together=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
+from ridgeline.queue.doctor.constraints import Constraints, Tolerated
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
@@ -40,6 +42,15 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[pod.name for pod in helped],
         filled={"key": key, "kind": kind},
     )  # fmt: skip
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """Nodes of any kind admit the pods."""
+    barred = set(finding.where)
+    anywhere = Constraints(tolerated=(Tolerated(operator="Exists"),))
+    pods = [replace(pod, model="", constraints=anywhere) if pod.name in barred else pod
+            for pod in state.pods]  # fmt: skip
+    return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))
 
 
 def _reasons(state: LiveCluster, pod: LivePod) -> Counter[str]:

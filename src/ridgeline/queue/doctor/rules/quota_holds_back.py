@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from ridgeline.queue.cohorts import QuotaTree
 from ridgeline.queue.doctor.closed_queues import missing, namespace_full, stopped
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_if_let
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import GpuQuota, LiveCluster, LiveNode, LivePod, several
@@ -19,6 +21,15 @@ def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that a queue or quota holds back, and that would start without it."""
     ways = (used_up(state), stopped(state), missing(state), namespace_full(state))
     return max((one for one in ways if one), key=lambda one: one.lost_gpus, default=None)
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """The pods that it would start are let in."""
+    let_in = set(finding.where)
+    if not any(pod.name in let_in for pod in state.held_back):
+        return "what is held back has no pods yet, and which nodes those may be on is not read"
+    pods = [replace(pod, gated=False) if pod.name in let_in else pod for pod in state.pods]
+    return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))
 
 
 def used_up(state: LiveCluster) -> QueueFinding | None:

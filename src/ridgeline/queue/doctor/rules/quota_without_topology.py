@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.partial import partial_workloads
 from ridgeline.queue.doctor.room import free_gpus
 from ridgeline.queue.doctor.rules import found
@@ -35,3 +36,9 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[one.name for one in stuck],
         filled={"queue": first.example.quota},
     )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """Workloads start whole or not at all; those that started in part give back what they hold."""
+    del finding
+    return ClusterAhead(state=state), ClusterAhead(state=state, together=True)

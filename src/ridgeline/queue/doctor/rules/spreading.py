@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import free_gpus, starting_now, starting_packed
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, several
@@ -39,6 +40,14 @@ def find(state: LiveCluster) -> QueueFinding | None:
             "pods_that_would_start": len(helped),
         },
         where=[pod.name for pod in sorted(helped, key=lambda pod: -pod.num_gpus)],
+    )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """What runs placed by MostAllocated, and what starts as well."""
+    del finding
+    return ClusterAhead(state=state), ClusterAhead(
+        state=state, placement="kube-most-allocated", placed_anew=True
     )
 
 

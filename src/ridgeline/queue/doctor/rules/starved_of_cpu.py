@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.other_resources import OtherResources
 from ridgeline.queue.doctor.room import free_gpus, starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
 from ridgeline.records.queue_finding import QueueFinding
+
+_SHORT = "nodes_short_of_"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -54,10 +58,19 @@ def find(state: LiveCluster) -> QueueFinding | None:
             "cores_held_without_gpus": others / 1000,
             "asked_cores": asked.cpu_milli / 1000,
             "asked_memory_bytes": asked.memory_bytes,
-            **{f"nodes_short_of_{one}": times for one, times in sorted(counted.items())},
+            **{f"{_SHORT}{one}": times for one, times in sorted(counted.items())},
         },
         where=[*sorted(dry, key=lambda name: -free[name])[:10], *(pod.name for pod in helped[:10])],
     )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """Pods that wait ask for no cores and memory that they do not find beside free GPUs."""
+    short_of = {one.removeprefix(_SHORT) for one in finding.evidence if one.startswith(_SHORT)}
+    if others := sorted(short_of - {"CPU", "memory"}):
+        return f"the simulator counts GPUs, cores and memory, not {', '.join(others)}"
+    pods = [pod if pod.node else replace(pod, cpu_milli=0, memory_bytes=0) for pod in state.pods]
+    return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))
 
 
 def _short_of_others(

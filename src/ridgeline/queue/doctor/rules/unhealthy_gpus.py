@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, several
@@ -33,3 +36,10 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[node.name for node in broken],
         filled={"node": first.name},
     )
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """The GPUs are given to pods again."""
+    del finding
+    mended = [replace(one, num_gpus=one.num_gpus + one.broken_gpus) for one in state.nodes]
+    return ClusterAhead(state=state), ClusterAhead(state=replace(state, nodes=tuple(mended)))
