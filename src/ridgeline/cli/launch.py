@@ -142,7 +142,8 @@ def _wait(job: LaunchJob, on: Place, state: list[Path]) -> ExpectedWait | None:
     from ridgeline.queue.expected_wait import expected_wait
     from ridgeline.queue.queue_now import queue_of_pods
     from ridgeline.queue.readers.cluster_state import read_cluster_state
-    from ridgeline.queue.readers.slurm_now import limit_seconds, read_slurm_now
+    from ridgeline.queue.readers.slurm_jobs import limit_seconds
+    from ridgeline.queue.readers.slurm_now import read_slurm_now
 
     gpus = job.recipe.layout.num_devices
     if on == "kubernetes":
@@ -163,7 +164,7 @@ def _wait(job: LaunchJob, on: Place, state: list[Path]) -> ExpectedWait | None:
 
 def _wait_line(on: Place, wait: ExpectedWait | None) -> str:
     """The wait in words; where none was asked for, how to have it."""
-    from ridgeline.queue.readers.slurm_now import SLURM_CURE
+    from ridgeline.queue.readers.slurm_printed import SLURM_CURE
     from ridgeline.report.views.launch import wait_line
 
     if wait is not None:

@@ -15,8 +15,8 @@ def queue_doctor(
         list[Path],
         typer.Argument(
             metavar="STATE...",
-            help="What kubectl get nodes,pods -A -o json (or yaml) prints, in one file or more; or"
-            " a CSV of pods.",
+            help="What kubectl get nodes,pods -A -o json (or yaml) prints, in one file or more;"
+            " what sinfo, squeue and, if at hand, sacct print; or a CSV of pods.",
         ),
     ],
     cluster: Annotated[

@@ -53,7 +53,7 @@ class QueueFinding(Computed, frozen=True, kw_only=True):
     cure: str
     """What to do, in one sentence."""
     setting: str
-    """The cure as a manifest or setting, in YAML."""
+    """The cure as a manifest or setting in YAML; of Slurm, lines of slurm.conf or commands."""
     worth: SimulatedWorth | None = None
     """What the simulator gives for the cure; None: nothing, as `not_simulated` says."""
     not_simulated: str = ""

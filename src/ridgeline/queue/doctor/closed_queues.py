@@ -58,6 +58,15 @@ def missing(state: LiveCluster) -> QueueFinding | None:
     )  # fmt: skip
 
 
+def limited(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of jobs that a limit of a user, an account or a QOS holds back in Slurm."""
+    helped = starting_if_let(state, [pod for pod in state.held_back if pod.limit])
+    if not helped:
+        return None
+    first = helped[0].limit
+    return _held_back(state, helped, "", f"limit {first} is used up", {"quota": first})
+
+
 def namespace_full(state: LiveCluster) -> QueueFinding | None:
     """GPUs of workloads without pods, in a namespace whose ResourceQuota is used up."""
     free = sum(free_gpus(state).values())

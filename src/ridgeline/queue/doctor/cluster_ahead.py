@@ -13,8 +13,10 @@ class ClusterAhead:
 
     state: LiveCluster
     policy: str = ""
-    """One of ours by name; empty: `fifo-skip`, or `pod-by-pod` where ranks start one by one."""
-    placement: str = "kube-default"
+    """One of ours by name; empty: `fifo-skip`, or `pod-by-pod` where ranks start one by one; of
+    Slurm `easy`."""
+    placement: str = ""
+    """One of ours by name; empty: `kube-default`, of Slurm `pack`."""
     placed_anew: bool = False
     """What runs is placed as well, on nodes of the GPU model that it is on."""
     together: bool = False

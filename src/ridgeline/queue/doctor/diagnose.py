@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ridgeline.queue.doctor.lasting import Lasting
-from ridgeline.queue.doctor.rules import doctor_rules
-from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod, several
+from ridgeline.queue.doctor.rules import doctor_rules, in_words_of
+from ridgeline.queue.doctor.state import SLURM, LiveCluster, LiveNode, LivePod, several
 from ridgeline.queue.doctor.worth import with_worth
 from ridgeline.records.queue_finding import QueueDiagnosis
 
@@ -21,7 +21,7 @@ def diagnose_cluster(state: LiveCluster, *, source: str = "") -> QueueDiagnosis:
     findings = [one for rule in doctor_rules().values() if (one := rule(state)) is not None]
     findings.sort(key=lambda one: (-one.lost_gpus * one.confidence, one.cause))
     lasting = Lasting(state)
-    findings = [with_worth(one, state, lasting) for one in findings]
+    findings = [with_worth(in_words_of(state.scheduler, one), state, lasting) for one in findings]
     waiting = state.waiting
     with_gpus = [node for node in state.nodes if node.num_gpus or node.slices]
     return QueueDiagnosis(
@@ -45,7 +45,10 @@ def _slices(holders: Iterable[LiveNode | LivePod]) -> int:
 
 def _notes(state: LiveCluster) -> list[str]:
     notes = []
-    if not state.used_share:
+    if state.scheduler == SLURM:
+        notes.append("a job of Slurm is told of as a pod on each of its nodes; its idle GPUs and"
+                     " MIG instances are not looked at")  # fmt: skip
+    elif not state.used_share:
         notes.append("without --dcgm nobody can tell which allocated GPUs are idle")
     if state.num_homeless:
         notes.append(
@@ -81,7 +84,7 @@ def _notes(state: LiveCluster) -> list[str]:
             " annotation: these GPUs count where the scheduler's own pods hold them, and not while"
             " such a pod waits"
         )
-    if not state.templates:
+    if not state.templates and state.scheduler != SLURM:
         notes.append(
             "no templates of workloads were given; add kubectl get jobs,jobsets,... -o json to"
             " have requests and limits checked of what has no pods yet"

@@ -19,10 +19,11 @@ from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.doctor.cluster_ahead import ClusterAhead
 from ridgeline.queue.doctor.constraints import Constraints
 from ridgeline.queue.doctor.lasting import unit_of
-from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod
+from ridgeline.queue.doctor.state import SLURM, LiveCluster, LiveNode, LivePod
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.policies import QueuePolicy
+from ridgeline.queue.policies.easy import EasyBackfill
 from ridgeline.queue.policies.pod_by_pod import PodByPod
 from ridgeline.queue.simulate import play_queue, unfit_jobs
 from ridgeline.queue.wants import JobWants, any_of
@@ -126,6 +127,8 @@ class _Beginning:
             else:
                 piece = state.asked[number].pieces()[0][0]
                 state.start_holding(number, [pool.take_at(job.nodes[0], piece)])
+                if isinstance(rule, EasyBackfill):
+                    rule.took_up(number)
         return len(self._jobs)
 
 
@@ -181,6 +184,8 @@ def _waiting(ahead: ClusterAhead, pods: _Sorted, horizon_seconds: float) -> list
 def _policy(ahead: ClusterAhead, pods: _Sorted) -> str:
     if ahead.policy or ahead.together:
         return ahead.policy or "fifo-skip"
+    if ahead.state.scheduler == SLURM:
+        return "easy"
     apart = any(not (pod.gang or pod.topology) for some in pods.waiting.values()
                 for pod in some if len(some) > 1)  # fmt: skip
     return "pod-by-pod" if pods.partly or apart else "fifo-skip"
@@ -200,7 +205,9 @@ def _cluster(
         for one, marks in admitting.items()
     }
     groups = _groups(ahead.state, nodes, kinds, pods)
-    return QueuedCluster(nodes=groups, placement=ahead.placement), good
+    usual = "pack" if ahead.state.scheduler == SLURM else "kube-default"
+    placement = ahead.placement or usual
+    return QueuedCluster(nodes=groups, placement=placement), good
 
 
 def _asks_for(pod: LivePod) -> _AsksFor:

@@ -10,6 +10,7 @@ from ridgeline.queue.doctor.constraints import Constraints, Taint, Tolerated
 from ridgeline.queue.shares import CohortShare
 
 ANYWHERE = Constraints()
+KUBERNETES, SLURM = "kubernetes", "slurm"
 SETTLED_SECONDS = 300.0
 """A pod that waits for less may yet be placed in the ordinary course of things."""
 _PARTS = re.compile(r"(\d+)g\.")
@@ -75,6 +76,8 @@ class LivePod:
     """Its admission looked for room on nodes as well."""
     gated: bool = False
     """It is held back on purpose, and asks for no node yet."""
+    limit: str = ""
+    """The limit that holds it back, as Slurm names it; empty: none, or nobody says."""
     done: bool = False
     stalled: str = ""
     """Why it does not run though it is on a node, as `CrashLoopBackOff`; empty: it does."""
@@ -162,6 +165,8 @@ class LiveCluster:
     namespace_quotas: tuple[NamespaceQuota, ...] = ()
     enough_pods: dict[str, int] = field(default_factory=dict)
     """Pods with which an elastic workload computes, by the workload."""
+    scheduler: str = KUBERNETES
+    """Whose state it is, in whose words cures are given."""
     used_share: dict[str, float] = field(default_factory=dict)
     """Mean utilisation of a pod's GPUs, 0 to 1, by the pod's name; empty: nobody measured."""
     now_seconds: float | None = None

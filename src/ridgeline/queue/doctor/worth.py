@@ -12,7 +12,7 @@ from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.lasting import Lasting, unit_of
 from ridgeline.queue.doctor.played import Continuation, play_on
 from ridgeline.queue.doctor.rules import cured_by
-from ridgeline.queue.doctor.state import LiveCluster
+from ridgeline.queue.doctor.state import SLURM, LiveCluster
 from ridgeline.records.queue_finding import QueueFinding, SimulatedWorth
 
 DRAWINGS = 20
@@ -71,7 +71,10 @@ def simulated_worth(pair: BeforeAndCured, state: LiveCluster, lasting: Lasting) 
 
 
 def _assumed(as_it_is: ClusterAhead, lasting: Lasting) -> str:
-    said = [lasting.assumed, "as it is, kube-scheduler's default profile places pods"]
+    placed = "kube-scheduler's default profile places pods"
+    if as_it_is.state.scheduler == SLURM:
+        placed = "Slurm backfills (EASY, with the times as limits) and fills nodes"
+    said = [lasting.assumed, f"as it is, {placed}"]
     if as_it_is.coming:
         said.append("younger pods come on at the pace at which those that run came")
     return "; ".join([*said, "priorities and MIG instances are left out"])

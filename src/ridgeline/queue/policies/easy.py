@@ -137,6 +137,10 @@ class EasyBackfill:
         if self._rows:
             self._rows.drop(self.state.asked[job])
         self.state.start(job)
+        self.took_up(job)
+
+    def took_up(self, job: int) -> None:
+        """Plan with the end of a job that runs."""
         self._end_of[job] = self.state.ends_at[job]
         end = (self.state.ends_at[job], job)
         insort(self._ends, end)

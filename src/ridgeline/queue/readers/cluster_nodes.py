@@ -28,7 +28,7 @@ from ridgeline.queue.readers import slurm_json
 from ridgeline.queue.readers.kube_shares import shares_of
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, YAML_BEGINS, cluster_of, kube_objects
 from ridgeline.queue.readers.node_table import NODES_CURE, read_node_table
-from ridgeline.queue.readers.slurm_now import open_nodes, prints_nodes
+from ridgeline.queue.readers.slurm_nodes import open_nodes, prints_nodes
 from ridgeline.records.input_file import read_text
 
 CLUSTER_CURE = (

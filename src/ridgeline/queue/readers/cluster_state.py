@@ -1,4 +1,4 @@
-"""A cluster's state from files: what kubectl prints as JSON, or tables of pods and nodes."""
+"""A cluster's state from files: what kubectl or Slurm prints, or tables of pods and nodes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.queue.readers.dcgm import used_by_pod
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, cluster_of, kube_objects
 from ridgeline.queue.readers.pod_table import read_pod_table
+from ridgeline.queue.readers.slurm_printed import is_slurm
+from ridgeline.queue.readers.slurm_state import read_slurm_state
+from ridgeline.records.input_file import read_text
 
 
 def read_cluster_state(
@@ -19,7 +22,8 @@ def read_cluster_state(
     """Read the state of one cluster.
 
     Args:
-        paths: Files of `kubectl get ... -o json`, or one table of pods (CSV).
+        paths: Files of `kubectl get ... -o json`, of sinfo, squeue and sacct, or one table of pods
+            (CSV).
         nodes: The table of nodes that belongs to a table of pods.
         dcgm: Utilisation of GPUs by pod, as DCGM's exporter gives it, in CSV.
 
@@ -34,7 +38,13 @@ def read_cluster_state(
             raise InputError(f"{tables[0]}: a table of pods needs its nodes: --cluster NODES.csv")
         state = read_pod_table(tables[0], nodes)
     elif nodes is not None:
-        raise InputError(f"--cluster {nodes}: only for a table of pods; kubectl tells the nodes")
+        raise InputError(
+            f"--cluster {nodes}: only for a table of pods; kubectl and sinfo tell the nodes"
+        )
+    elif any(is_slurm(read_text(path, cure=KUBECTL_CURE)) for path in paths):
+        if dcgm is not None:
+            raise InputError(f"--dcgm {dcgm}: samples are by pod, and jobs of Slurm are none")
+        return read_slurm_state(paths)
     else:
         found = [one for path in paths for one in kube_objects(path)]
         state = cluster_of(found, where=", ".join(str(path) for path in paths))

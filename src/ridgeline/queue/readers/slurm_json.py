@@ -90,6 +90,7 @@ def _queued_cells(one: Mapping[str, Any], now: float | None) -> Cells:
         "REASON": _text(one, "state_reason"),
         "PRIORITY": _shown(_number(one.get("priority"))),
         "SUBMIT_TIME": _shown(_number(one.get("submit_time"))),
+        "START_TIME": _shown(started),
     }
 
 

@@ -61,4 +61,5 @@ def _job_cells(found: Cells) -> Cells:
         "REASON": found.get("Reason", ""),
         "PRIORITY": found.get("Priority", ""),
         "SUBMIT_TIME": found.get("SubmitTime", ""),
+        "START_TIME": found.get("StartTime", ""),
     }

@@ -15,6 +15,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import msgspec
+
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.records.queue_finding import QueueFinding
@@ -32,6 +34,16 @@ def doctor_rules() -> dict[str, FindRule]:
     return {
         name.replace("_", "-"): importlib.import_module(f"{__name__}.{name}").find for name in names
     }
+
+
+def in_words_of(scheduler: str, finding: QueueFinding) -> QueueFinding:
+    """The finding with the cure that another scheduler than Kubernetes' has for it, if any."""
+    told = _cures()[finding.cause].get(scheduler)
+    if told is None:
+        return finding
+    first = finding.where[0] if finding.where else ""
+    cure, setting = (told[key].replace("{first}", first) for key in ("cure", "setting"))
+    return msgspec.structs.replace(finding, cure=cure, setting=setting.strip() + "\n")
 
 
 def cured_by(finding: QueueFinding, state: LiveCluster) -> BeforeAndCured | str:

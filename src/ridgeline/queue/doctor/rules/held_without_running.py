@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
+from ridgeline.queue.doctor.state import SLURM, LiveCluster, LivePod, several
 from ridgeline.records.queue_finding import QueueFinding
 
 PATIENCE_SECONDS = 900.0
@@ -57,7 +57,8 @@ def _why(state: LiveCluster, pod: LivePod) -> str:
     if now is None:
         return ""
     if pod.deleted_seconds is not None and now - pod.deleted_seconds >= PATIENCE_SECONDS:
-        return "was deleted and is not gone"
+        ended = "has ended and still completes" if state.scheduler == SLURM else ""
+        return ended or "was deleted and is not gone"
     since = now - (pod.started_seconds or pod.created_seconds or now)
     patience = PATIENCE_SECONDS if pod.stalled in LASTING else STARTING_SECONDS
     return f"is in {pod.stalled}" if pod.stalled and since >= patience else ""

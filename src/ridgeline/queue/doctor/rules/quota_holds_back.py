@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 
 from ridgeline.queue.cohorts import QuotaTree
-from ridgeline.queue.doctor.closed_queues import missing, namespace_full, stopped
+from ridgeline.queue.doctor.closed_queues import limited, missing, namespace_full, stopped
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_if_let
 from ridgeline.queue.doctor.rules import found
@@ -19,7 +19,7 @@ from ridgeline.records.queue_finding import QueueFinding
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that a queue or quota holds back, and that would start without it."""
-    ways = (used_up(state), stopped(state), missing(state), namespace_full(state))
+    ways = (used_up(state), stopped(state), missing(state), namespace_full(state), limited(state))
     return max((one for one in ways if one), key=lambda one: one.lost_gpus, default=None)
 
 

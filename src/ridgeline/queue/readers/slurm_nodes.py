@@ -1,0 +1,110 @@
+"""Nodes with GPUs as sinfo and scontrol print them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ridgeline.errors import InputError
+from ridgeline.queue.readers import slurm_show
+from ridgeline.queue.readers.slurm_printed import (
+    SINFO,
+    SlurmRow,
+    cell,
+    node_names,
+    printed_by_slurm,
+)
+from ridgeline.queue.readers.slurm_resources import gpu_types, num_gpus
+
+_CLOSED = ("down", "drain", "drng", "fail", "maint", "unk", "resv", "reserved", "reboot", "futur",
+           "inval", "block", "no_respond", "*")  # fmt: skip
+"""Parts of the states in which a node takes no jobs; one that is saving power is woken for them."""
+
+
+@dataclass(slots=True)
+class SlurmNodes:
+    """Nodes that have GPUs, of every partition."""
+
+    gpus: dict[str, int] = field(default_factory=dict)
+    types: dict[str, set[str]] = field(default_factory=dict)
+    cpus: dict[str, float] = field(default_factory=dict)
+    """Where it is told, as is memory."""
+    memory_gibibytes: dict[str, float] = field(default_factory=dict)
+    closed: dict[str, str] = field(default_factory=dict)
+    """Why nodes take no jobs, of those that take none."""
+    partitions: dict[str, set[str]] = field(default_factory=dict)
+    """Names of nodes, by partition."""
+    usual: str = ""
+    """The partition of jobs that name none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenNode:
+    """A node with GPUs that takes jobs."""
+
+    gpus: int
+    gpu_type: str
+    """The kind of its GPUs; empty: it has several at once, or does not tell."""
+    cpus: float | None
+    memory_gibibytes: float | None
+
+
+def prints_nodes(text: str) -> bool:
+    """Whether a text may be nodes as Slurm prints them."""
+    start = text.lstrip("\ufeff").lstrip()
+    first = start.partition("\n")[0]
+    return "NODELIST" in first or bool(slurm_show.BEGINS.match(start))
+
+
+def open_nodes(text: str, where: str) -> list[OpenNode]:
+    """Each node with GPUs that takes jobs.
+
+    Raises:
+        InputError: A field is missing, or no node has a GPU.
+    """
+    printed = printed_by_slurm(text, where)
+    if printed.kind != "sinfo":
+        raise InputError(f"{where}: what {printed.kind} prints, and no nodes; print {SINFO}")
+    nodes = slurm_nodes(printed.rows, where)
+    return [
+        OpenNode(
+            gpus=gpus,
+            gpu_type=next(iter(kinds)) if len(kinds := nodes.types[name]) == 1 else "",
+            cpus=nodes.cpus.get(name),
+            memory_gibibytes=nodes.memory_gibibytes.get(name),
+        )
+        for name, gpus in nodes.gpus.items()
+        if name not in nodes.closed
+    ]
+
+
+def slurm_nodes(rows: Sequence[SlurmRow], where: str) -> SlurmNodes:
+    """Nodes with GPUs, of all partitions.
+
+    Raises:
+        InputError: A column is missing, or no node has a GPU.
+    """
+    found = SlurmNodes()
+    for row in rows:
+        gres = cell(row, "GRES", SINFO)
+        gpus = num_gpus(gres)
+        partition = cell(row, "PARTITION", SINFO)
+        if partition.endswith("*"):
+            found.usual = partition.rstrip("*")
+        inside = found.partitions.setdefault(partition.rstrip("*"), set())
+        for name in node_names(row, "NODELIST"):
+            if not gpus:
+                continue
+            found.gpus[name] = gpus
+            found.types[name] = gpu_types(gres)
+            if (cpus := row.cells.get("CPUS", "")).isdigit():
+                found.cpus[name] = float(cpus)
+            if (memory := row.cells.get("MEMORY", "")).isdigit():
+                found.memory_gibibytes[name] = int(memory) / 1024.0
+            inside.add(name)
+            state = cell(row, "STATE", SINFO).casefold().replace("powered_down", "")
+            if any(word in state for word in _CLOSED):
+                found.closed[name] = cell(row, "STATE", SINFO).casefold()
+    if not found.gpus:
+        raise InputError(f"{where}: no node with a GPU in GRES; print it with {SINFO}")
+    return found

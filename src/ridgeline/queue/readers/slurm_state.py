@@ -1,0 +1,223 @@
+"""A Slurm cluster at one moment, as the doctor looks at it: its nodes, and each job a pod a node.
+
+    sinfo -N -o "%N|%G|%T|%P|%c|%m" > sinfo.txt
+    squeue -o "%i|%T|%P|%D|%b|%M|%l|%N|%r|%Q|%V|%S|%C|%m" > squeue.txt
+
+What they print with `--json` and `scontrol show node|job` will do as well, and tell more: cores and
+memory of jobs as they were given. What sacct prints beside tells how long jobs run. Slurm starts
+jobs whole, so all of them are gangs. Partitions are labels of nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ridgeline.errors import InputError
+from ridgeline.queue.doctor.constraints import Constraints, Requirement
+from ridgeline.queue.doctor.state import SLURM, LiveCluster, LiveNode, LivePod
+from ridgeline.queue.node_room import UNCOUNTED
+from ridgeline.queue.readers.moments import moment_seconds
+from ridgeline.queue.readers.slurm_jobs import (
+    HOLDS,
+    WAITS,
+    age_seconds,
+    asked_resources,
+    job_gpus,
+    reason_of,
+    tasks_of_array,
+    waits_on_purpose,
+)
+from ridgeline.queue.readers.slurm_nodes import SlurmNodes, slurm_nodes
+from ridgeline.queue.readers.slurm_printed import (
+    SQUEUE,
+    SlurmPrint,
+    SlurmRow,
+    cell,
+    node_names,
+    printed_in_files,
+)
+from ridgeline.queue.readers.slurm_resources import cores_of, gpu_types, memory_bytes_of
+
+SINFO_STATE = 'sinfo -N -o "%N|%G|%T|%P|%c|%m" > sinfo.txt'
+SQUEUE_STATE = 'squeue -o "%i|%T|%P|%D|%b|%M|%l|%N|%r|%Q|%V|%S|%C|%m" > squeue.txt'
+STATE_CURE = f"print {SINFO_STATE}; {SQUEUE_STATE}"
+_LIMITS = ("assoc", "qos")
+"""How reasons begin that name a limit of an account, a user or a QOS."""
+_COMPLETING = ("COMPLETING", "CG")
+
+
+def read_slurm_state(paths: Sequence[Path]) -> LiveCluster:
+    """The cluster that files of sinfo, squeue and, if given, sacct tell of.
+
+    Raises:
+        InputError: A file is none of them, nodes or jobs are lacking, or a line makes no sense.
+    """
+    printed = printed_in_files(paths, "")
+    for kind, how in (("sinfo", SINFO_STATE), ("squeue", SQUEUE_STATE)):
+        if kind not in printed:
+            raise InputError(f"{paths[0]}: what {kind} prints is lacking; print it with {how}")
+    nodes = slurm_nodes(printed["sinfo"].rows, printed["sinfo"].where)
+    jobs = [_job(row) for row in printed["squeue"].rows]
+    kept = [job for job in jobs if job.state in HOLDS | WAITS]
+    now = max((job.latest for job in kept if job.latest is not None), default=None)
+    pods = [pod for job in kept for pod in _pods(job, nodes, now)]
+    return LiveCluster(
+        nodes=tuple(_node(name, nodes) for name in nodes.gpus),
+        pods=(*pods, *_ended(printed.get("sacct"))),
+        num_homeless=sum(job.gpus > 0 and job.state in HOLDS and not job.known(nodes)
+                         for job in kept),
+        now_seconds=now,
+        scheduler=SLURM,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """A line of squeue."""
+
+    row: SlurmRow
+    name: str
+    state: str
+    gpus: int
+    cpus: float
+    memory_bytes: float
+    hosts: tuple[str, ...]
+    """The nodes that it holds; empty: it waits."""
+    num_nodes: int
+    ran_seconds: float
+    submitted_seconds: float | None
+    started_seconds: float | None
+
+    @property
+    def latest(self) -> float | None:
+        """A moment by which the state was not read yet; None: it mentions none."""
+        if self.state in _COMPLETING and self.started_seconds is None:
+            return self.submitted_seconds
+        since = self.started_seconds if self.hosts else None
+        since = self.submitted_seconds if since is None else since
+        return None if since is None else since + self.ran_seconds
+
+    def known(self, nodes: SlurmNodes) -> list[str]:
+        """Its nodes of those that have GPUs."""
+        return [one for one in self.hosts if one in nodes.gpus]
+
+
+def _job(row: SlurmRow) -> _Job:
+    state = cell(row, "STATE", SQUEUE).upper()
+    holds = state in HOLDS
+    tres = {"AllocTRES": asked_resources(row), "NNodes": row.cells.get("NODES", "1")}
+    if "cpu=" not in tres["AllocTRES"]:
+        tres |= {"AllocCPUS": row.cells.get("CPUS", "")}
+        memory = row.cells.get("MIN_MEMORY", "")
+        tres |= {"ReqMem": memory if memory.endswith(("n", "c")) or not memory else f"{memory}n"}
+    hosts = tuple(node_names(row, "NODELIST")) if holds else ()
+    count = row.cells.get("NODES", "1").partition("-")[0]
+    return _Job(
+        row=row,
+        name=cell(row, "JOBID", SQUEUE),
+        state=state,
+        gpus=job_gpus(row),
+        cpus=cores_of(tres),
+        memory_bytes=memory_bytes_of(tres, f"{row.at}: memory"),
+        hosts=hosts,
+        num_nodes=max(1, len(hosts) or (int(count) if count.isdigit() else 1)),
+        ran_seconds=age_seconds(row) if holds else 0.0,
+        submitted_seconds=_moment(row, "SUBMIT_TIME"),
+        started_seconds=_moment(row, "START_TIME") if holds else None,
+    )
+
+
+def _moment(row: SlurmRow, column: str) -> float | None:
+    text = row.cells.get(column, "")
+    found = moment_seconds(text)
+    if found is not None and math.isnan(found):
+        raise InputError(f"{row.at}: {column} is {text!r}, no time")
+    return found or None
+
+
+def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
+    """One for each node of a job; a job without GPUs counts where it shares nodes with others."""
+    known = job.known(nodes)
+    if job.hosts and not known:
+        return []
+    if not job.gpus and not job.hosts:
+        return []
+    started = job.started_seconds
+    if started is None and job.hosts and now is not None:
+        started = now - job.ran_seconds
+    whole, rest = divmod(job.gpus, job.num_nodes)
+    limit = reason_of(job.row) if reason_of(job.row).casefold().startswith(_LIMITS) else ""
+    completing = job.state in _COMPLETING and job.started_seconds is not None
+    kinds = gpu_types(asked_resources(job.row))
+    tasks = 1 if job.hosts else tasks_of_array(job.row)
+    places = known or [""] * job.num_nodes
+    many = len(places) > 1 or tasks > 1
+    return [
+        LivePod(
+            name=f"{job.name}/{task * len(places) + number}" if many else job.name,
+            workload=f"job {job.name}" + (f"/{task}" if tasks > 1 else ""),
+            ranks=job.num_nodes > 1,
+            gang=True,
+            node=place,
+            num_gpus=whole + (number < rest),
+            cpu_milli=round(1000 * job.cpus / job.num_nodes),
+            memory_bytes=round(job.memory_bytes / job.num_nodes),
+            model=next(iter(kinds)) if len(kinds) == 1 and not place else "",
+            constraints=Constraints() if place else _partitions(job.row),
+            gated=not place and (bool(limit) or waits_on_purpose(job.row)),
+            limit=limit,
+            deleted_seconds=started + job.ran_seconds if completing and started else None,
+            created_seconds=job.submitted_seconds,
+            started_seconds=started,
+        )
+        for task in range(tasks)
+        for number, place in enumerate(places)
+    ]
+
+
+def _partitions(row: SlurmRow) -> Constraints:
+    """The nodes of any of the partitions that a job may be in."""
+    names = [one for one in row.cells.get("PARTITION", "").split(",") if one]
+    terms = tuple((Requirement(key=f"partition {one}", operator="Exists"),) for one in names)
+    return Constraints(terms=terms)
+
+
+def _node(name: str, nodes: SlurmNodes) -> LiveNode:
+    kinds = nodes.types[name]
+    memory = nodes.memory_gibibytes.get(name)
+    cpus = nodes.cpus.get(name)
+    return LiveNode(
+        name=name,
+        num_gpus=nodes.gpus[name],
+        cpu_milli=_MANY_MILLI if cpus is None else round(1000 * cpus),
+        memory_bytes=UNCOUNTED if memory is None else round(memory * 2**30),
+        model=next(iter(kinds)) if len(kinds) == 1 else "",
+        closed=nodes.closed.get(name, ""),
+        labels={f"partition {one}": "yes" for one, inside in nodes.partitions.items()
+                if name in inside},
+    )  # fmt: skip
+
+
+_MANY_MILLI = 10**9
+"""Cores of a node that does not say how many it has."""
+
+
+def _ended(printed: SlurmPrint | None) -> list[LivePod]:
+    """Runs that have ended, for how long they took."""
+    if printed is None:
+        return []
+    jobs = printed.ended().jobs
+    lasted: Mapping[str, tuple[float, float]] = {
+        name: (seconds, gpus)
+        for name, seconds, gpus in zip(jobs.names, jobs.duration_seconds.tolist(),
+                                       jobs.num_gpus.tolist(), strict=True)
+        if seconds > 0
+    }  # fmt: skip
+    return [
+        LivePod(name=f"ended {name}", workload=f"ended {name}", num_gpus=max(1, int(gpus)),
+                done=True, started_seconds=0.0, ended_seconds=seconds)
+        for name, (seconds, gpus) in lasted.items()
+    ]  # fmt: skip
