@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.skeleton import ModelSkeleton
-from ridgeline.compress.flow import Flow
+from ridgeline.compress.flow import Flow, _Lowered
 from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.errors import InputError
 from ridgeline.records.scheme_names import parse
@@ -31,6 +31,16 @@ def test_block_by_block_the_activations_are_those_of_the_whole_model(
         flow.advance(skeleton.load_block(number), number)
         skeleton.unload_block(number)
         torch.testing.assert_close(flow.hidden, expected[number], rtol=1e-4, atol=1e-4)
+
+
+def test_a_bfloat16_block_is_handed_rotary_embeddings_as_it_will_be_when_used():
+    one, mask = torch.rand(3), torch.tensor([0.0, torch.finfo(torch.float32).min])
+    places = torch.arange(3)
+    first, second = _Lowered().of([((one, places), {"mask": mask}), ((one,), {})])
+    assert first[0][0] is second[0][0]  # blocks that share one still do
+    assert torch.equal(first[0][0], one.bfloat16())
+    assert first[0][1] is places
+    assert torch.isfinite(first[1]["mask"]).all()
 
 
 def test_only_one_block_and_the_rows_of_the_embedding_that_are_used_are_read(tiny_model, tokens):

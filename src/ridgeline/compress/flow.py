@@ -105,7 +105,11 @@ class Flow:
                 first, arguments = _recorded(skeleton, numbers)
             finally:
                 embedding._parameters["weight"] = empty
-            self._arguments.setdefault(len(part), arguments)
+            if len(part) not in self._arguments:
+                lowered = _Lowered()
+                self._arguments[len(part)] = (
+                    lowered.of(arguments) if self._in_bfloat16 else arguments
+                )
             if hidden is None:
                 hidden = torch.empty(len(tokens), *first.shape[1:])
             hidden[start : start + len(part)] = first
@@ -127,6 +131,32 @@ def computes_in_bfloat16(skeleton: ModelSkeleton) -> bool:
         for number in range(len(skeleton.blocks))
         for matrix in matrices_of(skeleton, number)
     )
+
+
+class _Lowered:
+    """What a block is handed beside its activations, as a bfloat16 model hands it.
+
+    Between float32 and bfloat16 torch multiplies slowly, and a model that is used computes rotary
+    embeddings and masks in its own dtype.
+    """
+
+    def __init__(self) -> None:
+        self._done: dict[int, Tensor] = {}  # blocks share them
+
+    def of(self, value: Any) -> Any:
+        """The same, with float32 tensors in bfloat16, within lists, tuples, and dictionaries."""
+        if isinstance(value, Tensor):
+            if value.dtype != torch.float32:
+                return value
+            if id(value) not in self._done:
+                finite = value.clamp(min=torch.finfo(torch.bfloat16).min)  # of a mask
+                self._done[id(value)] = finite.to(torch.bfloat16)
+            return self._done[id(value)]
+        if type(value) in {list, tuple}:
+            return type(value)(self.of(one) for one in value)
+        if type(value) is dict:
+            return {key: self.of(one) for key, one in value.items()}
+        return value
 
 
 def _recorded(

@@ -9,32 +9,19 @@ on a CPU that takes the one and returns the other, and multiplies float32 at hal
 
 from __future__ import annotations
 
-import functools
-import sys
-
 import torch
 from torch import Tensor
 
-from ridgeline.kernels.cpu.build import load
-from ridgeline.kernels.cpu.compiler import Unavailable
+from ridgeline.kernels.cpu.build import have, load
 
 LIBRARY = "column_products"
 
 torch.library.define("ridgeline::add_column_products", "(Tensor(a!) sums, Tensor x) -> ()")
 
 
-@functools.cache
 def have_kernel() -> bool:
-    """Whether it is compiled and loaded, which the first call sees to.
-
-    Where it cannot be, a line on standard error says so, once.
-    """
-    try:
-        load(LIBRARY)
-    except Unavailable as error:
-        sys.stderr.write(f"ridgeline: {error}; until then sums of products take twice as long\n")
-        return False
-    return True
+    """Whether it is compiled and loaded, which the first call sees to."""
+    return have(LIBRARY, "until then sums of products take twice as long")
 
 
 def add_column_products(sums: Tensor, x: Tensor) -> None:

@@ -28,6 +28,7 @@ from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rtn import Rounded, judged
 from ridgeline.compress.rounding import Grid
 from ridgeline.compress.watching.statistics import CalibrationStatistics, inverse_factor
+from ridgeline.kernels import column_walk
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 NEEDS = frozenset({"hessian"})
@@ -94,7 +95,34 @@ def _walked(
     stays = None if mask is None else mask.T
     if order is not None:
         rest, stays = rest[order], stays if stays is None else stays[order]
-    group_of = (columns // (form.group or len(rest))).tolist()
+    groups = columns // (form.group or len(rest))
+    per_group = form.kind == "int" and form.share != "tensor"
+    if per_group and rest.device.type == "cpu" and column_walk.have_kernel():
+        scales = grid.scales.T.float().contiguous()
+        zeros = None if grid.zeros is None else grid.zeros.T.float().contiguous()
+        stays = None if stays is None else stays.contiguous()
+        column_walk.walk_columns(rest, factor, scales, zeros, groups, stays, form.bits)
+        chosen = rest
+    else:
+        chosen = _stepped(rest, grid, factor, groups, stays)
+    if order is not None:
+        chosen = chosen[order.argsort()]
+    return rounding.on_grid(chosen.T.contiguous(), grid)
+
+
+def _stepped(
+    rest: Tensor, grid: Grid, factor: Tensor, groups: Tensor, stays: Tensor | None
+) -> Tensor:
+    """What is chosen for all columns, [in, out], a column at a time, for any format.
+
+    Args:
+        rest: [in, out], of which errors are left.
+        grid: The grid of all groups.
+        factor: [in, in].
+        groups: [in], the group of each column.
+        stays: [in, out] bool, False where a number becomes 0.
+    """
+    group_of = groups.tolist()
     grids = [_one_group(grid, group) for group in range(max(group_of, default=-1) + 1)]
     chosen = torch.empty_like(rest)
     for start in range(0, len(rest), BLOCK):
@@ -113,9 +141,7 @@ def _walked(
             rest[step.stop : block.stop] -= factor[step, step.stop : block.stop].T @ rest[step]
         # What is left of a column that was rounded is its error.
         rest[block.stop :] -= factor[block, block.stop :].T @ rest[block]
-    if order is not None:
-        chosen = chosen[order.argsort()]
-    return rounding.on_grid(chosen.T.contiguous(), grid)
+    return chosen
 
 
 def _one_group(grid: Grid, group: int) -> Grid:

@@ -27,10 +27,7 @@ def judged(
     weight: Tensor, found: Quantised, seen: CalibrationStatistics, notices: tuple[str, ...] = ()
 ) -> Rounded:
     """With its error over what was seen: all of it, or the sample of rows."""
-    gram = seen.hessian
-    if gram is None and seen.rows is not None:
-        gram = gram_of(seen.rows)
-    error = output_error(weight, found.dequantised(), gram)
+    error = output_error(weight, found.dequantised(), seen.hessian, seen.rows)
     return Rounded(quantised=found, error=error, notices=notices)
 
 

@@ -41,10 +41,11 @@ LIBRARIES: dict[str, tuple[tuple[str, ...], ...]] = {
     "linear_int4": (("linear_int4",),),
     "linear_w8a8": (("linear_w8a8",),),
     "column_products": (("column_products",),),
+    "integer_rounding": (("column_walk", "range_search"),),
 }
 """Library → what is compiled for it, the longest first: sources that stand together are compiled as
 one, which reads torch's headers once."""
-ALONE = frozenset({CORE, "column_products"})
+ALONE = frozenset({CORE, "column_products", "integer_rounding"})
 """The libraries that need no other; the rest need `core`."""
 
 LOST = (
@@ -148,6 +149,22 @@ def unavailable() -> str | None:
         sys.stderr.write(f"ridgeline: {error}; {LOST}\n")
         return str(error)
     return None
+
+
+@functools.cache
+def have(library: str, until_then: str) -> bool:
+    """Whether a library that PyTorch can do without is loaded, which the first call sees to.
+
+    Args:
+        library: A name from `LIBRARIES`.
+        until_then: What it costs where it cannot be, for a line on standard error, said once.
+    """
+    try:
+        load(library)
+    except Unavailable as error:
+        sys.stderr.write(f"ridgeline: {error}; {until_then}\n")
+        return False
+    return True
 
 
 def ensure_loaded() -> None:
