@@ -66,6 +66,10 @@ def serve(
         Literal["auto", "none"],
         typer.Option(help="Whether generation_config.json gives defaults of sampling."),
     ] = "auto",
+    unknown_fields: Annotated[
+        Literal["refuse", "ignore"],
+        typer.Option(help="What becomes of a request's fields that nobody here reads."),
+    ] = "refuse",
     allowed_origins: Annotated[
         list[str] | None,
         typer.Option(
@@ -296,6 +300,7 @@ def serve(
             tool_call_parser=None if tool_call_parser == "auto" else tool_call_parser,
             generation_config=None if generation_config == "auto" else generation_config,
             root_path=root_path or None,
+            unknown_fields=None if unknown_fields == "refuse" else unknown_fields,
         )
         words += [
             *_each("--served-model-name", served_model_name),
@@ -328,6 +333,7 @@ def serve(
             "--reasoning-parser": reasoning_parser != "auto",
             "--tool-call-parser": tool_call_parser != "auto",
             "--generation-config": generation_config != "auto",
+            "--unknown-fields": unknown_fields != "refuse",
             "--allowed-origins": bool(allowed_origins),
             "--ssl-certfile": ssl_certfile is not None,
             "--root-path": bool(root_path),
@@ -358,6 +364,7 @@ def serve(
         "allowed_media_domains": check_domains(allowed_media_domains or []),
         "tls": check_tls(ssl_certfile, ssl_keyfile),
         "root_path": root_path.rstrip("/"),
+        "unknown_fields": unknown_fields,
         "reasoning_parser": reasoning_parser,
         "tool_call_parser": tool_call_parser,
         "chat_template": chat_template,

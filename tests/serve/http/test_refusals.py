@@ -16,7 +16,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"suffix": "x"}, "suffix"),
     ({"temperature": "0.5"}, "temperature"),
     ({"temperature": 2.5}, "temperature"),
-    ({"top_p": 0}, "top_p"),
+    ({"top_p": -0.1}, "top_p"),
     ({"n": 0}, "n"),
     ({"n": True}, "n"),
     ({"seed": 2**63}, "seed"),

@@ -152,10 +152,10 @@ INTEGER = {"type": "integer"}
         ({"type": "integer", "multipleOf": 5, "minimum": 2}, "minimum beside"),
         ({"type": "number", "multipleOf": 0.5}, "multipleOf"),
         ({"type": "object", "required": ["a"]}, "required a"),
-        ({"type": "object", "properties": {"a": {"nullable": True}}}, "schema.a: nullable"),
+        ({"type": "object", "properties": {"a": {"optional": True}}}, "schema.a: optional"),
         ({"type": "object", "if": {}, "properties": {}}, "if"),
         ({"type": "array", "items": {"type": "integer", "foo": 1}}, "schema.items: foo"),
-        ({"anyOf": [{"type": "string", "contentEncoding": "base64"}]}, "contentEncoding"),
+        ({"anyOf": [{"type": "string", "contains": {}}]}, "contains"),
         ([1], "not an object"),
     ],
 )
@@ -184,6 +184,7 @@ def test_keywords_that_would_be_ignored_are_found(schema: Any, what: str) -> Non
         {"type": ["integer", "null"], "minimum": 3},
         {"properties": {"a": INTEGER}, "required": ["a"]},
         {"type": "string", "enum": ["a"]},
+        {"type": "string", "contentEncoding": "base64", "nullable": True},
     ],
 )
 def test_what_is_enforced_passes(schema: Any) -> None:

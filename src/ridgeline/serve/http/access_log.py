@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ridgeline.serve.http.protocol.fields import PromptDetails, TokenUsage
+from ridgeline.serve.http.protocol.let_go import LetGo
 from ridgeline.serve.messages import Delta
 
 try:
@@ -58,6 +59,8 @@ class RequestRecord:
     finish_reasons: list[str] = field(default_factory=list)
     without_effect: list[str] = field(default_factory=list)
     """Fields of the request that nothing follows from."""
+    let_go: LetGo = field(default_factory=LetGo)
+    """Fields of the request that nobody here reads."""
     defaults: dict[str, float | int] = field(default_factory=dict)
     """Parameters of sampling that came from the model's generation_config.json."""
     error: str | None = None
@@ -87,16 +90,21 @@ class RequestRecord:
     def headers(self) -> list[tuple[bytes, bytes]]:
         """What the response's head says of the request."""
         found = [(b"x-request-id", self.request_id.encode())]
-        if self.without_effect:
-            found.append((b"x-without-effect", ", ".join(self.without_effect).encode()))
+        if without := self._unheeded():
+            found.append((b"x-without-effect", ", ".join(without).encode()))
         if self.defaults:
             said = ", ".join(f"{name}={value:g}" for name, value in self.defaults.items())
             found.append((b"x-sampling-defaults", said.encode()))
         return found
 
+    def _unheeded(self) -> list[str]:
+        """All that nothing follows from, once each."""
+        return list(dict.fromkeys((*self.without_effect, *self.let_go.names)))
+
     def fields(self) -> dict[str, object]:
         """What the log line says: whatever is known and not zero."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name != "began"}
+        kept = (name for name in self.__slots__ if name not in ("began", "let_go"))
+        found = {name: getattr(self, name) for name in kept} | {"without_effect": self._unheeded()}
         return {name: value for name, value in found.items() if value}
 
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ridgeline.serve.http.access_log import CLIENT_GONE, AccessLog
 from ridgeline.serve.http.browsers import let_browsers_ask
 from ridgeline.serve.http.gate import Gate
+from ridgeline.serve.http.paths import PlainPaths
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.reply import ClientGone, error_response, record_of
 from ridgeline.serve.http.routes import (
@@ -68,6 +69,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(Gate, service=service)
     let_browsers_ask(app, service.settings.allowed_origins)
     app.add_middleware(AccessLog, service=service)
+    app.add_middleware(PlainPaths)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -93,7 +95,10 @@ async def _invalid(request: Request, error: Exception) -> Response:
         case "none_required":
             text = f"{where} is not supported; leave it out"
         case "extra_forbidden":
-            text = f"{where[:200]} is no field of this request"
+            text = (
+                f"{where[:200]} is no field of this request; leave it out, or start the server with"
+                " --unknown-fields ignore"
+            )
         case "json_invalid":
             text, param = "the body is no JSON", None
         case "missing" | "model_attributes_type" | "dict_type" if not path:

@@ -18,9 +18,12 @@ from ridgeline.serve.http.protocol.chat import (
 )
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
+from ridgeline.serve.http.protocol.let_go import told
 from ridgeline.serve.http.protocol.response_format import (
+    GrammarFormat,
     JsonObjectFormat,
     JsonSchemaFormat,
+    RegexFormat,
     StructuralTagFormat,
 )
 from ridgeline.serve.http.reasoning import ThoughtReader
@@ -35,6 +38,7 @@ from ridgeline.serve.http.tool_request import (
     tools_of,
 )
 from ridgeline.serve.messages import Grammar, PromptImage, Submit
+from ridgeline.serve.sampling.schema_loosening import loosened
 
 EFFORT, SWITCH = "reasoning_effort", "enable_thinking"
 """The variables of templates that tell how much to think, and whether at all."""
@@ -73,7 +77,7 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
     check_tools(body, service.text.tool_family)
     adapter = service.adapter(body.model)
     rendered = await _render(service, body)
-    grammar = _grammar(body)
+    grammar = _grammar(body, record)
     marks = service.text.thoughts if grammar is None else None  # it holds from the first token
     if grammar is None:
         grammar = strict_calls(body, service.text.tool_family)
@@ -203,11 +207,11 @@ async def _submit(
     )
 
 
-def _grammar(body: ChatRequest) -> Grammar | None:
+def _grammar(body: ChatRequest, record: RequestRecord) -> Grammar | None:
     """The grammar of the fields that can ask for one; two of them would contradict each other."""
     wanted = {
-        "tool_choice": forced(body),
-        "response_format": _format(body),
+        "tool_choice": forced(body, record.without_effect),
+        "response_format": _format(body, record.without_effect),
         "structured_outputs": body.grammar(),
     }
     given = {name: grammar for name, grammar in wanted.items() if grammar is not None}
@@ -217,12 +221,21 @@ def _grammar(body: ChatRequest) -> Grammar | None:
     return next(iter(given.values()), None)
 
 
-def _format(body: ChatRequest) -> Grammar | None:
+def _format(body: ChatRequest, without_effect: list[str]) -> Grammar | None:
+    """The grammar of `response_format`; what of a schema is let go goes into `without_effect`."""
     match body.response_format:
         case JsonObjectFormat():
             return Grammar(kind="json_object")
         case JsonSchemaFormat(json_schema=wanted):
-            return schema_grammar(wanted.schema_ or {}, "response_format")
+            schema = wanted.schema_ or {}
+            if not wanted.strict:
+                schema, let_go = loosened(schema)
+                without_effect += told("response_format", let_go)
+            return schema_grammar(schema, "response_format")
+        case RegexFormat(pattern=pattern):
+            return Grammar(kind="regex", text=pattern)
+        case GrammarFormat(grammar=text):
+            return Grammar(kind="ebnf", text=text)
         case StructuralTagFormat() as tag:
             text = json_text(_structural_tag(tag), "response_format")
             return Grammar(kind="structural_tag", text=text)

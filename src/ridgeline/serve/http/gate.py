@@ -11,8 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ridgeline.records.input_file import DEEPEST, too_deep
 from ridgeline.serve.http.access_log import own_path
+from ridgeline.serve.http.compressed_body import plain_body
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
 from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError, refused
+from ridgeline.serve.http.protocol.let_go import LetGo, letting_go
 from ridgeline.serve.http.reply import ClientGone, error_response
 from ridgeline.serve.http.service import Service, shutting_down
 
@@ -22,6 +24,8 @@ _ESCAPE = re.compile(
 """A backslash with what belongs to it; halves of characters that stand together are one."""
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/ping"})
 """Paths that need no key, since probes and scrapers have none."""
+KEY_HEADERS = (b"x-api-key", b"api-key")
+"""Where clients of Anthropic's and of Azure's API send their key."""
 BODIES_AT_ONCE = 32
 """So many of the longest may be arriving together: a thousand would fill the memory."""
 SHORT_BODY_BYTES = 2**16
@@ -81,7 +85,7 @@ class Gate:
         try:
             self._check(scope)
             first = await self._body(scope, receive)
-            check_body(first.get("body", b""))
+            check_body(first["body"])
         except ClientGone:
             return
         except ApiError as error:
@@ -93,14 +97,18 @@ class Gate:
         async def again() -> Message:
             return pending.pop() if pending else await receive()
 
-        await self._app(scope, again, send)
+        found: LetGo = scope["ridgeline.record"].let_go
+        found.everything = self._service.settings.unknown_fields == "ignore"
+        with letting_go(found):
+            await self._app(scope, again, send)
 
     def _check(self, scope: Scope) -> None:
         if own_path(scope) in OPEN_PATHS:
             return
         given = _header(scope, b"authorization")
-        if not given and (key := _header(scope, b"x-api-key")):  # as Anthropic's clients do
-            given = b"Bearer " + key
+        for name in KEY_HEADERS:
+            if not given and (key := _header(scope, name)):
+                given = b"Bearer " + key
         if self._digests and not self._knows(given):
             text = "no such API key; send one as `Authorization: Bearer KEY`"
             raise ApiError(401, text, code="invalid_api_key")
@@ -136,7 +144,8 @@ class Gate:
                         text = "too many long requests arrive at once; try again"
                         raise ApiError(503, text, retry_after_seconds=RETRY_AFTER_SECONDS)
                     if not message.get("more_body", False):
-                        body = b"".join(parts)
+                        coding = _header(scope, b"content-encoding")
+                        body = plain_body(b"".join(parts), coding, longest)
                         return {"type": "http.request", "body": body, "more_body": False}
         except TimeoutError:
             if service.draining:

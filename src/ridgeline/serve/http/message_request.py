@@ -64,7 +64,13 @@ def _think(given: dict[str, Any], body: MessagesRequest, template: str) -> None:
     assert body.thinking is not None
     if body.thinking.display == "omitted":
         given["include_reasoning"] = False
-    if body.thinking.type == "adaptive" or "think" not in template:
+    if "think" not in template:
+        return  # it does not, whatever is asked
+    if body.thinking.type == "enabled":
+        raise refused(
+            "thinking: a budget of thoughts cannot be kept here; ask for adaptive", "thinking"
+        )
+    if body.thinking.type == "adaptive":
         return  # as the model does anyway
     if given["reasoning_effort"] is not None:
         raise refused("thinking is disabled, and output_config.effort asks for it", "thinking")
@@ -149,4 +155,4 @@ def _named(name: str | None) -> dict[str, Any]:
 def _format(wanted: Any) -> dict[str, Any] | None:
     if wanted is None:
         return None
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": wanted.schema_}}
+    return {"type": "json_schema", "json_schema": {"schema": wanted.schema_, "strict": True}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from ridgeline.checkpoints.generation import GenerationDefaults
@@ -27,6 +29,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The family of models whose thoughts are told apart."""
     tool_call_parser: str = "auto"
     """The family of models whose way of writing tool calls is read."""
+    unknown_fields: Literal["refuse", "ignore"] = "refuse"
+    """What becomes of a request with a field that nobody here reads."""
     allowed_origins: tuple[str, ...] = ()
     """Origins of pages that browsers let ask; "*": all."""
     allowed_media_domains: tuple[str, ...] = ()

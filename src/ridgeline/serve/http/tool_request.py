@@ -8,9 +8,11 @@ from ridgeline.serve.http.marked_calls import MarkedCallReader
 from ridgeline.serve.http.protocol.chat import ChatRequest, NamedToolChoice, Tool
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
+from ridgeline.serve.http.protocol.let_go import told
 from ridgeline.serve.http.tool_calls import NamedCallReader, ToolCallReader
 from ridgeline.serve.http.tool_families import ToolFamily
 from ridgeline.serve.messages import Grammar
+from ridgeline.serve.sampling.schema_loosening import loosened
 
 Reader = ToolCallReader | MarkedCallReader | NamedCallReader
 
@@ -36,18 +38,21 @@ def check_tools(request: ChatRequest, family: ToolFamily) -> None:
         )
 
 
-def forced(request: ChatRequest) -> Grammar | None:
-    """The grammar that makes the completion a call; None where the model is free."""
+def forced(request: ChatRequest, without_effect: list[str]) -> Grammar | None:
+    """The grammar that makes the completion a call; None where the model is free.
+
+    What it lets go of schemas that are not strict goes into `without_effect`.
+    """
     choice = request.tool_choice
     if isinstance(choice, NamedToolChoice):
         tool = next(one for one in request.tools or [] if one.function.name == choice.function.name)
-        return schema_grammar(_parameters(tool), "tools")
+        return schema_grammar(_enforced(tool, without_effect), "tools")
     if choice != "required":
         return None
     definitions: dict[str, Any] = {}
     calls = []
     for tool in request.tools or []:
-        parameters = dict(_parameters(tool))
+        parameters = dict(_enforced(tool, without_effect))
         own = parameters.pop("$defs", {})
         if not isinstance(own, dict):
             raise refused("tools: $defs is no object", "tools")
@@ -116,6 +121,15 @@ def reader_of(
     if family.shape == "json" or request.tool_choice == "required":  # the grammar writes JSON
         return ToolCallReader(frozenset(by_name))
     return MarkedCallReader(family, by_name, special)
+
+
+def _enforced(tool: Tool, without_effect: list[str]) -> dict[str, Any]:
+    """The schema of a tool's arguments as far as it is enforced: with `strict`, or refused."""
+    schema = _parameters(tool)
+    if not tool.function.strict:
+        schema, let_go = loosened(schema)
+        without_effect += told("tools", let_go)
+    return schema
 
 
 def _parameters(tool: Tool) -> dict[str, Any]:

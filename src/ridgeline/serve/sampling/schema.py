@@ -28,9 +28,15 @@ SAID_ONLY = frozenset(
         "readOnly",
         "writeOnly",
         "discriminator",
+        "example",
+        "externalDocs",
+        "nullable",
+        "contentMediaType",
+        "contentEncoding",
+        "contentSchema",
     }
 )
-"""Keywords that restrict nothing."""
+"""Keywords that restrict nothing; OpenAPI's `nullable` allows more, of which nothing comes."""
 OBJECT = frozenset(
     {
         "properties",
@@ -110,7 +116,7 @@ def _alone(schema: Schema, named: set[str], where: str) -> str | None:
             return f"{where}: {sorted(others)[0]} beside {key}"
     if len(schema.get("allOf", [0])) != 1:
         return f"{where}: allOf of several schemas"
-    if "oneOf" in schema and not _disjoint(schema["oneOf"]):
+    if "oneOf" in schema and not plainly_disjoint(schema["oneOf"]):
         return f"{where}: oneOf of schemas that are not plainly disjoint (use anyOf)"
     target = schema.get("$ref", "#")
     if target != "#" and not str(target).startswith("#/"):
@@ -197,7 +203,8 @@ def _inside(schema: Schema, where: str) -> str | None:
     return None
 
 
-def _disjoint(branches: list[Schema]) -> bool:
+def plainly_disjoint(branches: list[Schema]) -> bool:
+    """Whether no document can match two of the schemas, as far as types and values tell."""
     return all(_apart(one, other) for one, other in combinations(branches, 2))
 
 

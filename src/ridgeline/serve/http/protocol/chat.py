@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ridgeline.serve.http.protocol.fields import (
     ASKED_HINTS,
@@ -16,9 +16,12 @@ from ridgeline.serve.http.protocol.fields import (
     TokenUsage,
     few,
 )
+from ridgeline.serve.http.protocol.given_messages import as_content, as_json, as_part, as_turn
 from ridgeline.serve.http.protocol.response_format import ResponseFormat
 
-FunctionName = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.-]+$")]
+FunctionName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w.:/@+-]+$")]
+"""OpenAI's letters, and what servers of tools put between their name and the tool's."""
+MOST_TOOLS = 1024
 Variables = Annotated[dict[str, Any], few(64)]
 """Variables of a chat template."""
 
@@ -35,6 +38,8 @@ class FunctionDefinition(Strict):
 
 class Tool(Strict):
     """A tool that the model may call; only functions are."""
+
+    carried_in = "tools"
 
     type: Literal["function"] = "function"
     function: FunctionDefinition
@@ -56,13 +61,17 @@ class NamedToolChoice(Strict):
 class CalledFunction(Strict):
     """A function that an earlier completion called, given back by the client."""
 
+    carried_in = "messages"
+
     name: FunctionName
-    arguments: Text
+    arguments: Annotated[Text, BeforeValidator(as_json)]
     """JSON, as the model wrote it."""
 
 
 class GivenToolCall(Strict):
     """A call in an earlier completion, given back by the client."""
+
+    carried_in = "messages"
 
     id: Text
     type: Literal["function"] = "function"
@@ -90,6 +99,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class TextPart(Strict):
     """A part of a message's text."""
 
+    carried_in = "messages"
+
     type: Literal["text"]
     text: Text
 
@@ -105,6 +116,8 @@ class ImageAddress(Strict):
 
 class ImagePart(Strict):
     """An image in a message; sounds and videos are refused."""
+
+    carried_in = "messages"
 
     type: Literal["image_url"]
     image_url: ImageAddress | Text
@@ -122,12 +135,20 @@ class ImagePart(Strict):
         return isinstance(given, ImageAddress) and given.detail in ("low", "high")
 
 
-Part = Annotated[TextPart | ImagePart, Field(discriminator="type")]
-Content = Text | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
+Part = Annotated[
+    Annotated[TextPart | ImagePart, Field(discriminator="type")], BeforeValidator(as_part)
+]
+GivenText = Annotated[TextPart, BeforeValidator(as_part)]
+Content = Annotated[
+    Text | Annotated[list[GivenText], Field(min_length=1, fail_fast=True)],
+    BeforeValidator(as_content),
+]
 
 
 class ChatTurn(Strict):
     """What messages of every role may have."""
+
+    carried_in = "messages"
 
     name: Text | None = None
     type: Literal["text", "message"] | None = None
@@ -145,7 +166,10 @@ class UserMessage(ChatTurn):
     """What the user says."""
 
     role: Literal["user"]
-    content: Text | Annotated[list[Part], Field(min_length=1, fail_fast=True)]
+    content: Annotated[
+        Text | Annotated[list[Part], Field(min_length=1, fail_fast=True)],
+        BeforeValidator(as_content),
+    ]
 
     @property
     def images(self) -> list[ImagePart]:
@@ -161,8 +185,8 @@ class AssistantMessage(ChatTurn):
     role: Literal["assistant"]
     content: Content | None = None
     tool_calls: Annotated[list[GivenToolCall], Field(fail_fast=True)] | None = None
-    refusal: None = None
-    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    refusal: Text | None = None
+    """What it said in place of an answer."""
     audio: None = None
     function_call: None = None
     reasoning_content: Text | None = None
@@ -175,9 +199,14 @@ class AssistantMessage(ChatTurn):
         """What was thought, by either name."""
         return self.reasoning_content or self.reasoning
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_turn(cls, given: Any) -> Any:
+        return as_turn(given)
+
     @model_validator(mode="after")
     def _says_something(self) -> AssistantMessage:
-        if self.content is None and not self.tool_calls and not self.thoughts:
+        if not self.model_fields_set & {"content", "refusal", "tool_calls"} and not self.thoughts:
             raise ValueError("an assistant message needs content or tool_calls")
         if len({self.reasoning_content, self.reasoning} - {None}) > 1:
             raise ValueError("reasoning_content is the older name of reasoning: they differ")
@@ -221,7 +250,7 @@ class ChatRequest(SamplingFields):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     response_format: ResponseFormat | None = None
-    tools: list[Tool] | None = Field(None, max_length=128)
+    tools: list[Tool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None
     store: bool | None = None
@@ -261,7 +290,7 @@ class ChatRequest(SamplingFields):
     def _fields_go_together(self) -> ChatRequest:
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs needs logprobs: true")
-        if self.tool_choice not in (None, "none") and not self.tools:
+        if self.tool_choice not in (None, "none", "auto") and not self.tools:
             raise ValueError("tool_choice needs tools")
         both = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(both) > 1:

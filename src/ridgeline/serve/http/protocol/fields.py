@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from ridgeline.checkpoints.generation import GenerationDefaults
 from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.protocol.let_go import is_let_go
 from ridgeline.serve.messages import Grammar, Sampling
 
 LARGEST_INT = 2**63 - 1
@@ -47,6 +48,9 @@ class Strict(BaseModel):
     no difference between 5 and 5.0.
     """
 
+    carried_in: ClassVar[str] = ""
+    """Where this stands if what nobody reads may stand beside it; see `let_go`."""
+
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
     )
@@ -66,8 +70,12 @@ class Strict(BaseModel):
         return {
             name: _whole(value)
             for name, value in given.items()
-            if name in known - unused or not _asks_nothing(value)
+            if name in known - unused or not (_asks_nothing(value) or cls._lets_go(name, known))
         }
+
+    @classmethod
+    def _lets_go(cls, name: Any, known: set[str]) -> bool:
+        return isinstance(name, str) and name not in known and is_let_go(name, cls.carried_in)
 
 
 def few(most: int) -> BeforeValidator:
@@ -171,7 +179,8 @@ class SamplingFields(Strict):
     model: AskedModel = ""
     n: int | None = Field(None, ge=1, le=128)
     temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
+    top_p: float | None = Field(None, ge=0, le=1)
+    """Zero leaves the most likely token alone."""
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     logit_bias: Annotated[dict[str, Bias], few(MOST_BIASES)] | None = None
@@ -316,8 +325,8 @@ class SamplingFields(Strict):
             max_tokens=max_tokens,
             min_tokens=self.min_tokens or 0,
             temperature=1.0 if self.temperature is None else self.temperature,
-            top_k=max(0, self.top_k or 0),
-            top_p=1.0 if self.top_p is None else self.top_p,
+            top_k=1 if self.top_p == 0 else max(0, self.top_k or 0),
+            top_p=self.top_p or 1.0,
             min_p=self.min_p or 0.0,
             repetition_penalty=self.repetition_penalty or 1.0,
             presence_penalty=self.presence_penalty or 0.0,

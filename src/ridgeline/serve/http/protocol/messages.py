@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline.serve.http.protocol.chat import FunctionName, Variables
+from ridgeline.serve.http.protocol.chat import MOST_TOOLS, FunctionName, Variables
 from ridgeline.serve.http.protocol.fields import StopString, Strict, Text, few
 
 CacheControl = Annotated[dict[str, Any], few(8)] | None
@@ -15,6 +15,8 @@ CacheControl = Annotated[dict[str, Any], few(8)] | None
 
 class TextBlock(Strict):
     """A block of text; documents are refused."""
+
+    carried_in = "messages"
 
     type: Literal["text"]
     text: Text
@@ -40,6 +42,8 @@ class LinkedImage(Strict):
 class ImageBlock(Strict):
     """A block with an image."""
 
+    carried_in = "messages"
+
     type: Literal["image"]
     source: Annotated[InlineImage | LinkedImage, Field(discriminator="type")]
     cache_control: CacheControl = None
@@ -48,6 +52,8 @@ class ImageBlock(Strict):
 class ThinkingBlock(Strict):
     """The thoughts before an earlier answer, given back."""
 
+    carried_in = "messages"
+
     type: Literal["thinking"]
     thinking: Text
     signature: Text | None = None
@@ -55,6 +61,8 @@ class ThinkingBlock(Strict):
 
 class ToolUseBlock(Strict):
     """A call in an earlier answer, given back."""
+
+    carried_in = "messages"
 
     type: Literal["tool_use"]
     id: Text
@@ -71,6 +79,8 @@ TextBlocks = Text | Annotated[list[TextBlock], Field(fail_fast=True)]
 class ToolResultBlock(Strict):
     """What a called tool returned."""
 
+    carried_in = "messages"
+
     type: Literal["tool_result"]
     tool_use_id: Text
     content: TextBlocks | None = None
@@ -86,12 +96,16 @@ AssistantBlock = Annotated[TextBlock | ThinkingBlock | ToolUseBlock, Field(discr
 class UserTurn(Strict):
     """What the user says, and what tools returned."""
 
+    carried_in = "messages"
+
     role: Literal["user"]
     content: Text | Annotated[list[UserBlock], Field(min_length=1, fail_fast=True)]
 
 
 class AssistantTurn(Strict):
     """An earlier answer; the last one of a conversation is the beginning of the next."""
+
+    carried_in = "messages"
 
     role: Literal["assistant"]
     content: Text | Annotated[list[AssistantBlock], Field(min_length=1, fail_fast=True)]
@@ -102,6 +116,8 @@ Turn = Annotated[UserTurn | AssistantTurn, Field(discriminator="role")]
 
 class InputTool(Strict):
     """A tool of the client's; those that a server runs are refused."""
+
+    carried_in = "tools"
 
     type: Literal["custom"] | None = None
     name: FunctionName
@@ -128,9 +144,11 @@ class ToolPreference(Strict):
 
 
 class ThinkingOptions(Strict):
-    """Whether the model thinks first; a budget cannot be kept here, and is refused."""
+    """Whether the model thinks first; no budget of thoughts is kept here."""
 
-    type: Literal["disabled", "adaptive"]
+    type: Literal["disabled", "adaptive", "enabled"]
+    budget_tokens: int | None = Field(None, ge=1, lt=2**31)
+    """Refused where the model thinks; where it does not, nothing is to be kept."""
     display: Literal["summarized", "omitted"] | None = None
 
 
@@ -167,9 +185,9 @@ class MessagesRequest(Strict):
     stop_sequences: Annotated[list[StopString], Field(max_length=16)] | None = None
     stream: bool | None = None
     temperature: float | None = Field(None, ge=0, le=1)
-    top_p: float | None = Field(None, gt=0, le=1)
+    top_p: float | None = Field(None, ge=0, le=1)
     top_k: int | None = Field(None, ge=0, lt=2**31)
-    tools: list[InputTool] | None = Field(None, max_length=128)
+    tools: list[InputTool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: ToolPreference | None = None
     thinking: ThinkingOptions | None = None
     output_config: OutputOptions | None = None

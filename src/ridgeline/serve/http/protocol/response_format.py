@@ -1,18 +1,25 @@
-"""What an answer must be: free text, JSON, JSON of a schema, or text with structures in it."""
+"""What an answer must be: free text, JSON, JSON of a schema, or text with structures in it.
+
+OpenAI's four types and vLLM's structural tags, as well as what other servers write for the same: a
+`schema` beside the type, and a regular expression or a grammar as a type of its own.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ridgeline.serve.http.protocol.fields import Strict, Text
 
 
 class JsonSchema(Strict):
-    """A named schema; it is always enforced, whether `strict` says so or not."""
+    """A schema; it is enforced whether `strict` says so or not.
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
+    What no grammar holds is refused with `strict`, and let go without it (`schema_loosening`).
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=64)] = "answer"
     description: Text | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = None
@@ -35,6 +42,20 @@ class JsonSchemaFormat(Strict):
 
     type: Literal["json_schema"]
     json_schema: JsonSchema
+
+
+class RegexFormat(Strict):
+    """Text that matches a regular expression (Together's `pattern`, TGI's `value`)."""
+
+    type: Literal["regex"]
+    pattern: Text
+
+
+class GrammarFormat(Strict):
+    """Text that a grammar makes, in EBNF (Fireworks')."""
+
+    type: Literal["grammar"]
+    grammar: Text
 
 
 class TaggedStructure(Strict):
@@ -68,7 +89,29 @@ class StructuralTagFormat(Strict):
         return self
 
 
+def _as_format(given: Any) -> Any:
+    """A format in the words of other servers, in ours."""
+    match given:
+        case {"type": "json_object" | "json_schema" as kind, "schema": dict() as schema}:
+            others = {name: one for name, one in given.items() if name not in ("type", "schema")}
+            if kind == "json_object" or "json_schema" not in others:
+                return {"type": "json_schema", "json_schema": {"schema": schema, **others}}
+        case {"type": "json", "value": dict() as schema}:
+            return {"type": "json_schema", "json_schema": {"schema": schema}}
+        case {"type": "regex", "value": pattern}:
+            return {"type": "regex", "pattern": pattern}
+    return given
+
+
 ResponseFormat = Annotated[
-    TextFormat | JsonObjectFormat | JsonSchemaFormat | StructuralTagFormat,
-    Field(discriminator="type"),
+    Annotated[
+        TextFormat
+        | JsonObjectFormat
+        | JsonSchemaFormat
+        | RegexFormat
+        | GrammarFormat
+        | StructuralTagFormat,
+        Field(discriminator="type"),
+    ],
+    BeforeValidator(_as_format),
 ]

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from ridgeline.serve.http.protocol.chat import (
+    MOST_TOOLS,
     FunctionName,
     Variables,
 )
@@ -26,6 +27,8 @@ Status = Literal["in_progress", "completed", "incomplete"]
 class InputText(Strict):
     """A text that is given; files and sounds are refused."""
 
+    carried_in = "input"
+
     type: Literal["input_text", "output_text", "text"]
     text: Text
     annotations: Annotated[list[Any], Field(max_length=0)] | None = None
@@ -38,6 +41,8 @@ InputTexts = Text | Annotated[list[InputText], Field(min_length=1, fail_fast=Tru
 
 class InputImage(Strict):
     """An image that is given, by its address or in a data URL."""
+
+    carried_in = "input"
 
     type: Literal["input_image"]
     image_url: Text
@@ -53,6 +58,8 @@ InputPart = Annotated[
 
 class MessageItem(Strict):
     """A message of the conversation so far."""
+
+    carried_in = "input"
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
@@ -72,6 +79,8 @@ class MessageItem(Strict):
 class CallItem(Strict):
     """A call in an earlier answer, given back."""
 
+    carried_in = "input"
+
     type: Literal["function_call"]
     call_id: Text
     name: FunctionName
@@ -86,6 +95,8 @@ class CallItem(Strict):
 class CallOutputItem(Strict):
     """What a called function returned."""
 
+    carried_in = "input"
+
     type: Literal["function_call_output"]
     call_id: Text
     output: InputTexts
@@ -96,12 +107,16 @@ class CallOutputItem(Strict):
 class ThoughtText(Strict):
     """A piece of an earlier thought."""
 
+    carried_in = "input"
+
     type: Literal["reasoning_text", "summary_text"]
     text: Text
 
 
 class ThoughtItem(Strict):
     """The thoughts before an earlier answer, given back."""
+
+    carried_in = "input"
 
     type: Literal["reasoning"]
     id: Text | None = None
@@ -129,6 +144,8 @@ InputItem = Annotated[
 
 class FunctionTool(Strict):
     """A function that the model may call; tools that a server runs are refused."""
+
+    carried_in = "tools"
 
     type: Literal["function"]
     name: FunctionName
@@ -188,7 +205,7 @@ class ResponsesRequest(SamplingFields):
     input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=4096, fail_fast=True)]
     instructions: Text | None = None
     max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
-    tools: list[FunctionTool] | None = Field(None, max_length=128)
+    tools: list[FunctionTool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None

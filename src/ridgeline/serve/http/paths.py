@@ -1,0 +1,28 @@
+"""Paths and methods as clients write them, as the routes have them.
+
+A base address that ends with a slash gives `//v1/models` or `/v1/models/`, and probes ask with
+HEAD, which is answered as GET is, without the body (RFC 9110, 9.3.2; the connection leaves it out).
+"""
+
+from __future__ import annotations
+
+import re
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_SLASHES = re.compile("/{2,}")
+
+
+class PlainPaths:
+    """ASGI middleware: one slash where several are, none at the end, and GET for HEAD."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, as ASGI has it."""
+        if scope["type"] == "http":
+            path = _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"
+            method = "GET" if scope["method"] == "HEAD" else scope["method"]
+            scope = {**scope, "path": path, "method": method}
+        await self._app(scope, receive, send)

@@ -1,0 +1,141 @@
+"""A JSON schema without what no grammar holds: every document of the schema is one of the rest.
+
+For requests that do not ask for `strict`: OpenAI does its best with their schemas, and so are ours
+enforced as far as they can be. What `schema.unenforced` would refuse is taken out where it stands,
+and told. Nothing is ever added that a document of the schema could break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ridgeline.serve.sampling.schema import (
+    ALONE,
+    APART,
+    FORMATS,
+    OF_TYPE,
+    SAID_ONLY,
+    plainly_disjoint,
+    unenforced,
+)
+
+Told = Callable[[str], None]
+_HOLDING = ("properties", "items", "prefixItems")
+"""Keywords that say more than the combinations of schemas that stand beside them."""
+_NAMED = ("properties", "patternProperties", "$defs", "definitions")
+_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems")
+
+
+def loosened(schema: Any) -> tuple[Any, tuple[str, ...]]:
+    """The schema as far as a grammar can hold it, and the keywords that were let go.
+
+    >>> loosened({"type": "array", "items": {"type": "string"}, "uniqueItems": True})
+    ({'type': 'array', 'items': {'type': 'string'}}, ('uniqueItems',))
+
+    What is no schema is given back as it is.
+    """
+    try:
+        if unenforced(schema) is None:
+            return schema, ()
+    except (AttributeError, TypeError):
+        return schema, ()  # it is no schema, which its compiler says
+    told: dict[str, None] = {}
+    return _node(schema, told.setdefault), tuple(told)
+
+
+def _node(schema: Any, tell: Told) -> Any:
+    """One schema and all in it."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    _one_combination(found, tell)
+    _only_of_type(found, tell)
+    _not_apart(found, tell)
+    _plain_text(found, tell)
+    _named_ones(found)
+    for key in _NAMED:
+        if isinstance(found.get(key), dict):
+            found[key] = {name: _node(one, tell) for name, one in found[key].items()}
+    for key in _LISTED:
+        if isinstance(found.get(key), list):
+            found[key] = [_node(one, tell) for one in found[key]]
+    for key in _SINGLE:
+        if key in found:
+            found[key] = _node(found[key], tell)
+    return found
+
+
+def _drop(schema: dict[str, Any], keys: set[str], tell: Told) -> None:
+    for key in sorted(keys):
+        del schema[key]
+        tell(key)
+
+
+def _restricting(schema: dict[str, Any]) -> set[str]:
+    return {key for key in schema if key not in SAID_ONLY and not key.startswith("x-")}
+
+
+def _one_combination(schema: dict[str, Any], tell: Told) -> None:
+    """Leave a reference, a combination or fixed values alone, or what stands beside them."""
+    named = _restricting(schema)
+    combined = [key for key in ALONE if key in named]
+    if not combined:
+        return
+    target = schema.get("$ref", "#")
+    if target != "#" and not str(target).startswith("#/"):
+        _drop(schema, {"$ref"}, tell)
+    elif named & set(_HOLDING):
+        _drop(schema, set(combined), tell)
+    else:
+        _drop(schema, named - {combined[-1] if combined[-1] in ("const", "enum") else combined[0]}
+              - _types_of_fixed(schema, combined), tell)  # fmt: skip
+    if len(schema.get("allOf", [0])) != 1:
+        schema["allOf"] = schema["allOf"][:1]
+        tell("allOf")
+    if "oneOf" in schema and not plainly_disjoint(schema["oneOf"]):
+        schema["anyOf"] = schema.pop("oneOf")
+        tell("oneOf")
+
+
+def _types_of_fixed(schema: dict[str, Any], combined: list[str]) -> set[str]:
+    """The type beside fixed values, where the values alone leave nothing of it to enforce."""
+    alone = {key: one for key, one in schema.items() if key in (*combined, "type")}
+    return {"type"} if len(combined) == 1 and unenforced(alone) is None else set()
+
+
+def _only_of_type(schema: dict[str, Any], tell: Told) -> None:
+    """Leave the keywords that are enforced with the schema's type."""
+    rest = _restricting(schema) - {"type", *ALONE}
+    given = schema.get("type")
+    if given is None:
+        kinds = [OF_TYPE["object"], OF_TYPE["array"]]
+        allowed = max(kinds, key=lambda keys: len(rest & keys))
+    else:
+        types = given if isinstance(given, list) else [given]
+        allowed = frozenset[str]().union(*(OF_TYPE.get(str(one), ()) for one in types))
+    _drop(schema, rest - allowed, tell)
+
+
+def _not_apart(schema: dict[str, Any], tell: Told) -> None:
+    """Leave the first of keywords that are not enforced together."""
+    for first, others in APART:
+        if first in schema:
+            _drop(schema, set(schema) & set(others.split()), tell)
+
+
+def _plain_text(schema: dict[str, Any], tell: Told) -> None:
+    """Leave the formats and patterns that grammars know."""
+    if "format" in schema and schema["format"] not in FORMATS:
+        _drop(schema, {"format"}, tell)
+    if "(?" in str(schema.get("pattern", "")).replace("(?:", ""):
+        _drop(schema, {"pattern"}, tell)
+
+
+def _named_ones(schema: dict[str, Any]) -> None:
+    """Name the required properties that are not described: each may be anything."""
+    named = schema.get("properties", {})
+    missing = [one for one in schema.get("required", ()) if one not in named]
+    if missing:
+        schema["properties"] = {**named, **dict.fromkeys(missing, True)}
