@@ -26,6 +26,7 @@ from ridgeline.trace.host_calls import (
     ALLOCATOR,
     allocates_throughout,
     first_calls,
+    gives_memory_back,
     names_matching,
 )
 from ridgeline.trace.intervals import intersection, measure
@@ -92,6 +93,8 @@ class RankFacts:
     """The window under each cure, of one rank of a job of few."""
     start_up_calls: tuple[str, ...] = ()
     allocates_throughout: bool = False
+    gives_memory_back: bool = False
+    """Does its allocator free what it keeps in the midst of the run?"""
     allocator_calls: int = 0
     """Calls that allocate or free memory of the GPU."""
     long_gaps_us: float = 0.0
@@ -208,6 +211,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         graphs=graphs,
         start_up_calls=_start_up_calls(trace),
         allocates_throughout=allocates_throughout(trace),
+        gives_memory_back=gives_memory_back(trace),
         allocator_calls=int(allocating.sum()),
         long_gaps_us=float(causes.gaps.length_us[causes.gaps.length_us >= _LONG_US].sum()),
         longest_gap=_longest(view, causes),

@@ -286,7 +286,7 @@ def first_calls(trace: Trace) -> Ints:
 
     Allocation, modules, streams, graphs. A launch belongs to them when it is the first one of its
     kernel, which is loaded then. Memory that is allocated and freed throughout the trace is no
-    start: its allocator keeps nothing.
+    start: its allocator keeps nothing, or has to give back what it keeps.
     """
     return trace.derived("first_calls", _first_calls)
 
@@ -303,7 +303,7 @@ def _first_calls(trace: Trace) -> Ints:
     allocating = names_matching(trace, ALLOCATOR)[host.name]
     found = long & launches
     found[_launched_again(trace)] = False
-    if not allocates_throughout(trace):
+    if not allocator_recurs(trace):
         found |= long & allocating
     others = np.flatnonzero(long & ~launches & ~allocating)
     found[others[~_throughout(trace, others)]] = True
@@ -316,13 +316,43 @@ def allocates_throughout(trace: Trace) -> bool:
 
 
 def _allocates_throughout(trace: Trace) -> bool:
-    host = trace.host
-    calls = host.is_call & names_matching(trace, ALLOCATOR)[host.name]
-    frees = np.flatnonzero(calls & names_matching(trace, _FREE)[host.name])
-    taken = int(calls.sum()) - len(frees)
-    if len(frees) < _PARTS or len(frees) < _FREED * taken:
+    takes, frees = _takes_and_frees(trace)
+    if not _frees_much(takes, frees):
         return False
     return len(distinct(_part_of(trace, frees))) >= _PARTS - 1
+
+
+def gives_memory_back(trace: Trace) -> bool:
+    """Does a caching allocator give its memory back, and ask for it again?
+
+    Where memory is full: it frees what it keeps, and goes on asking for memory all the time.
+    """
+    return trace.derived("gives_memory_back", _gives_memory_back)
+
+
+def _gives_memory_back(trace: Trace) -> bool:
+    takes, frees = _takes_and_frees(trace)
+    if not _frees_much(takes, frees):
+        return False
+    again = trace.host.start_us[takes].max() > trace.host.start_us[frees].min()
+    return bool(again) and len(distinct(_part_of(trace, takes))) >= _PARTS - 1
+
+
+def allocator_recurs(trace: Trace) -> bool:
+    """Is the driver asked for memory of the GPU again and again, and not for a start?"""
+    return allocates_throughout(trace) or gives_memory_back(trace)
+
+
+def _takes_and_frees(trace: Trace) -> tuple[Ints, Ints]:
+    """Rows of calls that allocate memory of the GPU, and of those that free it."""
+    host = trace.host
+    calls = host.is_call & names_matching(trace, ALLOCATOR)[host.name]
+    frees = calls & names_matching(trace, _FREE)[host.name]
+    return np.flatnonzero(calls & ~frees), np.flatnonzero(frees)
+
+
+def _frees_much(takes: Ints, frees: Ints) -> bool:
+    return len(takes) > 0 and len(frees) >= max(_PARTS, _FREED * len(takes))
 
 
 def _launched_again(trace: Trace) -> Ints:

@@ -5,7 +5,8 @@ of a GPU. `empty-window`: nothing was recorded at all; or kernels were launched 
 trace; or one gap is most of the window, and the work that ended it had been launched long before or
 the host was blocked in a call all the while: the profiler's own start, a graph that was replayed
 once, a wait for another process.
-`hardly-any-gpu-work`: the GPU worked for a thousandth of the recorded time.
+`hardly-any-gpu-work`: the GPU worked for a ten-thousandth of the recorded time, or it is an event
+or two.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ LEADS_BY = "share"
 
 _MOST = 0.8
 _HARDLY = 1e-4
+_FEW, _FEW_US = 2, 10.0
+"""So many events of the GPU, shorter than that together, are no run."""
 _SURE, _UNSURE, _GUESS = 0.9, 0.5, 0.4
 """Confidence without any sign of a GPU, with one, and where its work is known to be missing."""
 _RECORD_ALL = (
@@ -45,7 +48,8 @@ def _empty(reading: TraceReading) -> list[TraceFinding]:
         return []
     fact = reading.facts[0]
     busy, span = fact.summary.busy_us, max(fact.host_span_us, fact.window_us)
-    if busy < _HARDLY * span:
+    few = fact.summary.gpu_events <= _FEW and busy < _FEW_US
+    if few or busy < _HARDLY * span:
         return [
             TraceFinding(
                 cause="hardly-any-gpu-work",

@@ -29,8 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Narrow, Trace
+from ridgeline.trace.critical_path.clocks import CLOCK_US, earlier_in_order
 from ridgeline.trace.full_queues import LONG_LAUNCH_US, launches_into_full_queues
-from ridgeline.trace.host_calls import allocates_throughout, launch_rows, launch_start_us
+from ridgeline.trace.host_calls import allocator_recurs, launch_rows, launch_start_us
 from ridgeline.trace.polling import polls
 from ridgeline.trace.sorting import distinct, quantile
 from ridgeline.trace.waits import (
@@ -56,7 +57,7 @@ EDGE_NAMES = {
 SLOTS = 3
 _WAITING = ("Synchronize", "synchronize")
 _FREEING = ("cudaFree", "hipFree", "cuMemFree", "cuMemFree_v2")
-"""They return when the GPU has done all that was launched, where memory is freed throughout."""
+"""They return when the GPU has done all that was launched, where memory is freed repeatedly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,9 +190,9 @@ class _Building:
         self.since, self.room = since[order], room[order]
 
     def _freeing(self) -> Mask:
-        """Names of calls that free memory of the GPU, of a trace that does so throughout."""
+        """Names of calls that free memory of the GPU, of a trace that does so again and again."""
         names = self.trace.names
-        if not allocates_throughout(self.trace):
+        if not allocator_recurs(self.trace):
             return np.zeros(len(names), bool)
         return np.array([name in _FREEING for name in names], bool)
 
@@ -217,6 +218,29 @@ class _Building:
         self.node_of_call[self.waits] = self.offsets[1] + np.arange(len(self.waits))
         held = np.flatnonzero(self.room != NONE)  # it has launched when it returns
         self.node_of_call[self.waits[held]] = self.offsets[2] + held
+        self._put_on_the_gpus_clock()
+
+    def _put_on_the_gpus_clock(self) -> None:
+        """Let no event start before its launch: where stamps say so, the GPU's clock is behind.
+
+        The launch is as early as what it launched, and what its thread did before is no later; but
+        a call that waits returns no earlier than what it waited for.
+        """
+        behind = np.flatnonzero((self.lag < 0) & (self.lag > -CLOCK_US))
+        launches = self.launch[behind]
+        behind = behind[~np.isin(launches, self.launch[self.held_up])]
+        self.skewed = bool(len(behind))
+        if not self.skewed:
+            return
+        latest, floor = np.full(len(self.time), np.inf), np.full(len(self.time), -np.inf)
+        np.minimum.at(latest, self.node_of_call[self.launch[behind]], self.starts[behind])
+        covered, returns = self._covered(), self.offsets[2] + np.arange(len(self.waits))
+        known = np.flatnonzero(covered != NONE)
+        floor[returns[known]] = self.ends[covered[known]]
+        nodes = self._along_threads()
+        moved = earlier_in_order(self.time[nodes], self.thread[nodes], latest[nodes], floor[nodes])
+        self.time[nodes] = moved
+        self.turn[nodes] = np.arange(len(nodes))  # what is at one moment now stays in its order
 
     def _returns(self, plain: Ints) -> Floats:
         """When each waiting call returns: before the next call of its thread begins."""
@@ -242,8 +266,7 @@ class _Building:
 
     def _host_edges(self) -> None:
         """Point to point along each thread; a pause in which another thread worked is its end's."""
-        nodes = np.arange(self.offsets[0], len(self.time))
-        order = nodes[np.lexsort((nodes, self.turn[nodes], self.time[nodes], self.thread[nodes]))]
+        order = self._along_threads()
         before, after = order[:-1], order[1:]
         same = self.thread[before] == self.thread[after]
         before, after = before[same], after[same]
@@ -253,6 +276,11 @@ class _Building:
         others = self.offsets[5] + np.arange(many)
         self.weight[ends, 0] = 0.0
         self._set(ends, 1, others, self.time[ends] - self.time[others], HOST_EDGE)
+
+    def _along_threads(self) -> Ints:
+        """The points of the host, thread by thread, in order."""
+        nodes = np.arange(self.offsets[0], len(self.time))
+        return nodes[np.lexsort((nodes, self.turn[nodes], self.time[nodes], self.thread[nodes]))]
 
     def _sync_edges(self) -> None:
         """A call that waits returns after the last GPU event that it covers."""
@@ -320,6 +348,9 @@ class _Building:
         known = self.launch != ABSENT
         lag, behind, waits = self.lag.copy(), self.behind, self.other
         held = self.held_up
+        if self.skewed:
+            calls = self.node_of_call[self.launch[known]]
+            lag[known] = self.starts[known] - self.time[calls]
         lag[held] = self.starts[held] - self.host.end_us[self.launch[held]]
         idle = known & (lag > 0) & (lag < behind)
         usual = quantile(lag[idle], 0.05) if idle.any() else 0.0

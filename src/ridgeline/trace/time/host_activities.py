@@ -24,7 +24,7 @@ import numpy as np
 from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, Mask, Trace
 from ridgeline.trace.host_calls import (
     ALLOCATOR,
-    allocates_throughout,
+    allocator_recurs,
     first_calls,
     launch_rows,
     names_matching,
@@ -92,7 +92,7 @@ def _chosen(trace: Trace, rows: Ints) -> dict[str, Mask]:
     framing = names_matching(trace, FRAMES)[names]
     allocating = call & names_matching(trace, ALLOCATOR)[names]
     starting = np.isin(rows, first_calls(trace))
-    if not allocates_throughout(trace):
+    if not allocator_recurs(trace):
         starting |= allocating
     return {
         "loader": names_matching(trace, LOADER)[names],

@@ -1,0 +1,79 @@
+"""What bounds a run whose GPU clock is behind, whose memory is full, or that hardly ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.trace.written import call, host, kernel, write
+
+from ridgeline.diagnose.trace_verdict import trace_verdict
+from ridgeline.records.finding import TraceFinding
+from ridgeline.trace.formats.kineto import read_kineto
+
+
+def verdict(tmp_path: Path, events: list[dict[str, Any]]) -> list[TraceFinding]:
+    return trace_verdict([read_kineto(write(tmp_path / "t.json", events))])
+
+
+def slow_host(behind_us: float) -> list[dict[str, Any]]:
+    """Ten milliseconds of Python, two kernels of one, and a wait, five times."""
+    now, events = 100.0, []
+    for number in range(1, 11, 2):
+        events.append(host(now, 10_000, "train.py(7): step", "python_function"))
+        now += 10_000
+        for place in range(2):
+            events.append(call(now + 10 * place, 4, number + place))
+            start = now + 8 + 1000 * place
+            events.append(kernel(start - behind_us, 1000, correlation=number + place))
+        events.append(call(now + 20, 2002, 0, "cudaStreamSynchronize"))
+        now += 2030
+    return events
+
+
+@pytest.mark.parametrize("behind_us", [9.0, 30.0])
+def test_a_gpu_clock_that_is_behind_does_not_hide_what_the_host_costs(
+    tmp_path: Path, behind_us: float
+) -> None:
+    """Every kernel seems to start before its launch, and every wait to return late."""
+    right, found = verdict(tmp_path, slow_host(0)), verdict(tmp_path, slow_host(behind_us))
+    assert found[0].cause == right[0].cause == "host-bound"
+    assert right[0].worth_us == pytest.approx(50_000, rel=0.02)
+    assert found[0].worth_us == pytest.approx(right[0].worth_us, rel=0.02)
+
+
+def trained(*, frees: int, every_step: bool) -> list[dict[str, Any]]:
+    """Six steps that ask the driver for memory; it is given back in the third, or nowhere."""
+    now, events = 100.0, []
+    for number in range(1, 7):
+        for _ in range(3 if every_step or number == 1 else 0):
+            events.append(call(now, 2000, 0, "cudaMalloc"))
+            now += 2000
+        for _ in range(frees if number == 3 else 0):
+            events.append(call(now, 1000, 0, "cudaFree"))
+            now += 1000
+        events.append(call(now, 4, number))
+        events.append(kernel(now + 6, 5000, correlation=number))
+        now += 5010
+    return events
+
+
+def test_an_allocator_that_gives_its_memory_back_in_the_midst_of_a_run_is_no_start(
+    tmp_path: Path,
+) -> None:
+    first = verdict(tmp_path, trained(frees=20, every_step=True))[0]
+    assert first.cause == "allocator-bound"
+    assert "full" in first.summary
+    assert "expandable_segments" in first.cure
+    assert first.worth_us == pytest.approx(20_000 + 5 * 3 * 2000, rel=0.02)
+
+
+def test_an_allocator_that_grows_in_its_first_step_is_a_start(tmp_path: Path) -> None:
+    found = verdict(tmp_path, trained(frees=0, every_step=False))
+    assert "allocator-bound" not in [finding.cause for finding in found]
+
+
+def test_a_kernel_or_two_are_no_run(tmp_path: Path) -> None:
+    events = [host(0, 130, "aten::mm"), call(10, 4, 1), kernel(20, 2, correlation=1)]
+    assert verdict(tmp_path, events)[0].cause == "hardly-any-gpu-work"
