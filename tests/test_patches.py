@@ -26,6 +26,8 @@ SETTINGS = {
     "sys.modules", "os.environ",
 }  # fmt: skip
 """What their libraries offer to be assigned to."""
+HOOKS = {"sys.unraisablehook"}
+"""Single names that Python's manual tells programs to assign."""
 DOCUMENTED = {"_getframe", "_current_frames", "_exit", "_asdict", "_replace", "_fields"}
 """Of Python, with an underscore, but public."""
 
@@ -133,6 +135,8 @@ def assigned(nodes: list[ast.AST]) -> Iterator[tuple[int, ast.expr]]:
         ):
             yield node.lineno, node.args[0]
         for target in targets:
+            if isinstance(target, ast.Attribute) and ast.unparse(target) in HOOKS:
+                continue
             if isinstance(target, ast.Attribute | ast.Subscript):
                 yield target.lineno, target.value
 
