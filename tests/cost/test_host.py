@@ -73,9 +73,8 @@ def test_tiny_models_step_as_slowly_as_megatrons_own_tests(
 def test_latent_attention_launches_twice_as_much_as_a_dense_layer() -> None:
     """2.2 times on H100 and GB200, 1.9 on A100: see `cost/training/host.py`."""
     layout = FOUR
-    full = np.zeros(1, dtype=bool)
-    ordinary = launch_seconds(setting(TINY, layout), np.ones(1), full)[0][0]
-    latent = launch_seconds(setting(LATENT, layout), np.ones(1), full)[0][0]
+    ordinary = launch_seconds(setting(TINY, layout), np.ones(1))[0][0]
+    latent = launch_seconds(setting(LATENT, layout), np.ones(1))[0][0]
     assert 1.9 <= latent / ordinary <= 2.3
 
 
@@ -96,14 +95,14 @@ def test_recomputing_attention_lengthens_a_step_that_the_host_paces() -> None:
 
 def test_what_a_pass_through_experts_is_late_the_other_pass_does_not_make_up() -> None:
     """Forward 10 ms late and backward 10 ms early: 10 ms lost, where a dense model loses none."""
-    one, full = np.ones(1), np.zeros(1, dtype=bool)
+    one = np.ones(1)
     for model, lost in ((MIXTURE, 0.01), (TINY, 0.0)):
         where = setting(model, FOUR)
-        forward, backward = launch_seconds(where, one, full)
+        forward, backward = launch_seconds(where, one)
         busy = (forward - 0.01, backward + 0.01)
         if model is MIXTURE:
             assert forward[0] == backward[0] > 1e-3
-        found = stalled_seconds(where, one, busy, full)[0]
+        found = stalled_seconds(where, one, busy)[0]
         assert found == pytest.approx(lost, abs=1e-9)
 
 

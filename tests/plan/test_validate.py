@@ -179,7 +179,7 @@ def test_recomputing_by_operator_frees_most_of_what_full_recomputation_does(
     found = validate_training(table(tmp_path, *rows))
     peaks = [row.peak_memory_predicted or 0.0 for row in found.rows]
     assert peaks == sorted(peaks, reverse=True)
-    assert (peaks[0] - peaks[2]) / (peaks[0] - peaks[3]) == pytest.approx(0.8, abs=0.08)
+    assert (peaks[0] - peaks[2]) / (peaks[0] - peaks[3]) == pytest.approx(0.7, abs=0.05)
 
 
 def test_a_row_that_ran_out_of_memory_is_judged_on_the_verdict(tmp_path: Path) -> None:

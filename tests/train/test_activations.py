@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from ridgeline.cost.training.layouts import stack_layouts
+from ridgeline.cost.training.memory import BYTES_PER_EAGER_LOGIT, kept_layer_bytes
+from ridgeline.cost.training.setting import setting_of
+from ridgeline.cost.training.workload import Stack, Workload
 from ridgeline.errors import InputError
+from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models import load_model
+from ridgeline.plan.training.coefficients import prior_coefficients
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
     Recipe,
@@ -139,15 +148,68 @@ def test_choices_that_do_not_go_together_are_refused(
         recipe.memory.check(recipe, load_model("gpt2"))
 
 
-def test_selective_recomputation_runs_no_matrix_product_twice(model: nn.Module) -> None:
+def test_selective_recomputation_runs_every_second_matmul_again(model: nn.Module) -> None:
+    """Of query, key, value, output, gate, up and down: key, output and up."""
+
     def products(wanted: str) -> int:
         recompute(model, recipe_with(recompute=wanted))
         with FlopCounterMode(display=False) as counted:
             gradients(model)
         return counted.get_total_flops()
 
-    plain, selective, full = products("none"), products("selective"), products("full")
-    assert plain == selective < full
+    plain, selective = products("none"), products("selective")
+    tokens, hidden, ffn = 128, 64, 128
+    assert selective - plain == LAYERS * 2 * tokens * hidden * (hidden // 2 + hidden + ffn)
+
+
+def live_bytes() -> int:
+    """Bytes of the distinct storages that Python's tensors lead to."""
+    gc.collect()
+    tensors = [each for each in gc.get_objects() if isinstance(each, Tensor)]
+    sizes = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
+    return sum(sizes.values())
+
+
+def test_selective_recomputation_keeps_what_the_memory_model_counts(model: nn.Module) -> None:
+    """Between forward and backward: each block's input and what of it is selected."""
+    recompute(model, recipe_with(recompute="selective"))
+    hidden = torch.randn(2, 64, 64)
+    positions = torch.arange(64)[None]
+    rotary = model.model.rotary_emb(hidden, positions)
+    before = live_bytes()
+    out = hidden.requires_grad_()
+    for block in model.model.layers:
+        out = block(out, position_embeddings=rotary, position_ids=positions)
+    kept = live_bytes() - before
+    spec = load_model("layers=4,hidden=64,ffn=128,heads=4,kv_heads=2,vocab=100")
+    layout = Layout(global_batch=2, micro_batch=2, recompute="selective", compiled=False)
+    work = Workload(seq=64, stack=Stack(selective_operators=True))
+    place = parse_cluster("1xH100")
+    setting = setting_of(
+        spec, place, work, stack_layouts([layout]), prior_coefficients(place.device)
+    )
+    # The model counts 16 bits where these are 32; the last block's output lives, the first input
+    # lived before.
+    assert kept == pytest.approx(2.0 * LAYERS * float(kept_layer_bytes(setting)[0]), rel=0.1)
+    out.sum().backward()
+
+
+def test_an_eager_cross_entropy_holds_fourteen_bytes_a_logit_at_its_peak() -> None:
+    peak = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            nonlocal peak
+            found = func(*args, **(kwargs or {}))
+            peak = max(peak, live_bytes() - before)
+            return found
+
+    before = live_bytes()
+    logits = torch.randn(64, 500, dtype=torch.bfloat16, requires_grad=True)
+    targets = torch.arange(64)
+    with Watch():
+        nn.functional.cross_entropy(logits.float(), targets).backward()
+    assert peak / logits.numel() == pytest.approx(BYTES_PER_EAGER_LOGIT, rel=0.1)
 
 
 def test_a_budget_recomputes_only_the_blocks_that_do_not_fit(model: nn.Module) -> None:

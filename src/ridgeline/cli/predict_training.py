@@ -138,7 +138,11 @@ def predict_training(
     ] = None,
     recompute: Annotated[
         Recompute,
-        typer.Option(help="What the backward pass redoes.", rich_help_panel=TOKENS_PANEL),
+        typer.Option(
+            help="What the backward pass redoes. selective: of torch all but attention and every"
+            " second matmul, of megatron the attention core.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
     ] = "none",
     recompute_every: Annotated[
         int,

@@ -14,8 +14,9 @@ import msgspec
 from ridgeline.errors import InputError
 
 Recompute = Literal["none", "selective", "full"]
-"""`selective` recomputes the attention core alone (Korthikanti et al. 2022); `full` keeps only
-each layer's input."""
+"""`selective` keeps what is dear to compute: attention and every second matmul in PyTorch's
+programs (torchtitan), all but the attention core in Megatron's (Korthikanti et al. 2022); `full`
+keeps only each layer's input."""
 Precision = Literal["fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
 """Arithmetic of the matmuls; weights are kept as the mixed-precision recipe has them."""
 TRAINED: tuple[Precision, ...] = ("fp32", "bf16", "fp16", "fp8")

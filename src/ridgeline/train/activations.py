@@ -2,8 +2,9 @@
 
 Full recomputation keeps only each block's input (Chen et al., "Training deep nets with sublinear
 memory cost", arXiv 1604.06174). Selective recomputation keeps what is dear to compute, by operator:
-matmuls and attention stay, the element-wise work between them is done again (the idea of
-Korthikanti et al., arXiv 2205.05198, section 5, for fused attention, which keeps no scores). A
+attention and every second matmul stay, the rest is done again (torchtitan's selective activation
+checkpointing; the idea is that of Korthikanti et al., arXiv 2205.05198, section 5, for fused
+attention, which keeps no scores). A
 budget recomputes as few blocks as fit: each block's kept bytes are measured in one forward pass.
 Between all and none stand each k-th block, and runs of blocks that recompute together
 (`segments.py`).
@@ -32,19 +33,24 @@ from ridgeline.train.part import FilledModel, Part
 from ridgeline.train.segments import in_segments
 
 _aten = torch.ops.aten
-KEPT_OPERATORS = frozenset(
+MATMULS = frozenset(
     {
         _aten.mm.default,
         _aten.addmm.default,
         _aten.bmm.default,
         _aten._grouped_mm.default,
+    }
+)
+"""Operators of which selective recomputation keeps every second, beginning with a block's first."""
+KEPT_OPERATORS = frozenset(
+    {
         _aten._scaled_dot_product_flash_attention_for_cpu.default,
         _aten._scaled_dot_product_flash_attention.default,
         _aten._scaled_dot_product_efficient_attention.default,
         _aten._scaled_dot_product_cudnn_attention.default,
     }
 )
-"""What selective recomputation keeps."""
+"""What selective recomputation keeps always."""
 
 
 class Activations(Part):
@@ -198,15 +204,23 @@ def offload(recipe: Recipe, device: torch.device) -> AbstractContextManager[Any]
 def _set(block: nn.Module, wanted: str) -> None:
     settings: dict[str, Any] = {"use_reentrant": False}
     if wanted == "selective":
-        settings["context_fn"] = partial(create_selective_checkpoint_contexts, _keep_matmuls)
+        settings["context_fn"] = _selective_contexts
     block.gradient_checkpointing = True
     block._gradient_checkpointing_func = partial(checkpoint, **settings)
 
 
-def _keep_matmuls(_: Any, operator: Any, *__: Any, **___: Any) -> CheckpointPolicy:
-    if operator in KEPT_OPERATORS:
-        return CheckpointPolicy.MUST_SAVE
-    return CheckpointPolicy.PREFER_RECOMPUTE
+def _selective_contexts() -> Any:
+    """The two contexts of one pass through a block: forward, and the same again in backward."""
+    matmuls = {False: 0, True: 0}
+
+    def keep(context: Any, operator: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+        kept = operator in KEPT_OPERATORS
+        if operator in MATMULS:
+            matmuls[context.is_recompute] += 1
+            kept = matmuls[context.is_recompute] % 2 == 1
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(keep)
 
 
 def _note(tensor: Tensor, own: set[int], seen: dict[int, int]) -> Tensor:

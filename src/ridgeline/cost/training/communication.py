@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.cost.arrays import Bools, Floats
+from ridgeline.cost.arrays import Floats
 from ridgeline.cost.training.collectives import (
     all_reduce_seconds,
     dispatch_seconds,
@@ -168,12 +168,10 @@ LEAST_BUCKET = 0.05
 """The share of a step's gradient traffic that is never hidden: the last bucket."""
 
 
-def exposed_waits(
-    setting: Setting, layer: LayerPass, layers: Floats, full: Bools
-) -> dict[str, Floats]:
+def exposed_waits(setting: Setting, layer: LayerPass, layers: Floats) -> dict[str, Floats]:
     """Exposed communication of one micro-batch on a mean stage."""
     rates, software, dims = setting.rates, setting.software, setting.dims
-    passes = np.where(full, 2.0 + setting.recompute_share, 2.0)
+    passes = 2.0 + setting.repeated_share
     hidden = np.where(software.overlap_tensor, rates.tensor_overlap, 0.0)
     tensor = layers * passes * tensor_seconds(setting) * (1.0 - hidden)
     ring = context_seconds(setting)
@@ -183,7 +181,7 @@ def exposed_waits(
     moe = dims.moe_layers / dims.layers
     beside = layers * (total(layer.forward) * (passes - 1.0) + total(layer.backward))
     expert = layers * moe * passes * expert_seconds(setting)
-    exposed_shards = _shard_waits(setting, layer, layers, full)
+    exposed_shards = _shard_waits(setting, layer, layers)
     pipeline = pipeline_seconds(setting)
     return {
         "tensor": tensor,
@@ -204,14 +202,14 @@ def _dispatch_waits(setting: Setting, dispatch: Floats, beside: Floats) -> Float
     return np.where(overlaps, late + slowed, dispatch)
 
 
-def _shard_waits(setting: Setting, layer: LayerPass, layers: Floats, full: Bools) -> Floats:
+def _shard_waits(setting: Setting, layer: LayerPass, layers: Floats) -> Floats:
     """ZeRO-3 traffic that the passes do not hide, and how much it slows them."""
     traffic = gathering(setting)
     rates = setting.rates
     hides = np.where(setting.software.overlap_data, 1.0, 0.0)
     forward = layers * total(layer.forward)
     backward = layers * total(layer.backward)
-    backward = backward + np.where(full, forward, 0.0)
+    backward = backward + setting.repeated_share * forward
     exposed = np.maximum(traffic.forward - hides * forward, 0.0)
     exposed = exposed + np.maximum(traffic.backward - hides * backward, 0.0)
     both = np.minimum(traffic.forward, forward) + np.minimum(traffic.backward, backward)
@@ -222,11 +220,11 @@ def _shard_waits(setting: Setting, layer: LayerPass, layers: Floats, full: Bools
     return np.asarray(exposed + traffic.first_layer + slowed + copied)
 
 
-def exposed_data_seconds(setting: Setting, stage: Floats, full: Bools) -> Floats:
+def exposed_data_seconds(setting: Setting, stage: Floats) -> Floats:
     """Gradient and weight traffic of a step that one stage's micro-batch (`stage`) cannot hide."""
     reduced, gathered = step_reduction(setting)
     share = setting.rates.data_overlap * np.where(setting.software.overlap_data, 1.0, 0.0)
-    forward = stage * np.where(full, 0.25, 1.0 / 3.0)
+    forward = stage / (3.0 + setting.repeated_share)
     backward = stage - forward
     exposed = np.maximum(reduced - share * backward, LEAST_BUCKET * reduced)
     return exposed + np.maximum(gathered - share * forward, LEAST_BUCKET * gathered)

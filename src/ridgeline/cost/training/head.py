@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.cost.arrays import Floats
+from ridgeline.cost.arrays import Bools, Floats
 from ridgeline.cost.training.matmuls import Matmul, matmul_seconds
 from ridgeline.cost.training.setting import Setting
 
@@ -32,6 +32,14 @@ def head_matmul(setting: Setting) -> Matmul:
     )
 
 
+def fused_loss(setting: Setting) -> Bools:
+    """Where the cross entropy is one chain, by a compiler or by hand, and not separate kernels."""
+    software = setting.software
+    compiled = setting.layouts.compiled & np.logical_not(software.eager_loss)
+    by_hand = np.logical_or(software.fused_elementwise, software.own_loss)
+    return np.asarray(compiled | by_hand, dtype=np.bool_)
+
+
 def head_rows(setting: Setting) -> Floats:
     """Positions of one micro-batch that meet the head."""
     pooled = setting.dims.pooled > 0
@@ -50,7 +58,6 @@ def head_seconds(setting: Setting, sixteen: Setting) -> dict[str, Floats]:
         + matmul_seconds(sixteen, matmul, "dgrad")
         + weights * matmul_seconds(sixteen, matmul, "wgrad")
     )
-    fused = setting.layouts.compiled | setting.software.fused_elementwise
-    moved = matmul.rows * matmul.outer * np.where(fused, FUSED_BYTES, EAGER_BYTES)
+    moved = matmul.rows * matmul.outer * np.where(fused_loss(setting), FUSED_BYTES, EAGER_BYTES)
     entropy = moved / (setting.site.memory_bytes_per_second * setting.rates.memory)
     return {"matmuls": matmuls, "entropy": entropy}

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.cost.arrays import Bools, Floats
-from ridgeline.cost.training.memory import SELECTIVE
+from ridgeline.cost.arrays import Floats
 from ridgeline.cost.training.setting import Setting
 
 OPERATORS_PER_LAYER = 24.0
@@ -41,7 +40,7 @@ TENSORS_OF_ROUTING = 3.0
 TENSORS_PER_EXPERT = 2.0
 
 
-def launch_seconds(setting: Setting, layers: Floats, full: Bools) -> tuple[Floats, Floats]:
+def launch_seconds(setting: Setting, layers: Floats) -> tuple[Floats, Floats]:
     """To launch one micro-batch's forward, and its backward, on one stage."""
     layouts, rates, software, dims = setting.layouts, setting.rates, setting.software, setting.dims
     fused = layouts.compiled | software.fused_elementwise
@@ -53,9 +52,8 @@ def launch_seconds(setting: Setting, layers: Floats, full: Bools) -> tuple[Float
     routed = dims.moe_layers / dims.layers * rates.host_experts / software.expert_rate
     operators = OPERATORS_PER_LAYER * dims.parts / 2.0 + tensor + latent
     once = layers * (operators * each + routed)
-    again = np.where(full, setting.recompute_share, 0.0) * once
     core = layers * OPERATORS_OF_ATTENTION_CORE * each
-    again = np.where(layouts.recompute == SELECTIVE, core, again)
+    again = np.where(setting.selects_core, core, setting.repeated_share * once)
     return once, once + again
 
 

@@ -16,6 +16,7 @@ from ridgeline.cost.arrays import Bools, Cases, Ints
 from ridgeline.records.layout import Layout
 
 RECOMPUTES = ("none", "selective", "full")
+NONE, SELECTIVE, FULL = range(3)
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 OFFLOADS = ("none", "optimizer", "optimizer+parameters", "optimizer-on-disk")

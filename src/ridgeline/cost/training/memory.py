@@ -15,8 +15,8 @@ import numpy as np
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.disk_state import PORTION_BYTES, WINDOWS
 from ridgeline.cost.state_scan import STATE_BYTES
-from ridgeline.cost.training.head import head_rows
-from ridgeline.cost.training.layouts import ON_DISK
+from ridgeline.cost.training.head import fused_loss, head_rows
+from ridgeline.cost.training.layouts import FULL, NONE, ON_DISK
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, held_parameters
 
@@ -29,7 +29,11 @@ UNFUSED_NORM_BYTES = 4.0
 UNFUSED_GATE_BYTES = 2.0
 """Per element of a gated MLP that separate kernels keep more: the activated gate."""
 BYTES_PER_LOGIT = 6.0
-"""A logit in 16 bits and its fp32 softmax, which becomes the gradient in place."""
+"""A logit in 16 bits and its fp32 softmax, which becomes the gradient in place: a fused cross
+entropy."""
+BYTES_PER_EAGER_LOGIT = 14.0
+"""A logit in 16 bits and, while `F.cross_entropy` goes backward, three fp32 tensors: its log
+softmax, the gradient of that, and the gradient of the logit."""
 WORKING_LAYERS = 2.5
 """Layers' worth of activations alive while one layer is recomputed and differentiated: its
 activations, their gradients, and what kernels need in between."""
@@ -39,7 +43,6 @@ SLACK = 0.07
 """Share of what comes and goes that the allocator loses between blocks."""
 STATE_CHUNK = 64.0
 """Tokens between two states that a scan keeps for its backward pass (flash-linear-attention)."""
-NONE, SELECTIVE, FULL = 0, 1, 2
 
 
 def layer_activation_bytes(setting: Setting) -> Floats:
@@ -89,9 +92,31 @@ def kept_layer_bytes(setting: Setting) -> Floats:
     split = np.where(layouts.sp, layouts.tp, 1)
     inputs = setting.tokens * setting.dims.hidden * 2.0 / split
     without_scores = everything - score_bytes(setting)
-    some = np.where(layouts.recompute == SELECTIVE, without_scores, everything)
+    some = np.where(setting.selects_core, without_scores, everything)
+    some = np.where(setting.selects_operators, inputs + selected_bytes(setting), some)
     share = setting.freed_share
     return np.where(layouts.recompute == FULL, share * inputs + (1.0 - share) * everything, some)
+
+
+def selected_bytes(setting: Setting) -> Floats:
+    """Kept by one mean layer, beside its input, under recomputation by operator.
+
+    Attention's output stays, and of the matmuls in their order (query, key, value, output; gate,
+    up, down) every second: query, value, gate, and down, whose output no gradient reads, so that
+    only eager code keeps it (torchtitan, `distributed/activation_checkpoint.py`).
+    """
+    dims, layouts, software = setting.dims, setting.layouts, setting.software
+    attends = dims.attention_layers / dims.layers
+    kept = attends * (dims.query_width + dims.value_width + dims.output_width)
+    # Of a state, what goes into its scan and what comes out.
+    states = dims.state_layers / dims.layers * (dims.state_inputs + dims.state_width)
+    moe = dims.moe_layers / dims.layers
+    dense = dims.dense_layers / dims.layers
+    hidden = dense * dims.ffn + moe * (dims.top_k * dims.expert_ffn + dims.shared_ffn)
+    eager = np.where(layouts.compiled | software.fused_elementwise, 0.0, 1.0)
+    down = eager * dims.hidden / np.where(layouts.sp, layouts.tp, 1)
+    lse = np.where(software.fused_attention, 4.0 * attends * dims.heads / layouts.tp, 0.0)
+    return setting.tokens * (2.0 * ((kept + states + hidden) / layouts.tp + down) + lse)
 
 
 def in_flight(setting: Setting, stage: Floats) -> Floats:
@@ -107,9 +132,10 @@ def in_flight(setting: Setting, stage: Floats) -> Floats:
 
 
 def logits_bytes(setting: Setting) -> Floats:
-    """Logits in 16 bits, in fp32, and their gradient, on the last stage."""
+    """What the loss holds of the logits at its peak, on the last stage."""
     layouts = setting.layouts
-    whole = head_rows(setting) * setting.dims.outputs / layouts.tp * BYTES_PER_LOGIT
+    each = np.where(fused_loss(setting), BYTES_PER_LOGIT, BYTES_PER_EAGER_LOGIT)
+    whole = head_rows(setting) * setting.dims.outputs / layouts.tp * each
     return np.where(setting.software.chunked_logits, whole / 8.0, whole)
 
 

@@ -5,6 +5,7 @@ In the forward pass each layer leaves its activations behind, in the backward pa
 
     none        every layer keeps all of them
     selective   the attention core is redone           Korthikanti et al., 2205.05198, section 5
+                or, of torch, every second matmul and all that is element-wise
     full        a layer keeps its input and is redone  Chen et al., 1604.06174, section 3
     sqrt        ⌈√L⌉ segments keep an input each, and a whole one is redone at a time (ibid., 4.1)
 
@@ -69,9 +70,8 @@ def memory_moments(setting: Setting, checkpoint: Checkpoint) -> list[Moment]:
     for done in range(layers + 1):
         note("forward", activations=held.after_forward(done), gradients=first)
         now += forward if done < layers else 0.0
-    again = {"none": 0.0, "selective": float(np.ravel(work.forward["attention"])[0])}.get(
-        checkpoint, forward
-    )
+    core = np.where(setting.selects_core, work.forward["attention"], 0.0)
+    again = float(np.ravel(core + setting.repeated_share * total(work.forward))[0])
     for left in range(layers, -1, -1):
         ready = (layers - left) / layers
         note(

@@ -16,13 +16,16 @@ import numpy as np
 from ridgeline.cost.arrays import Bools, Floats, Ints, as_arrays
 from ridgeline.cost.training.coefficients import Coefficients
 from ridgeline.cost.training.dimensions import Dimensions, dimensions_of
-from ridgeline.cost.training.layouts import PRECISIONS, Layouts
+from ridgeline.cost.training.layouts import FULL, PRECISIONS, SELECTIVE, Layouts
 from ridgeline.cost.training.workload import Stack, Workload
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.facts import Device
 from ridgeline.models.spec import ModelSpec
 
 ELEMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "mxfp8": 1.0, "nvfp4": 0.5}
+OPERATORS_REPEATED = 0.6
+"""Share of a forward pass's time that recomputation by operator repeats: every second matmul and
+all that is element-wise."""
 ASSUMED_UNITS = 100
 """Compute units of a device whose number is not on record: as the large ones have."""
 _FIRST: Ints = np.zeros(1, dtype=np.int64)
@@ -76,6 +79,23 @@ class Setting:
     """Share of the peak that matmuls of the layout's precision sustain."""
     gemm_sixteen: Floats
     """The same share for what stays in 16 bits: logits, attention."""
+
+    @property
+    def selects_operators(self) -> Bools:
+        """Where recomputation is by operator: attention and every second matmul are kept."""
+        by_operator = self.software.selective_operators
+        return np.asarray((self.layouts.recompute == SELECTIVE) & by_operator, dtype=np.bool_)
+
+    @property
+    def selects_core(self) -> Bools:
+        """Where the attention core alone is recomputed."""
+        return np.asarray((self.layouts.recompute == SELECTIVE) & ~self.selects_operators)
+
+    @property
+    def repeated_share(self) -> Floats:
+        """Share of a forward pass that runs again in backward, attention cores alone left out."""
+        full = np.where(self.layouts.recompute == FULL, self.recompute_share, 0.0)
+        return np.where(self.selects_operators, OPERATORS_REPEATED, full)
 
     @property
     def num_devices(self) -> Floats:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.cost.arrays import Bools, Floats
+from ridgeline.cost.arrays import Floats
 from ridgeline.cost.disk_state import disk_state_seconds
 from ridgeline.cost.training.attention import attention_flops
 from ridgeline.cost.training.communication import exposed_data_seconds, exposed_waits
@@ -29,7 +29,6 @@ from ridgeline.cost.training.head import head_matmul, head_seconds
 from ridgeline.cost.training.host import launch_seconds, update_seconds
 from ridgeline.cost.training.layer import in_sixteen_bits, layer_matmuls, layer_pass, total
 from ridgeline.cost.training.layouts import ON_DISK, SCHEDULES, Layouts
-from ridgeline.cost.training.memory import FULL, SELECTIVE
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, held_parameters
 
@@ -39,17 +38,15 @@ def step_terms(setting: Setting) -> dict[str, Floats]:
     layouts, rates, dims = setting.layouts, setting.rates, setting.dims
     layer = layer_pass(setting)
     layers = dims.layers / layouts.pp
-    full = layouts.recompute == FULL
     work = {name: layers * (layer.forward[name] + layer.backward[name]) for name in layer.forward}
-    again = np.where(full, setting.recompute_share * total(layer.forward), 0.0)
-    core = layouts.recompute == SELECTIVE
-    work["recompute"] = layers * np.where(core, layer.forward["attention"], again)
-    waits = exposed_waits(setting, layer, layers, full)
+    again = setting.repeated_share * total(layer.forward)
+    work["recompute"] = layers * np.where(setting.selects_core, layer.forward["attention"], again)
+    waits = exposed_waits(setting, layer, layers)
     work |= waits
     busy = total(work)
-    passes = 2.0 + np.where(full, setting.recompute_share, 0.0)
+    passes = 2.0 + setting.repeated_share
     forward = layers * total(layer.forward) + total(waits) / passes
-    stalled = stalled_seconds(setting, layers, (forward, busy - forward), full)
+    stalled = stalled_seconds(setting, layers, (forward, busy - forward))
     stage = busy + stalled
     head = total(head_seconds(setting, in_sixteen_bits(setting)))
     micro = layouts.num_microbatches
@@ -57,22 +54,20 @@ def step_terms(setting: Setting) -> dict[str, Floats]:
     terms["host"] = micro * stalled + update_seconds(setting) + rates.step_overhead
     terms["logits"] = micro * head / layouts.pp
     terms["bubble"] = bubble_seconds(layouts, dims.layers, stage, head)
-    terms["data"] = exposed_data_seconds(setting, stage, full)
+    terms["data"] = exposed_data_seconds(setting, stage)
     terms["optimizer"] = optimizer_seconds(setting)
     terms["straggle"] = _straggling(setting) * total(terms)
     return {name: rates.pace * value for name, value in terms.items()}
 
 
-def stalled_seconds(
-    setting: Setting, layers: Floats, busy: tuple[Floats, Floats], full: Bools
-) -> Floats:
+def stalled_seconds(setting: Setting, layers: Floats, busy: tuple[Floats, Floats]) -> Floats:
     """How long the device of a mean stage waits for its host during one micro-batch.
 
     Launches are queued a thousand kernels ahead, about a pass: what a forward pass is late, the
     backward pass makes up, whose kernels take longer. Not so where experts are routed: in each such
     layer the host waits for the counts of tokens, so that its queue is empty again.
     """
-    forward, backward = launch_seconds(setting, layers, full)
+    forward, backward = launch_seconds(setting, layers)
     whole = np.maximum(forward + backward - busy[0] - busy[1], 0.0)
     apart = np.maximum(forward - busy[0], 0.0) + np.maximum(backward - busy[1], 0.0)
     return np.where(setting.dims.moe_layers > 0, apart, whole)
@@ -97,8 +92,7 @@ def step_flops(setting: Setting) -> tuple[Floats, Floats]:
     forward = layers * (per_layer + pairs)
     head = head_matmul(setting).flops / layouts.pp
     model = devices * micro * 3.0 * (forward + head)
-    again = np.where(layouts.recompute == FULL, setting.recompute_share * forward, 0.0)
-    again = np.where(layouts.recompute == SELECTIVE, layers * pairs, again)
+    again = np.where(setting.selects_core, layers * pairs, setting.repeated_share * forward)
     return model, model + devices * micro * again
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.training.collectives import Numbers
 from ridgeline.cost.training.communication import ACTIVATION_BYTES
-from ridgeline.cost.training.memory import FULL
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, held_parameters
 
@@ -22,8 +21,7 @@ def sent_bytes(setting: Setting) -> dict[str, Floats]:
     layouts, dims = setting.layouts, setting.dims
     micro = layouts.num_microbatches * 1.0
     layers = dims.layers / layouts.pp
-    full = layouts.recompute == FULL
-    passes = np.where(full, 2.0 + setting.recompute_share, 2.0)
+    passes = 2.0 + setting.repeated_share
     stream = setting.tokens * dims.hidden * ACTIVATION_BYTES
     tensor = micro * layers * passes * 2.0 * dims.parts * _gathered(stream, layouts.tp)
     keys = setting.tokens * (dims.key_width + dims.value_width) / layouts.tp * ACTIVATION_BYTES

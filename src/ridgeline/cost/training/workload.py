@@ -18,12 +18,19 @@ class Stack:
     """FlashAttention or like; else the score matrix goes through memory."""
     attention_rate: Number = 1.0
     """Rate of its fused attention over FlashAttention-2's."""
+    selective_operators: Flag = False
+    """Selective recomputation keeps attention and every second matmul (torchtitan's `SelectiveAC`)
+    and not, as Megatron-LM's does, all but the attention core."""
     vendor_attention: Flag = False
     """The vendor's own fused attention, faster than FlashAttention-2 on newer parts."""
     sink_attention: Flag = False
     """Whether the vendor's attention also takes learned sinks."""
     fused_elementwise: Flag = False
     """Element-wise chains are hand-fused whatever the layout's `compiled` says (Megatron, XLA)."""
+    eager_loss: Flag = False
+    """The loss runs as separate kernels even where the layers are compiled."""
+    own_loss: Flag = False
+    """A cross entropy by hand turns logits into their gradient in place, compiled or not."""
     modules: Flag = False
     """Layers are modules of a vendor's library (Transformer Engine), whose Python around each
     launch takes longer than the launch."""

@@ -16,8 +16,7 @@ import numpy as np
 from ridgeline.cost.arrays import Floats, join
 from ridgeline.cost.training.attention import attended_tokens, attention_flops
 from ridgeline.cost.training.estimate import VERDICTS, estimate_setting
-from ridgeline.cost.training.layouts import stack_layouts
-from ridgeline.cost.training.memory import FULL
+from ridgeline.cost.training.layouts import FULL, stack_layouts
 from ridgeline.cost.training.setting import Setting, setting_of
 from ridgeline.cost.training.step import step_flops
 from ridgeline.plan.notes import TrainingNote

@@ -55,6 +55,8 @@ RECOMPUTE_WORDS = {
     **dict.fromkeys(("no", "false", "off", "0"), "none"),
     **dict.fromkeys(("attention", "core_attn", "core-attention", "attn"), "selective"),
 }
+BY_OPERATOR = "selective-op"
+"""How torchtitan's users name `Stack.selective_operators`."""
 SHARDING_WORDS = {
     **dict.fromkeys(("none", "ddp", "dp", "zero0", "noshard"), 0),
     **dict.fromkeys(("zero1", "distopt", "distributedoptimizer"), 1),
@@ -69,11 +71,6 @@ PRECISION_WORDS = {
     **dict.fromkeys(("float32", "tf32"), "fp32"),
     "fp4": "nvfp4",
 }
-SELECTIVE_SHARES = {"selective-layer": (0.5, 0.5), "selective-op": (0.6, 0.8)}
-"""Shares of torchtitan's modes, of the time that is repeated and of the memory that is freed: every
-second layer, or of each layer every second matmul and all that is element-wise. What is kept then
-is the layer's input, queries, values and attention's output: a fifth of a Llama layer, since the
-compiler keeps no matmul's output whose gradient does not read it."""
 ACCUMULATED_GRADIENT_BYTES = 6.0
 """A gradient in 16 bits beside the fp32 sum that it is added to."""
 LEAST_GROUP = 8
@@ -216,6 +213,8 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
         changes["hierarchical_dispatch"] = True
     if note.forced_balance:
         changes["forced_balance"] = True
+    if cells.get("recompute", "").lower() == BY_OPERATOR:
+        changes["selective_operators"] = True
     if note.overlapped_experts:
         changes["overlap_experts"] = True
     return replace(found, **changes)  # type: ignore[arg-type]
@@ -234,7 +233,7 @@ def layouts_of_row(
     found = []
     for micro, batch in _batches(cells, dp, pp, legacy=bool(software.legacy)):
         for recompute, share, freed in _recomputes(cells, software):
-            for zero in _sharding(cells, dp * cp):
+            for zero in _sharding(cells, dp * cp, unsharded=pp > 1 and not software.modules):
                 layout = Layout(
                     dp=dp,
                     fsdp=1,
@@ -299,20 +298,28 @@ def _recomputes(cells: Mapping[str, str], software: Stack) -> list[tuple[Recompu
         return [("none", 1.0, 1.0), *core, *partial]
     if stated == "partial":
         return partial[:3]
-    if stated in SELECTIVE_SHARES:
-        return [("full", *SELECTIVE_SHARES[stated])]
+    if stated == "selective-layer":  # torchtitan's way to recompute every second layer
+        return [("full", 0.5, 0.5)]
+    if stated == BY_OPERATOR:
+        return [("selective", 1.0, 1.0)]
     if stated in get_args(Recompute):
         return [(stated, 1.0, 1.0)]  # type: ignore[list-item]
     raise InputError(f"recompute {stated!r}: use none, selective, partial or full")
 
 
-def _sharding(cells: Mapping[str, str], ranks: int) -> list[int]:
+def _sharding(cells: Mapping[str, str], ranks: int, *, unsharded: bool) -> list[int]:
+    """ZeRO stages that a row allows.
+
+    With `unsharded`, FSDP under a pipeline is stage 1: it never gives weights and gradients back
+    between micro-batches (`reshard_after_forward` of torchtitan, off where there are stages).
+    """
     stated = re.sub(r"[\s_-]", "", cells.get("sharding", "").lower())
     if not stated:
         return [0, 1, 3] if ranks > 1 else [0]
     if stated not in SHARDING_WORDS:
         raise InputError(f"sharding {stated!r}: use {', '.join(SHARDING_WORDS)}")
-    return [SHARDING_WORDS[stated] if ranks > 1 else 0]
+    stage = SHARDING_WORDS[stated] if ranks > 1 else 0
+    return [1 if unsharded and stage == 3 else stage]
 
 
 def _shards(cells: Mapping[str, str], note: TrainingNote, zero: int, ranks: int) -> list[int]:

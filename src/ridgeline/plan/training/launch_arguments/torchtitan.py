@@ -36,6 +36,7 @@ _REGISTRY = {
 }
 """Configuration of a `config_registry.py` → the models that it is, by name."""
 _SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
+_CHECKPOINTING = {"none": "", "selective": "SelectiveAC", "full": "FullAC"}
 _CONVERTERS = {
     "fp8": "Float8LinearConverter",
     "mxfp8": "MXFP8LinearConverter",
@@ -59,8 +60,6 @@ def cannot(request: LaunchRequest) -> list[str]:
         reasons.append(f"it has no {layout.schedule} schedule with one chunk per rank")
     if layout.etp > 1:
         reasons.append("experts are not split by tensor parallelism (etp)")
-    if layout.recompute == "selective":
-        reasons.append("its selective checkpointing keeps attention and recomputes other work")
     if layout.offload == "optimizer":
         reasons.append("it offloads parameters with the optimizer, not the optimizer alone")
     if layout.offload == "optimizer-on-disk":
@@ -86,12 +85,12 @@ def _module(request: LaunchRequest) -> str:
     package = f"torchtitan.models.{_MODULES[request.model.family]}"
     base, known = _base(request)
     imports = [f"from {package}.config_registry import {base} as base"]
-    checkpointing = "None"
-    if layout.recompute == "full":
-        imports.append("from torchtitan.distributed.activation_checkpoint import FullAC")
-        checkpointing = "FullAC.Config()"
+    checkpointing = _CHECKPOINTING[layout.recompute]
+    if checkpointing:
+        imports.append(f"from torchtitan.distributed.activation_checkpoint import {checkpointing}")
     settings = [f"config.{name} = {value!r}" for name, value in _settings(request).items()]
-    settings.append(f"config.activation_checkpoint = {checkpointing}")
+    config = f"{checkpointing}.Config()" if checkpointing else None
+    settings.append(f"config.activation_checkpoint = {config}")
     comments = ["# `base` is the configuration to start from; its data and learning rate stay."]
     if not known:
         comments.append(f"# {base} stands in: the registry has no {request.model.name}. Put yours.")
