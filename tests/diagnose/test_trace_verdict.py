@@ -181,6 +181,7 @@ def test_a_host_that_would_be_next_to_hold_all_up_is_quicker_too(tmp_path: Path)
     found = {finding.cause: finding for finding in trace_verdict(load_traces(files))}
     late = found["host-bound"]
     assert late.worth_us == pytest.approx(80_000, rel=0.05)  # 35,000 if rank 1 stayed so
+    assert "of rank 0's, for which the others wait" in late.summary
 
 
 def test_reading_a_value_in_every_step_is_sync_bound(tmp_path: Path) -> None:

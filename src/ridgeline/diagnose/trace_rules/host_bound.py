@@ -23,6 +23,8 @@ _LEAST_SHARE = 0.03
 _MOSTLY = 0.5
 _SMALL_SHARE = 0.5
 _LONG_SHARE = 0.3
+_ONE_RANK = 1.5
+"""A rank whose host holds so many times the mean is named."""
 _PARTS = {
     "operator": "the dispatch of operators",
     "python": "Python",
@@ -73,7 +75,8 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             worth_us=reading.saved("python") if only_python else reading.saved("host"),
             confidence=0.5 if untraced else (0.9 if empty_queue else 0.75),
             summary=f"The GPU waits for the host to launch for {percent(share)} of the window; the "
-            f"host is mostly in {_PARTS[doing]}." + _at_the_edge(edge, worst) + (
+            f"host is mostly in {_PARTS[doing]}." + _of_one_rank(reading, worst, share)
+            + _at_the_edge(edge, worst) + (
                 " The queue is empty: every kernel starts as soon as it is asked for."
                 if empty_queue else ""
             ),
@@ -94,6 +97,17 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             cure=_cure(doing, untraced=untraced),
         )
     ]  # fmt: skip
+
+
+def _of_one_rank(reading: TraceReading, worst: RankFacts, share: float) -> str:
+    """Say whose it is where the others stand in collectives meanwhile, not in want of a launch."""
+    its = _host_us(worst) / worst.window_us
+    if reading.together is None or its < _ONE_RANK * share:
+        return ""
+    name = next(
+        str(one.rank) for one in reading.together.stragglers.ranks if one.file == worst.summary.file
+    )
+    return f" It is {percent(its)} of rank {name}'s, for which the others wait."
 
 
 def _at_the_edge(gap: LongestGap | None, fact: RankFacts) -> str:
