@@ -139,6 +139,22 @@ def test_a_batch_that_is_there_holds_nothing_though_taking_it_takes_a_millisecon
     assert found[0].worth_us > 0.5 * found[0].evidence["window_us"]
 
 
+def test_a_batch_that_takes_a_little_longer_than_most_was_not_waited_for(tmp_path: Path) -> None:
+    """Ten steps of 4 ms on the host: eight batches come in 0.3 ms, and the last two in 0.8."""
+    events, taken = [], "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+    for step in range(10):
+        start = 4000.0 * step
+        events.append(host(start, 800 if step >= 8 else 300, taken))
+        for number in range(20):
+            at, called = start + 900 + 150 * number, 20 * step + number + 1
+            events.append(host(at, 140, "aten::mul"))
+            events.append(call(at + 130, 5, called))
+            events.append(kernel(at + 140, 2, correlation=called))
+    found = verdict(tmp_path, events)
+    assert found[0].cause == "launch-bound"
+    assert found[0].worth_us > 0.5 * found[0].evidence["window_us"]
+
+
 def test_kernels_that_fill_the_window_and_could_lose_as_much_come_first(tmp_path: Path) -> None:
     """Additions at 59 % of the roof of memory for 4.1 of 5.5 ms, then Python after a wait."""
     events, elements = [], 1 << 26

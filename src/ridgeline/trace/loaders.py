@@ -8,7 +8,7 @@ import numpy as np
 
 from ridgeline.trace.columns import Ints, Trace
 from ridgeline.trace.host_calls import names_matching
-from ridgeline.trace.sorting import distinct
+from ridgeline.trace.sorting import distinct, median
 
 _ITERATORS = {"_MultiProcessingDataLoaderIter": True, "_SingleProcessDataLoaderIter": False}
 """The iterator in the range around `__next__` → does it have worker processes?"""
@@ -17,6 +17,10 @@ _WAITED_US = 500.0
 _WAITED_SHARE = 0.05
 """Taking a batch that is there takes less, over a queue; or where that takes milliseconds, since
 the batch is large, a smaller share of a step."""
+
+
+_UNUSUAL = 3.0
+"""Where most batches are there, one that takes so many times the median was waited for."""
 
 
 def worker_waits(trace: Trace) -> Ints:
@@ -28,8 +32,11 @@ def worker_waits(trace: Trace) -> Ints:
         rows = taken[host.thread[taken] == thread]
         rows = rows[np.argsort(host.start_us[rows], kind="stable")]
         step = np.diff(host.start_us[rows], prepend=host.start_us[rows[0]])
-        long = host.duration_us[rows] >= np.maximum(_WAITED_US, _WAITED_SHARE * step)
-        found.append(rows[long])
+        least = np.maximum(_WAITED_US, _WAITED_SHARE * step)
+        usual = median(host.duration_us[rows])
+        if usual < median(least):  # most batches are there: so long it takes to take one
+            least = np.maximum(least, _UNUSUAL * usual)
+        found.append(rows[host.duration_us[rows] >= least])
     return np.sort(np.concatenate(found))
 
 
