@@ -147,30 +147,32 @@ class _Nodes:
         host, names = self.trace.host, self.trace.names
         called = self.trace.thread_names.get(thread, "thread")
         root = self._made(ABSENT, f"{called} {self.trace.threads[thread][1]}")
-        known: dict[tuple[int, int], int] = {}
-        ends, nodes = [np.inf], [root]
+        # What is open around an event: its end, its node, and the nodes inside of it by name.
+        inside: dict[int, dict[int, int]] = {root: {}}
+        end_around, around, known = np.inf, root, inside[root]
+        opened: list[tuple[float, int, dict[int, int]]] = []
         for rows in _blocks(rows_by_start(self.trace, thread)):
             found: list[int] = []
             lengths: list[float] = []
             start_us = host.start_us[rows]
             columns = (start_us, start_us + host.duration_us[rows], host.name[rows])
             for start, end, name in zip(*(column.tolist() for column in columns), strict=True):
-                while ends[-1] <= start:
-                    ends.pop()
-                    nodes.pop()
-                around = nodes[-1]
-                if len(ends) > DEEPEST:
+                while end_around <= start:
+                    end_around, around, known = opened.pop()
+                if len(opened) >= DEEPEST:
                     found.append(around)
                     lengths.append(np.nan)
                     continue
-                inside = end if end < ends[-1] else ends[-1]
-                node = known.get((around, name))
+                opened.append((end_around, around, known))
+                node = known.get(name)
                 if node is None:
-                    node = known[around, name] = self._made(around, names[name])
-                ends.append(inside)
-                nodes.append(node)
+                    node = known[name] = self._made(around, names[name])
+                    inside[node] = {}
+                if end < end_around:
+                    end_around = end
+                around, known = node, inside[node]
                 found.append(node)
-                lengths.append(inside - start)
+                lengths.append(end_around - start)
             self.node_of_row[rows] = found
             self.length_of_row[rows] = lengths
 
