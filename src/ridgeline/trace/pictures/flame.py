@@ -168,7 +168,7 @@ class _Nodes:
                 if node is None:
                     node = known[name] = self._made(around, names[name])
                     inside[node] = {}
-                if end < end_around:
+                if end < end_around:  # noqa: PLR1730 - a call for each event takes a tenth longer
                     end_around = end
                 around, known = node, inside[node]
                 found.append(node)
