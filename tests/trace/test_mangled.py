@@ -7,6 +7,8 @@ import io
 import json
 import sys
 import tracemalloc
+import types
+import zlib
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -259,6 +261,42 @@ def test_other_encodings_of_json_are_read(
         assert (found["gpu_events"], found["warnings"]) == (SOUND, [])
         (trace,) = load_traces(tmp_path / "x")
         assert trace.names[trace.gpu.name[0]] == "gemm é 核"
+
+
+def test_gzip_is_unpacked_by_isal_where_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in with the interface of `isal.isal_zlib`, whose errors are of its own class too."""
+    used = []
+
+    class Damage(Exception):
+        pass
+
+    class Stream:
+        def __init__(self, wbits: int) -> None:
+            self.stream = zlib.decompressobj(wbits)
+            used.append(wbits)
+
+        def decompress(self, text: bytes, most: int) -> bytes:
+            try:
+                return self.stream.decompress(text, most)
+            except zlib.error as error:
+                raise Damage(str(error)) from None
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.stream, name)
+
+    monkeypatch.setitem(sys.modules, "isal", types.ModuleType("isal"))
+    library = types.SimpleNamespace(decompressobj=Stream, error=Damage)
+    monkeypatch.setitem(sys.modules, "isal.isal_zlib", library)
+    whole, damaged = gzip.compress(around(b"")), bytearray(gzip.compress(around(b"") * 50))
+    damaged[len(damaged) // 2] ^= 0xFF
+    for content in (whole, bytes(damaged)):
+        (tmp_path / "x.json.gz").write_bytes(content)
+        (trace,) = load_traces(tmp_path / "x.json.gz")
+        assert len(trace.gpu) == SOUND
+    assert used
+    assert any("damaged" in warning for warning in trace.warnings)
 
 
 def test_a_file_packed_with_zstd_is_read_or_told_its_cure(

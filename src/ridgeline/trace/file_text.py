@@ -1,9 +1,9 @@
 """The text of a trace file in pieces, decompressed where it is packed: `text_pieces(path)`.
 
 What a file is packed with is told by its first bytes, whatever its name says: gzip (several streams
-one after the other are one text), zstd where the `zstandard` package is there, UTF-16. A stretch of
-blanks or zero bytes, as a full disk or a sparse file leaves behind, is one blank: it costs the time
-to skip it and no memory.
+one after the other are one text; the `isal` package unpacks it in a quarter of the time where it is
+there), zstd where the `zstandard` package is there, UTF-16. A stretch of blanks or zero bytes, as a
+full disk or a sparse file leaves behind, is one blank: it costs the time to skip it and no memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ridgeline.errors import InputError
 
@@ -77,13 +77,22 @@ def _unpacked(path: Path, file: BinaryIO, warnings: list[str]) -> Iterator[bytes
             yield piece
 
 
+def _inflating() -> Any:
+    """The module that unpacks gzip: `isal`'s, a quarter of zlib's time, where it is installed."""
+    try:
+        return import_module("isal.isal_zlib")
+    except ImportError:
+        return zlib
+
+
 def _gunzipped(file: BinaryIO, warnings: list[str]) -> Iterator[bytes]:
-    stream = zlib.decompressobj(wbits=31)
+    library = _inflating()
+    stream = library.decompressobj(wbits=31)
     compressed = file.read(READ_BYTES)
     while compressed:
         try:
             text = stream.decompress(compressed, PIECE_BYTES)
-        except zlib.error as error:
+        except library.error as error:
             warnings.append(f"the gzip stream is damaged ({error}); read up to there")
             return
         if text:
@@ -95,7 +104,7 @@ def _gunzipped(file: BinaryIO, warnings: list[str]) -> Iterator[bytes]:
                 if compressed.strip(b"\0"):
                     warnings.append("ignored what follows the end of the gzip stream")
                 return
-            stream = zlib.decompressobj(wbits=31)
+            stream = library.decompressobj(wbits=31)
         else:
             compressed = stream.unconsumed_tail or file.read(READ_BYTES)
     if not stream.eof:
