@@ -43,8 +43,11 @@ def test_a_gpu_clock_that_is_behind_does_not_hide_what_the_host_costs(
     assert found[0].worth_us == pytest.approx(right[0].worth_us, rel=0.02)
 
 
-def trained(*, frees: int, every_step: bool) -> list[dict[str, Any]]:
-    """Six steps that ask the driver for memory; it is given back in the third, or nowhere."""
+def trained(*, frees: int, every_step: bool, waits: bool = False) -> list[dict[str, Any]]:
+    """Six steps that ask the driver for memory; it is given back in the third, or nowhere.
+
+    With `waits` the host waits for each step before it asks for the memory of the next.
+    """
     now, events = 100.0, []
     for number in range(1, 7):
         for _ in range(3 if every_step or number == 1 else 0):
@@ -54,8 +57,11 @@ def trained(*, frees: int, every_step: bool) -> list[dict[str, Any]]:
             events.append(call(now, 1000, 0, "cudaFree"))
             now += 1000
         events.append(call(now, 4, number))
-        events.append(kernel(now + 6, 5000, correlation=number))
-        now += 5010
+        length = 20_000 if waits else 5000
+        events.append(kernel(now + 6, length, correlation=number))
+        if waits:
+            events.append(call(now + 10, length, 0, "cudaStreamSynchronize"))
+        now += length + 20
     return events
 
 
@@ -67,6 +73,14 @@ def test_an_allocator_that_gives_its_memory_back_in_the_midst_of_a_run_is_no_sta
     assert "full" in first.summary
     assert "expandable_segments" in first.cure
     assert first.worth_us == pytest.approx(20_000 + 5 * 3 * 2000, rel=0.02)
+
+
+def test_a_wait_before_memory_is_freed_is_no_cause_for_the_free_would_wait_instead(
+    tmp_path: Path,
+) -> None:
+    found = verdict(tmp_path, trained(frees=20, every_step=True, waits=True))
+    assert found[0].cause == "allocator-bound"
+    assert found[0].confidence == 0.85
 
 
 def test_an_allocator_that_grows_in_its_first_step_is_a_start(tmp_path: Path) -> None:

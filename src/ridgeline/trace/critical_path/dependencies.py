@@ -308,6 +308,9 @@ class _Building:
             self.edge[nodes[these], 0] = edge
             picked = np.flatnonzero(bound & these)
             self._set(nodes[picked], 1, source[picked], late[picked], edge)
+        # What had ended before memory was freed would be waited for if it came later.
+        idle = np.flatnonzero(frees & has & ~bound)
+        self._set(nodes[idle], 1, source[idle], np.zeros(len(idle)), FREE_EDGE)
 
     def _covered(self) -> Ints:
         """For each waiting call the GPU event that it waited for."""
@@ -320,6 +323,7 @@ class _Building:
         started = np.where(self.launch != ABSENT, launch_start_us(self.trace), -np.inf)
         copies = dict(zip(self.launch.tolist(), range(len(gpu)), strict=True))
         last = np.searchsorted(ends, self.returns, side="right") - 1
+        frees = self._freeing()[host.name[self.waits]]
         for index, row in enumerate(self.waits.tolist()):
             if self.room[index] != NONE:
                 continue
@@ -328,7 +332,8 @@ class _Building:
                 found[index] = own
                 continue
             stream = streams.get(int(host.correlation[row]), ABSENT)
-            begin, since = self.begins[index], self.since[index]
+            begin = self.begins[index]
+            since = -np.inf if frees[index] else self.since[index]
             for place in range(int(last[index]), max(-1, int(last[index]) - 64), -1):
                 event = int(by_end[place])
                 if ends[place] < since:
