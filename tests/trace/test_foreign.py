@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,20 @@ def test_a_file_of_another_program_is_named(
     refused_in_one_line(path, said, capsys)
 
 
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [("read_only_op_instances", "a database of DLProf"), ("users", "none that nsys exported")],
+)
+def test_a_database_of_another_program_is_named(
+    tmp_path: Path, table: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"CREATE TABLE {table} (id)")
+        connection.commit()
+    refused_in_one_line(path, said, capsys)
+
+
 def refused_in_one_line(path: Path, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trace", "summary", str(path), "--json"]) == 2
     shown = capsys.readouterr()
@@ -160,6 +176,6 @@ def test_a_trace_of_torch_beside_strange_events_is_read(
 def test_every_program_has_a_sign_and_an_advice() -> None:
     for program in foreign_programs():
         signs = (program.suffixes, program.magic, program.document, program.process)
-        assert any(signs) or program.category, program.name
+        assert any(signs) or program.category or program.table, program.name
         assert program.advice
         assert not program.advice.endswith(".")

@@ -1,8 +1,8 @@
 """Files of other programs, refused by name: what a file is, and what to give instead.
 
 The programs stand in `foreign.toml`, each with how it is recognised: by its file's name or first
-bytes, by the start of a JSON document, or by the processes and categories in a Chrome trace. A
-trace with a GPU event that we know is never refused.
+bytes, by a table of a database, by the start of a JSON document, or by the processes and categories
+in a Chrome trace. A trace with a GPU event that we know is never refused.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError
+from ridgeline.trace.sqlite_file import SQLITE_MAGIC, table_names
 
 _DOCUMENT_BYTES = 2**16
 _SHOWN = 4
@@ -33,6 +34,8 @@ class ForeignProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     suffixes: tuple[str, ...] = ()
     magic: tuple[str, ...] = ()
     """First bytes of its files, as hexadecimal."""
+    table: str | None = None
+    """A table that its SQLite databases have."""
     document: str | None = None
     """Regular expression that the start of its JSON documents matches."""
     process: str | None = None
@@ -71,9 +74,10 @@ def foreign_programs() -> tuple[ForeignProgram, ...]:
 
 def foreign_file(path: Path, start: bytes) -> InputError | None:
     """The refusal of a file by its first bytes; None for one that may be a trace."""
+    tables = table_names(path) if start == SQLITE_MAGIC else set()
     for program in foreign_programs():
         magic = (bytes.fromhex(text) for text in program.magic)
-        if any(start.startswith(one) for one in magic):
+        if program.table in tables or any(start.startswith(one) for one in magic):
             return _refusal(path, program)
     return None
 

@@ -14,6 +14,8 @@ from ridgeline.trace.formats import FileFormat
 from ridgeline.trace.sqlite_file import SQLITE_MAGIC, opened, table_names
 
 _RANKS = "ranks are GPU numbers: nsys does not record torch's"
+_TABLES = {"StringIds", "TARGET_INFO_GPU", "ANALYSIS_DETAILS", "CUPTI_ACTIVITY_KIND_KERNEL"}
+"""Every export of nsys has one of them."""
 _HOW = "profile with: nsys profile --trace cuda,nvtx"
 
 
@@ -29,6 +31,8 @@ def read_nsight(path: Path) -> list[Trace]:
 
     with opened(path, "a whole sqlite export of nsys") as connection:
         traces = traces_per_gpu(path, NsightTables(connection), ranks=_RANKS, record_gpu=_HOW)
+    if not traces and not table_names(path) & _TABLES:
+        raise InputError(f"{path}: a database, but none that nsys exported; {_HOW}")
     if not traces:
         raise InputError(f"{path}: no CUDA work, API call or NVTX range in it; {_HOW}")
     return traces
