@@ -16,6 +16,7 @@ from ridgeline.serve.config import EngineConfig, SpeculationConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Sampling, Submit
 from ridgeline.serve.speculation.eagle import EagleHead
+from ridgeline.serve.speculation.eagle3 import Eagle3Head
 from ridgeline.serve.speculation.eagle_facts import EagleFacts
 from ridgeline.serve.speculation.heads import DraftHeads, HeadFacts
 
@@ -23,7 +24,7 @@ VOCAB, LENGTH, ANSWERS = 5, 3, 1500
 PROMPT = (3, 1, 4, 1)
 TEMPERATURE = 0.8
 SIZES: dict[str, int] = {
-    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2,
 }  # fmt: skip
 
 
@@ -64,6 +65,15 @@ def speculation(kind: str, folder: Path) -> SpeculationConfig:
             model="m", hidden=16, vocab=VOCAB, heads=2, kv_heads=2, head_dim=8, intermediate=16
         )
         disturbed(EagleHead(facts), 0.3).save(folder)
+        return SpeculationConfig(kind="eagle", path=path, num_drafts=2, always=True)
+    if kind == "eagle3":
+        facts = EagleFacts(
+            model="m", hidden=16, vocab=VOCAB, heads=2, kv_heads=2, head_dim=8, intermediate=16,
+            draft_vocab=VOCAB - 1, layers_read=(0, 1, 2),
+        )  # fmt: skip
+        head = disturbed(Eagle3Head(facts), 0.3)
+        head.d2t += 1  # all tokens but the first
+        head.save(folder)
         return SpeculationConfig(kind="eagle", path=path, num_drafts=2, always=True)
     ranks = ((0.4, 0.3, 0.1), (0.4, 0.3, 0.1))
     heads = HeadFacts(model="m", hidden=16, vocab=VOCAB, num_heads=2, held_out_ranks=ranks)
@@ -107,7 +117,7 @@ def distance(counts: Counter[tuple[int, ...]], chances: dict[tuple[int, ...], fl
 
 
 @pytest.mark.sweep("eagle", "tree")
-@pytest.mark.parametrize("kind", ["eagle", "heads", "tree"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "heads", "tree"])
 def test_whole_answers_come_with_the_chances_that_the_model_gives_them(
     kind: str, model: Path, exact: dict[tuple[int, ...], float], tmp_path: Path
 ) -> None:

@@ -278,9 +278,10 @@ class Outcomes:
                 self._speculating.keep_state(completion.sequence, computed.states[row])
             first += 1 + len(one.drafts)
         first = 0
+        shown = computed.states if computed.between is None else computed.between
         for piece in worked.step.slices:
             if piece.sequence in self._requests.completions:
-                states = computed.states[first : first + piece.num_tokens]
+                states = shown[first : first + piece.num_tokens]
                 self._speculating.show(piece.sequence, piece.start, states)
             first += piece.num_tokens
 

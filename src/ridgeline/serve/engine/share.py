@@ -20,9 +20,10 @@ from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.memory import KvRoom, kv_room, peak_bytes
 from ridgeline.serve.engine.runner import Runner, one_prompt
-from ridgeline.serve.engine.speculating import draft_model_of
+from ridgeline.serve.engine.speculating import draft_model_of, eagle_head_of
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model.loaded import LoadedModel, device_of, load
+from ridgeline.serve.speculation.eagle import EagleHead
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.vision.features import KEPT_BYTES
 
@@ -39,6 +40,8 @@ class RankShare:
     adapters: Adapters
     small: LoadedModel | None
     """A draft model, which the first rank has to itself."""
+    head: EagleHead | None
+    """An EAGLE head, where one is to draft."""
     rows: list[MemoryRow]
     """All of the ledger but the KV blocks."""
     room: KvRoom
@@ -59,6 +62,7 @@ def build_share(config: EngineConfig, *, group: RankGroup | None) -> RankShare:
     for name, path in config.adapters.items():
         adapters.load(name, examined(path))
     small = draft_model_of(config) if group is None or not group.rank else None
+    head = eagle_head_of(config, loaded)
     rows = _rows(config, loaded, adapters, small)
     room = kv_room(config, loaded, rows, small)
     if loaded.recurrent is not None:
@@ -77,7 +81,7 @@ def build_share(config: EngineConfig, *, group: RankGroup | None) -> RankShare:
         rows = [*rows, MemoryRow(what="graphs", bytes=runner.fixed_bytes)]
     if group is not None:
         group.reset()
-    return RankShare(loaded, adapters, small, rows, room, pool, runner)
+    return RankShare(loaded, adapters, small, head, rows, room, pool, runner)
 
 
 def _check_states(config: EngineConfig) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.batching.sequence import Sequence, Step
+from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.attempt import by_halves
 from ridgeline.serve.engine.log import log_failure
@@ -16,12 +17,15 @@ from ridgeline.serve.engine.requests import OpenCompletion
 from ridgeline.serve.model.loaded import LoadedModel, load
 from ridgeline.serve.speculation.draft_model import DraftModel
 from ridgeline.serve.speculation.drafter import Drafter, Proposal
-from ridgeline.serve.speculation.eagle import read_eagle
+from ridgeline.serve.speculation.eagle import EagleHead
+from ridgeline.serve.speculation.eagle3 import Eagle3Head
 from ridgeline.serve.speculation.eagle_drafter import EagleDrafter
+from ridgeline.serve.speculation.eagle_facts import default_layers
 from ridgeline.serve.speculation.head_tree import HeadTreeDrafter
 from ridgeline.serve.speculation.heads import HeadDrafter, read_heads
 from ridgeline.serve.speculation.ngram import NgramDrafter
 from ridgeline.serve.speculation.pays import Pays
+from ridgeline.serve.speculation.read_eagle import read_eagle
 
 
 class Speculating:
@@ -123,8 +127,29 @@ def draft_model_of(config: EngineConfig) -> LoadedModel | None:
     return load(small)
 
 
+def eagle_head_of(config: EngineConfig, loaded: LoadedModel) -> EagleHead | None:
+    """The EAGLE head, where one is to draft; from then on the model shows what it reads.
+
+    Raises:
+        InputError: It cannot be read, or reads what this model does not have.
+    """
+    wanted = config.speculation
+    if wanted is None or wanted.kind != "eagle":
+        return None
+    head = read_eagle(wanted.path).to(loaded.device, loaded.dtype)
+    if isinstance(head, Eagle3Head):
+        if config.compiled:
+            raise InputError("--compiled shows no states between layers, which EAGLE-3 heads read")
+        loaded.show_inputs_of(head.facts.layers_read or default_layers(loaded.layers))
+    return head
+
+
 def build_speculating(
-    config: EngineConfig, loaded: LoadedModel, small: LoadedModel | None, num_blocks: int
+    config: EngineConfig,
+    loaded: LoadedModel,
+    small: LoadedModel | None,
+    head: EagleHead | None,
+    num_blocks: int,
 ) -> Speculating | None:
     """What the configuration asks for.
 
@@ -134,11 +159,15 @@ def build_speculating(
     wanted = config.speculation
     if wanted is None:
         return None
-    return Speculating(_drafter(config, loaded, small, num_blocks), always=wanted.always)
+    return Speculating(_drafter(config, loaded, small, head, num_blocks), always=wanted.always)
 
 
 def _drafter(
-    config: EngineConfig, loaded: LoadedModel, small: LoadedModel | None, num_blocks: int
+    config: EngineConfig,
+    loaded: LoadedModel,
+    small: LoadedModel | None,
+    head: EagleHead | None,
+    num_blocks: int,
 ) -> Drafter:
     wanted = config.speculation
     assert wanted is not None
@@ -156,9 +185,9 @@ def _drafter(
             vocab=loaded.vocab,
             num_drafts=wanted.num_drafts,
         )
-    if wanted.kind == "eagle":
+    if head is not None:
         return EagleDrafter(
-            read_eagle(wanted.path).to(loaded.device, loaded.dtype),
+            head,
             loaded.input_layer,
             loaded.output_layer,
             hidden=loaded.hidden_size,

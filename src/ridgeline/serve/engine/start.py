@@ -147,7 +147,7 @@ def _kept(config: EngineConfig) -> str:
 
 def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> Parts:
     loaded, room, rows = share.loaded, share.room, share.rows
-    drafts = build_speculating(config, loaded, share.small, room.num_blocks)
+    drafts = build_speculating(config, share.loaded, share.small, share.head, room.num_blocks)
     if drafts is not None:
         # The drafter says itself what it holds.
         rows = [*(row for row in rows if row.what != DRAFT), *drafts.drafter.memory()]

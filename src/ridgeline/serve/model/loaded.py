@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,8 @@ class ForwardOutput:
     """What the head reads, of every token, [T, hidden]."""
     rows: Tensor
     """Places of the tokens with logits, [R]."""
+    between: Tensor | None = None
+    """The inputs of the layers that are shown, side by side, [T, layers · hidden]; None: none."""
 
     @property
     def hidden(self) -> Tensor:
@@ -101,6 +104,9 @@ class LoadedModel:
         self.recurrent: RecurrentLayers | None = None
         """Its layers that keep a state of each sequence; None: it has none."""
         self._states: Tensor | None = None
+        self._between: dict[int, Tensor] = {}
+        """The inputs of the layers that are shown, in the step that is computed."""
+        self._shown: tuple[int, ...] = ()
         model.base_model.register_forward_hook(self._keep_states)  # type: ignore[union-attr]
 
     @property
@@ -176,7 +182,39 @@ class LoadedModel:
                 logits = torch.empty(0, self.vocab, device=self.device)
         states, self._states = self._states, None
         assert states is not None
-        return ForwardOutput(logits, states[0], batch.logit_rows)
+        between = None
+        if self._shown:
+            between = torch.cat([self._between.pop(number)[0] for number in self._shown], dim=-1)
+        return ForwardOutput(logits, states[0], batch.logit_rows, between)
+
+    def show_inputs_of(self, layers: tuple[int, ...]) -> None:
+        """From now on `between` has the inputs of these layers, which are computed one by one.
+
+        Raises:
+            InputError: The model has no such layers.
+        """
+        count = int(self.model.config.get_text_config().num_hidden_layers)  # type: ignore[union-attr,operator]
+        lists = [
+            child
+            for child in self.model.base_model.children()  # type: ignore[union-attr,operator]
+            if isinstance(child, nn.ModuleList) and len(child) == count
+        ]
+        if len(lists) != 1 or len(set(layers)) < len(layers) or not set(layers) <= {*range(count)}:
+            told = ", ".join(map(str, layers))
+            raise InputError(f"a draft head reads inputs of layers {told}; the model has {count}")
+        for number in layers:
+            lists[0][number].register_forward_pre_hook(
+                partial(self._keep_between, number), with_kwargs=True
+            )
+        self._shown = layers
+        if self.direct is not None:
+            self.direct = None
+            self.layer_path = "one by one: a draft head reads states between them"
+
+    def _keep_between(
+        self, number: int, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._between[number] = args[0] if args else kwargs["hidden_states"]
 
     def _given_states(self, batch: StepBatch) -> AbstractContextManager[dict[str, Any]]:
         """What the model is given for the states of those who are in a step."""

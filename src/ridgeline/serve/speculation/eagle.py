@@ -18,10 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ridgeline.errors import InputError, in_words
 from ridgeline.serve.speculation.eagle_facts import EagleFacts
-from ridgeline.serve.speculation.head_files import read_head, write_head
-from ridgeline.serve.speculation.published_eagle import CONFIG, read_published
+from ridgeline.serve.speculation.head_files import write_head
 
 WEIGHTS = "eagle.safetensors"
 FACTS = "eagle.json"
@@ -30,12 +28,12 @@ FACTS = "eagle.json"
 class EagleAttention(nn.Module):
     """The four projections; what is attended to is the caller's matter."""
 
-    def __init__(self, facts: EagleFacts) -> None:
+    def __init__(self, facts: EagleFacts, width: int) -> None:
         super().__init__()
         wide, narrow = facts.heads * facts.head_dim, facts.kv_heads * facts.head_dim
-        self.q_proj = nn.Linear(facts.hidden, wide, bias=False)
-        self.k_proj = nn.Linear(facts.hidden, narrow, bias=False)
-        self.v_proj = nn.Linear(facts.hidden, narrow, bias=False)
+        self.q_proj = nn.Linear(width, wide, bias=False)
+        self.k_proj = nn.Linear(width, narrow, bias=False)
+        self.v_proj = nn.Linear(width, narrow, bias=False)
         self.o_proj = nn.Linear(wide, facts.hidden, bias=False)
         nn.init.zeros_(self.o_proj.weight)
 
@@ -61,7 +59,7 @@ class EagleLayer(nn.Module):
 
     def __init__(self, facts: EagleFacts) -> None:
         super().__init__()
-        self.self_attn = EagleAttention(facts)
+        self.self_attn = EagleAttention(facts, facts.hidden)
         self.post_attention_layernorm = nn.RMSNorm(facts.hidden, eps=facts.norm_eps)
         self.mlp = EagleMlp(facts)
 
@@ -72,8 +70,12 @@ class EagleHead(nn.Module):
     def __init__(self, facts: EagleFacts) -> None:
         super().__init__()
         self.facts = facts
-        self.fc = nn.Linear(2 * facts.hidden, facts.hidden)
-        self.layers = nn.ModuleList([EagleLayer(facts)])
+        self.build()
+
+    def build(self) -> None:
+        """Make the parts."""
+        self.fc = nn.Linear(2 * self.facts.hidden, self.facts.hidden)
+        self.layers = nn.ModuleList([EagleLayer(self.facts)])
 
     @property
     def layer(self) -> EagleLayer:
@@ -82,25 +84,42 @@ class EagleHead(nn.Module):
         assert isinstance(layer, EagleLayer)
         return layer
 
+    def features(self, states: Tensor) -> Tensor:
+        """What is fused, [T, hidden], of the states that the model gives."""
+        return states
+
+    def logits(self, features: Tensor, output_embedding: nn.Module) -> Tensor:
+        """Of the tokens guessed, [N, V] float32, from states guessed."""
+        found: Tensor = output_embedding(features)
+        return found.float()
+
     def fuse(self, embedded: Tensor, features: Tensor) -> Tensor:
         """What the layer reads, of the tokens drawn and the states before them, […, hidden]."""
         return self.fc(torch.cat((embedded, features), dim=-1))  # type: ignore[no-any-return]
 
+    def read(self, fused: Tensor) -> Tensor:
+        """What attention reads."""
+        return fused
+
+    def past(self, fused: Tensor) -> Tensor:
+        """What runs past attention, […, hidden]."""
+        return fused
+
     def queries(self, fused: Tensor, positions: Tensor) -> Tensor:
         """[…, heads, head_dim], turned by their positions, […]."""
-        found = self.layer.self_attn.q_proj(fused).unflatten(-1, (-1, self.facts.head_dim))
-        return self._turned(found, positions)
+        found = self.layer.self_attn.q_proj(self.read(fused))
+        return self._turned(found.unflatten(-1, (-1, self.facts.head_dim)), positions)
 
     def keys_values(self, fused: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Two of […, kv_heads, head_dim]; keys are turned by their positions."""
-        attention, width = self.layer.self_attn, self.facts.head_dim
-        keys = attention.k_proj(fused).unflatten(-1, (-1, width))
-        return self._turned(keys, positions), attention.v_proj(fused).unflatten(-1, (-1, width))
+        attention, width, read = self.layer.self_attn, self.facts.head_dim, self.read(fused)
+        keys = attention.k_proj(read).unflatten(-1, (-1, width))
+        return self._turned(keys, positions), attention.v_proj(read).unflatten(-1, (-1, width))
 
     def finish(self, fused: Tensor, attended: Tensor) -> Tensor:
         """The guessed states, […, hidden], from what attention gave, […, heads · head_dim]."""
         layer = self.layer
-        states = fused + layer.self_attn.o_proj(attended)
+        states = self.past(fused) + layer.self_attn.o_proj(attended)
         return states + layer.mlp(layer.post_attention_layernorm(states))  # type: ignore[no-any-return]
 
     def forward(self, embedded: Tensor, features: Tensor) -> Tensor:
@@ -130,27 +149,3 @@ class EagleHead(nn.Module):
         return torch.cat(
             (first * cosine - second * sine, second * cosine + first * sine), dim=-1
         ).to(states.dtype)
-
-
-def read_eagle(path: str | Path) -> EagleHead:
-    """A head that `save` wrote, or one in the folder that it was published in.
-
-    Raises:
-        InputError: The folder does not have one.
-    """
-    folder = Path(path)
-    if not (folder / FACTS).exists() and (folder / CONFIG).exists():
-        return _published(folder)
-    otherwise = "EAGLE head ({}); train one with: ridgeline draft-heads --form eagle"
-    return read_head(EagleHead, EagleFacts, folder / WEIGHTS, folder / FACTS, otherwise)
-
-
-def _published(folder: Path) -> EagleHead:
-    facts, weights = read_published(folder)
-    try:
-        head = EagleHead(facts)
-        head.load_state_dict(weights)
-    except (RuntimeError, ValueError) as error:
-        why = f"weights of another form than {CONFIG} says ({in_words(error)})"
-        raise InputError(f"{folder}: {why}") from None
-    return head

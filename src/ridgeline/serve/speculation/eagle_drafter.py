@@ -1,5 +1,8 @@
 """An EAGLE head guesses a chain: each guess from the state that it guessed before.
 
+Heads of the first EAGLE are shown what the model's head reads, EAGLE-3 heads the inputs of three of
+its layers; guessing goes on from their own states alike.
+
 Keys and values of the head come from the model's true states and settled tokens alone, in a window
 of the last `WINDOW` positions of each sequence. Guesses are attended to in a copy of it that lives
 for one round, so a refused guess leaves nothing behind, and those that held are computed again from
@@ -150,7 +153,7 @@ class EagleDrafter:
                 enable_gqa=True,
             )
             features = head.finish(fused, attended.flatten(1))
-            tokens, drawn_from = draw_drafts(self._output(features).float(), states, guesses)
+            tokens, drawn_from = draw_drafts(head.logits(features, self._output), states, guesses)
             for place, (token, one) in enumerate(zip(tokens, drawn_from, strict=True)):
                 guesses[place] += (token,)
                 if one is not None:
@@ -181,7 +184,7 @@ class EagleDrafter:
             lasts.append(len(tokens) - 1)
         at = torch.tensor(positions, device=slots.device)
         embedded = self._embedding(torch.tensor(tokens, device=slots.device))
-        fused = self._head.fuse(embedded, torch.cat(features))
+        fused = self._head.fuse(embedded, self._head.features(torch.cat(features)))
         rows_of = slots[torch.tensor(owners, device=slots.device)]
         for part, found in zip(self._window, self._head.keys_values(fused, at), strict=True):
             part[rows_of, at % WINDOW] = found

@@ -18,7 +18,22 @@ class EagleFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     intermediate: int
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
+    draft_vocab: int | None = None
+    """Of an EAGLE-3 head, the number of tokens that it can guess; None: of the first EAGLE."""
+    layers_read: tuple[int, ...] = ()
+    """Of an EAGLE-3 head, the layers whose inputs it reads; none: as `default_layers` has them."""
+    norm_before_residual: bool = False
+    """Of an EAGLE-3 head: what runs past its attention is normed."""
     steps: int = 0
     """The steps of the training."""
     held_out_accuracy: tuple[float, ...] = ()
     """How often its first guess is what the model says, on text that was not trained on."""
+
+
+def default_layers(num_layers: int) -> tuple[int, ...]:
+    """The layers whose inputs an EAGLE-3 head reads where it does not say (EAGLE-3's own code).
+
+    >>> default_layers(32)
+    (2, 16, 29)
+    """
+    return (2, num_layers // 2, num_layers - 3)
