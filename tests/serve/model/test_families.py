@@ -15,6 +15,7 @@ from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import NAME, register
 from ridgeline.serve.model.loaded import load
+from ridgeline.serve.model.own_attention import take_over
 from ridgeline.serve.model.recurrent import RecurrentLayers, has_states
 
 
@@ -34,6 +35,7 @@ def prove(model: PreTrainedModel) -> None:
 
 def assert_own_logits(model: PreTrainedModel) -> None:
     vocab = model.config.get_text_config().vocab_size
+    take_over(model)
     shapes = trial.kv_shapes(model, vocab)
     recurrent = RecurrentLayers(model, vocab) if has_states(model.config) else None
     generator = torch.Generator().manual_seed(1)

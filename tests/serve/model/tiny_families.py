@@ -24,6 +24,23 @@ _EXPERTS = {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "moe_interme
 _WINDOWS = {**_GROUPED, "head_dim": 8, "sliding_window": WINDOW}
 _LEARNED = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": VOCAB}
 
+OWN_ATTENTION: dict[str, dict[str, Any]] = {
+    "gpt_neo": {
+        "hidden_size": 32,
+        "num_layers": 2,
+        "attention_types": [[["global", "local"], 1]],
+        "window_size": WINDOW,
+        "num_heads": 4,
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 128,
+    },
+    "gptj": {**_LEARNED, "rotary_dim": 4},
+    "codegen": {**_LEARNED, "n_ctx": 128, "rotary_dim": 4},
+    "falcon": {**_SIZES, "num_kv_heads": 2, "new_decoder_architecture": True},
+    "bloom": {"hidden_size": 48, "n_layer": 2, "n_head": 6, "vocab_size": VOCAB},
+    "mpt": {"d_model": 32, "n_heads": 4, "n_layers": 2, "vocab_size": VOCAB, "max_seq_len": 128},
+}
+"""Families that do not pass through transformers' interface."""
 FITTING: dict[str, dict[str, Any]] = {
     "llama": _GROUPED,
     "mistral": {**_GROUPED, "sliding_window": WINDOW},
@@ -47,6 +64,7 @@ FITTING: dict[str, dict[str, Any]] = {
     "cohere": _GROUPED,
     "smollm3": _GROUPED,
     "glm4": {**_GROUPED, "head_dim": 8},
+    **OWN_ATTENTION,
 }
 _MIXED = {**_GROUPED, "num_hidden_layers": 4}
 _DELTA = {
@@ -169,18 +187,6 @@ NOT_FITTING: dict[str, dict[str, Any]] = {
     },
     "minimax": {**_EXPERTS, "head_dim": 8, "num_local_experts": 4},
     "xmod": _SIZES,
-    "gpt_neo": {
-        "hidden_size": 32,
-        "num_layers": 2,
-        "attention_types": [[["global", "local"], 1]],
-        "num_heads": 4,
-        "vocab_size": VOCAB,
-        "max_position_embeddings": 128,
-    },
-    "gptj": {**_LEARNED, "rotary_dim": 4},
-    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": VOCAB},
-    "falcon": {**_SIZES, "alibi": True},
-    "mpt": {"d_model": 32, "n_heads": 4, "n_layers": 2, "vocab_size": VOCAB, "max_seq_len": 128},
     "stablelm": _GROUPED,
     "t5": {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": 96},
 }

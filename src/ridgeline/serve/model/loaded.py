@@ -34,6 +34,7 @@ from ridgeline.serve.model.direct import Direct, direct
 from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
 from ridgeline.serve.model.llama_like import NotInOne
+from ridgeline.serve.model.own_attention import adds_bias, take_over
 from ridgeline.serve.model.rounded import noted, settle_rounding
 from ridgeline.serve.packed.tokenizer import kept_tokenizer
 from ridgeline.serve.pipeline_parallel.gate import StageGate
@@ -254,6 +255,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         with quiet_libraries():
             register()
             model, tower, gate = _read(config, dtype, device, group, kept)
+            take_over(model)
     else:
         model, tower, gate = plain, None, None
     model.requires_grad_(requires_grad=False).eval()
@@ -273,6 +275,12 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     loaded.gate = gate
     stored = calibrated_cache(config.model, model, shapes) if is_compressed(config.model) else None
     loaded.kv_form = form_of(config.kv_dtype, loaded.dtype, stored)
+    if config.kv_dtype != "model" and adds_bias(model):
+        family = model.config.model_type
+        raise InputError(
+            f"--kv-dtype {config.kv_dtype}: keys of the family {family} carry a bias for their"
+            " positions, which 8 bits do not hold; leave it out"
+        )
     loaded.weight_rows = shrink(model, config)
     if tower is not None:
         loaded.tower = tower
