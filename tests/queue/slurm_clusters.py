@@ -1,6 +1,6 @@
-"""Slurm clusters as sinfo and squeue tell of them: eight with one fault each, five with none.
+"""Slurm clusters as sinfo and squeue tell of them: nine with one fault each, six with none.
 
-They were written, with what should be named first, before anything read them.
+All but the last of each were written, with what should be named first, before anything read them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class SlurmCluster:
              partition: str = "gpu*") -> str:  # fmt: skip
         name = f"n{len(self.nodes):03d}"
         gres = f"gpu:{kind}:{gpus}(S:0-1)" if gpus else "(null)"
+        gres = kind if ":" in kind else gres
         self.nodes.append(f"{name}|{gres}|{state}|{partition}|{cpus}|1031000")
         return name
 
@@ -133,6 +134,12 @@ def overtaken(c: SlurmCluster) -> None:
     c.waits(8, hours=38)
 
 
+def slices_of_the_wrong_size(c: SlurmCluster) -> None:
+    full_nodes(c, 1)
+    c.node(kind="gpu:a100:6,gpu:a100_1g.10gb:14")
+    c.waits(3, kind="a100_3g.40gb")
+
+
 FAULTS: dict[str, tuple[str, Callable[[SlurmCluster], None]]] = {
     "drained nodes": ("closed-nodes", drained),
     "a QOS's limit": ("quota-holds-back", limited_by_qos),
@@ -142,6 +149,7 @@ FAULTS: dict[str, tuple[str, Callable[[SlurmCluster], None]]] = {
     "jobs that never complete": ("held-without-running", never_completes),
     "a kind of GPU that is not there": ("no-node-admits", kind_not_there),
     "two large jobs overtaken": ("large-jobs-starve", overtaken),
+    "slices of the wrong size": ("mig-mismatch", slices_of_the_wrong_size),
 }
 
 
@@ -179,10 +187,19 @@ def other_partition(c: SlurmCluster) -> None:
     c.waits(8)
 
 
+def two_kinds_on_a_node(c: SlurmCluster) -> None:
+    """What asks for one of them waits for it, and is kept off by nothing."""
+    names = [c.node(kind="gpu:a100:4,gpu:v100:4") for _ in range(2)]
+    for name in names:
+        c.runs(name, 8)
+    c.waits(4, kind="a100")
+
+
 HEALTHY: dict[str, Callable[[SlurmCluster], None]] = {
     "busy": busy,
     "quiet": quiet,
     "held on purpose": on_purpose,
     "large jobs of several nodes": large_gang,
     "another partition is free": other_partition,
+    "two kinds on a node": two_kinds_on_a_node,
 }

@@ -25,7 +25,7 @@ def diagnosed(words: list[str], capsys: pytest.CaptureFixture[str]) -> QueueDiag
     return msgspec.json.decode(capsys.readouterr().out, type=QueueDiagnosis)
 
 
-def test_of_eight_faults_of_slurm_every_one_is_named_first_with_its_cure_in_slurms_words(
+def test_of_nine_faults_of_slurm_every_one_is_named_first_with_its_cure_in_slurms_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missed = {}
@@ -37,14 +37,13 @@ def test_of_eight_faults_of_slurm_every_one_is_named_first_with_its_cure_in_slur
             missed[name] = [one.cause for one in found.findings]
             continue
         first = found.findings[0]
-        assert first.worth is not None
-        assert "Slurm backfills" in first.worth.assumed
+        assert first.not_simulated or "Slurm backfills" in first.worth.assumed  # type: ignore[union-attr]
         assert "{" not in first.cure + first.setting
         assert "apiVersion" not in first.setting
     assert not missed
 
 
-def test_of_five_healthy_clusters_of_slurm_none_is_called_ill(
+def test_of_six_healthy_clusters_of_slurm_none_is_called_ill(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for plant in HEALTHY.values():

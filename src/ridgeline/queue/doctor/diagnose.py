@@ -46,8 +46,8 @@ def _slices(holders: Iterable[LiveNode | LivePod]) -> int:
 def _notes(state: LiveCluster) -> list[str]:
     notes = []
     if state.scheduler == SLURM:
-        notes.append("a job of Slurm is told of as a pod on each of its nodes; its idle GPUs and"
-                     " MIG instances are not looked at")  # fmt: skip
+        notes.append("a job of Slurm is told of as a pod on each of its nodes; whether its GPUs"
+                     " are idle is not looked at")  # fmt: skip
     elif not state.used_share:
         notes.append("without --dcgm nobody can tell which allocated GPUs are idle")
     if state.num_homeless:

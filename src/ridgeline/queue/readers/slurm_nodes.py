@@ -26,6 +26,8 @@ class SlurmNodes:
     """Nodes that have GPUs, of every partition."""
 
     gpus: dict[str, int] = field(default_factory=dict)
+    gres: dict[str, str] = field(default_factory=dict)
+    """The generic resources of each, as they are written."""
     types: dict[str, set[str]] = field(default_factory=dict)
     cpus: dict[str, float] = field(default_factory=dict)
     """Where it is told, as is memory."""
@@ -97,6 +99,7 @@ def slurm_nodes(rows: Sequence[SlurmRow], where: str) -> SlurmNodes:
                 continue
             found.gpus[name] = gpus
             found.types[name] = gpu_types(gres)
+            found.gres[name] = gres
             if (cpus := row.cells.get("CPUS", "")).isdigit():
                 found.cpus[name] = float(cpus)
             if (memory := row.cells.get("MEMORY", "")).isdigit():

@@ -22,6 +22,7 @@ _TYPED = re.compile(r"gres/gpu:[^=,]+=(\d+)")
 _GRES = re.compile(r"\bgpu(?::(?!\d+(?:[,()]|$))([^:,()=]+))?(?::(\d+))?(?=[,()]|$)")
 """A generic resource with its type and its count, of which each may be lacking."""
 _NAMED = re.compile(r"\bgres/gpu:([^=,]+)=")
+_COUNTED = re.compile(r"gres/gpu:([^=,]+)=(\d+)")
 _MIG = re.compile(r"\d+g\.\d+gb(?:[.+]me)?")
 _CORES = re.compile(r"(?:^|,)cpu=(\d+)")
 _MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
@@ -66,6 +67,38 @@ def gpu_types(tres: str) -> set[str]:
     """
     found = _NAMED.findall(tres) if "=" in tres else [one[1] for one in _GRES.finditer(tres)]
     return {one for one in found if one}
+
+
+def gpus_by_kind(tres: str, num_nodes: int = 1) -> dict[str, int]:
+    """GPUs of a list of resources by their type, as it is written; empty: those of no type.
+
+    >>> gpus_by_kind("gpu:a100:6,gpu:a100_1g.10gb:14"), gpus_by_kind("gres/gpu:8", 2)
+    ({'a100': 6, 'a100_1g.10gb': 14}, {'': 16})
+    >>> gpus_by_kind("cpu=8,gres/gpu:l40s=2,gres/gpu=3,mem=4G")
+    {'l40s': 2, '': 1}
+    """
+    found: dict[str, int] = {}
+    if "=" in tres:
+        for one in tres.split(","):
+            if kind := _COUNTED.fullmatch(one.strip()):
+                found[kind[1]] = found.get(kind[1], 0) + int(kind[2])
+        rest = num_gpus(tres) - sum(found.values())
+    else:
+        for listed in _GRES.finditer(tres):
+            kind_name, count = listed[1] or "", int(listed[2] or 1) * num_nodes
+            found[kind_name] = found.get(kind_name, 0) + count
+        rest = 0
+    return {**found, "": rest} if rest > 0 else found
+
+
+def profile_in(kind: str) -> str:
+    """The MIG profile that a type of GPU is; empty: it is none.
+
+    >>> profile_in("nvidia_a100_1g.10gb"), profile_in("a100")
+    ('1g.10gb', '')
+    """
+    found = _MIG.search(kind)
+    return found[0] if found else ""
 
 
 def kind_of(cells: dict[str, str]) -> str:

@@ -5,7 +5,8 @@
 
 What they print with `--json` and `scontrol show node|job` will do as well, and tell more: cores and
 memory of jobs as they were given. What sacct prints beside tells how long jobs run. Slurm starts
-jobs whole, so all of them are gangs. Partitions are labels of nodes.
+jobs whole, so all of them are gangs. Partitions and kinds of GPU are labels of nodes; types that
+are MIG profiles are slices.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from ridgeline.queue.readers.slurm_jobs import (
     WAITS,
     age_seconds,
     asked_resources,
-    job_gpus,
     reason_of,
     tasks_of_array,
     waits_on_purpose,
@@ -39,7 +39,12 @@ from ridgeline.queue.readers.slurm_printed import (
     node_names,
     printed_in_files,
 )
-from ridgeline.queue.readers.slurm_resources import cores_of, gpu_types, memory_bytes_of
+from ridgeline.queue.readers.slurm_resources import (
+    cores_of,
+    gpus_by_kind,
+    memory_bytes_of,
+    profile_in,
+)
 
 SINFO_STATE = 'sinfo -N -o "%N|%G|%T|%P|%c|%m" > sinfo.txt'
 SQUEUE_STATE = 'squeue -o "%i|%T|%P|%D|%b|%M|%l|%N|%r|%Q|%V|%S|%C|%m" > squeue.txt'
@@ -81,7 +86,8 @@ class _Job:
     row: SlurmRow
     name: str
     state: str
-    gpus: int
+    kinds: dict[str, int]
+    """GPUs on all of its nodes, by type."""
     cpus: float
     memory_bytes: float
     hosts: tuple[str, ...]
@@ -90,6 +96,16 @@ class _Job:
     ran_seconds: float
     submitted_seconds: float | None
     started_seconds: float | None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that are no MIG instances."""
+        return sum(count for kind, count in self.kinds.items() if not profile_in(kind))
+
+    @property
+    def slices(self) -> dict[str, int]:
+        """MIG instances by their profile."""
+        return {found: count for kind, count in self.kinds.items() if (found := profile_in(kind))}
 
     @property
     def latest(self) -> float | None:
@@ -112,14 +128,15 @@ def _job(row: SlurmRow) -> _Job:
     if "cpu=" not in tres["AllocTRES"]:
         tres |= {"AllocCPUS": row.cells.get("CPUS", "")}
         memory = row.cells.get("MIN_MEMORY", "")
-        tres |= {"ReqMem": memory if memory.endswith(("n", "c")) or not memory else f"{memory}n"}
+        whole = memory[:1].isdigit() and not memory.endswith(("n", "c"))
+        tres |= {"ReqMem": f"{memory}n" if whole else memory}
     hosts = tuple(node_names(row, "NODELIST")) if holds else ()
     count = row.cells.get("NODES", "1").partition("-")[0]
     return _Job(
         row=row,
         name=cell(row, "JOBID", SQUEUE),
         state=state,
-        gpus=job_gpus(row),
+        kinds=gpus_by_kind(asked_resources(row), int(count) if count.isdigit() else 1),
         cpus=cores_of(tres),
         memory_bytes=memory_bytes_of(tres, f"{row.at}: memory"),
         hosts=hosts,
@@ -143,7 +160,7 @@ def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
     known = job.known(nodes)
     if job.hosts and not known:
         return []
-    if not job.gpus and not job.hosts:
+    if not job.kinds and not job.hosts:
         return []
     started = job.started_seconds
     if started is None and job.hosts and now is not None:
@@ -151,7 +168,6 @@ def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
     whole, rest = divmod(job.gpus, job.num_nodes)
     limit = reason_of(job.row) if reason_of(job.row).casefold().startswith(_LIMITS) else ""
     completing = job.state in _COMPLETING and job.started_seconds is not None
-    kinds = gpu_types(asked_resources(job.row))
     tasks = 1 if job.hosts else tasks_of_array(job.row)
     places = known or [""] * job.num_nodes
     many = len(places) > 1 or tasks > 1
@@ -165,8 +181,8 @@ def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
             num_gpus=whole + (number < rest),
             cpu_milli=round(1000 * job.cpus / job.num_nodes),
             memory_bytes=round(job.memory_bytes / job.num_nodes),
-            model=next(iter(kinds)) if len(kinds) == 1 and not place else "",
-            constraints=Constraints() if place else _partitions(job.row),
+            slices={one: max(1, count // job.num_nodes) for one, count in job.slices.items()},
+            constraints=Constraints() if place else _nodes_for(job),
             gated=not place and (bool(limit) or waits_on_purpose(job.row)),
             limit=limit,
             deleted_seconds=started + job.ran_seconds if completing and started else None,
@@ -178,26 +194,31 @@ def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
     ]
 
 
-def _partitions(row: SlurmRow) -> Constraints:
-    """The nodes of any of the partitions that a job may be in."""
-    names = [one for one in row.cells.get("PARTITION", "").split(",") if one]
-    terms = tuple((Requirement(key=f"partition {one}", operator="Exists"),) for one in names)
-    return Constraints(terms=terms)
+def _nodes_for(job: _Job) -> Constraints:
+    """The nodes of any of the partitions that a job may be in, with the kinds that it asks for."""
+    names = [one for one in job.row.cells.get("PARTITION", "").split(",") if one]
+    kinds = [one for one in job.kinds if one and not profile_in(one)]
+    return Constraints(
+        selector=tuple(Requirement(key=f"GPUs {one}", operator="Exists") for one in kinds),
+        terms=tuple((Requirement(key=f"partition {one}", operator="Exists"),) for one in names),
+    )
 
 
 def _node(name: str, nodes: SlurmNodes) -> LiveNode:
-    kinds = nodes.types[name]
+    kinds = gpus_by_kind(nodes.gres[name])
+    whole = {kind: count for kind, count in kinds.items() if not profile_in(kind)}
     memory = nodes.memory_gibibytes.get(name)
     cpus = nodes.cpus.get(name)
     return LiveNode(
         name=name,
-        num_gpus=nodes.gpus[name],
+        num_gpus=sum(whole.values()),
+        slices={one: count for kind, count in kinds.items() if (one := profile_in(kind))},
         cpu_milli=_MANY_MILLI if cpus is None else round(1000 * cpus),
         memory_bytes=UNCOUNTED if memory is None else round(memory * 2**30),
-        model=next(iter(kinds)) if len(kinds) == 1 else "",
+        model=next(iter(whole)) if len(whole) == 1 else "",
         closed=nodes.closed.get(name, ""),
         labels={f"partition {one}": "yes" for one, inside in nodes.partitions.items()
-                if name in inside},
+                if name in inside} | {f"GPUs {one}": "yes" for one in whole if one},
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.constraints import Constraints, Tolerated
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import SLURM, LiveCluster, LivePod, several
+from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
 from ridgeline.records.queue_finding import QueueFinding
 
 MODEL_LABEL = "nvidia.com/gpu.product"
@@ -61,7 +61,7 @@ def _reasons(state: LiveCluster, pod: LivePod) -> Counter[str]:
         if node.num_gpus >= pod.num_gpus and (unknown or pod.model in ("", node.model)):
             why = pod.constraints.keeps_off(node.labels, node.taints)
             if unknown:
-                why = "GPU kind" if state.scheduler == SLURM else f"label {MODEL_LABEL}"
+                why = f"label {MODEL_LABEL}"
             if not why:
                 return Counter()
             reasons[why] += 1
