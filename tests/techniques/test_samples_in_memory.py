@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.techniques.profiles import context
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from ridgeline.measure.child.points import Points
@@ -60,13 +62,16 @@ def epochs(dataset: Dataset, passes: int = 2, *, kept: bool, **settings: Any) ->
     torch.manual_seed(3)
     loader = DataLoader(dataset, **settings)
     for _ in range(passes):
+        for prepare in points.before_loader:
+            prepare(loader)
         iterator = iter(loader)
         for wrap in points.wrap_loader:
             iterator = wrap(loader, iterator)
         batches += list(iterator)
     if undo is not None:
         undo()
-        assert points.wrap_loader == []
+        assert points.wrap_loader == points.before_loader == []
+        assert loader.num_workers == settings.get("num_workers", 0)
         batches.append(dict(points.effects))
     return batches
 
@@ -101,6 +106,46 @@ def test_whole_tensors_are_taken_as_they_are():
     *kept, effects = epochs(dataset, kept=True, batch_size=7, shuffle=True)
     assert all(map(same, kept, plain))
     assert effects
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_workers_that_make_such_batches_are_not_started(persistent, monkeypatch):
+    started = []
+    start = multiprocessing.Process.start
+    monkeypatch.setattr(
+        multiprocessing.Process, "start", lambda self: started.append(self) or start(self)
+    )
+    how = {"batch_size": 7, "shuffle": True, "num_workers": 2, "persistent_workers": persistent}
+    dataset = Made(60, KINDS["a picture and its class"])
+    *kept, effects = epochs(dataset, kept=True, **how)
+    assert not started
+    assert effects
+    plain = epochs(dataset, kept=False, **how)
+    assert started
+    assert all(map(same, kept, plain))
+
+
+def test_workers_that_compute_on_the_cores_of_the_step_are_worth_doing_without():
+    made = {"num_workers": 8, "fetch_seconds": 0.05, "wait_seconds": 0.0}
+    beside = context(loader={**made, "fetch_cpu_seconds": 0.1}, phases={"data": 0.0})
+    assert TECHNIQUE.applies(beside).ok
+    assert TECHNIQUE.predict(beside, {}).high > 1.5
+    gpu = {"model": {"device": "cuda:0"}}
+    idle = [
+        context(loader={**made, "fetch_cpu_seconds": 1e-4}, phases={"data": 0.0}),
+        context(loader={**made, "fetch_cpu_seconds": 0.1}, phases={"data": 0.0}, **gpu),
+    ]
+    assert ["of a step" in TECHNIQUE.applies(one).reason for one in idle] == [True, True]
+
+
+@pytest.mark.parametrize("changes", ["samples draw random numbers", "the workers are prepared"])
+def test_workers_stay_where_they_may_be_needed(changes):
+    drawn = {"samples draw random numbers": lambda i: torch.rand(3)}
+    prepared = {"the workers are prepared": {"worker_init_fn": print}}
+    dataset = Made(20, drawn.get(changes, picture))
+    how = {"batch_size": 5, "num_workers": 1, **prepared.get(changes, {})}
+    *_, effects = epochs(dataset, 1, kept=True, **how)
+    assert not effects
 
 
 def test_a_part_of_a_data_set_is_kept_too():

@@ -135,6 +135,12 @@ class Case:
 
 CASES = {
     "samples": Case("samples-in-memory", LINES, "DataLoader(SamplesInMemory(Lines()), batch", 0.0),
+    "samples of workers": Case(
+        "samples-in-memory",
+        LINES.replace("shuffle=True", "shuffle=True, num_workers=1, prefetch_factor=4"),
+        "num_workers=0, prefetch_factor=None",
+        0.0,
+    ),
     "loss": Case("chunked-cross-entropy", BY_NAME, "loss = chunked_cross_entropy(logits", 1e-6),
     "attention": Case(
         "fused-attention", ATTENDS, "torch.Tensor.__matmul__ = makes_scores_wait", 1e-4

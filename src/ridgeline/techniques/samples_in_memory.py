@@ -6,6 +6,9 @@ once when the loader is first iterated; after that a batch is one indexing of ea
 the same bits. What `tf.data.Dataset.cache` and MONAI's `CacheDataset` do for a known data set
 is done here for any map-style one with torch's own collation.
 
+Workers that make such batches are not started: what takes them milliseconds on the cores that
+the step computes with is one indexing here.
+
 Whether samples change is looked at, not believed: some are drawn twice and must come out equal
 without having drawn a random number, and some are drawn again in every epoch.
 """
@@ -45,6 +48,8 @@ _MOST_SECONDS = 60.0
 _LOOKED_AT = 8
 """Samples that are drawn twice before any is kept."""
 _CHUNK = 1024
+_NO_WORKERS = {"num_workers": "0", "persistent_workers": "False", "prefetch_factor": "None"}
+"""Arguments of a loader without workers, which refuses the values of one that has some."""
 _WRITTEN = '''class SamplesInMemory(torch.utils.data.Dataset):
     """Samples that are the same each time, made once; a batch is rows of them."""
 
@@ -80,15 +85,14 @@ def whole_batch(batch):
 
 
 def applies(context: Context) -> Applicability:
-    """The training process makes batches of a data set that fits in memory."""
+    """Batches are waited for, or made on the step's cores, of a data set that fits in memory."""
     if not context.profile.loaders:
         return Applicability(False, "no DataLoader was iterated")
-    waiting = context.phase_share("data")
-    if waiting < 0.02:
-        return Applicability(False, f"the loop waits for data {waiting:.1%} of a step")
     loader = _starved(context)
-    if loader.num_workers:
-        return Applicability(False, "workers make the batches")
+    waiting, made = context.phase_share("data"), _made_beside(context, loader)
+    if waiting + made < 0.02:
+        beside = f", and workers take {made:.1%} of its cores" if loader.num_workers else ""
+        return Applicability(False, f"the loop waits for data {waiting:.1%} of a step{beside}")
     if loader.num_batches is None:
         return Applicability(False, "the data set has no length")
     size = loader.batch_bytes * loader.num_batches
@@ -98,6 +102,15 @@ def applies(context: Context) -> Applicability:
     if seconds > _MOST_SECONDS:
         return Applicability(False, f"all samples take {seconds:.0f} s to make")
     return Applicability(True, "")
+
+
+def _made_beside(context: Context, loader: LoaderFacts) -> float:
+    """Share of the step that workers take from it: they compute on the cores that it uses."""
+    step, cores = context.profile.step_seconds.mean, context.profile.settings.cpu_count
+    if not loader.num_workers or context.device != "cpu" or not step:
+        return 0.0
+    rest = 1.0 - context.phase_share("data")
+    return min(rest, (loader.fetch_cpu_seconds or 0.0) / (step * max(cores, 1)))
 
 
 def _starved(context: Context) -> LoaderFacts:
@@ -110,23 +123,43 @@ def options(context: Context) -> list[Options]:
 
 
 def predict(context: Context, options: Options) -> Gain:
-    """The wait becomes one indexing per tensor of the batch."""
-    return amdahl(context.phase_share("data"), 2.0, 50.0)
+    """The wait becomes one indexing per tensor of the batch, and workers leave the cores."""
+    waiting = context.phase_share("data")
+    everything = waiting + _made_beside(context, _starved(context))
+    return Gain(amdahl(waiting, 2.0, 50.0).low, amdahl(everything, 2.0, 50.0).high)
 
 
 def apply(points: Points, options: Options) -> Undo:
     """Let the iterators of such loaders take rows of what was kept."""
     kept: dict[int, SampleColumns | None] = {}
+    workers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+    """Loaders that go without → how many they had."""
+    numbers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+    """Loaders whose workers would live on → the random numbers' state at the next epoch: only
+    an iterator that is made anew draws the seed of its workers."""
 
-    def wrap(loader: Any, iterator: Any) -> Any:
+    def columns_for(loader: Any) -> SampleColumns | None:
         dataset = loader.dataset
-        if type(dataset).__name__ != options["dataset"] or not _is_plain(loader, iterator):
-            return iterator
+        if type(dataset).__name__ != options["dataset"] or not _is_plain(loader):
+            return None
         if id(dataset) not in kept:
             weakref.finalize(dataset, kept.pop, id(dataset), None)
             kept[id(dataset)] = columns_of(dataset)
-        columns = kept[id(dataset)]
-        if columns is None:
+        return kept[id(dataset)]
+
+    def without_workers(loader: Any) -> None:
+        if loader in workers and loader.persistent_workers:
+            numbers[loader] = _generator(loader).get_state()
+        if loader.num_workers and _can_do_without(loader) and columns_for(loader) is not None:
+            workers[loader], loader.num_workers = loader.num_workers, 0
+        elif loader in workers and columns_for(loader) is None:
+            loader.num_workers = workers.pop(loader)
+
+    def wrap(loader: Any, iterator: Any) -> Any:
+        if loader in numbers:
+            _generator(loader).set_state(numbers.pop(loader))
+        columns, dataset = columns_for(loader), loader.dataset
+        if columns is None or not _is_made_here(iterator):
             return iterator
         if not columns.still_hold(dataset):
             kept[id(dataset)] = None
@@ -136,18 +169,43 @@ def apply(points: Points, options: Options) -> Undo:
         points.changed(CARD.name, f"{len(columns)} samples kept, {columns.num_bytes / 1e6:.0f} MB")
         return iterator
 
+    points.before_loader.append(without_workers)
     points.wrap_loader.append(wrap)
-    return lambda: points.wrap_loader.remove(wrap)
+
+    def undo() -> None:
+        points.before_loader.remove(without_workers)
+        points.wrap_loader.remove(wrap)
+        for loader, count in workers.items():
+            loader.num_workers = count
+
+    return undo
 
 
-def _is_plain(loader: Any, iterator: Any) -> bool:
-    """Does this process itself make the batches, stacked by torch, of samples with a number?"""
-    from torch.utils.data import IterableDataset, default_collate
+def _generator(loader: Any) -> Any:
+    """What the loader draws its seeds from."""
+    import torch
+
+    return torch.default_generator if loader.generator is None else loader.generator
+
+
+def _is_made_here(iterator: Any) -> bool:
+    """Does this process itself make the batches?"""
     from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+    return type(iterator) is _SingleProcessDataLoaderIter
+
+
+def _can_do_without(loader: Any) -> bool:
+    """Do workers nothing but make samples? What prepares them may be what makes samples work."""
+    return loader.worker_init_fn is None and not loader.timeout
+
+
+def _is_plain(loader: Any) -> bool:
+    """Are the batches stacked by torch, of samples with a number?"""
+    from torch.utils.data import IterableDataset, default_collate
+
     return (
-        type(iterator) is _SingleProcessDataLoaderIter
-        and loader.batch_sampler is not None
+        loader.batch_sampler is not None
         and loader.collate_fn is default_collate
         and not isinstance(loader.dataset, IterableDataset)
         and hasattr(loader.dataset, "__len__")
@@ -297,18 +355,24 @@ def _undisturbed(judge: Callable[[], bool]) -> bool:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """A data set around the script's, and a loader that takes its batches as they are."""
-    sites = [
-        loader.site
+    loaders = [
+        loader
         for loader in context.profile.loaders
         if loader.dataset == options["dataset"] and loader.site is not None
     ]
-    if not sites:
+    if not loaders:
         return []
-    written: list[Edit] = [AtStart(files=(sites[0].file,), code=_WRITTEN)]
-    for site in sites:
+    written: list[Edit] = []
+    for loader in loaders:
+        site = loader.site
+        assert site is not None, "only such were taken"
+        if not written:
+            written.append(AtStart(files=(site.file,), code=_WRITTEN))
         code = "{func}(SamplesInMemory({0}), {rest})"
         written.append(ReplaceCall(site=site, callee="DataLoader", code=code))
-        written.append(
-            SetArgument(site=site, callee="DataLoader", keyword="collate_fn", value="whole_batch")
-        )
+        values = {"collate_fn": "whole_batch"} | (_NO_WORKERS if loader.num_workers else {})
+        written += [
+            SetArgument(site=site, callee="DataLoader", keyword=keyword, value=value)
+            for keyword, value in values.items()
+        ]
     return written

@@ -14,6 +14,7 @@ from time import monotonic
 
 from msgspec.structs import replace
 
+from ridgeline import quantity
 from ridgeline.measure.wire import Applied
 from ridgeline.records import LedgerRow, LossCheck, StepProfile
 from ridgeline.techniques import Equivalence, Gain, technique
@@ -91,6 +92,12 @@ class Questions:
     def note_that_time_ran_out(self) -> None:
         """Note, once, that not everything was tried."""
         note = "the budget ran out before everything was tried; give more with --budget"
+        if self.baseline.is_crowded:
+            waited = quantity.percent(self.baseline.crowded_share)
+            note += (
+                f", or a quiet machine: it waited for a core for {waited} of a step, which other "
+                "programs held"
+            )
         if note not in self.notes:
             self.notes.append(note)
 

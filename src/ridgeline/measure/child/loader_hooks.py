@@ -63,6 +63,8 @@ class LoaderHooks:
 
         @functools.wraps(original)
         def iterate(loader: Any) -> Any:
+            for prepare in agent.points.before_loader:
+                agent.points.call(prepare, loader)
             started = perf_counter()
             with agent.phase("data"):
                 iterator = original(loader)

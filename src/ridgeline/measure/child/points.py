@@ -36,6 +36,8 @@ class Points:
     on_loader: list[Callable[[dict[str, Any]], None]] = field(default_factory=list)
     """When a DataLoader is constructed: edit its keyword arguments in place (`dataset` is
     one of them)."""
+    before_loader: list[Callable[[Any], None]] = field(default_factory=list)
+    """Sees a DataLoader that is about to be iterated, before its workers start."""
     around_forward: list[Callable[[nn.Module], AbstractContextManager[Any]]] = field(
         default_factory=list,
     )
