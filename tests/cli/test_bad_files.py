@@ -397,6 +397,7 @@ def test_a_missing_script_or_folder_is_one_line_that_names_it(
         (f"serve {LIBRARY} --api-key-file PATH", "nul"),
         ("launch --check PATH", "nested"),
         ("serve PATH", "nowhere.xyz"),
+        (f"draft-heads {LIBRARY} --text PATH --out out", "folder"),
     ],
 )
 def test_a_process_of_its_own_ends_as_well(line: str, name: str, place: Path) -> None:

@@ -105,9 +105,9 @@ def test_a_local_folder_wins_when_it_is_written_as_a_path(
     [
         ("{not json", "not JSON"),
         ("[1, 2]", "Expected `object`, got `array`; give a config.json"),
-        ({}, "model_type is missing; add it, one of: arcee, bamba, bert"),
+        ({}, "model_type is missing; add it, as transformers has it (docs"),
         ({**LLAMA, "model_type": "lama"}, "model_type 'lama' is not known; did you mean llama"),
-        ({**LLAMA, "model_type": "xyzzy"}, "model_type 'xyzzy' is not known; known: arcee, bamba"),
+        ({**LLAMA, "model_type": "xyzzy"}, "model_type 'xyzzy' is not known; docs"),
         ({**LLAMA, "model_type": "resnet"}, "a vision network"),
         ({**LLAMA, "model_type": 7}, "model_type is 7; it must be a string"),
         ({**LLAMA, "vocab_size": None}, "vocab_size is missing; add it as a whole number"),

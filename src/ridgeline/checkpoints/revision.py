@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
-from ridgeline.models.quiet import quiet_libraries
 
 OPTION = "--revision"
 WANTED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py", "*.tiktoken")
@@ -23,5 +22,5 @@ def snapshot_folder(model: str, revision: str) -> str:
         raise InputError(f"{OPTION} {revision}: {model} is a folder, which has one; leave it out")
     from huggingface_hub import snapshot_download
 
-    with read_by_library(model, what=f"{OPTION} {revision}"), quiet_libraries():
+    with read_by_library(model, what=f"{OPTION} {revision}"):
         return str(snapshot_download(model, revision=revision, allow_patterns=list(WANTED)))

@@ -7,7 +7,6 @@ from typing import Any
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import read_by_library
-from ridgeline.models.quiet import quiet_libraries
 from ridgeline.records.input_file import read_json
 
 TOKENIZER_FILES = (
@@ -70,7 +69,7 @@ def read_tokenizer(
             f"{where}: no tokenizer in it; copy tokenizer.json and tokenizer_config.json beside the"
             " model"
         )
-    with read_by_library(model, option=option, what="its tokenizer"), quiet_libraries():
+    with read_by_library(model, option=option, what="its tokenizer"):
         return Loader.from_pretrained(
             model, trust_remote_code=trust_remote_code, local_files_only=local
         )

@@ -44,6 +44,7 @@ NESTED = ("text_config", "llm_config", "language_config")
 """Where multimodal configurations keep their language model."""
 CONVOLUTIONAL = ("resnet", "efficientnet", "mobilenet_v1", "mobilenet_v2")
 """Model types that are lists of operators, not transformers of tokens."""
+_ALL_FAMILIES = "docs/reference/models.md lists all that are read"
 
 
 def read_config(path: str | Path) -> ModelSpec:
@@ -66,7 +67,7 @@ def spec_from_config(values: Mapping[str, Any], *, place: str, name: str) -> Mod
     keys = _language_part(Keys(values, place))
     kind = keys.text("model_type", default="")
     if not kind:
-        keys.refuse("model_type", f"is missing; add it, one of: {', '.join(sorted(readers()))}")
+        keys.refuse("model_type", f"is missing; add it, as transformers has it ({_ALL_FAMILIES})")
     known = readers()
     if kind in CONVOLUTIONAL:
         keys.refuse(
@@ -75,7 +76,7 @@ def spec_from_config(values: Mapping[str, Any], *, place: str, name: str) -> Mod
     reader = known.get(ALIKE.get(kind, kind))
     if reader is None:
         near = difflib.get_close_matches(kind, [*known, *ALIKE], n=4, cutoff=0.5)
-        hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(sorted(known))}"
+        hint = f"did you mean {', '.join(near)}?" if near else _ALL_FAMILIES
         keys.refuse("model_type", f"{kind!r} is not known; {hint}")
     return msgspec.structs.replace(reader(keys), name=name)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.models.hub import stay_offline_without_hub
+from ridgeline.models.quiet import quiet_libraries
 from ridgeline.records.input_file import read_json, read_text
 from ridgeline.records.overwriting import note_input
 
@@ -55,6 +56,8 @@ def check_model_folder(folder: Path) -> None:
 def read_by_library(model: str | Path, *, option: str = "", what: str = "") -> Iterator[None]:
     """Within, a library reads a model's files: whatever it raises is for what they are.
 
+    What it logs below an error is not shown.
+
     Args:
         model: A folder, or a name of the hub.
         option: That named it.
@@ -66,7 +69,8 @@ def read_by_library(model: str | Path, *, option: str = "", what: str = "") -> I
     if not Path(model).is_dir():
         stay_offline_without_hub()
     try:
-        yield
+        with quiet_libraries():
+            yield
     except RidgelineError:
         raise
     except Exception as error:  # a model's files can be wrong in any way

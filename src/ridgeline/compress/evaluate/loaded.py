@@ -22,7 +22,6 @@ from ridgeline.checkpoints.compressed_tensors import quantisation_of
 from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import check_model_folder, read_by_library
-from ridgeline.models.quiet import quiet_libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def load(option: str, directory: Path, device: str = "auto") -> Loaded:
     try:
         # compressed-tensors draws progress bars, and unpacks weights in the first call.
         silent = contextlib.redirect_stderr(io.StringIO())
-        with read_by_library(directory, option=option), quiet_libraries(), silent:
+        with read_by_library(directory, option=option), silent:
             model, about = AutoModelForCausalLM.from_pretrained(
                 directory, dtype="auto", output_loading_info=True, local_files_only=True
             )
@@ -123,7 +122,7 @@ def positions_of(option: str, directory: Path) -> int | None:
     check_directory(option, directory)
     from transformers import AutoConfig
 
-    with read_by_library(directory, option=option), quiet_libraries():
+    with read_by_library(directory, option=option):
         config = AutoConfig.from_pretrained(directory, local_files_only=True)
     found: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
     return found

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import check_model_folder, read_by_library
-from ridgeline.models.quiet import quiet_libraries
 
 
 class Logits(nn.Module):
@@ -47,7 +46,7 @@ def read_config(folder: Path, option: str, extra: str) -> Any:
         raise InputError(f"{what}: has no config.json; give a model that transformers saved")
     notices.disable_progress_bar()
     check_model_folder(folder)
-    with read_by_library(folder, option=option, what="no model of transformers"), quiet_libraries():
+    with read_by_library(folder, option=option, what="no model of transformers"):
         return AutoConfig.from_pretrained(folder, local_files_only=True)
 
 
@@ -72,7 +71,7 @@ def load_directory(folder: Path, option: str, kind: Any, config: Any) -> Any:
     Raises:
         InputError: Weights are missing, broken or do not fit.
     """
-    with read_by_library(folder, option=option, what="no such model"), quiet_libraries():
+    with read_by_library(folder, option=option, what="no such model"):
         model, about = kind.from_pretrained(
             folder, config=config, output_loading_info=True, local_files_only=True
         )

@@ -11,7 +11,6 @@ from ridgeline.batching.limits import Limits
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
-from ridgeline.models.quiet import quiet_libraries
 from ridgeline.serve.adapters.adapters import Adapters
 from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
@@ -107,7 +106,7 @@ def check_cut(config: EngineConfig) -> None:
 
     from ridgeline.serve.model.recurrent import has_states
 
-    with quiet_libraries(), read_by_library(config.model, what="config.json"):
+    with read_by_library(config.model, what="config.json"):
         about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
         if sees_images(about):
             raise InputError(f"{option}: models that see images are not cut over ranks")

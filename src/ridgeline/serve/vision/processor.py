@@ -16,7 +16,6 @@ from ridgeline.batching.paged import DIGEST_BYTES
 from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import read_by_library
-from ridgeline.models.quiet import quiet_libraries
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import ImageArray
 
@@ -90,7 +89,7 @@ def read_image_processor(config: EngineConfig) -> ImageProcessor:
     import transformers
 
     trusted = config.trust_remote_code
-    with quiet_libraries(), read_by_library(config.model, what="its image processor"):
+    with read_by_library(config.model, what="its image processor"):
         about = transformers.AutoConfig.from_pretrained(config.model, trust_remote_code=trusted)
         options = {"backend": "pil", "trust_remote_code": trusted}
         writer = _WRITERS.get(about.model_type)
