@@ -218,7 +218,11 @@ _ABOUT = (
     "files without any CUDA it refuses, where the label said read with doubt; and the labels of "
     "two allow now what it "
     "said. Of 46 more of 20 repositories, labelled in the same way, 35 were right at first sight "
-    "and 40 after mending. 58 of the 189 public traces were not at hand for the tables below. "
+    "and 40 after mending. Since 2026-11-29 all public labels mean what would save most "
+    "([decision 23](../decisions/0023-first-is-what-saves-most.md)): ten were changed by it after "
+    "their answers were known. Of 41 traces of 22 repositories that were added then, labelled "
+    "before the tool was asked, 28 were right at first sight and 38 after mending. Before the "
+    "change of labels the tool was right on 176 of the 189 older ones, which were all at hand. "
     "Judged on cases that nobody had looked at, after the last mends: 141 of 144 right first, "
     "85 of 86 worths; see what was judged again in the [results of traces](traces.md)."
 )
