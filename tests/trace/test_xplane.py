@@ -127,7 +127,9 @@ def test_the_operations_of_a_tpu_are_its_work(
 ) -> None:
     plane = PlaneWriter("/device:TPU:0")
     steps = [plane.event(str(n), n * STEP_PS, STEP_PS) for n in range(500)]
-    work = [plane.event("fusion.7", n * STEP_PS, 40_000_000) for n in range(500)]
+    sent = "%all-reduce.3 = f32[64]{0:T(8)} all-reduce(f32[64] %fusion), replica_groups=[4,2]<=[8]"
+    work = [plane.event(sent if n % 5 == 0 else "fusion.7", n * STEP_PS, 40_000_000)
+            for n in range(500)]  # fmt: skip
     plane.line(1, "Steps", steps)
     plane.line(2, "XLA Modules", steps)
     plane.line(3, "XLA Ops", work)
@@ -137,6 +139,7 @@ def test_the_operations_of_a_tpu_are_its_work(
     (rank,) = json.loads(capsys.readouterr().out)["ranks"]
     assert (rank["gpu_events"], rank["device_name"]) == (500, "TPU v5e")
     assert rank["busy_us"] == pytest.approx(500 * 40)
+    assert rank["communication_us"] == pytest.approx(100 * 40)
 
 
 def test_a_profile_of_nothing_is_one_line(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from ridgeline.trace.formats.xplane.planes import PlaneEvent, Stats, XLine, XPla
 PROCESS = 1
 _DEVICE = re.compile(r"/device:(?P<kind>[A-Z]+):(?P<number>\d+)")
 _STREAM = re.compile(r"Stream #(\d+)")
+_HLO = re.compile(r"^(%[\w.-]+) = .*", re.DOTALL)
+"""A TPU names its work by the whole instruction, of which its name is the first word."""
 _TPU_LINES = ("XLA Ops", "Async XLA Ops")
 _SIZE = re.compile(r"\bsize:(\d+)")
 _GRID = re.compile(r"\b(grid|block):(\d+),(\d+),(\d+)")
@@ -72,8 +74,9 @@ def _add_work(found: FileRows, event: PlaneEvent, device: int, stream: int) -> N
         return
     blocks, threads = _counts(str(event.stats.get("kernel_details", "")))
     found.add_kernel(
-        name=event.name.removesuffix(".kd"), start=event.start, end=event.end, device=device,
-        stream=stream, correlation=correlation, process=PROCESS, blocks=blocks, threads=threads,
+        name=_HLO.sub(r"\1", event.name).removesuffix(".kd"), start=event.start, end=event.end,
+        device=device, stream=stream, correlation=correlation, process=PROCESS, blocks=blocks,
+        threads=threads,
     )  # fmt: skip
 
 
