@@ -325,6 +325,20 @@ def test_time_that_nothing_else_needs_is_given_to_what_fits_on_a_quiet_machine(
     assert [one.applied.technique for one in chosen] == begun
 
 
+@pytest.mark.parametrize(("share", "said"), [(0.1, False), (0.8, True)])
+def test_whoever_ran_out_of_time_beside_other_programs_is_told_of_them(
+    share: float, said: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = search(monkeypatch, tmp_path, {}, [])
+    waited = share * one.baseline.step_seconds.mean
+    one.baseline = replace(
+        one.baseline, settings=replace(one.baseline.settings, cpu_wait_seconds=waited)
+    )
+    one.note_that_time_ran_out()
+    (note,) = one.notes
+    assert ("80 % of a step" in note) is said
+
+
 def test_what_prepared_for_long_is_expected_to_do_so_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
