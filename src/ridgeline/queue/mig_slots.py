@@ -9,6 +9,7 @@ where the largest profiles begin.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import device
@@ -38,6 +39,7 @@ class MigGrid:
         return slots.bit_count() / self.memory_slices
 
 
+@cache
 def mig_grid(gpu_type: str) -> MigGrid | None:
     """How GPUs of a type are split; None: it is no known device, or has no MIG."""
     try:

@@ -71,6 +71,9 @@ class Room:
             groups[pod.workload if pod.ranks else pod.name].append(pod)
         started: list[LivePod] = []
         for group in groups.values():
+            if len(group) == 1:  # who finds no room leaves all as it is
+                started += group if self._place(group[0]) else []
+                continue
             before = copy.deepcopy((self.left, self.others)), self.reach.on_nodes()
             if all(self._place(pod) for pod in group):
                 started += group

@@ -16,7 +16,7 @@ from ridgeline.queue.doctor.state import SLURM, LiveCluster
 from ridgeline.records.queue_finding import QueueFinding, SimulatedWorth
 
 DRAWINGS = 20
-_PODS = 4000
+_PODS = 12_000
 """So many pods are played in all drawings together; one drawing is always played."""
 _SHORTEST_SECONDS = 3600.0
 _LONGEST_WAIT = 4.0
