@@ -17,6 +17,7 @@ from ridgeline.serve.cluster.kv_engine import engine as kv_engine
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.engine.start import build_parts
+from ridgeline.serve.model import recurrent
 
 WAYS: dict[str, dict[str, Any]] = {
     "paged": {},
@@ -160,3 +161,17 @@ def test_states_are_not_handed_over_between_engines(folders: Any) -> None:
     config = EngineConfig(model=str(folders("lfm2")), dtype="fp32", device="cpu", threads=1)
     with pytest.raises(InputError, match="not handed over between engines"):
         kv_engine(config)
+
+
+@pytest.mark.parametrize("family", ["mamba", "jamba"])
+def test_a_scan_that_the_library_begins_at_zero_goes_on_in_chunks(
+    family: str, folders: Any, plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("a chunk went token by token")
+
+    monkeypatch.setattr(recurrent._Mixer, "_one_by_one", never)
+    prompt = [(7 * at) % (VOCAB - 3) + 3 for at in range(50)]
+    engine = tiny_engine(folders(family), max_tokens_per_step=16)
+    engine.handle(greedy("long", prompt, 6))
+    assert answers(finished(engine))["long", 0] == plain(family, tuple(prompt), 6)

@@ -31,9 +31,12 @@ from transformers.utils import logging as notices
 
 from ridgeline.kernels.paged_attention import LayerCache
 from ridgeline.serve.model.batch import SequenceSpan
+from ridgeline.serve.model.selective_scan import ContinuedScan, continued
 
 States = dict[str, Tensor]
 """The states of one layer by kind and number, each [B, ...]."""
+RECURRENT = "recurrent 0"
+"""The state that a scan leaves, beside those of convolutions."""
 _NOWHERE = -1
 """A place that holds no sequence's states."""
 
@@ -141,7 +144,8 @@ class _Mixer:
     """Stands in for the forward of a module with a state."""
 
     def __init__(self, module: nn.Module, layer: int, owner: RecurrentLayers) -> None:
-        self._forward: Callable[..., Any] = module.forward
+        self._scan = ContinuedScan()
+        self._forward: Callable[..., Any] = continued(module, self._scan) or module.forward
         self._signature = inspect.signature(module.forward)
         self._layer = layer
         self._owner = owner
@@ -215,7 +219,9 @@ class _Mixer:
             else tree_map_only(Tensor, rows, value)
             for name, value in named.items()
         }
+        self._scan.first = states.get(RECURRENT)
         found = self._forward(**arguments)
+        self._scan.first = None
         return found, _taken(layer)
 
     def _one_by_one(
@@ -231,7 +237,7 @@ class _Mixer:
     def _goes_on(self, group: _Group, named: dict[str, Any], total: int, states: States) -> bool:
         """Whether several tokens at once read what is kept; asked of the module at its first chunk.
 
-        Mamba's scan begins at zero whenever it gets more than one token (transformers 5.23).
+        Mamba's scan in transformers 5.23 does not; `selective_scan` stands in for it.
         """
         if self._continues is None:
             found = [
@@ -275,7 +281,6 @@ class RecurrentLayers:
         """The states of the sequences that an engine runs."""
         self.bytes_per_sequence = 0
         """The size of one sequence's states, in both of its places."""
-        """The size of one sequence's states, once."""
         self._cache = _StepCache(config=model.config)  # type: ignore[arg-type]
         self._states: dict[int, int] = {}
         for index, module in found.modules.items():
