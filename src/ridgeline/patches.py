@@ -404,6 +404,11 @@ PRIVATE: Final[dict[str, str]] = {
         "a product per expert, which can be watched",
     "transformers:PreTrainedModel._supports_sdpa": "whether it can be switched to fused attention",
     "transformers:PreTrainedModel._supports_attention_backend": "whether attention can be replaced",
+    "transformers.models.gptj.modeling_gptj:GPTJAttention._attn":
+        "the product of queries, keys and values, in families with attention of their own",
+    "transformers.models.falcon.modeling_falcon:FalconAttention._split_heads":
+        "queries, keys and values out of one projection",
+    "transformers.models.bloom.modeling_bloom:BloomAttention._reshape": "the same",
     "transformers:PreTrainedModel._init_weights": "how a family starts its weights",
     "transformers:PreTrainedModel._keep_in_fp32_modules": "what it does not compute in half",
     "transformers:PreTrainedModel._keep_in_fp32_modules_strict": "the same, in bfloat16 too",

@@ -14,7 +14,7 @@ _SLASHES = re.compile("/{2,}")
 
 
 class PlainPaths:
-    """ASGI middleware that leaves one slash of several, none at the end, and makes HEAD a GET."""
+    """Middleware that leaves one slash where several are, none at the end, and GET for HEAD."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

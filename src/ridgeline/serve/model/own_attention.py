@@ -42,7 +42,7 @@ class _Step:
 
     pages: Pages | None = None
     positions: Tensor | None = None
-    """[T]"""
+    """The place of each token in its sequence, [T]."""
 
 
 def take_over(model: nn.Module) -> None:

@@ -49,7 +49,7 @@ def as_part(given: Any) -> Any:
 
 
 def as_turn(given: Any) -> Any:
-    """An assistant's message whose parts with thoughts are its thoughts, a refusal what it said."""
+    """An assistant's message whose parts with thoughts are its thoughts, and a refusal its words."""
     if not isinstance(given, dict):
         return given
     turn = dict(given)
