@@ -1,4 +1,4 @@
-"""GPTQ's walk rounds columns one by one, and those after them make up for the error.
+"""Columns are rounded one by one, and those after them make up for the error, as GPTQ walks.
 
     e = (w − q) / U[j, j],    W[j + 1:] −= U[j, j + 1:]ᵀ e
 

@@ -73,7 +73,7 @@ class EagleHead(nn.Module):
         self.build()
 
     def build(self) -> None:
-        """Make the parts."""
+        """Make the parts of the head."""
         self.fc = nn.Linear(2 * self.facts.hidden, self.facts.hidden)
         self.layers = nn.ModuleList([EagleLayer(self.facts)])
 
@@ -89,7 +89,7 @@ class EagleHead(nn.Module):
         return states
 
     def logits(self, features: Tensor, output_embedding: nn.Module) -> Tensor:
-        """Of the tokens guessed, [N, V] float32, from states guessed."""
+        """The logits of the tokens guessed, [N, V] float32, from states guessed."""
         found: Tensor = output_embedding(features)
         return found.float()
 
@@ -98,7 +98,7 @@ class EagleHead(nn.Module):
         return self.fc(torch.cat((embedded, features), dim=-1))  # type: ignore[no-any-return]
 
     def read(self, fused: Tensor) -> Tensor:
-        """What attention reads."""
+        """What attention reads of what was fused."""
         return fused
 
     def past(self, fused: Tensor) -> Tensor:

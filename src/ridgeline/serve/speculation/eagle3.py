@@ -1,4 +1,4 @@
-"""An EAGLE-3 head: it reads three of the model's layers and has an output embedding of its own.
+"""The head of EAGLE-3 reads three of the model's layers and has an output embedding of its own.
 
     f_i      = fc [h_i of three layers]                    or, further on, its own y
     x_i      = [norm(e(t_(i+1))); norm(f_i)]
@@ -42,7 +42,7 @@ class Eagle3Head(EagleHead):
     """[draft vocab] int64, what is added to a guess to have its token."""
 
     def build(self) -> None:
-        """Make the parts."""
+        """Make the parts of the head."""
         facts = self.facts
         assert facts.draft_vocab is not None
         self.fc = nn.Linear(LAYERS * facts.hidden, facts.hidden, bias=False)
@@ -63,7 +63,7 @@ class Eagle3Head(EagleHead):
         return self.fc(states)  # type: ignore[no-any-return]
 
     def logits(self, features: Tensor, output_embedding: nn.Module) -> Tensor:  # noqa: ARG002
-        """Of the tokens guessed, [N, V] float32, from states guessed."""
+        """The logits of the tokens guessed, [N, V] float32, from states guessed."""
         own = self.lm_head(self.norm(features)).float()
         tokens = torch.arange(len(self.d2t), device=own.device) + self.d2t
         return own.new_full((len(own), self.facts.vocab), NEVER).index_copy_(1, tokens, own)
@@ -73,13 +73,13 @@ class Eagle3Head(EagleHead):
         return torch.cat((embedded, features), dim=-1)
 
     def read(self, fused: Tensor) -> Tensor:
-        """What attention reads, normed."""
+        """What attention reads, with both halves normed."""
         embedded, features = fused.split(self.facts.hidden, dim=-1)
         layer = self.layer
         return torch.cat((layer.input_layernorm(embedded), layer.hidden_norm(features)), dim=-1)
 
     def past(self, fused: Tensor) -> Tensor:
-        """What runs past attention."""
+        """What runs past attention, […, hidden]."""
         features = fused[..., self.facts.hidden :]
         normed: Tensor = self.layer.hidden_norm(features)
         return normed if self.facts.norm_before_residual else features

@@ -19,11 +19,11 @@ class EagleFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
     draft_vocab: int | None = None
-    """Of an EAGLE-3 head, the number of tokens that it can guess; None: of the first EAGLE."""
+    """The number of tokens that an EAGLE-3 head can guess; None: a head of the first EAGLE."""
     layers_read: tuple[int, ...] = ()
-    """Of an EAGLE-3 head, the layers whose inputs it reads; none: as `default_layers` has them."""
+    """The layers whose inputs an EAGLE-3 head reads; none: as `default_layers` has them."""
     norm_before_residual: bool = False
-    """Of an EAGLE-3 head: what runs past its attention is normed."""
+    """Whether what runs past an EAGLE-3 head's attention is normed."""
     steps: int = 0
     """The steps of the training."""
     held_out_accuracy: tuple[float, ...] = ()

@@ -38,7 +38,7 @@ MIDDLE, FIRST = "midlayer.", "layers.0."
 
 
 class AuxiliaryStates(msgspec.Struct, frozen=True, kw_only=True):
-    """What `eagle_config` says."""
+    """What `eagle_config` says of the layers read."""
 
     eagle_aux_hidden_state_layer_ids: tuple[int, ...] | None = None
     use_aux_hidden_state: bool = True
@@ -91,7 +91,7 @@ def read_published(folder: Path) -> tuple[EagleFacts, dict[str, Tensor]]:
 def _third(
     folder: Path, config: PublishedEagleConfig, found: dict[str, Tensor]
 ) -> tuple[EagleFacts, dict[str, Tensor]]:
-    """The same of an EAGLE-3 head.
+    """What `read_published` returns, for an EAGLE-3 head.
 
     Raises:
         InputError: Its guesses are no tokens of the model.
