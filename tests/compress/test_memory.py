@@ -17,11 +17,13 @@ from pathlib import Path
 import torch
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.compress.memory import forecast
+from ridgeline.compress.methods import awq
 from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.records.scheme_names import parse
 
 torch.set_num_threads(1)
+awq.STEPS, awq.SHARES = 2, (1.0, 0.9)  # a search takes the same memory however long it is
 model, work = Path(sys.argv[1]), Path(sys.argv[2])
 tokens = torch.randint(0, 4096, (16, 256), generator=torch.Generator().manual_seed(1))
 job = CompressionJob(model=model, schemes=(parse(sys.argv[3]),), work=work, tokens=tokens)
@@ -44,18 +46,15 @@ print(json.dumps({
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    ("scheme", "layers"),  # so many that less is held than is stored
-    [("w4a16-gptq-g128", 16), ("w4a16-rtn-g128", 24), ("w4a16-awq-g128", 24)],
-)
-def test_the_peak_of_a_large_model_is_foretold_and_is_that_of_two_blocks(tmp_path, scheme, layers):
+@pytest.mark.parametrize("scheme", ["w4a16-gptq-g128", "w4a16-rtn-g128", "w4a16-awq-g128"])
+def test_the_peak_of_a_large_model_is_foretold_and_is_that_of_two_blocks(tmp_path, scheme):
     import transformers
 
     config = transformers.LlamaConfig(
         vocab_size=4096,
         hidden_size=1024,
         intermediate_size=2816,
-        num_hidden_layers=layers,
+        num_hidden_layers=16,  # so many that less is held than is stored
         num_attention_heads=16,
         num_key_value_heads=4,
         max_position_embeddings=512,

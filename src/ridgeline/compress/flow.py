@@ -24,7 +24,7 @@ from ridgeline.compress.watching.halfway import ForwardPass, HeldBetweenStops
 from ridgeline.compress.watching.lanes import num_lanes
 from ridgeline.errors import InputError, in_words
 
-CHUNK_TOKENS = 2048
+CHUNK_TOKENS = 512
 """Tokens that go through a block at once, all lanes together, but at least one sequence in each;
 twice as many where activations within are bfloat16, which take half the memory."""
 

@@ -86,9 +86,14 @@ def _statistics_bytes(job: CompressionJob, matrices: list[Matrix]) -> int:
             or (scheme.pruning and scheme.pruning.criterion == "sparsegpt")
             for scheme in schemes
         )
-        squares = max(HESSIANS, num_lanes()) if walked else 2
-        looked_at = job.tokens is not None and bool(schemes)
-        numbers = COPIES * rows * columns + (squares * columns * columns if looked_at else 0)
+        searched = any(scheme.method == "awq" for scheme in schemes)
+        numbers = COPIES * rows * columns
+        if job.tokens is not None and schemes:
+            if walked or searched:  # the search holds XᵀX, and the sums that are held against it
+                squares = max(HESSIANS, num_lanes()) if walked else 2
+                numbers += squares * columns * columns
+            else:
+                numbers += 2 * min(2 * SAMPLE_ROWS, job.tokens.numel()) * columns
         largest = max(largest, numbers)
     return FLOAT_BYTES * largest
 

@@ -10,8 +10,7 @@ what it looks at. Then each range is cut to the share that leaves the least erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -21,7 +20,7 @@ from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress import rounding
 from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rtn import Rounded, gram_of, judged
-from ridgeline.compress.watching.statistics import CalibrationStatistics, products_in_bfloat16
+from ridgeline.compress.watching.statistics import CalibrationStatistics, energy
 from ridgeline.records.scheme import NumberFormat, Scheme
 
 NEEDS = frozenset({"mean_abs", "rows"})
@@ -57,7 +56,9 @@ def scale(
     sizes = torch.stack([_relative(weight, form) for weight in weights]).mean(0)
     by_input: dict[int, tuple[list[Tensor], Tensor]] = {}
     for weight, rows in zip(weights, inputs, strict=True):
-        by_input.setdefault(id(rows), ([], _with_the_same_products(rows)))[0].append(weight)
+        if id(rows) not in by_input:
+            by_input[id(rows)] = ([], gram_of(rows))
+        by_input[id(rows)][0].append(weight)
     search = _Search(tuple(by_input.values()), form)
     return search.best(
         ones, _candidates(_per_channel(mean, channels), _per_channel(sizes, channels))
@@ -118,14 +119,6 @@ def _per_channel(values: Tensor, channels: Tensor) -> Tensor:
     return means[channels]
 
 
-def _with_the_same_products(rows: Tensor) -> Tensor:
-    """Inputs [n, in] with the XᵀX of the given ones, no more than there are columns."""
-    if len(rows) <= rows.shape[1]:
-        return rows.float()
-    lower, failed = torch.linalg.cholesky_ex(gram_of(rows))
-    return rows.float() if int(failed) else lower.T
-
-
 _NUMBERS = 2**20
 """Weights that are looked at together: what is made of them stays in a cache's reach."""
 
@@ -134,7 +127,7 @@ class _Search:
     """For the scale that leaves the least error of all outputs that share their inputs.
 
     Args:
-        weights: Matrices [out, in] with what flows into them, [n, in].
+        weights: Matrices [out, in] with XᵀX of what flows into them, [in, in].
         form: What they are rounded to.
     """
 
@@ -142,41 +135,38 @@ class _Search:
         self, weights: tuple[tuple[list[Tensor], Tensor], ...], form: NumberFormat
     ) -> None:
         self._form = form
-        self._parts = [
-            (part, inputs)
-            for stacked, inputs in weights
-            for weight in stacked
-            for part in self._rows_of(weight)
-        ]
+        self._weights = weights
 
     def best(self, first: Tensor, others: Iterator[Tensor]) -> Tensor:
         """One of them; the first where no other is better for certain."""
-        found, least = first, self._error(first, products_in_bfloat16)
+        found, least = first, self._error(first, torch.bfloat16)
         for candidate in others:
-            error = self._error(candidate, products_in_bfloat16)
+            error = self._error(candidate, torch.bfloat16)
             if error < least:
                 found, least = candidate, error
         return found if self._error(found) < self._error(first) else first
 
-    def _rows_of(self, weight: Tensor) -> Sequence[Tensor]:
-        """Rows that are rounded by themselves, or the whole where they share a scale."""
-        if self._form.share == "tensor" or self._form.kind == "nvfp4":
-            return (weight,)
-        return weight.split(max(1, _NUMBERS // max(1, weight.shape[1])))
+    def _error(self, s: Tensor, kind: torch.dtype = torch.float32) -> float:
+        """‖(W − Ŵ) X‖² over all that share the inputs, Ŵ rounded after scaling by s.
 
-    def _error(
-        self, s: Tensor, multiplied: Callable[[], AbstractContextManager[None]] = nullcontext
-    ) -> float:
-        """‖(W − Ŵ) X‖² over all that share the inputs, Ŵ rounded after scaling by s."""
-        total = 0.0
-        for weight, inputs in self._parts:
-            exact = weight.float()
-            scaled = (exact * s).to(weight.dtype)
-            off = rounding.nearest(scaled, rounding.grid(scaled, self._form)).div_(s).sub_(exact)
-            with multiplied():
-                outputs = off @ inputs.T
-            total += float(outputs.square_().sum())
-        return total
+        The differences are taken in `kind`.
+        """
+        return sum(
+            energy((self._off(part, s).to(kind) for part in self._parts(stacked)), gram)
+            for stacked, gram in self._weights
+        )
+
+    def _off(self, weight: Tensor, s: Tensor) -> Tensor:
+        exact = weight.float()
+        scaled = (exact * s).to(weight.dtype)
+        return rounding.nearest(scaled, rounding.grid(scaled, self._form)).div_(s).sub_(exact)
+
+    def _parts(self, weights: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Rows that are rounded by themselves, or the whole where they share a scale."""
+        whole = self._form.share == "tensor" or self._form.kind == "nvfp4"
+        for weight in weights:
+            size = len(weight) if whole else _NUMBERS // max(1, weight.shape[1])
+            yield from weight.split(max(1, size))
 
 
 def _cut(weight: Tensor, form: NumberFormat, rows: Tensor) -> Quantised:

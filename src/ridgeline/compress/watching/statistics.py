@@ -9,11 +9,9 @@ none, for this layer alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,18 +53,6 @@ def add_products(sums: Tensor, x: Tensor) -> None:
     for start in range(0, len(sums), _BLOCK):
         rows = slice(start, start + _BLOCK)
         sums[rows, start:].addmm_(wide[:, rows].T, wide[:, start:])
-
-
-@contextmanager
-def products_in_bfloat16() -> Iterator[None]:
-    """Within, matmuls of float32 may round to bfloat16 what they multiply, where that is fast."""
-    setting: Any = torch.backends.mkldnn.matmul
-    before = setting.fp32_precision
-    setting.fp32_precision = "bf16"
-    try:
-        yield
-    finally:
-        setting.fp32_precision = before
 
 
 def mirror(sums: Tensor) -> Tensor:
@@ -146,15 +132,23 @@ def output_error(
     """
     known = hessian is not None and _is_finite(hessian)
     kind = weight.dtype if weight.dtype == torch.bfloat16 else torch.float32
-    energy = partial(_energy, hessian=hessian if known else None, rows=rows)
+    of = partial(energy, hessian=hessian, rows=rows) if known else partial(energy, rows=rows)
     parts = zip(weight.split(_ROWS), result.split(_ROWS), strict=True)
-    lost = energy((before.float() - after.float()).to(kind) for before, after in parts)
-    whole = energy(part.to(kind) for part in weight.split(_ROWS))
+    lost = of((before.float() - after.float()).to(kind) for before, after in parts)
+    whole = of(part.to(kind) for part in weight.split(_ROWS))
     return lost / whole if whole > 0.0 else 0.0
 
 
-def _energy(parts: Iterable[Tensor], hessian: Tensor | None, rows: Tensor | None) -> float:
-    """tr(W H Wᵀ) of a matrix that comes in parts, some of its rows each."""
+def energy(
+    parts: Iterable[Tensor], hessian: Tensor | None = None, rows: Tensor | None = None
+) -> float:
+    """tr(W H Wᵀ) of a matrix that comes in parts, some of its rows each.
+
+    Args:
+        parts: [some, in] each; products of bfloat16 ones are summed in float32.
+        hessian: H [in, in].
+        rows: Where there is no H, inputs [k, in] with H = XᵀX; None: ones in its place.
+    """
     if hessian is not None:
         return _energy_under(hessian, parts)
     total = 0.0
