@@ -18,11 +18,9 @@ from torch import Tensor, nn
 from ridgeline.export.comparing import LEAST_SQNR_DB
 from ridgeline.records.runtime_export import WrongStage
 from ridgeline.runtimes import Artifact
+from ridgeline.runtimes.capture import onnx_notes
 from ridgeline.runtimes.capture.quiet import silence
 from ridgeline.runtimes.capture.structure import flatten
-
-_SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where torch's ONNX exporter notes the modules around a node."""
 
 
 def first_wrong_stage(
@@ -117,7 +115,7 @@ def _of_onnx(artifact: Artifact, tensors: list[Tensor], layers: set[str]) -> dic
     model = onnx.load(str(artifact.path))
     last: dict[str, str] = {}
     for node in model.graph.node:
-        scopes = {one.key: one.value for one in node.metadata_props}.get(_SCOPES)
+        scopes = {one.key: one.value for one in node.metadata_props}.get(onnx_notes.KEPT)
         for name in _paths(scopes):
             if name in layers:
                 last[name] = node.output[0]

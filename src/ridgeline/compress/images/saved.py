@@ -30,6 +30,7 @@ from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.measure.network.directory import load_directory, read_config
 from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
+from ridgeline.runtimes.capture.onnx_notes import drop_sources
 
 CODE = "pruned_model.py"
 PROGRAM = "model.pt2"
@@ -111,7 +112,7 @@ def export_to(whole: nn.Module, example: Batch, path: Path) -> None:
             except Exception as error:  # whatever the exporter meets in the user's operators
                 why = in_words(error)
                 raise InputError(f"{path.name}: ONNX cannot hold this model: {why}") from error
-            made.save(path)
+            drop_sources(made).save(path)
         return
 
     def check(loaded: nn.Module) -> None:

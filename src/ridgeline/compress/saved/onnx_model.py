@@ -31,6 +31,7 @@ from ridgeline.compress.saved.whole_model import (
     whole_model,
 )
 from ridgeline.errors import InputError, MissingExtra, in_words
+from ridgeline.runtimes.capture.onnx_notes import drop_sources
 
 OPSET = 21
 LIMIT_BYTES = 1_900_000_000
@@ -165,7 +166,7 @@ def _write(directory: Path, model: WholeModel, to: Path) -> None:
             raise InputError(
                 f"{directory}: torch.onnx cannot follow this model: {in_words(error)}"
             ) from error
-        program.save(to)
+        drop_sources(program).save(to)
 
 
 def _session(path: Path) -> Any:

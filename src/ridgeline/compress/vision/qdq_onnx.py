@@ -19,6 +19,7 @@ from ridgeline.compress.vision.batches import Batch, free_batch, inputs_of, rows
 from ridgeline.compress.vision.nodes import RoundedTensor, RoundedWeight, load_operators
 from ridgeline.compress.vision.operators import copied
 from ridgeline.errors import InputError
+from ridgeline.runtimes.capture.onnx_notes import drop_sources
 
 
 def write(
@@ -52,7 +53,7 @@ def write(
             _halve(one)
     partial = path.with_name(f"{path.name}.partial")
     try:
-        _program(own, example, names, dynamic=dynamic).save(partial)
+        drop_sources(_program(own, example, names, dynamic=dynamic)).save(partial)
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from ridgeline.runtimes.capture.inverses import without_small_inverses
+from ridgeline.runtimes.capture.onnx_notes import drop_sources
 from ridgeline.runtimes.capture.program import Captured
 
 _LARGEST_BYTES = 1_900_000_000
@@ -23,7 +24,7 @@ def write_onnx(captured: Captured, path: Path) -> None:
     )
     assert program is not None
     weights = sum(value.nbytes for value in captured.program.state_dict.values())
-    program.save(path, external_data=weights > _LARGEST_BYTES)
+    drop_sources(program).save(path, external_data=weights > _LARGEST_BYTES)
 
 
 def input_name(index: int) -> str:
