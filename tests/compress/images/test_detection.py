@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch.nn import functional
 
 from ridgeline.cli.main import run
 
@@ -103,7 +105,7 @@ def precision_of(capsys: pytest.CaptureFixture[str]) -> float:
     return float(row["mean_average_precision"])
 
 
-@pytest.mark.parametrize("name", ["Finder", "Background"])
+@pytest.mark.parametrize("name", ["Finder", pytest.param("Background", marks=pytest.mark.slow)])
 def test_a_detector_that_finds_every_square_has_a_map_of_one_in_pictures_of_another_shape(
     squares: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -123,6 +125,121 @@ def test_what_a_crop_cuts_off_is_missed(squares: Path, capsys: pytest.CaptureFix
     words = ("--resize", "96", "--crop", "96", *FLAGS[2:])
     assert evaluate(squares, "Finder", *words, "--json") == 0
     assert 0.1 < precision_of(capsys) < 0.9
+
+
+DIGITS = """
+import torch
+from pathlib import Path
+from torch import nn
+
+class Digits(nn.Module):
+    # ten digits in a grid of 4 x 4 cells: what each cell shows, and the box of its ink
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Conv2d(3, 12, 3, padding=1)
+        self.answers = nn.Conv2d(12, 14, 8, stride=8)
+        self.load_state_dict(torch.load(Path(__file__).parent / "learnt.pt"))
+        cells = torch.arange(16)
+        corners = torch.stack([cells % 4, cells // 4, 0 * cells, 0 * cells], 1)
+        self.register_buffer("cells", corners / 4)
+    def forward(self, images):
+        found = self.answers(self.features(images).relu()).flatten(2).transpose(1, 2)
+        return {"logits": found[..., :10], "pred_boxes": found[..., 10:] + self.cells}
+"""
+SIDE = 32
+"""Pixels of a picture of 4 × 4 cells, as many as a digit of scikit-learn's has."""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`net.py` with weights solved for, `photos/` of digits that it has not seen, `boxes.json`."""
+    folder = tmp_path_factory.mktemp("pages")
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    draw = np.random.default_rng(0)
+    rows = [_page(digits.images[:1200], digits.target[:1200], draw) for _ in range(80)]
+    pictures = torch.stack([_pixels(page) for page, _ in rows])
+    torch.manual_seed(0)
+    features = torch.nn.Conv2d(3, 12, 3, padding=1)
+    with torch.no_grad():
+        seen = functional.unfold(features(pictures).relu(), 8, stride=8).transpose(1, 2)
+    seen = torch.cat([seen.flatten(0, 1), torch.ones(80 * 16, 1)], 1)
+    wanted = torch.tensor(np.concatenate([_answers(found) for _, found in rows])).float()
+    ridge = seen.T @ seen + 3.0 * torch.eye(seen.shape[1])
+    solved = torch.linalg.solve(ridge, seen.T @ wanted).T
+    answers = {"weight": solved[:, :-1].reshape(14, 12, 8, 8), "bias": solved[:, -1]}
+    learnt = {f"features.{name}": one for name, one in features.state_dict().items()}
+    torch.save(
+        learnt | {f"answers.{name}": one for name, one in answers.items()}, folder / "learnt.pt"
+    )
+    (folder / "net.py").write_text(DIGITS)
+    (folder / "photos").mkdir()
+    images, annotations = [], []
+    for number in range(12):
+        page, found = _page(digits.images[1200:], digits.target[1200:], draw)
+        Image.fromarray(page).convert("RGB").save(folder / "photos" / f"{number:02d}.png")
+        images.append(
+            {"id": number, "file_name": f"{number:02d}.png", "width": SIDE, "height": SIDE}
+        )
+        for digit, (left, top, width, height), _ in found:
+            box = {"bbox": [left, top, width, height], "area": width * height, "iscrowd": 0}
+            one = {"id": len(annotations), "image_id": number, "category_id": digit}
+            annotations.append(one | box)
+    categories = [{"id": one, "name": str(one)} for one in range(10)]
+    written = {"images": images, "annotations": annotations, "categories": categories}
+    (folder / "boxes.json").write_text(json.dumps(written))
+    return folder
+
+
+Found = tuple[int, tuple[int, int, int, int], int]
+"""A digit, the box of its ink, and its cell."""
+
+
+def _page(
+    images: np.ndarray, targets: np.ndarray, draw: np.random.Generator
+) -> tuple[np.ndarray, list[Found]]:
+    """A picture with digits in ten of its cells, uint8, and what stands where."""
+    page, found = np.zeros((SIDE, SIDE), np.uint8), list[Found]()
+    for cell in draw.permutation(16)[:10]:
+        place = int(draw.integers(len(images)))
+        top, left = 8 * (cell // 4), 8 * (cell % 4)
+        page[top : top + 8, left : left + 8] = images[place] * (255 / 16)
+        ys, xs = np.nonzero(images[place] > 4)
+        ink = (int(xs.min()), int(ys.min()), int(np.ptp(xs)) + 1, int(np.ptp(ys)) + 1)
+        box = (int(left) + ink[0], int(top) + ink[1], ink[2], ink[3])
+        found.append((int(targets[place]), box, int(cell)))
+    return page, found
+
+
+def _pixels(page: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(page / 255).float().expand(3, SIDE, SIDE)
+
+
+def _answers(found: list[Found]) -> np.ndarray:
+    """What the detector is to say of each cell: ten logits, centre and size within the cell."""
+    answers = np.concatenate([np.full((16, 10), -4.0), np.full((16, 4), 0.125)], 1)
+    for digit, (left, top, width, height), cell in found:
+        answers[cell, digit] = 4.0
+        x, y = left - 8 * (cell % 4) + width / 2, top - 8 * (cell // 4) + height / 2
+        answers[cell, 10:] = np.array([x, y, width, height]) / SIDE
+    return answers
+
+
+def test_int8_of_a_detector_that_has_learnt_digits_is_held_to_its_map(
+    pages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, boxes, out = str(pages / "photos"), str(pages / "boxes.json"), tmp_path / "out"
+    words = [
+        "compress", f"{pages / 'net.py'}:Digits", "--scheme", "w8a8-int8-rtn", "--calibration",
+        photos, "--images", photos, "--boxes", boxes, "--resize", "32x32", *FLAGS[2:], "--no-speed",
+        "--max-loss", "map-2%", "--out", str(out),
+    ]  # fmt: skip
+    assert run(words) == 0
+    first, second = json.loads((out / "ledger.json").read_text())["rows"]
+    precision = [row["mean_average_precision"] for row in (first, second)]
+    assert precision[0] > 0.4
+    assert precision[0] != precision[1]
+    assert abs(precision[0] - precision[1]) <= 0.02
+    assert str(Path(__file__).parents[3]).encode() not in (out / "model.onnx").read_bytes()
 
 
 @pytest.mark.slow

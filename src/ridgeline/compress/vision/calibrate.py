@@ -10,7 +10,17 @@ from ridgeline.compress.vision.batches import Batch
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.layers import VisionLayer
 from ridgeline.compress.vision.operators import operator_of
-from ridgeline.compress.vision.points import JOINS, Point, joined, origin
+from ridgeline.compress.vision.points import (
+    JOINS,
+    PARTIAL,
+    SPLITS,
+    WHOLE,
+    Point,
+    behind_parts,
+    joined,
+    origin,
+    output_of,
+)
 from ridgeline.kernels.fake_quantisation.histogram import TensorHistogram
 from ridgeline.kernels.fake_quantisation.ranges import Range, find_range
 from ridgeline.records.scheme import NumberFormat
@@ -19,6 +29,8 @@ SHARE_WITHIN = 1.25
 """How many times one range may be the other for both to take the wider: a third of a bit lost."""
 APART = 64.0
 """From here on the smaller of two ranges would keep four levels of 256."""
+HEAD_APART = 8.0
+"""The same of a head's parts, whose levels are the answers: five of eight bits would be left."""
 
 Histograms = dict[fx.Node, TensorHistogram]
 
@@ -67,15 +79,42 @@ def parts_of(layers: Sequence[VisionLayer]) -> dict[str, list[fx.Node]]:
     return found
 
 
+def head_parts(layers: Sequence[VisionLayer]) -> dict[str, list[fx.Node]]:
+    """What a convolution gives in parts that no layer reads, such as boxes and scores, by layer."""
+    made = {output_of(layer): layer.name for layer in layers if layer.convolves}
+    read = {behind_parts(origin(node), made) for layer in layers for node in layer.inputs}
+    parts = {name: _parts(node) for node, name in made.items() if node not in read}
+    return {name: nodes for name, nodes in parts.items() if len(nodes) > 1}
+
+
+def _parts(node: fx.Node) -> list[fx.Node]:
+    """The parts that a tensor is taken apart into, behind views of all of it."""
+    found: list[fx.Node] = []
+    for user in node.users:
+        operator = operator_of(user)
+        if operator in WHOLE:
+            found += _parts(user)
+        elif operator in SPLITS:
+            found += user.users
+        elif operator in PARTIAL:
+            found.append(user)
+    if len(found) == 1:  # one slice of all of it
+        return _parts(found[0])
+    return found
+
+
 def layers_apart(layers: Sequence[VisionLayer], seen: Histograms) -> dict[str, str]:
-    """Layers that read parts whose ranges differ by so much that one scale would ruin some.
+    """Layers of parts whose ranges differ by so much that one scale would ruin some.
 
     Returns:
         By name, why such a layer stays in float.
     """
     found = {}
-    for name, parts in parts_of(layers).items():
-        widths = [max(-seen[one].low, seen[one].high) for one in parts if one in seen]
-        if widths and min(widths) > 0 and max(widths) > APART * min(widths):
-            found[name] = f"reads parts whose ranges differ {max(widths) / min(widths):.0f} to 1"
+    given = [("gives", HEAD_APART, head_parts(layers)), ("reads", APART, parts_of(layers))]
+    for verb, most, by_layer in given:
+        for name, parts in by_layer.items():
+            widths = [max(-seen[one].low, seen[one].high) for one in parts if one in seen]
+            if widths and min(widths) > 0 and max(widths) > most * min(widths):
+                ratio = max(widths) / min(widths)
+                found[name] = f"{verb} parts whose ranges differ {ratio:.0f} to 1"
     return found

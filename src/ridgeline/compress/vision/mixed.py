@@ -15,11 +15,13 @@ import torch
 from torch import nn
 
 from ridgeline.compress.vision.batches import Batch, inputs_of
+from ridgeline.compress.vision.operators import copied
 from ridgeline.compress.vision.points import find_points, origin
 from ridgeline.compress.vision.quantise import (
     PreparedVision,
     QuantisedVision,
     prepare,
+    prepare_graph,
     rounded,
 )
 from ridgeline.compress.vision.sensitivity import (
@@ -87,7 +89,7 @@ def mixed(
     best, order, equalised = before, ranking, False
     if best < least_db and not scheme.equalise:
         on_progress("trying equalisation")
-        other = prepare(model, batches, parse(f"{scheme.name}-cle"))
+        other = prepare_graph(copied(prepared.graph), batches, parse(f"{scheme.name}-cle"))
         with_cle = judge.sqnr(other, ())
         if with_cle > best + _GAIN:
             prepared, best, equalised = other, with_cle, True

@@ -23,7 +23,9 @@ WHOLE = {
     "_unsafe_view", "max_pool2d_with_indices",
 }  # fmt: skip
 """Operators whose results lie on the levels of their first argument, all of it."""
-PARTIAL = {"slice", "select", "split", "split_with_sizes", "chunk", "unbind", "getitem", "narrow"}
+SPLITS = {"split", "split_with_sizes", "chunk", "unbind"}
+"""Operators that give all parts of their first argument, each of which is taken from them."""
+PARTIAL = SPLITS | {"slice", "select", "getitem", "narrow"}
 """Operators that give a part of their first argument, whose range may be another."""
 CLIPS = {"relu", "relu6", "hardtanh", "clamp", "clamp_min"}
 """What a rounding does in the same step, if its range says so."""
@@ -82,7 +84,7 @@ def find_points(layers: Sequence[VisionLayer], in_float: Collection[str] = ()) -
     owners: dict[fx.Node, str] = {}
     for layer in rounded:
         for node in layer.inputs:
-            source = _behind_parts(origin(node), outputs)
+            source = behind_parts(origin(node), outputs)
             if source not in outputs:
                 owners.setdefault(source, _maker(source, made_by) or layer.name)
     found = [Point(node=node, owner=name) for node, name in outputs.items()]
@@ -90,8 +92,8 @@ def find_points(layers: Sequence[VisionLayer], in_float: Collection[str] = ()) -
     return found
 
 
-def _behind_parts(node: fx.Node, outputs: Collection[fx.Node]) -> fx.Node:
-    """The rounded output that a tensor is a part of, or else the part itself."""
+def behind_parts(node: fx.Node, outputs: Collection[fx.Node]) -> fx.Node:
+    """The output that a tensor is a part of, or else the part itself."""
     source = node
     while operator_of(source) in PARTIAL and isinstance(source.args[0], fx.Node):
         source = origin(source.args[0])

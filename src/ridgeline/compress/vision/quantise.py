@@ -16,6 +16,7 @@ from ridgeline.compress.vision.bias import corrections
 from ridgeline.compress.vision.build import built, with_biases
 from ridgeline.compress.vision.calibrate import (
     Histograms,
+    head_parts,
     layers_apart,
     parts_of,
     ranges_of,
@@ -134,7 +135,27 @@ def prepare(
     _check_scheme(scheme)
     check_batches(batches)
     on_progress("tracing")
-    graph = traced(model, batches[0])
+    return prepare_graph(traced(model, batches[0]), batches, scheme, on_progress=on_progress)
+
+
+def prepare_graph(
+    graph: fx.GraphModule,
+    batches: Sequence[Batch],
+    scheme: Scheme,
+    *,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> PreparedVision:
+    """Equalise and calibrate a traced graph, which becomes the result's.
+
+    Args:
+        graph: From `traced`, or the graph of a `PreparedVision` that was not equalised.
+        batches: As `quantise`, checked.
+        scheme: One for images.
+        on_progress: Told what is under way.
+
+    Raises:
+        InputError: The graph has nothing to quantise.
+    """
     layers = find_layers(graph, part_of(batches[0], slice(1)))
     if not layers:
         raise InputError("the model has no convolution, linear layer or product to quantise")
@@ -146,7 +167,8 @@ def prepare(
     watched = {point.node for point in find_points(layers)}
     # A layer in float makes points of what a neighbour's output covered.
     watched |= {origin(node) for layer in layers for node in layer.inputs}
-    watched |= {part for parts in parts_of(layers).values() for part in parts}
+    for by_layer in (parts_of(layers), head_parts(layers)):
+        watched |= {part for parts in by_layer.values() for part in parts}
     seen = watched_ranges(graph, watched, batches)
     apart = layers_apart(layers, seen)
     kept = [layer for layer in layers if layer.name not in apart]

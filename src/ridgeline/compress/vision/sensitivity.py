@@ -1,8 +1,10 @@
 """What each layer costs when it alone is rounded, found from kept results of all before it.
 
 A layer answers for its weights and for the tensors that hold its numbers: those that it makes,
-behind activation functions, and those that it is the first to read where no layer made them. The
-graph is run once in float and everything kept; for a layer only what depends on it runs again.
+behind activation functions, and those that it is the first to read where no layer made them. What
+other layers' weights lose by its outlying channels counts for it too, and not for them
+(`outlying.py`). The graph is run once in float and everything kept; for a layer only what depends
+on it runs again.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.layers import VisionLayer
 from ridgeline.compress.vision.nodes import RoundedTensor, rounded_weight
 from ridgeline.compress.vision.operators import constant_of
+from ridgeline.compress.vision.outlying import Outlying, find_outlying
 from ridgeline.compress.vision.points import find_points
 from ridgeline.compress.vision.quantise import PreparedVision
 
@@ -93,6 +96,7 @@ def rank_layers(
     form = prepared.scheme.activations
     assert form is not None
     ranges = ranges_of(prepared.layers, points, prepared.seen, form)
+    outlying = find_outlying(prepared.layers, points, prepared.graph, kept)
     found = []
     for number, layer in enumerate(prepared.layers, start=1):
         if layer.name in prepared.apart:
@@ -103,7 +107,8 @@ def rank_layers(
             for point in points
             if point.owner == layer.name
         }
-        result = _Replay(prepared, kept, layer, own).result(output)
+        weights = _charged(prepared, layer, outlying)
+        result = _Replay(prepared.graph, kept, weights, own).result(output)
         other = exact if result is None else outputs_of(result)
         found.append(
             LayerSensitivity(
@@ -116,22 +121,39 @@ def rank_layers(
     return tuple(sorted(found, key=lambda one: one.sqnr_db))
 
 
+def _charged(
+    prepared: PreparedVision, layer: VisionLayer, outlying: Sequence[Outlying]
+) -> dict[fx.Node, Tensor]:
+    """The weights that a layer answers for, rounded, by the node that computes with them."""
+    found = {}
+    for reader in prepared.layers:
+        others = [one for one in outlying if one.reader is reader]
+        own = [one.columns for one in others if one.maker == layer.name]
+        if reader.name not in prepared.weights or not (reader is layer or own):
+            continue
+        exact = constant_of(prepared.graph, reader.weight)
+        assert exact is not None
+        rounds = rounded_weight(exact, reader.axis, prepared.weights[reader.name])()
+        if reader is layer:
+            for one in others:
+                rounds = torch.where(one.columns, exact, rounds)
+        else:
+            rounds = torch.where(torch.stack(own).any(0), rounds, exact)
+        found[reader.node] = rounds
+    return found
+
+
 class _Replay:
-    """A graph run again where one layer's rounding changes something."""
+    """A graph run again where some weights and tensors are rounded."""
 
     def __init__(
         self,
-        prepared: PreparedVision,
+        graph: fx.GraphModule,
         kept: Mapping[fx.Node, object],
-        layer: VisionLayer,
+        weights: Mapping[fx.Node, Tensor],
         rounders: Mapping[fx.Node, RoundedTensor],
     ) -> None:
-        self.graph, self.kept, self.layer, self.rounders = prepared.graph, kept, layer, rounders
-        self.weight: Tensor | None = None
-        if layer.name in prepared.weights:
-            exact = constant_of(prepared.graph, layer.weight)
-            assert exact is not None
-            self.weight = rounded_weight(exact, layer.axis, prepared.weights[layer.name])()
+        self.graph, self.kept, self.weights, self.rounders = graph, kept, weights, rounders
         self.changed: dict[fx.Node, object] = {}
 
     def result(self, output: fx.Node) -> object:
@@ -139,7 +161,7 @@ class _Replay:
         interpreter = fx.Interpreter(self.graph)
         last_use = _last_uses(output.graph)
         for node in self.graph.graph.nodes:
-            weight = self.weight if node is self.layer.node else None
+            weight = self.weights.get(node)
             if weight is not None or any(one in self.changed for one in node.all_input_nodes):
                 self.changed[node] = self._value(interpreter, node, weight)
             if node in self.rounders:
