@@ -142,12 +142,18 @@ def answered(model: nn.Module, batch: Batch) -> Any:
         raise InputError(f"the model cannot take images {shapes}: {in_words(error)}") from error
     for one in tensors_of(output):
         if not one.ndim or len(one) != rows_of(batch):
-            raise InputError(
-                f"the model gives {list(one.shape)} for {rows_of(batch)} images: an output needs a"
-                " row for each image; leave suppression of boxes and the like out of the model,"
-                " and give it to --metric"
-            )
+            raise InputError(_no_row_each(one, rows_of(batch)))
     return output
+
+
+def _no_row_each(output: Tensor, images: int) -> str:
+    """Why an output cannot be compared image by image, and what helps."""
+    said = f"the model gives {list(output.shape)} for {images} image{'s' if images > 1 else ''}"
+    if output.ndim > 1 and output.shape[1] == images:
+        cure = "where its second dimension counts them, return it with .transpose(0, 1)"
+    else:
+        cure = "leave suppression of boxes and the like out of the model, and give it to --metric"
+    return f"{said}: an output needs a row for each image; {cure}"
 
 
 @dataclass(slots=True)

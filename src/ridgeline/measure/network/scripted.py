@@ -108,6 +108,8 @@ def _refuse(error: BaseException, what: str, path: Path) -> NoReturn:
     if isinstance(error, KeyboardInterrupt | RidgelineError):
         raise error
     why = f"exit code {error.code}" if isinstance(error, SystemExit) else in_words(error)
+    if isinstance(error, OSError) and error.filename:
+        why = f"{why}: {error.filename}"
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
