@@ -17,8 +17,8 @@ _TEXT_PARTS = {"input_text": "text", "output_text": "text", "refusal": "refusal"
 def as_content(given: Any) -> Any:
     """A content; what says nothing is the empty text.
 
-    >>> as_content(None), as_content([]), as_content("a")
-    ('', '', 'a')
+    >>> as_content(None), as_content([]), as_content("x")
+    ('', '', 'x')
     """
     return "" if given is None or given == [] else given
 
