@@ -18,6 +18,7 @@ from ridgeline.cost.serving.step import (
     Work,
     blended,
     expert_flops_per_second,
+    fixed_host_seconds,
     prompt_host_seconds,
     step_time,
 )
@@ -179,6 +180,6 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
         fixed_device_seconds=value(empty.communication + empty.launches),
         least_device_seconds=value(eager),
         least_prompt_seconds=value(launched),
-        fixed_host_seconds=value(rates.step_seconds),
+        fixed_host_seconds=value(fixed_host_seconds(hosted, rates)),
         pace=pace,
     )

@@ -62,6 +62,8 @@ class Rates(Cases):
     """The same on top of it per layer of routed experts."""
     step_seconds: Floats
     """Host time per step that nothing hides: scheduling, sampling."""
+    group_seconds: Floats
+    """The same for reaching every rank of a tensor-parallel group."""
     sequence_seconds: Floats
     """The same per sequence that is sampled."""
     request_seconds: Floats

@@ -11,7 +11,8 @@
     experts beside   attention data parallelism sends each token to its experts and back: two
                      all-to-alls a routed layer, in 8 and 16 bits (DeepEP's README)
     launches         a least time per layer, of kernels that have next to nothing to do
-    host             a fixed time per step, and one per sequence that is sampled
+    host             a fixed time per step, one more for a group of ranks, and one per sequence that
+                     is sampled
 
 Reading and matmuls of linear layers overlap, so that the longer one counts but for the ridge,
 where neither hides the other (Williams et al., "Roofline", CACM 52(4), 2009). A step reads all
@@ -112,7 +113,7 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     communication = _communication(hosted, rates, own) + _dispatch(hosted, rates, own)
     starts = hosted.layers * rates.layer_seconds + hosted.routed_layers * rates.routing_seconds
     launches = starts + activations
-    host = rates.step_seconds + rates.sequence_seconds * sampled_here
+    host = fixed_host_seconds(hosted, rates) + rates.sequence_seconds * sampled_here
     linear_layers = blended(weights, matmuls) + blended(expert_weights, expert_matmuls)
     device = linear_layers + attention + cache + communication + launches
     eager = hosted.layers * rates.eager_seconds
@@ -128,6 +129,12 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
         "total": np.maximum(device, np.maximum(eager, launched)) + host,
     }
     return StepTime(**{name: rates.pace * value for name, value in terms.items()})
+
+
+def fixed_host_seconds(hosted: Hosted, rates: Rates) -> Floats:
+    """Host time of every step: its schedule, and telling it to the ranks of a group."""
+    group = np.where(hosted.ranks > 1.0, rates.group_seconds, 0.0)
+    return np.asarray(rates.step_seconds + group)
 
 
 def prompt_host_seconds(hosted: Hosted, rates: Rates) -> Floats:
