@@ -49,7 +49,7 @@ def as_part(given: Any) -> Any:
 
 
 def as_turn(given: Any) -> Any:
-    """An assistant's message: its parts with thoughts are thoughts, a refusal is what it said."""
+    """Parts of an assistant that are thoughts become its thoughts, and a refusal its words."""
     if not isinstance(given, dict):
         return given
     turn = dict(given)
