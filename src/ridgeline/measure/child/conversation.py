@@ -62,7 +62,6 @@ class Conversation:
         self._until = math.inf
         self._instrument: Instrument = Instrument()
         self._paced: PacedSteps | None = None
-        self._reported_losses = 0
         self._has_reported = False
         self._pid = os.getpid()
         self._usage = usage_now()
@@ -200,8 +199,7 @@ class Conversation:
         )
 
     def _losses(self) -> list[float]:
-        new = self._agent.losses.by_step[self._reported_losses :]
-        self._reported_losses = len(self._agent.losses.by_step)
+        new = self._agent.losses.untold()
         with torch.no_grad():
             return [sum_of(losses) for losses in new]
 

@@ -26,6 +26,7 @@ class SeenLosses:
         self._recording = recording
         self._step: list[torch.Tensor] = []
         self._scales: dict[int, float] = {}
+        self._told = 0
 
     @guarded()
     def remember(self, roots: list[Any]) -> None:
@@ -58,6 +59,13 @@ class SeenLosses:
         """Forget all, those of the step under way too."""
         self.by_step.clear()
         self._step.clear()
+        self._told = 0
+
+    def untold(self) -> list[list[torch.Tensor]]:
+        """The steps' losses since this was last asked, or since all were forgotten."""
+        new = self.by_step[self._told :]
+        self._told = len(self.by_step)
+        return new
 
     def end_step(self) -> None:
         """The step is over; one without losses adds none."""
