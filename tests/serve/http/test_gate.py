@@ -69,6 +69,7 @@ def test_a_body_of_unknown_length_is_cut_off_too(guarded: Server) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_full_queue_is_a_429_that_says_when_to_come_back(guarded: Server, stream: bool) -> None:
+    until(lambda: guarded.get("/health").json()["running"] == 0, "the end of what came before")
     with ThreadPoolExecutor(3) as pool:
         asked = [
             pool.submit(ask, guarded, prompt="SLOW FILL", max_tokens=100, stream=stream)
