@@ -66,8 +66,8 @@ TAIL = """
 llama.cpp is held against one that batches and splits each layer; here it ran sequences one after
 another, its layers dealt out to devices, which no column says. vLLM on MI300X was of the first
 months of its port: a step of one sequence takes twice, one of 64 four times what the device allows.
-Mixtral under TensorRT-LLM and MII is predicted half as fast from 16 sequences on: theirs take hardly
-longer than one, as sequences do that are all alike and meet the same two experts.
+Mixtral under TensorRT-LLM and MII is predicted half as fast from 16 sequences on: theirs take
+hardly longer than one, as sequences do that are all alike and meet the same two experts.
 """
 
 
