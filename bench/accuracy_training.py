@@ -61,8 +61,9 @@ LATER_HEAD = """
 ## Sources found later
 
 Runs of [`{name}`](../../bench/{name}), which no fit has seen: none of these rows moved a
-coefficient. Step times are as they came out at the first look, but for what follows from the
-layout of FSDP under a pipeline (first look: dense 6.6 / 15.9 %). Memory was 42 % too small at the
+coefficient. Step times were 6.6 / 15.9 % off at the first look; what has changed since are FSDP
+under a pipeline, whose micro-batches two rows leave to torchtitan's default, an eager loss, and a
+fit to the other tables. Memory was 42 % too small at the
 first look and is the reason for three mechanisms (below), so its figures are no longer those of a
 stranger. Context parallelism over four or eight ranks in PyTorch is too fast by a quarter to a
 third; why is not known.

@@ -56,8 +56,8 @@ by `python -m bench.serving_found_later ALL_RESULTS.csv`; errors are |predicted 
 output tokens per second. At the first look vLLM was 17.1 % off on A100 and 27.8 % on H100,
 TensorRT-LLM 19.2 and 15.6 %: one device was within a tenth, groups too fast by a fifth to two
 fifths for models of 7 B and hardly for 70 B. Two mechanisms follow from that (a step's way to the
-ranks of a group, and vLLM's host before its version 0.6), so vLLM's figures are no longer those of
-a stranger.
+ranks of a group, and vLLM's host before its version 0.6). What is believed of both was written
+with these rows in view, so vLLM's figures are no longer those of a stranger.
 
 | engine and device | rows | median | p90 | bias in speed | inside 80 % |
 |---|---|---|---|---|---|

@@ -94,7 +94,7 @@ def kept_layer_bytes(setting: Setting) -> Floats:
     without_scores = everything - score_bytes(setting)
     some = np.where(setting.selects_core, without_scores, everything)
     some = np.where(setting.selects_operators, inputs + selected_bytes(setting), some)
-    share = setting.freed_share
+    share = setting.recompute_share
     return np.where(layouts.recompute == FULL, share * inputs + (1.0 - share) * everything, some)
 
 

@@ -69,9 +69,7 @@ class Setting:
     document: Floats
     """Tokens that see each other: of a sequence, or of one of the documents packed into it."""
     recompute_share: Floats
-    """Share of the forward pass's time that full recomputation repeats."""
-    freed_share: Floats
-    """Share of the activations that it frees; another one where what is dear is kept."""
+    """Share of the layers that recompute where recomputation is full."""
     frozen_weights: Bools
     width: Floats
     """Bytes per element of the operands of matmuls."""
@@ -165,7 +163,6 @@ def setting_of(
         seq=np.array([float(workload.seq)]),
         document=np.array([float(workload.document or workload.seq)]),
         recompute_share=np.array([float(workload.recompute_share)]),
-        freed_share=np.array([float(workload.recompute_share)]),
         frozen_weights=np.array([workload.frozen_weights]),
         width=widths[layouts.precision],
         **rates_of([coefficients], layouts),

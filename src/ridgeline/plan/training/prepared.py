@@ -108,7 +108,6 @@ def _setting(
     return replace(
         setting,
         recompute_share=np.array([one.recompute_share for one in candidates]),
-        freed_share=np.array([one.freed_share for one in candidates]),
     )
 
 

@@ -87,8 +87,6 @@ class Candidate:
     layout: Layout
     recompute_share: float = 1.0
     """The share of the layers that recompute, when recomputation is full."""
-    freed_share: float = 1.0
-    """The share of the activations that it frees then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +230,7 @@ def layouts_of_row(
     ep = whole(cells, "ep") or 1
     found = []
     for micro, batch in _batches(cells, dp, pp, legacy=bool(software.legacy)):
-        for recompute, share, freed in _recomputes(cells, software):
+        for recompute, share in _recomputes(cells, software):
             for zero in _sharding(cells, dp * cp, unsharded=pp > 1 and not software.modules):
                 layout = Layout(
                     dp=dp,
@@ -253,9 +251,7 @@ def layouts_of_row(
                 )
                 for shards in _shards(cells, note, zero, dp * cp):
                     sharded = msgspec.structs.replace(layout, fsdp=shards)
-                    found.append(
-                        Candidate(layout=sharded, recompute_share=share, freed_share=freed)
-                    )
+                    found.append(Candidate(layout=sharded, recompute_share=share))
     return found
 
 
@@ -284,26 +280,24 @@ def _batches(cells: Mapping[str, str], dp: int, pp: int, *, legacy: bool) -> lis
     return [(size, size * dp * (4 * pp if pp > 1 else 1)) for size in (1, 2, 4, 8, 16, 32)]
 
 
-def _recomputes(cells: Mapping[str, str], software: Stack) -> list[tuple[Recompute, float, float]]:
-    """Ways to recompute, each with the share of the time it repeats and of the memory it frees."""
+def _recomputes(cells: Mapping[str, str], software: Stack) -> list[tuple[Recompute, float]]:
+    """Ways to recompute, each with the share of the layers that do where it is full."""
     stated = cells.get("recompute", "").lower()
     stated = RECOMPUTE_WORDS.get(stated, stated)
-    partial: list[tuple[Recompute, float, float]] = [
-        ("full", share, share) for share in (0.25, 0.5, 0.75, 1.0)
-    ]
+    partial: list[tuple[Recompute, float]] = [("full", share) for share in (0.25, 0.5, 0.75, 1.0)]
     if not stated:
-        core: list[tuple[Recompute, float, float]] = []
+        core: list[tuple[Recompute, float]] = []
         if not software.fused_attention:
-            core = [("selective", 1.0, 1.0)]
-        return [("none", 1.0, 1.0), *core, *partial]
+            core = [("selective", 1.0)]
+        return [("none", 1.0), *core, *partial]
     if stated == "partial":
         return partial[:3]
     if stated == "selective-layer":  # torchtitan's way to recompute every second layer
-        return [("full", 0.5, 0.5)]
+        return [("full", 0.5)]
     if stated == BY_OPERATOR:
-        return [("selective", 1.0, 1.0)]
+        return [("selective", 1.0)]
     if stated in get_args(Recompute):
-        return [(stated, 1.0, 1.0)]  # type: ignore[list-item]
+        return [(stated, 1.0)]  # type: ignore[list-item]
     raise InputError(f"recompute {stated!r}: use none, selective, partial or full")
 
 

@@ -35,7 +35,7 @@ _NOWHERE = "no kind"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """What becomes of a ahead."""
+    """What becomes of a cluster that is played on."""
 
     working_gpus: float
     """GPUs of jobs that compute, the mean over the time."""
@@ -77,7 +77,7 @@ class _Sorted:
 def play_on(
     ahead: ClusterAhead, lasts: Mapping[str, float], horizon_seconds: float
 ) -> Continuation:
-    """Play a ahead on, with the times that pods and workloads last.
+    """Play a cluster on, with the times that pods and workloads last.
 
     Args:
         ahead: Where it begins.

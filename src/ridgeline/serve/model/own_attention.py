@@ -105,7 +105,7 @@ class _Entry:
             self._step.pages = self._step.positions = None
 
 
-def alibi_slopes(heads: int, most: float = SLOPES_TO) -> Tensor:
+def alibi_slopes(heads: int) -> Tensor:
     """The slope of each head, [H] float32.
 
     For a number that is no power of two: every second one of the next power's, then the others.
@@ -114,7 +114,7 @@ def alibi_slopes(heads: int, most: float = SLOPES_TO) -> Tensor:
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
     power = 2 ** math.ceil(math.log2(heads))
-    slopes = 2.0 ** -(torch.arange(1, power + 1, dtype=torch.float64) * (most / power))
+    slopes = 2.0 ** -(torch.arange(1, power + 1, dtype=torch.float64) * (SLOPES_TO / power))
     if power != heads:
         slopes = torch.cat([slopes[1::2], slopes[::2]])[:heads]
     return slopes.float()
