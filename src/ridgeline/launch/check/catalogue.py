@@ -1,19 +1,23 @@
 """The kinds that the checker knows: core kinds of Kubernetes 1.36 and 26 custom resources.
 
 Schemas stand in `schemas/`, unchanged but for descriptions, with their sources in
-`schemas/SOURCES.md` (all Apache-2.0).
+`schemas/SOURCES.md` (all Apache-2.0). Definitions that a user gives stand before them: those of
+the cluster at hand.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
+
+from ridgeline.errors import InputError, in_words
 
 _CORE_FILE = "kubernetes_core_openapi_v2_subset.json.gz"
 
@@ -34,9 +38,39 @@ class ManifestKind:
         return self.api_version.rpartition("/")[0]
 
 
-def find_kind(api_version: str, kind: str) -> ManifestKind | None:
+Given = Mapping[tuple[str, str], ManifestKind]
+"""Kinds by (apiVersion, kind) that a user's own definitions describe."""
+NONE_GIVEN: Given = MappingProxyType({})
+
+
+def find_kind(api_version: str, kind: str, given: Given = NONE_GIVEN) -> ManifestKind | None:
     """The kind, or None when no schema is known."""
-    return core_kinds().get((api_version, kind)) or _custom_kind(api_version, kind)
+    wanted = (api_version, kind)
+    return given.get(wanted) or core_kinds().get(wanted) or _custom_kind(api_version, kind)
+
+
+def other_versions(api_version: str, kind: str) -> list[str]:
+    """Versions of this kind that are known, where this one is not: `ray.io/v1`."""
+    group = api_version.rpartition("/")[0]
+    core = [one.api_version for one in core_kinds().values() if one.name == kind]
+    found = [one for one in core if one.rpartition("/")[0] == group]
+    found += [one.api_version for one in _custom_kinds(group) if one.name == kind]
+    return sorted(set(found) - {api_version})
+
+
+def kinds_defined_by(definition: Mapping[str, Any], source: str) -> list[ManifestKind]:
+    """The kinds of one CustomResourceDefinition (`apiextensions.k8s.io/v1`).
+
+    Raises:
+        InputError: It has no group, no names or no schema.
+    """
+    try:
+        return _versions(definition["spec"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{source}: this CustomResourceDefinition has no {in_words(error)}; give one as "
+            "`kubectl get crd NAME -o yaml` prints it"
+        ) from None
 
 
 @cache
@@ -70,22 +104,25 @@ def _custom_files() -> tuple[str, ...]:
 
 
 def _custom_kind(api_version: str, kind: str) -> ManifestKind | None:
-    group = api_version.rpartition("/")[0]
-    if not group:
-        return None
+    found = _custom_kinds(api_version.rpartition("/")[0])
+    wanted = (api_version, kind)
+    return next((one for one in found if (one.api_version, one.name) == wanted), None)
+
+
+def _custom_kinds(group: str) -> Iterator[ManifestKind]:
+    """Kinds of a group; a file is called crd_<plural>.<group>.json.gz, and only its are read."""
     for name in _custom_files():
-        # A file is called crd_<plural>.<group>.json.gz: only those of the group are read.
-        if name.removeprefix("crd_").split(".", 1)[1] == f"{group}.json.gz":
-            for found in _kinds_of(name):
-                if (found.api_version, found.name) == (api_version, kind):
-                    return found
-    return None
+        if group and name.removeprefix("crd_").split(".", 1)[1] == f"{group}.json.gz":
+            yield from _kinds_of(name)
 
 
 @cache
 def _kinds_of(file_name: str) -> tuple[ManifestKind, ...]:
-    spec = _read(file_name)["spec"]
-    return tuple(
+    return tuple(_versions(_read(file_name)["spec"]))
+
+
+def _versions(spec: Mapping[str, Any]) -> list[ManifestKind]:
+    return [
         ManifestKind(
             api_version=f"{spec['group']}/{version['name']}",
             name=spec["names"]["kind"],
@@ -93,7 +130,7 @@ def _kinds_of(file_name: str) -> tuple[ManifestKind, ...]:
             schema=version["schema"]["openAPIV3Schema"],
         )
         for version in spec["versions"]
-    )
+    ]
 
 
 def _read(name: str) -> Any:

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ridgeline.launch.check.catalogue import core_definitions
-from ridgeline.launch.check.verdict import Problems, shown
+from ridgeline.launch.check.verdict import Problems, filled_in, shown
 from ridgeline.records.kube_quantity import parse_quantity
 
 UNKNOWN_FIELD = "unknown field"
+A_QUANTITY = "a quantity such as 2, 500m or 16Gi"
 
 _QUANTITY = "#/definitions/io.k8s.apimachinery.pkg.api.resource.Quantity"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -24,10 +25,12 @@ _RANGES = {"int32": 2**31, "int64": 2**63}
 _NAMES = {"string": "a string", "integer": "an integer", "boolean": "true or false"}
 
 
-def decode_problems(value: Mapping[str, Any], schema: Mapping[str, Any]) -> Problems:
-    """What the decoder says about an object of a core kind."""
+def decode_problems(
+    value: Mapping[str, Any], schema: Mapping[str, Any], path: str = ""
+) -> Problems:
+    """What the decoder says about an object of a core kind, or about a part that stands at path."""
     types, unknown = Problems(), Problems()
-    _decode(value, schema, "", (types, unknown))
+    _decode(value, schema, path, (types, unknown))
     return types if types.found else unknown
 
 
@@ -52,7 +55,7 @@ def _decode(
     reference = schema.get("$ref")
     if reference == _QUANTITY:
         if parse_quantity(value) is None:
-            _wrong(found, path, value, "a quantity such as 2, 500m or 16Gi")
+            _wrong(found, path, value, A_QUANTITY)
         return
     if reference:
         schema = core_definitions()[reference]
@@ -131,7 +134,7 @@ def _wrong(found: tuple[Problems, Problems], path: str, value: Any, expected: st
         path,
         "TypeInvalid",
         f"{shown(value)} is {_kind_of(value)}, expected {expected}",
-        f"write {expected}" + (", in quotes" if expected == "a string" else ""),
+        filled_in(value) or f"write {expected}" + (", in quotes" if expected == "a string" else ""),
     )
 
 

@@ -45,7 +45,15 @@ def _stdin() -> str:
 
 def read_text(text: str, name: str) -> list[Document]:
     """All objects of a text. JSON is YAML too."""
-    return list(_objects(parse_yaml(text, name), name))
+    try:
+        return list(_objects(parse_yaml(text, name), name))
+    except InputError as error:
+        if "{{" in text:
+            raise InputError(
+                f"{error}; a template is no manifest yet: "
+                "helm template CHART | ridgeline launch --check -"
+            ) from None
+        raise
 
 
 def _objects(parsed: list[tuple[int, Any]], name: str) -> Iterator[Document]:

@@ -8,9 +8,17 @@ from typing import Any
 
 from ridgeline.errors import InputError
 from ridgeline.launch.check import devices, grammar, services, workloads
-from ridgeline.launch.check.catalogue import ManifestKind, find_kind
+from ridgeline.launch.check.catalogue import (
+    NONE_GIVEN,
+    Given,
+    ManifestKind,
+    find_kind,
+    kinds_defined_by,
+    other_versions,
+)
 from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems
 from ridgeline.launch.check.documents import Document, read_files
+from ridgeline.launch.check.embedded_pods import pods_inside
 from ridgeline.launch.check.metadata import NameRule, Object, check_metadata, section
 from ridgeline.launch.check.stricter import stricter_problems
 from ridgeline.launch.check.structural import schema_problems
@@ -60,63 +68,117 @@ CHECKS: Mapping[str, Callable[[Object, Problems], None]] = {
 
 _METADATA = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PARTNERS = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")
+_DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 _UNREADABLE = frozenset({"TypeInvalid", UNKNOWN_FIELD})
 
 
 def check_files(paths: list[Path]) -> ManifestReport:
-    """Verdicts on every object of some files. No cluster is asked."""
-    verdicts = tuple(check_manifests(read_files(paths)))
-    if not any(verdict.known for verdict in verdicts):
+    """Verdicts on every object of some files. No cluster is asked.
+
+    Raises:
+        InputError: A file cannot be read, or nothing in them can be judged.
+    """
+    documents = read_files(paths)
+    verdicts = tuple(check_manifests(documents))
+    if not verdicts:
+        raise InputError(
+            f"{documents[0].source}: holds definitions of kinds alone; give objects of them too"
+        )
+    if not any(verdict.known or verdict.pods for verdict in verdicts):
         kinds = ", ".join(sorted({verdict.kind for verdict in verdicts}))
-        raise InputError(f"{verdicts[0].source}: nothing was checked: no schema of {kinds} is here")
+        raise InputError(
+            f"{verdicts[0].source}: nothing was checked: no schema of {kinds} is here; "
+            f"{_what_helps(verdicts[0].kind)}"
+        )
     return ManifestReport(passed=all(verdict.runs for verdict in verdicts), verdicts=verdicts)
 
 
+def _what_helps(kind: str) -> str:
+    """What to do about a kind, as `apiVersion/kind`, of which there is no schema."""
+    api_version, _, name = kind.rpartition("/")
+    if name == "Kustomization":
+        return "give what it makes: kubectl kustomize FOLDER | ridgeline launch --check -"
+    others = other_versions(api_version, name)
+    if others:
+        return (
+            f"write it as {others[-1]}, or give your cluster's definition: kubectl get crd -o yaml"
+        )
+    return "give your cluster's definitions beside it: kubectl get crd -o yaml > crds.yaml"
+
+
 def check_manifests(documents: Iterable[Document]) -> list[ManifestVerdict]:
-    """Verdicts on objects, in their order; a TrainJob and its runtime are seen together."""
+    """Verdicts on objects, in their order; a TrainJob and its runtime are seen together.
+
+    A CustomResourceDefinition among them gets no verdict: the others are judged by it.
+    """
     listed = list(documents)
-    partners = [document.manifest for document in listed if _may_be_partner(document.manifest)]
-    return [_verdict(document, partners) for document in listed]
+    objects = [one for one in listed if _kind_of(one) != _DEFINITION]
+    given = {
+        (kind.api_version, kind.name): kind
+        for one in listed
+        if _kind_of(one) == _DEFINITION
+        for kind in kinds_defined_by(one.manifest, one.source)
+    }
+    partners = [one.manifest for one in objects if _may_be_partner(one.manifest, given)]
+    return [_verdict(document, partners, given) for document in objects]
 
 
-def _may_be_partner(manifest: Any) -> bool:
+def _kind_of(document: Document) -> tuple[object, object]:
+    manifest = document.manifest if isinstance(document.manifest, Mapping) else {}
+    return manifest.get("apiVersion"), manifest.get("kind")
+
+
+def _may_be_partner(manifest: Any, given: Given = NONE_GIVEN) -> bool:
     """A readable TrainJob or training runtime."""
     if not isinstance(manifest, Mapping) or manifest.get("kind") not in _PARTNERS:
         return False
-    kind = find_kind(str(manifest.get("apiVersion")), str(manifest["kind"]))
+    kind = find_kind(str(manifest.get("apiVersion")), str(manifest["kind"]), given)
     return kind is not None and not server_problems(manifest, kind)
 
 
-def _verdict(document: Document, partners: Sequence[Mapping[str, Any]]) -> ManifestVerdict:
+def _verdict(
+    document: Document, partners: Sequence[Mapping[str, Any]], given: Given
+) -> ManifestVerdict:
     manifest = document.manifest if isinstance(document.manifest, Mapping) else {}
     api_version, kind_name = manifest.get("apiVersion"), manifest.get("kind")
     missing = [key for key in ("apiVersion", "kind") if not isinstance(manifest.get(key), str)]
     name = ""
     if isinstance(manifest.get("metadata"), Mapping):
         name = str(manifest["metadata"].get("name") or manifest["metadata"].get("generateName", ""))
-    problems: tuple[ManifestProblem, ...] = ()
-    kind = None
-    if missing:
-        found = Problems()
-        for key in missing:
-            found.required(key, "every object names its kind")
-        problems = tuple(found.found)
-    else:
-        kind = find_kind(str(api_version), str(kind_name))
+    kind = None if missing else find_kind(str(api_version), str(kind_name), given)
+    pods, problems = 0, _missing_problems(missing)
     if kind is not None:
-        problems = server_problems(manifest, kind)
-        # Rules about pods need fields of the right types.
-        if not any(problem.reason in _UNREADABLE for problem in problems):
-            problems += stricter_problems(manifest, custom=kind.custom, among=partners)
+        problems = _problems(manifest, kind, partners)
+    elif not missing:
+        pods, problems = pods_inside(manifest)
     return ManifestVerdict(
         source=document.source,
         kind=f"{api_version}/{kind_name}",
         name=name,
         known=kind is not None or bool(missing),
+        pods=pods,
         accepted=not any(problem.rule == SERVER for problem in problems),
         runs=not any(problem.severity == "error" for problem in problems),
         problems=problems,
     )
+
+
+def _missing_problems(missing: Iterable[str]) -> tuple[ManifestProblem, ...]:
+    found = Problems()
+    for key in missing:
+        found.required(key, "every object names its kind")
+    return tuple(found.found)
+
+
+def _problems(
+    manifest: Mapping[str, Any], kind: ManifestKind, partners: Sequence[Mapping[str, Any]]
+) -> tuple[ManifestProblem, ...]:
+    """What the server says about an object of a known kind, and what it does not say."""
+    problems = server_problems(manifest, kind)
+    # Rules about pods need fields of the right types.
+    if any(problem.reason in _UNREADABLE for problem in problems):
+        return problems
+    return problems + stricter_problems(manifest, custom=kind.custom, among=partners)
 
 
 def server_problems(manifest: Mapping[str, Any], kind: ManifestKind) -> tuple[ManifestProblem, ...]:

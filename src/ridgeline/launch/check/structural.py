@@ -12,13 +12,15 @@ from functools import cache
 from typing import Any
 
 from ridgeline.launch.check import cel
-from ridgeline.launch.check.decode import unknown_field
-from ridgeline.launch.check.verdict import WHOLE_OBJECT, Problems, shown
+from ridgeline.launch.check.decode import A_QUANTITY, unknown_field
+from ridgeline.launch.check.verdict import WHOLE_OBJECT, Problems, filled_in, shown
 
 Schema = Mapping[str, Any]
 
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 _BLOCKING = frozenset({"NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"})
+_QUANTITY = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)"
+"""How the pattern begins that controller-gen writes for a quantity."""
 _RANGES = {"int32": 2**31, "int64": 2**63}
 
 
@@ -106,7 +108,8 @@ def _validate(value: Any, schema: Schema, path: str, problems: Problems) -> None
             path,
             "TypeInvalid",
             f"{shown(value)} must be {expected}",
-            f"write {expected}" + (", in quotes" if expected == "a string" else ""),
+            filled_in(value)
+            or f"write {expected}" + (", in quotes" if expected == "a string" else ""),
         )
         return
     if "enum" in schema and value not in schema["enum"]:
@@ -145,11 +148,20 @@ def _validate_string(value: str, schema: Schema, path: str, problems: Problems) 
         problems.too_long(path, value, schema["maxLength"])
     if len(value) < schema.get("minLength", 0):
         problems.invalid(path, value, f"must be at least {schema['minLength']} characters long")
-    pattern = schema.get("pattern")
-    if pattern and not _compiled(pattern).search(value):
-        problems.invalid(path, value, f"must match {pattern}")
+    _validate_pattern(value, schema.get("pattern"), path, problems)
     if schema.get("format") == "date-time" and not re.match(r"\d{4}-\d\d-\d\d[Tt ]", value):
         problems.invalid(path, value, "must be a time as in RFC 3339")
+
+
+def _validate_pattern(value: str, pattern: str | None, path: str, problems: Problems) -> None:
+    try:
+        if not pattern or _compiled(pattern).search(value):
+            return
+    except re.error as error:
+        problems.not_judged(path, f"its pattern {pattern!r}: {error}")
+        return
+    expected = f"be {A_QUANTITY}" if pattern.startswith(_QUANTITY) else f"match {pattern}"
+    problems.invalid(path, value, f"must {expected}")
 
 
 @cache
@@ -243,7 +255,11 @@ def _rules(value: Any, schema: Schema, path: str, problems: Problems) -> None:
     if value is None:
         return
     for rule in schema.get("x-kubernetes-validations", ()):
-        expression = cel.compiled(rule["rule"])
+        try:
+            expression = cel.compiled(rule["rule"])
+        except cel.UnsupportedExpression as error:
+            problems.not_judged(path, f"its rule {' '.join(rule['rule'].split())!r}: {error}")
+            continue
         # Rules about a change do not apply to a new object.
         if expression.uses_old and not rule.get("optionalOldSelf"):
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -40,7 +41,9 @@ class ManifestVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """The kind as `apiVersion/kind`."""
     name: str
     known: bool
-    """Whether this version knows the kind's schema; nothing is claimed about others."""
+    """Whether this version knows the kind's schema; of others only the pods inside are judged."""
+    pods: int = 0
+    """Pod templates that were judged inside an object of an unknown kind."""
     accepted: bool
     """Whether the API server would take the object."""
     runs: bool
@@ -69,7 +72,7 @@ class Problems:
     def invalid(self, field: str, value: Any, detail: str, cure: str = "") -> None:
         """Add a value of the right type that breaks a rule; an empty `detail` says it does not."""
         if detail:
-            cure = cure or f"choose one that fits: {detail}"
+            cure = filled_in(value) or cure or "choose one that fits"
             self.add(field, "Invalid", f"{shown(value)}: {detail}", cure)
 
     def required(self, field: str, detail: str = "") -> None:
@@ -98,6 +101,35 @@ class Problems:
         self.add(
             field, "TooLong", f"{shown(value)} is longer than {limit}", f"shorten it to {limit}"
         )
+
+    def not_judged(self, field: str, what: str) -> None:
+        """A condition of a given definition that is not understood here."""
+        self.found.append(
+            ManifestProblem(
+                field=field or WHOLE_OBJECT,
+                reason="NotJudged",
+                message=f"was not held against {what}",
+                cure="look at that one yourself",
+                severity="warning",
+                rule="not-judged",
+            )
+        )
+
+
+_PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]|<[A-Za-z][\w .-]*>|\{\{|PLACEHOLDER|__[A-Z][A-Z_]*__")
+
+
+def filled_in(value: Any) -> str:
+    """The cure for a value that is a placeholder; empty for others.
+
+    >>> filled_in("${GPU_TYPE}")
+    'fill in the placeholder: envsubst < FILE | ridgeline launch --check -'
+    >>> filled_in("H100")
+    ''
+    """
+    if isinstance(value, str) and _PLACEHOLDER.search(value):
+        return "fill in the placeholder: envsubst < FILE | ridgeline launch --check -"
+    return ""
 
 
 def shown(value: Any) -> str:

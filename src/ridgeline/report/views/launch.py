@@ -99,12 +99,21 @@ def check_document(verdicts: Sequence[ManifestVerdict]) -> ReportDocument:
 
 def _state(verdict: ManifestVerdict) -> Phrase:
     if not verdict.known:
-        return Phrase("unknown kind: not checked", "warning")
+        return _state_of_unknown(verdict)
     if not verdict.accepted:
         return Phrase("would be rejected", "bad")
     if not verdict.runs:
         return Phrase("would be accepted and never start", "bad")
     return Phrase("fine, with advice" if verdict.problems else "fine", "good")
+
+
+def _state_of_unknown(verdict: ManifestVerdict) -> Phrase:
+    if not verdict.pods:
+        return Phrase("unknown kind: not checked", "warning")
+    if not verdict.runs:
+        return Phrase("unknown kind; its pods would be refused", "bad")
+    advice = ", with advice" if verdict.problems else ""
+    return Phrase(f"unknown kind; its pods are fine{advice}", "warning" if advice else "good")
 
 
 def _problem(problem: ManifestProblem) -> Words:
@@ -116,12 +125,16 @@ def _problem(problem: ManifestProblem) -> Words:
 
 
 def _summary(verdicts: Sequence[ManifestVerdict]) -> str:
-    known = [verdict for verdict in verdicts if verdict.known]
-    rejected = sum(not verdict.accepted for verdict in known)
-    stuck = sum(verdict.accepted and not verdict.runs for verdict in known)
-    unknown = len(verdicts) - len(known)
-    line = f"{len(known)} checked: {rejected} would be rejected, {stuck} would never start"
-    return line + (f"; {unknown} of unknown kinds" if unknown else "")
+    checked = [verdict for verdict in verdicts if verdict.known or verdict.pods]
+    rejected = sum(not verdict.accepted for verdict in checked)
+    stuck = sum(verdict.accepted and not verdict.runs for verdict in checked)
+    line = f"{len(checked)} checked: {rejected} would be rejected, {stuck} would never start"
+    unknown = [verdict for verdict in verdicts if not verdict.known]
+    if not unknown:
+        return line
+    inside = sum(bool(verdict.pods) for verdict in unknown)
+    alone = f", of {inside} the pods alone were checked" if inside else ""
+    return f"{line}; {len(unknown)} of unknown kinds{alone}"
 
 
 def wait_line(seconds: tuple[float, float, float], *, running: int, ahead: int, ended: int) -> str:

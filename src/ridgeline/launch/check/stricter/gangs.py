@@ -7,7 +7,7 @@ default spreading leaves no whole node for 8-GPU jobs on the openb trace.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ridgeline.launch.check.metadata import Object, entries, section
 from ridgeline.launch.check.stricter.workload import (
@@ -50,6 +50,8 @@ def has_gang(workload: PodWorkload) -> bool:
     specs = [section(manifest, "spec") for manifest in together]
     if any(spec.get("podGroupPolicy") or spec.get("schedulingGroup") for spec in specs):
         return True
+    if any(_has_policy(spec) for spec in specs):
+        return True
     places = [section(manifest, "metadata") for manifest in together]
     places += [pod.metadata for pod in workload.pods]
     if any(QUEUE_KEYS & _marks(place) for place in places):
@@ -58,6 +60,12 @@ def has_gang(workload: PodWorkload) -> bool:
         pod.spec.get("schedulerName") in GANG_SCHEDULERS or pod.spec.get("schedulingGroup")
         for pod in workload.pods
     )
+
+
+def _has_policy(spec: Object) -> bool:
+    """Whether the operator of a PyTorchJob or an MPIJob is told to make a group of pods."""
+    policy = spec.get("runPolicy")
+    return isinstance(policy, Mapping) and bool(policy.get("schedulingPolicy"))
 
 
 def _marks(metadata: Object) -> set[str]:

@@ -25,7 +25,9 @@ _PATCHES = re.compile(r"runtimePatches|[oO]verrides|\.status\b")
 
 _RESOURCES = ("resources", "resourcesPerNode")
 
-BATCH_KINDS = frozenset({"Job", "JobSet", "TrainJob", "RayJob", "ScaledJob", "CronJob"})
+BATCH_KINDS = frozenset(
+    {"Job", "JobSet", "TrainJob", "RayJob", "ScaledJob", "CronJob", "MPIJob", "PyTorchJob"}
+)
 RUNTIME_KINDS = frozenset({"TrainingRuntime", "ClusterTrainingRuntime"})
 TORCH = re.compile(r"torch|deepspeed|accelerate|nccl|megatron|nemo", re.IGNORECASE)
 
