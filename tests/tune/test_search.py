@@ -504,3 +504,13 @@ def test_a_runtime_takes_the_place_of_a_slower_one_and_the_ledger_says_so(
     assert reasons[slow] == "openvino is faster in its place: 2.40× against 1.80×"
     assert reasons[late] == "openvino is faster in its place: 2.40× against 1.50×"
     assert ledger.rows[-1].cumulative == pytest.approx(1.2 * 2.4)
+
+
+def test_a_side_run_of_a_slow_script_is_as_short_as_what_it_is_compared_with():
+    def side_run(step):
+        costs = Costs(step_seconds=step, load_seconds=0.0, slowness=1.0)
+        known, unknown = (costs.seconds([], at_best=True, checked=one) for one in (True, False))
+        return round((unknown - known) / step)
+
+    assert side_run(0.1) == 16
+    assert side_run(3.0) == 9

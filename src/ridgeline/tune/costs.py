@@ -11,6 +11,7 @@ the script waits for cores, and what it took once it is expected to take again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -94,8 +95,14 @@ class Costs:
         total += 2 * pace.rounds * max(step, _LEAST_BLOCK_SECONDS)
         total += sum(self._preparing(member, seen, at_best=at_best) for member in members)
         if not checked:
-            total += self.load_seconds + pace.side_run_steps * step
+            total += self.load_seconds + self._side_run_steps(pace, step) * step
         return total
+
+    @staticmethod
+    def _side_run_steps(pace: _Pace, step: float) -> int:
+        """Steps of the run by which losses are judged: no more than both sides will have made."""
+        made = pace.warm_up_steps + pace.rounds * math.ceil(_LEAST_BLOCK_SECONDS / step)
+        return min(pace.side_run_steps, made)
 
     def _preparing(self, member: Applied, rows: list[LedgerRow], *, at_best: bool) -> float:
         seconds = PREPARING_SECONDS.get(technique(member.technique).CARD.stage, 0.0)
