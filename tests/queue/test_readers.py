@@ -290,6 +290,8 @@ def test_a_mig_instance_of_slurm_is_a_job_of_that_slice(tmp_path: Path) -> None:
         (b'{"jobs": [{"job_id": 1, "job_state": ["RUNNING"]}]}', "what squeue --json prints"),
         (b"JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)\n1 gpu a b R 1:00 1 n1\n",
          "what squeue or scontrol prints, of jobs that have not ended"),
+        (b"ResNet-18\tpython main.py\t1\t17424\t0.0\t1\nA3C\tpython a3c.py\t1\t13020\t7.5\t1\n",
+         "its first line holds values such as 1, not names"),
         (b"; Version: 2.2\n; Computer: IBM SP2\n1 0 10 60 4 -1 -1 4 60 -1 1 1 1 1 1 1 -1 -1\n",
          "the Standard Workload Format, which counts processors"),
         (b"NAME    READY   STATUS    RESTARTS   AGE\nllm-0   1/1     Running   0          5m\n",

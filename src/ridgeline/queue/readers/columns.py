@@ -14,6 +14,7 @@ from ridgeline.errors import InputError
 from ridgeline.queue.readers.moments import moment_seconds
 from ridgeline.records.input_file import read_toml
 
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?")
 NEEDED = ("submit_seconds", "duration_seconds", "num_gpus")
 CURE = (
     "a trace of jobs is CSV with the columns submit_seconds, duration_seconds (or start_seconds and"
@@ -48,9 +49,15 @@ def find_columns(head: Sequence[str], where: str) -> dict[str, int]:
     Where two columns can be the same thing, the one whose name stands first in the list is it.
 
     Raises:
-        InputError: A needed column is missing, a column stands there twice, or one is misspelt.
+        InputError: There is no line of names, a needed column is missing, a column stands there
+            twice, or one is misspelt.
     """
     plain = [plain_name(one) for one in head]
+    values = [one.strip() for one in head if _NUMBER.fullmatch(one.strip())]
+    if values:
+        raise InputError(
+            f"{where}: its first line holds values such as {values[0]}, not names; {CURE}"
+        )
     for name in plain:
         if name and plain.count(name) > 1:
             raise InputError(f"{where}: two columns {name}; keep one")
