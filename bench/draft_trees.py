@@ -4,7 +4,9 @@
     python bench/draft_trees.py examples/models/library heads --text held_out.txt
 
 Greedy answers to prompts cut from the text, the same for all; counts, no times. `foretold` is what
-`cost/serving/draft_trees.py` makes of the accuracies that the heads' own training measured.
+`cost/serving/draft_trees.py` makes of the accuracies that the heads' own training measured. The
+folder of an EAGLE head goes in the place of heads', with its depth as `--num-drafts`; its trees are
+made anew in each step, so that nothing is foretold of them.
 """
 
 import argparse
@@ -15,6 +17,7 @@ from ridgeline.cost.serving.draft_trees import best_draft_tree
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Sampling, Submit
+from ridgeline.serve.speculation.eagle import FACTS as EAGLE_FACTS
 from ridgeline.serve.speculation.heads import read_heads
 
 SIZES = (None, 4, 8, 16, 32, 63)
@@ -59,18 +62,25 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--num-drafts", type=int, default=4)
     given = parser.parse_args()
-    facts, text = read_heads(given.heads).facts, given.text.read_text()
+    text = given.text.read_text()
+    eagle = (Path(given.heads) / EAGLE_FACTS).exists()
+    ranks = () if eagle else read_heads(given.heads).facts.held_out_ranks
+    depth = len(ranks) or given.num_drafts
     plain, wanted = counted(given.model, text, given.prompts, None)
     rows = [{"guesses": "none", **plain, "foretold": 1.0, "same answers": True}]
     for size in SIZES:
         asked = SpeculationConfig(
-            kind="heads", path=given.heads, num_drafts=facts.num_heads, tree=size, always=True
+            kind="eagle" if eagle else "heads",
+            path=given.heads,
+            num_drafts=depth,
+            tree=size,
+            always=True,
         )
         found, answers = counted(given.model, text, given.prompts, asked)
-        tree = best_draft_tree(facts.held_out_ranks, size or 1)
-        foretold = tree.chain_tokens_per_round if size is None else tree.tokens_per_round
-        name = f"chain of {facts.num_heads}" if size is None else f"tree of {size}"
+        foretold = _foretold(ranks, size) if ranks else None
+        name = f"chain of {depth}" if size is None else f"tree of {size}"
         rows.append(
             {"guesses": name, **found, "foretold": foretold, "same answers": answers == wanted}
         )
@@ -82,6 +92,11 @@ def main() -> None:
             f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()
         )
         print(" | ".join(cells))
+
+
+def _foretold(ranks: tuple[tuple[float, ...], ...], size: int | None) -> float:
+    tree = best_draft_tree(ranks, size or 1)
+    return tree.chain_tokens_per_round if size is None else tree.tokens_per_round
 
 
 if __name__ == "__main__":

@@ -69,7 +69,10 @@ Speculative = Annotated[
 ]
 NumDrafts = Annotated[int, typer.Option(help="Tokens guessed at a time.")]
 DraftTree = Annotated[
-    int | None, typer.Option(metavar="N", help="Heads guess a tree of N tokens, not a chain.")
+    int | None,
+    typer.Option(
+        metavar="N", help="Heads, or an EAGLE head, guess a tree of N tokens, not a chain."
+    ),
 ]
 SpeculateAlways = Annotated[
     bool, typer.Option("--speculate-always", help="Speculate even where it measures slower.")
@@ -142,8 +145,10 @@ def engine_config(
     check_model_folder(Path(model))
     if config.tokenizer is not None:
         check_model_folder(Path(config.tokenizer))
-    if draft_tree is not None and not (speculative or "").startswith("heads"):
-        raise InputError(f"--draft-tree {draft_tree} needs --speculative heads:FOLDER")
+    if draft_tree is not None and not (speculative or "").startswith(("heads", "eagle")):
+        raise InputError(
+            f"--draft-tree {draft_tree} needs --speculative heads:FOLDER or eagle:FOLDER"
+        )
     if speculative is None:
         if speculate_always:
             raise InputError("--speculate-always needs --speculative, which says what guesses")

@@ -21,7 +21,8 @@ class SpeculationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The folder of the draft model, of the trained heads or of the EAGLE head."""
     num_drafts: int = 4
     tree: int | None = None
-    """The guesses of a tree, which `num_drafts` limits in depth, for heads; None: a chain."""
+    """The guesses of a tree, which `num_drafts` limits in depth, for heads and EAGLE heads; None: a
+    chain."""
     longest_match: int = 4
     """The number of tokens at the end that are looked up, for n-grams."""
     always: bool = False

@@ -60,12 +60,13 @@ def disturbed(head: Any, spread: float) -> Any:
 
 def speculation(kind: str, folder: Path) -> SpeculationConfig:
     path = str(folder)
-    if kind == "eagle":
+    if kind in ("eagle", "eagle-tree"):
         facts = EagleFacts(
             model="m", hidden=16, vocab=VOCAB, heads=2, kv_heads=2, head_dim=8, intermediate=16
         )
         disturbed(EagleHead(facts), 0.3).save(folder)
-        return SpeculationConfig(kind="eagle", path=path, num_drafts=2, always=True)
+        tree = 6 if kind == "eagle-tree" else None
+        return SpeculationConfig(kind="eagle", path=path, num_drafts=2, tree=tree, always=True)
     if kind == "eagle3":
         facts = EagleFacts(
             model="m", hidden=16, vocab=VOCAB, heads=2, kv_heads=2, head_dim=8, intermediate=16,
@@ -117,7 +118,7 @@ def distance(counts: Counter[tuple[int, ...]], chances: dict[tuple[int, ...], fl
 
 
 @pytest.mark.sweep("eagle", "tree")
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "heads", "tree"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle-tree", "eagle3", "heads", "tree"])
 def test_whole_answers_come_with_the_chances_that_the_model_gives_them(
     kind: str, model: Path, exact: dict[tuple[int, ...], float], tmp_path: Path
 ) -> None:

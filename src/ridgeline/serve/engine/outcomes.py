@@ -270,18 +270,22 @@ class Outcomes:
         assert self._speculating is not None
         rows, computed = worked.rows, worked.computed
         first = 0
+        paths: dict[Sequence, tuple[int, ...]] = {}
         for (_, completion), one, found in zip(
             rows.places, rows.wanted, worked.picked, strict=True
         ):
             if one.state is completion.state:
                 row = computed.rows[rows.of_logits[first + found.rows[-1]]]
                 self._speculating.keep_state(completion.sequence, computed.states[row])
+                paths[completion.sequence] = found.rows
             first += 1 + len(one.drafts)
         first = 0
         shown = computed.states if computed.between is None else computed.between
         for piece in worked.step.slices:
             if piece.sequence in self._requests.completions:
                 states = shown[first : first + piece.num_tokens]
+                if piece.parents:  # the token itself and the way that holds, as a chain's
+                    states = states[list(paths.get(piece.sequence, (0,)))]
                 self._speculating.show(piece.sequence, piece.start, states)
             first += piece.num_tokens
 

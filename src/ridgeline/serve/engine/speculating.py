@@ -21,6 +21,7 @@ from ridgeline.serve.speculation.eagle import EagleHead
 from ridgeline.serve.speculation.eagle3 import Eagle3Head
 from ridgeline.serve.speculation.eagle_drafter import EagleDrafter
 from ridgeline.serve.speculation.eagle_facts import default_layers
+from ridgeline.serve.speculation.eagle_tree import EagleTreeDrafter
 from ridgeline.serve.speculation.head_tree import HeadTreeDrafter
 from ridgeline.serve.speculation.heads import HeadDrafter, read_heads
 from ridgeline.serve.speculation.ngram import NgramDrafter
@@ -186,7 +187,12 @@ def _drafter(
             num_drafts=wanted.num_drafts,
         )
     if head is not None:
-        return EagleDrafter(
+        eagle = (
+            EagleDrafter
+            if wanted.tree is None
+            else partial(EagleTreeDrafter, num_nodes=wanted.tree)
+        )
+        return eagle(
             head,
             loaded.input_layer,
             loaded.output_layer,
