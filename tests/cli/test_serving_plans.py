@@ -114,6 +114,61 @@ def test_kept_tokens_bound_the_cache_and_leave_room_for_more(
     assert longer["most_running"] == some["most_running"]
 
 
+@pytest.mark.parametrize(
+    "guesses",
+    [
+        ["--drafts", "4", "--acceptance", "0.7"],
+        ["--draft-tree", "3", "--accuracies", "0.8x0.1,0.7x0.1", "--draft-cost", "0.02"],
+    ],
+)
+def test_a_plan_is_sized_for_guesses_and_says_what_none_would_buy(
+    capsys: pytest.CaptureFixture[str], guesses: list[str]
+) -> None:
+    asked = ["plan", "serving", "--model", "Llama-3.1-8B", "--rate", "40", "--gpu", "H100",
+             "--weights", "bf16", "--itl"]  # fmt: skip
+    plain, found = document(capsys, *asked, "10ms"), document(capsys, *asked, "10ms", *guesses)
+    assert found["best"]["num_gpus"] < plain["best"]["num_gpus"]
+    without = next(one for one in found["changes"] if one["what"] == "no guesses")
+    assert without["usd_per_hour"] == plain["best"]["usd_per_hour"]
+
+
+def test_guesses_that_seldom_hold_cost_a_plan_matmuls(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["plan", "serving", "--model", "Llama-3.1-8B", "--rate", "40", "--gpu", "H100",
+             "--weights", "bf16", "--itl", "80ms"]  # fmt: skip
+    plain = document(capsys, *asked)["best"]
+    found = document(capsys, *asked, "--drafts", "8", "--acceptance", "0.2")["best"]
+    assert found["num_gpus"] > plain["num_gpus"] or found["headroom"] < plain["headroom"]
+
+
+@pytest.mark.parametrize("guesses", [[], ["--drafts", "4"]])
+def test_a_plans_time_per_token_is_what_the_simulated_scheduler_gives(
+    capsys: pytest.CaptureFixture[str], guesses: list[str]
+) -> None:
+    load = ["--model", "Llama-3.1-8B", "--rate", "10", "--gpu", "H100", *guesses]
+    planned = document(capsys, "plan", "serving", *load, "--weights", "bf16")["best"]
+    assert planned["replicas"] == 1
+    lengths = ["--input-tokens", "1024", "--output-tokens", "256", "--requests", "300"]
+    lengths += ["--max-tokens-per-step", "8192", "--no-interval"]
+    played = document(capsys, "simulate", "serving", *load, *lengths)
+    wanted = played["tpot_seconds"]["mean"]
+    assert planned["estimate"]["tpot_seconds"]["value"] == pytest.approx(wanted, rel=0.15)
+
+
+def test_percentiles_of_a_plan_with_guesses_are_of_steps_that_check_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["plan", "serving", "--model", "Llama-3.1-8B", "--rate", "8", "--gpu", "H100",
+             "--weights", "bf16", "--prompt", "200", "--answer", "24",
+             "--itl-p99", "200ms"]  # fmt: skip
+    plain, dear = (
+        document(capsys, *asked, *more)["best"]["tail"]["itl_p99_seconds"]
+        for more in ([], ["--drafts", "4", "--draft-cost", "0.5"])
+    )
+    assert dear > 1.5 * plain
+    assert run([*asked[:-2], "--drafts", "4", "--draft-tree", "3", "--accuracies", "0.5"]) == 2
+    assert "--drafts 4 is of a chain" in capsys.readouterr().err
+
+
 def test_a_plan_with_kept_tokens_buys_less_and_tells_what_a_tree_gains(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -125,7 +180,9 @@ def test_a_plan_with_kept_tokens_buys_less_and_tells_what_a_tree_gains(
     assert some["num_gpus"] < whole["num_gpus"]
     assert some["estimate"]["speculation"]["tokens_per_step"] == pytest.approx(2.1)
     assert run([*long, *tree]) == 0
-    assert "3 drafts a step by heads, in a tree 2 deep" in " ".join(capsys.readouterr().out.split())
+    assert "planned with 3 guesses a step, in a tree 2 deep" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.mark.parametrize("calibration", ["unseen", "shipped", "none"])

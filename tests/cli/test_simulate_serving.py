@@ -168,7 +168,7 @@ def test_a_tree_of_guesses_takes_as_many_rounds_as_its_formula_says(
     asked = (*GPU, "--rate", "0.01", "--requests", "40", "--input-tokens", "16", "--warmup", "0",
              "--output-tokens", "400", "--no-interval", "--draft-cost", "0")  # fmt: skip
     tree = (*asked, "--draft-tree", "5", "--accuracies", "0.5x0.3,0.4x0.2")
-    found = simulated(capsys, *tree, "--what-if", "draft_tree=2")
+    found = simulated(capsys, *tree, "--what-if", "draft_tree=2,accuracies=0.5x0.3,0.2")
     one = 1 + 0.5 + 0.3 + 0.5 * 0.4 + 0.3 * 0.4 + 0.5 * 0.2
     rounds = [one, 1 + 0.5 + 0.3]
     for fleet, tokens in zip((found.fleet, found.what_if[0].fleet), rounds, strict=True):

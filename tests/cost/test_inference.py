@@ -38,7 +38,7 @@ def arrays(model: str = "Llama-3.1-8B", gpu: str = "H100", **values: object) -> 
 
 
 def work(**values: float) -> Work:
-    given_here = {"prompt_groups": 1.0} | values
+    given_here = {"prompt_groups": 1.0, "checked": 1.0} | values
     names = Work.__dataclass_fields__
     return Work(**{name: np.array([float(given_here.get(name, 0.0))]) for name in names})
 
@@ -69,17 +69,19 @@ def test_no_step_beats_the_hardware(case: Arrays, prompts: int, decodes: int, co
     done=st.integers(0, 8),
     decodes=st.integers(1, 512),
     context=st.integers(1, 20_000),
+    guesses=st.integers(0, 8),
 )
 def test_the_clock_of_simulations_tells_the_same_time(
-    case: Arrays, prompts: int, done: int, decodes: int, context: int
+    case: Arrays, prompts: int, done: int, decodes: int, context: int, guesses: int
 ) -> None:
     pairs = prompts * 500.0
     window = float(case.hosted.window[0])
+    checked = 1 + (guesses if window > context else 0)
     seconds = clock_of(case.hosted, case.rates)(
         prompt_tokens=prompts,
         prompt_pairs=pairs,
         prompts_done=done,
-        decodes=decodes,
+        decodes=decodes * checked,
         decode_context=decodes * context,
     )
     step = step_time(
@@ -91,6 +93,7 @@ def test_the_clock_of_simulations_tells_the_same_time(
             window_pairs=min(pairs, prompts * window),
             prompts_done=done,
             decodes=decodes,
+            checked=checked,
             decode_context=context,
         ),
     )

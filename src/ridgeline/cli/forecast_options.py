@@ -110,14 +110,19 @@ EngineClass = Annotated[
 ]
 PromptTokens = Annotated[float, typer.Option(help="Tokens of a prompt, mean.")]
 AnswerTokens = Annotated[float, typer.Option(help="Tokens of a completion, mean.")]
+Drafts = Annotated[int, typer.Option(help="Tokens guessed per sequence and step.")]
+Acceptance = Annotated[float, typer.Option(help="Chance that a draft is accepted.")]
+DraftCost = Annotated[
+    float, typer.Option(help="Time of guessing one token for all, over that of a step.")
+]
 DraftTree = Annotated[
-    int, typer.Option(metavar="N", help="Heads guess a tree of N tokens; needs --accuracies.")
+    int, typer.Option(metavar="N", help="A tree of N tokens is guessed; needs --accuracies.")
 ]
 Accuracies = Annotated[
     str,
     typer.Option(
-        metavar="HEAD,HEAD,…",
-        help="How often each head's guesses are right, by rank: 0.6x0.15x0.08,0.4x0.12.",
+        metavar="FIRST,SECOND,…",
+        help="How often guesses for each place are right, by rank: 0.6x0.15x0.08,0.4x0.12.",
     ),
 ]
 

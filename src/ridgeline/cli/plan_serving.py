@@ -9,8 +9,11 @@ import typer
 
 from ridgeline.cli.engine_options import KvFirst, KvRecent
 from ridgeline.cli.forecast_options import (
+    Acceptance,
     Accuracies,
     AnswerTokens,
+    DraftCost,
+    Drafts,
     DraftTree,
     EngineClass,
     Model,
@@ -59,6 +62,9 @@ def plan_serving(
     link: Annotated[
         float, typer.Option(help="With --split: between replicas, for keys and values, in GB/s.")
     ] = 25.0,
+    drafts: Drafts = 0,
+    acceptance: Acceptance = 0.7,
+    draft_cost: DraftCost = 0.05,
     draft_tree: DraftTree = 0,
     accuracies: Accuracies = "",
     kv_recent: KvRecent = None,
@@ -72,6 +78,7 @@ def plan_serving(
     from ridgeline.plan.serving.engines import engine as engine_called
     from ridgeline.plan.serving.plan import ServingTask
     from ridgeline.plan.serving.plan import plan_serving as plan
+    from ridgeline.plan.simulate.drafting import drafting_of
     from ridgeline.report.views.plan_serving import serving_plan_document
 
     if min(prompt, answer) < 1 or any(value is not None and value <= 0 for value in (users, rate)):
@@ -100,8 +107,13 @@ def plan_serving(
         split=split,
         link_bytes_per_second=link * 1e9,
         kept=kept_tokens(kv_recent, kv_first),
-        draft_tree=draft_tree,
-        accuracies=accuracies,
+        drafting=drafting_of(
+            drafts=drafts,
+            acceptance=acceptance,
+            draft_tree=draft_tree,
+            accuracies=accuracies,
+            cost=draft_cost,
+        ),
     )
     found = plan(task)
     show_answer(found, serving_plan_document(found), json=json)

@@ -73,8 +73,10 @@ def predict_serving(
     from ridgeline.cli.show import show_answer
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
-    from ridgeline.plan.serving.estimate import estimate_serving, speculation_by_tree
+    from ridgeline.plan.serving.estimate import estimate_serving
+    from ridgeline.plan.serving.guessing import speculation_of
     from ridgeline.plan.serving.question import replica_of
+    from ridgeline.plan.simulate.drafting import drafting_of
     from ridgeline.report.views.plan_serving import serving_estimate_document
 
     if min(prompt, answer, tp) < 1:
@@ -101,10 +103,9 @@ def predict_serving(
             raise InputError("--draft-tree, of heads, goes with none of the options of a chain")
         gain = _speculation(replica, found, drafts, acceptance, draft_model)
         found = msgspec.structs.replace(found, speculation=gain)
-    elif draft_tree or accuracies:
-        found = msgspec.structs.replace(
-            found, speculation=speculation_by_tree(replica, found, draft_tree, accuracies)
-        )
+    elif drafting := drafting_of(draft_tree=draft_tree, accuracies=accuracies, cost=0.0):
+        gain = speculation_of(replica, drafting, running=found.running)
+        found = msgspec.structs.replace(found, speculation=gain)
     show_answer(found, serving_estimate_document(found), json=json)
 
 
@@ -130,7 +131,7 @@ def _speculation(
     draft_model: str,
 ) -> Speculation:
     from ridgeline.models import load_model
-    from ridgeline.plan.serving.estimate import speculation_gain
+    from ridgeline.plan.serving.guessing import speculation_gain
     from ridgeline.records.serving_plan import Speculation
 
     if drafts is None or acceptance is None:

@@ -55,11 +55,9 @@ def simulate_serving(
     order: options.Order = "fcfs",
     prefix_cache: options.PrefixCache = True,
     chunked_prefill: options.ChunkedPrefill = True,
-    drafts: Annotated[int, typer.Option(help="Tokens guessed per sequence and step.")] = 0,
-    acceptance: Annotated[float, typer.Option(help="Chance that a draft is accepted.")] = 0.7,
-    draft_cost: Annotated[
-        float, typer.Option(help="Time of guessing one token for all, over that of a step.")
-    ] = 0.05,
+    drafts: forecast.Drafts = 0,
+    acceptance: forecast.Acceptance = 0.7,
+    draft_cost: forecast.DraftCost = 0.05,
     draft_tree: forecast.DraftTree = 0,
     accuracies: forecast.Accuracies = "",
     kv_recent: options.KvRecent = None,

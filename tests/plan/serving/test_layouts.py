@@ -131,6 +131,7 @@ def test_the_clock_of_a_mixture_is_the_formula_of_its_step(
     values = {
         "prompt_tokens": prompt, "prompt_pairs": pairs, "window_pairs": pairs,
         "prompts_done": done, "decodes": decodes, "decode_context": context, "prompt_groups": 1.0,
+        "checked": 1.0,
     }  # fmt: skip
     work = Work(**{name: np.array([float(value)]) for name, value in values.items()})
     formula = float(step_time(arrays.hosted, arrays.rates, work).total[0])

@@ -138,6 +138,7 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
             "window_pairs": 0.0,
             "prompts_done": done,
             "decodes": decodes,
+            "checked": 1.0,
             "decode_context": 0.0,
             "prompt_groups": 1.0,
         }

@@ -10,6 +10,10 @@ chunks of at most `chunk` tokens beside the decodes:
     f = B p / (o c)                       share of the steps that carry a chunk of c tokens
     step = (1 - f) S(B) + f S(B + c)      f <= 1; beyond, every step carries B p / o tokens
 
+With guesses a decode brings those that are checked, too, and a step yields y tokens of each
+sequence (`speculation.py`, `draft_trees.py`): slots need a new prompt every o / y steps, and
+guessing takes a share of the time of the step without them.
+
 Time to the first token: the prompt's own steps, beside the decodes, the wait for prompts that
 arrived with it, and for the step that runs: a client sends its next request when it sees the last
 one end, and the engine, which does not wait for it, has just begun a step; some engines look at
@@ -20,7 +24,7 @@ what follows is spread over a completion's time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,18 +67,24 @@ class RequestLengths(Cases):
     reserved: Floats
     """The share of a completion that the engine keeps room for when it admits a request: 1 where it
     never evicts, 0.5 where it fills the memory with what is there and evicts when it must."""
+    checked: Floats
+    """Tokens that a decode brings to a step: 1, and its guesses."""
+    yielded: Floats
+    """Tokens that a decode yields, mean: 1, and the guesses that hold."""
+    guessing: Floats
+    """Time of guessing over that of the step without guesses; 0: nobody guesses."""
 
 
 def steady_step(hosted: Hosted, rates: Rates, lengths: RequestLengths, running: Floats) -> StepTime:
     """The mean step while `running` sequences decode and as many prompts follow as they end."""
-    arriving = running * lengths.prompt / lengths.completion
+    arriving = running * lengths.prompt * lengths.yielded / lengths.completion
     most = np.minimum(lengths.chunk, lengths.piece)
     piece = np.maximum(np.minimum(lengths.prompt, most), 1.0)
     share = np.minimum(arriving / piece, 1.0)
     carried = np.maximum(arriving, piece)
     context = lengths.prompt + lengths.completion / 2.0
-    plain = step_time(hosted, rates, _work(hosted, lengths, 0.0 * running, running, context))
-    mixed = step_time(hosted, rates, _work(hosted, lengths, carried, running, context))
+    plain = _step(hosted, rates, lengths, _work(hosted, lengths, 0.0 * running, running, context))
+    mixed = _step(hosted, rates, lengths, _work(hosted, lengths, carried, running, context))
     names = StepTime.__dataclass_fields__
     return StepTime(
         **{
@@ -90,13 +100,13 @@ def prompt_seconds(
     """Steps that `prompts` prompts take while `beside` other sequences decode."""
     tokens = prompts * lengths.prompt
     # Decodes count against the tokens of a step as well, and go first.
-    taken = np.minimum(busiest(hosted, beside), lengths.chunk * MOST_TAKEN)
+    taken = np.minimum(busiest(hosted, beside) * lengths.checked, lengths.chunk * MOST_TAKEN)
     room = lengths.chunk - taken
     own = np.ceil(lengths.prompt / lengths.piece)  # no prompt ends sooner, however much room
     steps = np.maximum(np.maximum(np.ceil(tokens / room), own), 1.0)
     context = lengths.prompt + lengths.completion / 2.0
     work = _work(hosted, lengths, tokens / steps, beside, context)
-    return np.asarray(steps * step_time(hosted, rates, work).total)
+    return np.asarray(steps * _step(hosted, rates, lengths, work).total)
 
 
 def first_token_seconds(
@@ -142,7 +152,7 @@ def stream_wait(
 
 def most_running(hosted: Hosted, rates: Rates, lengths: RequestLengths) -> Floats:
     """Sequences that run at saturation: what memory holds as admitted, or the engine's limit."""
-    context = lengths.prompt + lengths.completion * lengths.reserved
+    context = lengths.prompt + lengths.completion * lengths.reserved + lengths.checked - 1.0
     held = sequences_that_fit(hosted, rates, context) * rates.occupancy
     return np.asarray(np.minimum(held, lengths.most_sequences))
 
@@ -153,7 +163,7 @@ def static_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, batch:
     context = lengths.prompt + lengths.completion / 2.0
     first = prompt_seconds(hosted, rates, lengths, batch, none)
     work = _work(hosted, lengths, none, batch, context)
-    each = step_time(hosted, rates, work).total
+    each = _step(hosted, rates, lengths, work).total / lengths.yielded
     return np.asarray(first + (lengths.completion - 1.0) * each)
 
 
@@ -161,7 +171,17 @@ def decode_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, batch:
     """A step that only decodes."""
     context = lengths.prompt + lengths.completion / 2.0
     work = _work(hosted, lengths, np.zeros_like(batch), batch, context)
-    return step_time(hosted, rates, work).total
+    return _step(hosted, rates, lengths, work).total
+
+
+def _step(hosted: Hosted, rates: Rates, lengths: RequestLengths, work: Work) -> StepTime:
+    """A step, and the guessing for those that decode in it."""
+    found = step_time(hosted, rates, work)
+    if not lengths.guessing.any():
+        return found
+    alone = step_time(hosted, rates, replace(work, checked=np.ones_like(work.checked))).total
+    guessing = np.where(work.decodes > 0.0, lengths.guessing, 0.0) * alone
+    return replace(found, guesses=guessing, total=found.total + guessing)
 
 
 def _work(
@@ -176,6 +196,7 @@ def _work(
         window_pairs=prompt_tokens * seen,
         prompts_done=prompt_tokens / np.maximum(lengths.prompt, 1.0),
         decodes=decodes,
+        checked=lengths.checked,
         decode_context=context,
         prompt_groups=np.clip(pieces, 1.0, hosted.groups),
     )
@@ -227,14 +248,14 @@ def outcome_of(
     )
     closed_first = first_token_seconds(hosted, rates, lengths, running)
     first = np.where(static, batch_first, np.where(is_open, open_first, closed_first))
-    each = np.where(static, alone, steady)
+    each = np.where(static, alone, steady) / lengths.yielded
     whole = static_seconds(hosted, rates, lengths, running)
     late = np.where(closed, stream_wait(rates, lengths, running, first, each), 0.0)
     first = first + FIRST_WAITS * late
     each = each + (1.0 - FIRST_WAITS) * late / np.maximum(lengths.completion - 1.0, 1.0)
     cycle = first + (lengths.completion - 1.0) * each
     speed = running * lengths.completion / np.where(static, whole, cycle)
-    speed = np.where(saturated & ~static, most / full, speed)
+    speed = np.where(saturated & ~static, most * lengths.yielded / full, speed)
     speed = np.where(is_open & ~saturated, number * lengths.completion, speed)
     burst = kind == KINDS.index("burst")
     waves = np.maximum(number / most, 1.0)
@@ -269,7 +290,7 @@ def _open_running(
     limit, per_second = most[is_open], (rate * lengths.completion)[is_open]
     parts = hosted.take(is_open), rates.take(is_open), lengths.take(is_open)
     for _ in range(ROUNDS):
-        seconds = steady_step(*parts, np.minimum(some, limit)).total
+        seconds = steady_step(*parts, np.minimum(some, limit)).total / parts[2].yielded
         some = 0.5 * some + 0.5 * per_second * seconds
     running[is_open] = some
     return running

@@ -57,7 +57,9 @@ class Work(Cases):
     prompts_done: Floats
     """Prompts that end in this step, and so are sampled."""
     decodes: Floats
-    """Sequences that get one more token."""
+    """Sequences that get one more token, or as many as hold of their guesses and one."""
+    checked: Floats
+    """Tokens that each of them brings: one, and the guesses that are checked with it."""
     decode_context: Floats
     """Tokens in the cache of one of them, on average."""
     prompt_groups: Floats
@@ -67,7 +69,7 @@ class Work(Cases):
 LEAST_EVENNESS = 0.5
 """The least even routing that a physical limit allows for."""
 
-TERMS = ("weights", "matmuls", "attention", "cache", "communication", "launches", "host")
+TERMS = ("weights", "matmuls", "attention", "cache", "communication", "launches", "host", "guesses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +83,23 @@ class StepTime(Cases):
     communication: Floats
     launches: Floats
     host: Floats
+    guesses: Floats
+    """Making guesses; 0 unless a load says what they take."""
     total: Floats
 
 
 def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     """Seconds of a step. Cases are matched by position."""
-    tokens = work.prompt_tokens + work.decodes
+    brought = work.decodes * work.checked
+    tokens = work.prompt_tokens + brought
     decodes = busiest(hosted, work.decodes)
     prompts = work.prompt_tokens / work.prompt_groups
-    own = prompts + decodes  # tokens of the group that has the most
+    own = prompts + decodes * work.checked  # tokens of the group that has the most
     reading = hosted.bandwidth * rates.memory
     weights = hosted.shared_bytes / (reading * rates.unpack)
     linear = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm * rates.widened_gemm)
     head = 2.0 * hosted.head_products / (hosted.peak_sixteen * rates.gemm)
-    sampled_here = busiest(hosted, work.decodes + work.prompts_done)
+    sampled_here = busiest(hosted, brought + work.prompts_done)
     matmuls = own * linear + sampled_here * head
     expert_weights, expert_matmuls = _experts(hosted, rates, tokens)
     pairs = (
@@ -126,6 +131,7 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
         "communication": communication,
         "launches": launches,
         "host": host,
+        "guesses": np.zeros_like(host),
         "total": np.maximum(device, np.maximum(eager, launched)) + host,
     }
     return StepTime(**{name: rates.pace * value for name, value in terms.items()})

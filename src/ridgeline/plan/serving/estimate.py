@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.batching.draft_tree import MOST_NODES
+from ridgeline import quantity
 from ridgeline.batching.kept_tokens import CHUNK
 from ridgeline.cost.serving.clock import StepClock, clock_of
 from ridgeline.cost.serving.coefficients import Rates
-from ridgeline.cost.serving.draft_trees import best_draft_tree, tree_speedup
 from ridgeline.cost.serving.load import (
     KINDS,
     LoadOutcome,
@@ -31,11 +29,9 @@ from ridgeline.cost.serving.setting import (
     matmul_dtype,
     widening,
 )
-from ridgeline.cost.serving.speculation import Forecast, forecast
 from ridgeline.cost.serving.step import TERMS
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
-from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import (
     Calibration,
     Situation,
@@ -47,13 +43,8 @@ from ridgeline.plan.serving.engines import engine as engine_called
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check
 from ridgeline.plan.serving.spreads import factor_of
-from ridgeline.plan.simulate.drafting import tree_of
-from ridgeline.records.serving_plan import (
-    Ranged,
-    ReplicaDeployment,
-    ServingEstimate,
-    Speculation,
-)
+from ridgeline.plan.simulate.drafting import Drafting
+from ridgeline.records.serving_plan import Ranged, ReplicaDeployment, ServingEstimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +73,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
     engines = [engine_called(one.engine) for one in replicas]
     cases = [_situation(one, values["link"]) for one, values in zip(replicas, fields, strict=True)]
     pairs = list(zip(replicas, engines, strict=True))
+    guesses = [one.drafting for one in replicas]
     return Arrays(
         hosted=Hosted(**{name: np.array([one[name] for one in fields]) for name in HOSTED_FIELDS}),
         rates=rates_at(places(cases), calibration.logs()),
@@ -96,6 +88,9 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
                 [float(one.most_sequences or engine.most_on(one.device)) for one, engine in pairs]
             ),
             reserved=np.array([engine.reserved for engine in engines]),
+            checked=np.array([1.0 + (one.num_drafts if one else 0) for one in guesses]),
+            yielded=np.array([one.tokens_per_round if one else 1.0 for one in guesses]),
+            guessing=np.array([one.cost * one.depth if one else 0.0 for one in guesses]),
         ),
     )
 
@@ -182,7 +177,9 @@ def _document(
         ),
         output_tokens_per_second=ranged(tokens, sure),
         requests_per_second=ranged(tokens / max(replica.completion, 1.0), sure),
-        most_output_tokens_per_second=ranged(float((most / full.total)[0]), speed),
+        most_output_tokens_per_second=ranged(
+            float((most * lengths.yielded / full.total)[0]), speed
+        ),
         running=float(running[0]),
         most_running=float(most[0]),
         saturated=bool(found.saturated[0]),
@@ -220,8 +217,17 @@ def _assumed(replica: ServingQuestion) -> list[str]:
             f" alone, and of a prompt a step computes {CHUNK} tokens at most: other answers than"
             " the whole model's (ridgeline evaluate --kv-recent)"
         )
-    lines.append("no prefix is shared; latencies are those without drafting")
+    lines.append(f"no prefix is shared; latencies are those {_guessed(replica.drafting)}")
     return lines
+
+
+def _guessed(drafting: Drafting | None) -> str:
+    if drafting is None:
+        return "without drafting"
+    return (
+        f"of {drafting.num_drafts} guesses a step, of which as many hold as was said; making them"
+        f" takes {quantity.percent(drafting.cost * drafting.depth)} of a step without them"
+    )
 
 
 def ranged(value: float, factor: float) -> Ranged:
@@ -238,133 +244,4 @@ def step_clock(replica: ServingQuestion, calibration: Calibration | None = None)
     known = calibration or read_calibration()
     check(replica, known)
     arrays = arrays_of([replica], known)
-    return clock_of(arrays.hosted, arrays.rates)
-
-
-MOST = 32
-"""Drafts per step among which the best number is sought."""
-
-
-def speculation_gain(
-    replica: ServingQuestion,
-    *,
-    running: float,
-    num_drafts: int,
-    acceptance: float,
-    draft: ModelSpec | None = None,
-    calibration: Calibration | None = None,
-) -> Forecast:
-    """The gain per token of decoding, from acceptance, drafts, and the times of steps.
-
-    A step that checks reads weights and cache once for all drafts, but multiplies and samples for
-    each. The drafting model's steps are extrapolated to its size: it is far smaller than any model
-    that the fit saw.
-
-    Args:
-        replica: As for `estimate_serving`.
-        running: Sequences that decode at once.
-        num_drafts: Per sequence and step.
-        acceptance: Chance that a draft which is looked at is accepted.
-        draft: What drafts, on the same devices; None: drafts cost nothing (prompt look-up).
-        calibration: None: the shipped one.
-
-    Raises:
-        InputError: When acceptance or the number of drafts is out of range.
-    """
-    if num_drafts < 1 or not 0.0 <= acceptance <= 1.0:
-        raise InputError("--drafts must be 1 or more and --acceptance between 0 and 1")
-    known = calibration or read_calibration()
-    checking = _checking(replica, running, known)
-    drafting = 0.0
-    if draft is not None:
-        drafting = _checking(replace(replica, model=draft, kept=None), running, known)(0)
-
-    def of(drafts: int) -> Forecast:
-        return forecast(
-            acceptance=acceptance,
-            num_drafts=drafts,
-            draft_seconds=drafting,
-            step_seconds=checking(0),
-            checking_step_seconds=checking(drafts),
-        )
-
-    best = max((of(drafts) for drafts in range(1, MOST + 1)), key=lambda one: one.speedup)
-    return replace(of(num_drafts), best_num_drafts=best.num_drafts if best.speedup > 1.0 else 0)
-
-
-def tree_gain(
-    replica: ServingQuestion,
-    *,
-    running: float,
-    num_nodes: int,
-    accuracies: tuple[tuple[float, ...], ...],
-    calibration: Calibration | None = None,
-) -> Forecast:
-    """The gain per token of decoding from a tree of guesses of heads, whose own time is left out.
-
-    Args:
-        replica: As for `estimate_serving`.
-        running: Sequences that decode at once.
-        num_nodes: Guesses of each sequence that a step checks.
-        accuracies: By head, by rank: how often the guess of that rank is the model's token.
-        calibration: None: the shipped one.
-    """
-    known = calibration or read_calibration()
-    checking = _checking(replica, running, known)
-
-    def of(asked: int) -> Forecast:
-        tree = best_draft_tree(accuracies, asked)
-        count = len(tree.nodes)
-        return Forecast(
-            acceptance=(tree.tokens_per_round - 1.0) / max(count, 1),
-            num_drafts=count,
-            tokens_per_step=tree.tokens_per_round,
-            speedup=tree_speedup(
-                accuracies,
-                asked,
-                draft_seconds=0.0,
-                target_seconds=checking(0),
-                check_factor=checking(count) / checking(0),
-            ),
-            best_num_drafts=0,
-        )
-
-    best = max((of(nodes) for nodes in range(1, MOST_NODES + 1)), key=lambda one: one.speedup)
-    asked = of(num_nodes)
-    return replace(asked, best_num_drafts=best.num_drafts if best.speedup > 1.0 else 0)
-
-
-def speculation_by_tree(
-    replica: ServingQuestion, found: ServingEstimate, draft_tree: int, accuracies: str
-) -> Speculation:
-    """What a tree of heads' guesses gains an estimate's decoding, as options say it.
-
-    Raises:
-        InputError: There is no such tree, or the accuracies are none.
-    """
-    ranks, nodes = tree_of(draft_tree, accuracies)
-    gain = tree_gain(replica, running=found.running, num_nodes=draft_tree, accuracies=ranks)
-    return Speculation(
-        draft="",
-        num_drafts=gain.num_drafts,
-        acceptance=gain.acceptance,
-        tokens_per_step=gain.tokens_per_step,
-        speedup=gain.speedup,
-        best_num_drafts=gain.best_num_drafts,
-        tree_depth=max(map(len, nodes)),
-    )
-
-
-def _checking(
-    replica: ServingQuestion, running: float, calibration: Calibration
-) -> Callable[[int], float]:
-    """Seconds of a step that checks so many guesses of each running sequence."""
-    count = max(round(running), 1)
-    context = round(count * (replica.prompt + replica.completion / 2.0))
-    clock = _clock(replica, calibration)
-    return lambda drafts: clock(decodes=count * (drafts + 1), decode_context=context)
-
-
-def _clock(replica: ServingQuestion, calibration: Calibration) -> StepClock:
-    arrays = arrays_of([replica], calibration)
     return clock_of(arrays.hosted, arrays.rates)

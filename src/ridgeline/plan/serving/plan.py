@@ -26,13 +26,14 @@ from ridgeline.hardware import catalogue
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import Calibration, read_calibration
-from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving, speculation_by_tree
+from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving
+from ridgeline.plan.serving.guessing import speculation_of
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check_range, seen
 from ridgeline.plan.serving.split import SplitTask, split_options
 from ridgeline.plan.serving.spreads import factor_of
 from ridgeline.plan.serving.tail import MOST_TIMES, SharedLoad, TailTarget, within_tail
-from ridgeline.plan.simulate.drafting import tree_of
+from ridgeline.plan.simulate.drafting import Drafting
 from ridgeline.records.serving_plan import Change, ServingOption, ServingPlan, SplitOption
 
 TENSOR_RANKS = (1, 2, 4, 8)
@@ -68,10 +69,8 @@ class ServingTask:
     """Between those, for the cache of a prompt."""
     kept: KeptTokens | None = None
     """The tokens that each one sees; None: all before it."""
-    draft_tree: int = 0
-    """Guesses of a tree whose gain is told beside each option; 0: none."""
-    accuracies: str = ""
-    """How often its guesses are right, as `--accuracies` says it."""
+    drafting: Drafting | None = None
+    """The guesses that steps check; None: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +134,7 @@ def _splits(task: ServingTask, calibration: Calibration) -> list[SplitOption]:
         itl_seconds=task.itl_seconds or math.inf,
         headroom=task.headroom,
         link_bytes_per_second=task.link_bytes_per_second,
+        yielded=1.0 if task.drafting is None else task.drafting.tokens_per_round,
     )
     return split_options(replicas, asked, calibration)
 
@@ -154,8 +154,6 @@ def _check(task: ServingTask, calibration: Calibration) -> None:
         if task.split:
             raise InputError("--kv-recent: what it keeps is not handed over; leave out --split")
         keeping(task.model, task.kept.recent, task.kept.first)
-    if task.draft_tree or task.accuracies:
-        tree_of(task.draft_tree, task.accuracies)
     if task.split and (task.ttft_p99_seconds is not None or task.itl_p99_seconds is not None):
         raise InputError(
             "--split is planned for mean latencies; ridgeline simulate serving --prefill-replicas N"
@@ -254,6 +252,7 @@ def _candidates(
                     prompt=task.prompt,
                     completion=task.completion,
                     kept=task.kept,
+                    drafting=task.drafting,
                 )
                 for tp in TENSOR_RANKS
                 if not task.model.heads % tp
@@ -272,10 +271,11 @@ def capacity_of(
     shares = np.tile(np.linspace(0.0, 1.0, LEVELS), len(replicas))
     running = np.maximum(most[index], 1.0) ** shares
     grid = arrays.take(index)
-    each = steady_step(grid.hosted, grid.rates, grid.lengths, running).total
+    step = steady_step(grid.hosted, grid.rates, grid.lengths, running).total
+    each = step / grid.lengths.yielded
     one = np.ones_like(running)
     first = prompt_seconds(grid.hosted, grid.rates, grid.lengths, one, running)
-    first = first + grid.rates.request_seconds + 0.5 * each
+    first = first + grid.rates.request_seconds + 0.5 * step
     rate = running / (first + (task.completion - 1.0) * each)
     # No 99th percentile lies below its mean.
     soon = first <= min(task.ttft_seconds or math.inf, task.ttft_p99_seconds or math.inf)
@@ -329,8 +329,10 @@ def _option(
         full = float(capacity.requests_per_second[index]) * count
         headroom = 1.0 - (1.0 - task.headroom) * (task.rate or 0.0) / full
     estimate = estimate_serving(replica, load, calibration)
-    if task.draft_tree or task.accuracies:
-        gain = speculation_by_tree(replica, estimate, task.draft_tree, task.accuracies)
+    if task.drafting is not None:
+        gain = speculation_of(
+            replica, task.drafting, running=estimate.running, calibration=calibration
+        )
         estimate = msgspec.structs.replace(estimate, speculation=gain)
     price = catalogue.typical_usd_per_device_hour(replica.device.name)
     hourly = None if price is None else price * count * replica.tp
@@ -364,6 +366,7 @@ def _changes_of_tail(
 ) -> list[Change]:
     """Fewer questions than of means, since each is simulated."""
     asked = [("twice the load", replace(task, users=_twice(task.users), rate=_twice(task.rate)))]
+    asked += _without_guesses(task)
     if task.ttft_p99_seconds is not None:
         halved = replace(task, ttft_p99_seconds=task.ttft_p99_seconds / 2)
         asked.append(("half the 99th percentile to the first token", halved))
@@ -381,6 +384,7 @@ def _changes(task: ServingTask, best: ServingOption, calibration: Calibration) -
         ("twice the load", replace(task, users=_twice(task.users), rate=_twice(task.rate))),
         ("prompts twice as long", replace(task, prompt=2.0 * task.prompt)),
         ("completions twice as long", replace(task, completion=2.0 * task.completion)),
+        *_without_guesses(task),
     ]
     if task.itl_seconds is not None:
         asked.append(("half the time per token", replace(task, itl_seconds=task.itl_seconds / 2)))
@@ -396,6 +400,10 @@ def _changes(task: ServingTask, best: ServingOption, calibration: Calibration) -
     if "fp8" in task.weights and "bf16" in task.weights:
         asked.append(("weights in bf16 only", replace(task, weights=("bf16",))))
     return [_change(what, other, best, calibration) for what, other in asked]
+
+
+def _without_guesses(task: ServingTask) -> list[tuple[str, ServingTask]]:
+    return [] if task.drafting is None else [("no guesses", replace(task, drafting=None))]
 
 
 def _twice(value: float | None) -> float | None:

@@ -21,6 +21,7 @@ from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import Calibration
 from ridgeline.plan.serving.spreads import Neighbourhood
+from ridgeline.plan.simulate.drafting import Drafting
 
 BEYOND = 2.0
 """How far beyond the fitted range, as a factor, a question is still answered."""
@@ -48,6 +49,8 @@ class ServingQuestion:
     most_sequences: float | None = None
     kept: KeptTokens | None = None
     """The tokens that each one sees; None: all before it."""
+    drafting: Drafting | None = None
+    """The guesses that steps check; None: none."""
 
     @property
     def seen_model(self) -> ModelSpec:

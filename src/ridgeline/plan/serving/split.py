@@ -50,6 +50,8 @@ class SplitTask:
     headroom: float
     link_bytes_per_second: float
     """Over which a prompt's cache leaves a replica."""
+    yielded: float = 1.0
+    """Tokens of a sequence that a step yields, more than one where guesses hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ def _sides(arrays: Arrays, devices: Floats, task: SplitTask) -> _Sides:
     alone = prompt_seconds(hosted, rates, lengths, one, none)
     full = prompt_seconds(hosted, rates, lengths, np.asarray(hosted.groups, float), none)
     most = most_running(hosted, rates, lengths)
-    running, step = _within(arrays, most, task.itl_seconds)
+    running, step = _within(arrays, most, task.itl_seconds * task.yielded)
     return _Sides(
         prompt=alone,
         between=full / hosted.groups,
@@ -115,13 +117,13 @@ def _sides(arrays: Arrays, devices: Floats, task: SplitTask) -> _Sides:
     )
 
 
-def _within(arrays: Arrays, most: Floats, itl_seconds: float) -> tuple[Floats, Floats]:
-    """The most sequences whose step is within the target, and that step."""
+def _within(arrays: Arrays, most: Floats, most_seconds: float) -> tuple[Floats, Floats]:
+    """The most sequences whose step takes so long at most, and that step."""
     running, step = np.zeros_like(most), np.zeros_like(most)
     for share in np.linspace(0.0, 1.0, LEVELS):
         level = np.maximum(most, 1.0) ** share
         seconds = decode_seconds(arrays.hosted, arrays.rates, arrays.lengths, level)
-        good = (seconds <= itl_seconds) & (most >= 1.0)
+        good = (seconds <= most_seconds) & (most >= 1.0)
         running, step = np.where(good, level, running), np.where(good, seconds, step)
     return running, step
 
@@ -158,7 +160,7 @@ def _counts(sides: _Sides, task: SplitTask, prefill: int, decode: int) -> tuple[
     between = float(sides.between[prefill])
     use = min(1.0 - task.headroom, 2.0 * slack / (2.0 * slack + between))
     rate = _rate(sides, task, prefill, decode, use)
-    answering = task.completion * float(sides.step[decode])
+    answering = task.completion * float(sides.step[decode]) / task.yielded
     return (
         max(math.ceil(rate * between / use - 1e-9), 1),
         max(math.ceil(rate * answering / float(sides.running[decode]) - 1e-9), 1),
@@ -171,7 +173,12 @@ def _rate(sides: _Sides, task: SplitTask, prefill: int, decode: int, use: float)
         return task.rate
     assert task.users is not None
     first = _first(sides, prefill, decode) + _wait(float(sides.between[prefill]), use)
-    return task.users / (first + (task.completion - 1.0) * float(sides.step[decode]))
+    return task.users / (first + _further(task, float(sides.step[decode])))
+
+
+def _further(task: SplitTask, step_seconds: float) -> float:
+    """The time of a completion's tokens behind the first."""
+    return (task.completion - 1.0) * step_seconds / task.yielded
 
 
 def _first(sides: _Sides, prefill: int, decode: int) -> float:
@@ -206,9 +213,10 @@ def _at_work(
     for _ in range(ROUNDS):
         if task.users is not None:
             first = idle + step + _wait(between, use)
-            rate = task.users / (first + (task.completion - 1.0) * step)
+            rate = task.users / (first + _further(task, step))
         use = min(rate * between / counts[0], 1.0 - 1e-6)
-        running = np.array([max(rate * task.completion * step / counts[1], 1.0)])
+        answering = task.completion * step / task.yielded
+        running = np.array([max(rate * answering / counts[1], 1.0)])
         now = float(decode_seconds(one.hosted, one.rates, one.lengths, running)[0])
         step = 0.5 * (step + now)
     first = idle + step + _wait(between, use)
@@ -246,7 +254,7 @@ def _option(
         decode=pools[1],
         num_gpus=sum(one.replicas * one.tp for one in pools),
         ttft_seconds=ranged(at_work.first_seconds, late),
-        tpot_seconds=ranged(at_work.step_seconds, slow),
+        tpot_seconds=ranged(at_work.step_seconds / task.yielded, slow),
         transfer_seconds=way_seconds,
         transfer_bytes_per_second=task.link_bytes_per_second,
         prefill_use=at_work.use,

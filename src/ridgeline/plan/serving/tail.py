@@ -161,6 +161,7 @@ def simulated_tail(replica: ServingQuestion, load: Load) -> ServingTail | None:
         kv_recent=None if replica.kept is None else replica.kept.recent,
         kv_first=0 if replica.kept is None else replica.kept.first,
         max_sequences=round(replica.most_sequences or engine.most_on(replica.device)),
+        **({} if replica.drafting is None else replica.drafting.options),
     )
     found = simulate_serving(load, deployment, model=replica.model, interval=False)
     first, between = found.ttft_seconds, found.itl_seconds

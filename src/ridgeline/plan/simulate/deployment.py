@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.batching.limits import Batching, Limits, Order
 from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError
-from ridgeline.plan.simulate.drafting import Drafting, drafting_of
+from ridgeline.plan.simulate.drafting import COST, Drafting, drafting_of
 from ridgeline.plan.simulate.engine_time import EngineTime
 
 RouterName = Literal["prefix", "least-open", "round-robin"]
@@ -54,7 +55,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Tokens that are guessed for every sequence and step; 0: none."""
     acceptance: float = 0.7
     """Chance that a draft is accepted if those before it were."""
-    draft_cost: float = 0.05
+    draft_cost: float = COST
     """Time of guessing one token for all, over that of a step without drafts."""
     draft_tree: int = 0
     """Tokens that are guessed as a tree, in place of a chain of `drafts`; 0: none."""
@@ -153,17 +154,15 @@ def check_deployment(asked: Deployment, scaling: Scaling | None) -> None:
         value = getattr(asked, name)
         if value is not None and value < 1:
             raise InputError(f"{_flag(name)} {value}: at least 1 is needed")
-    for name in ("drafts", "draft_tree", "prefill_replicas", "prefill_tp"):
+    for name in ("prefill_replicas", "prefill_tp"):
         if getattr(asked, name) < 0:
             raise InputError(f"{_flag(name)} {getattr(asked, name)}: has to be 0 or more")
-    if not 0.0 <= asked.acceptance <= 1.0:
-        raise InputError(f"--acceptance {asked.acceptance:g}: has to lie between 0 and 1")
     asked.drafting(seed=0)
     if asked.kept is not None and asked.prefill_replicas:
         raise InputError("--kv-recent: what it keeps is not handed over; leave --prefill-replicas")
     if asked.kept is not None and not asked.chunked_prefill:
         raise InputError("--kv-recent computes prompts in chunks; leave out --no-chunked-prefill")
-    for name in ("draft_cost", "startup_seconds", "dynamic_delay_seconds"):
+    for name in ("startup_seconds", "dynamic_delay_seconds"):
         if not 0.0 <= getattr(asked, name) < float("inf"):
             raise InputError(f"{_flag(name)} {getattr(asked, name)}: has to be 0 or more")
     if asked.link_gigabytes_per_second <= 0.0:
@@ -217,11 +216,14 @@ def changed_by(
     2
     >>> changed_by(Deployment(gpu="H100"), None, "scale_maximum=3")[1].maximum
     3
+    >>> changed_by(Deployment(gpu="H100"), None, "accuracies=0.6x0.2,0.5,tp=2")[0].accuracies
+    '0.6x0.2,0.5'
     """
     fields: dict[str, Any] = msgspec.structs.asdict(deployment)
     scaled: dict[str, Any] = {} if scaling is None else msgspec.structs.asdict(scaling)
     known = [*fields, *(PREFIX + name for name in Scaling.__struct_fields__)]
-    for part in change.split(","):
+    # A value may have commas of its own: what has no sign goes on with the value before it.
+    for part in re.split(r",(?=[^,=]*=)", change):
         key, sign, value = (word.strip() for word in part.partition("="))
         key = key.replace("-", "_")
         if not sign or key not in known:

@@ -9,10 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from ridgeline.batching.draft_tree import MOST_NODES, depths
 from ridgeline.batching.sequence import Sequence, Slice
-from ridgeline.cost.serving.draft_trees import Node, accuracies_of, best_draft_tree
+from ridgeline.cost.serving.draft_trees import (
+    Node,
+    accuracies_of,
+    best_draft_tree,
+    expected_tree_tokens,
+)
 from ridgeline.errors import InputError
 
 
@@ -27,6 +33,35 @@ class Drafting:
     cost: float
     """Time of guessing one place for all, over that of a step without drafts."""
     seed: int = 0
+
+    @property
+    def num_drafts(self) -> int:
+        """Guesses of a sequence that a step checks."""
+        return len(self.nodes) or len(self.accuracies)
+
+    @property
+    def depth(self) -> int:
+        """Places that are guessed, one behind the other."""
+        return max(map(len, self.nodes), default=len(self.accuracies))
+
+    @property
+    def tokens_per_round(self) -> float:
+        """Tokens of a sequence that a step yields, mean.
+
+        >>> round(drafting_of(drafts=5, acceptance=0.8).tokens_per_round, 3)
+        3.689
+        """
+        chain = tuple((0,) * depth for depth in range(1, len(self.accuracies) + 1))
+        return expected_tree_tokens(self.accuracies, self.nodes or chain)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields of a `Deployment` that say the same."""
+        if not self.nodes:
+            chance = self.accuracies[0][0]
+            return {"drafts": self.num_drafts, "acceptance": chance, "draft_cost": self.cost}
+        ranks = ",".join("x".join(map(repr, head)) for head in self.accuracies)
+        return {"draft_tree": self.num_drafts, "accuracies": ranks, "draft_cost": self.cost}
 
     def give(self, sequence: Sequence) -> None:
         """Guess what follows a sequence."""
@@ -67,14 +102,31 @@ class Drafting:
         return len(ranks)
 
 
+COST = 0.05
+"""Time of guessing one place for all over that of a step, where nobody says it."""
+
+
 def drafting_of(
-    *, drafts: int, acceptance: float, draft_tree: int, accuracies: str, cost: float, seed: int
+    *,
+    drafts: int = 0,
+    acceptance: float = 0.7,
+    draft_tree: int = 0,
+    accuracies: str = "",
+    cost: float = COST,
+    seed: int = 0,
 ) -> Drafting | None:
     """What the options of a deployment say; None: nobody guesses.
 
     Raises:
         InputError: They do not go together, or the accuracies are none.
     """
+    for name, count in (("drafts", drafts), ("draft-tree", draft_tree)):
+        if count < 0:
+            raise InputError(f"--{name} {count}: has to be 0 or more")
+    if not 0.0 <= acceptance <= 1.0:
+        raise InputError(f"--acceptance {acceptance:g}: has to lie between 0 and 1")
+    if not 0.0 <= cost < float("inf"):
+        raise InputError(f"--draft-cost {cost}: has to be 0 or more")
     if not draft_tree:
         if accuracies:
             raise InputError(f"--accuracies {accuracies}: say --draft-tree N, its guesses")

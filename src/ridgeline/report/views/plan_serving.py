@@ -21,6 +21,7 @@ WORDS = {
     "communication": "all-reduces",
     "launches": "starting kernels",
     "host": "the host",
+    "guesses": "guessing",
 }
 OPTION_COLUMNS = (
     doc.words("deployment", ""),
@@ -70,12 +71,12 @@ def _row(name: str, field: str, value: Ranged) -> tuple[doc.Cell, ...]:
 
 
 def _speculation_line(one: Speculation) -> str:
-    who = one.draft or "a prompt look-up"
+    who = f" by {one.draft}" if one.draft else ""
     if one.tree_depth is not None:
-        who = f"heads, in a tree {one.tree_depth} deep"
+        who = f", in a tree {one.tree_depth} deep"
     best = f"{one.best_num_drafts} would be best" if one.best_num_drafts else "it only costs"
     return (
-        f"{one.num_drafts} drafts a step by {who}, {quantity.percent(one.acceptance)} accepted:"
+        f"{one.num_drafts} guesses a step{who}, {quantity.percent(one.acceptance)} accepted:"
         f" {one.tokens_per_step:.2f} tokens a step, decoding {quantity.ratio(one.speedup)} as"
         f" fast; {best}"
     )
@@ -93,7 +94,7 @@ def serving_plan_document(found: ServingPlan) -> doc.ReportDocument:
     ends = f"{low} to {high} replicas at the ends of the 80 % interval"
     lines = [f"{bound}; {ends}; the targets are {kept} at its bad end", *_tail_lines(best)]
     if best.estimate.speculation is not None:
-        lines.append(f"beside that plan: {_speculation_line(best.estimate.speculation)}")
+        lines.append(f"planned with {_speculation_line(best.estimate.speculation)}")
     lines += [f"{gpu}: {reason}" for gpu, reason in found.why_not.items()]
     changes = [
         (change.what, change.answer if change.different else "the same",
