@@ -10,7 +10,7 @@ cost from the median price on record. Targets of mean latencies are met by these
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import Calibration, read_calibration
 from ridgeline.plan.serving.estimate import Arrays, arrays_of, estimate_serving
 from ridgeline.plan.serving.guessing import speculation_of
+from ridgeline.plan.serving.nearby import nearby
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import ServingQuestion, check_range, seen
 from ridgeline.plan.serving.split import SplitTask, split_options
@@ -117,7 +118,7 @@ def plan_serving(task: ServingTask, calibration: Calibration | None = None) -> S
         best=best,
         others=list(shown.values()),
         why_not=why_not,
-        changes=_changes(task, best, known),
+        changes=[_change(what, other, best, known) for what, other in nearby(task)],
         searched=searched,
         splits=_splits(task, known) if task.split else [],
     )
@@ -359,55 +360,6 @@ def _option(
             and estimate.tpot_seconds.interval[1] <= (task.itl_seconds or math.inf)
         ),
     )
-
-
-def _changes_of_tail(
-    task: ServingTask, best: ServingOption, calibration: Calibration
-) -> list[Change]:
-    """Fewer questions than of means, since each is simulated."""
-    asked = [("twice the load", replace(task, users=_twice(task.users), rate=_twice(task.rate)))]
-    asked += _without_guesses(task)
-    if task.ttft_p99_seconds is not None:
-        halved = replace(task, ttft_p99_seconds=task.ttft_p99_seconds / 2)
-        asked.append(("half the 99th percentile to the first token", halved))
-    if task.itl_p99_seconds is not None:
-        halved = replace(task, itl_p99_seconds=task.itl_p99_seconds / 2)
-        asked.append(("half the 99th percentile between tokens", halved))
-    return [_change(what, other, best, calibration) for what, other in asked]
-
-
-def _changes(task: ServingTask, best: ServingOption, calibration: Calibration) -> list[Change]:
-    """The best deployments of nearby questions."""
-    if task.ttft_p99_seconds is not None or task.itl_p99_seconds is not None:
-        return _changes_of_tail(task, best, calibration)
-    asked: list[tuple[str, ServingTask]] = [
-        ("twice the load", replace(task, users=_twice(task.users), rate=_twice(task.rate))),
-        ("prompts twice as long", replace(task, prompt=2.0 * task.prompt)),
-        ("completions twice as long", replace(task, completion=2.0 * task.completion)),
-        *_without_guesses(task),
-    ]
-    if task.itl_seconds is not None:
-        asked.append(("half the time per token", replace(task, itl_seconds=task.itl_seconds / 2)))
-        asked.append(("twice the time per token", replace(task, itl_seconds=task.itl_seconds * 2)))
-    if task.ttft_seconds is not None:
-        halved = replace(task, ttft_seconds=task.ttft_seconds / 2)
-        asked.append(("half the time to the first token", halved))
-    for weights in ("bf16", "fp8", "int4-awq"):
-        if weights not in task.weights:
-            asked.append(
-                (f"weights in {weights} too", replace(task, weights=(*task.weights, weights)))
-            )
-    if "fp8" in task.weights and "bf16" in task.weights:
-        asked.append(("weights in bf16 only", replace(task, weights=("bf16",))))
-    return [_change(what, other, best, calibration) for what, other in asked]
-
-
-def _without_guesses(task: ServingTask) -> list[tuple[str, ServingTask]]:
-    return [] if task.drafting is None else [("no guesses", replace(task, drafting=None))]
-
-
-def _twice(value: float | None) -> float | None:
-    return None if value is None else 2.0 * value
 
 
 def _change(what: str, task: ServingTask, best: ServingOption, calibration: Calibration) -> Change:
