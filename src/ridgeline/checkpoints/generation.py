@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.models.folder import read_by_library
 from ridgeline.records.input_file import read_json
 
 FILE = "generation_config.json"
@@ -43,14 +42,14 @@ _LIMITS = {
 }
 
 
-def read_generation_defaults(model: str, *, revision: str | None = None) -> GenerationDefaults:
-    """Read the file of a model's directory or hub id; without one nothing is said.
+def read_generation_defaults(folder: Path) -> GenerationDefaults:
+    """Read the file of a model's folder; without one nothing is said.
 
     Raises:
         InputError: It is no JSON object, or a value is none that a request could have.
     """
-    path = _file_of(model, revision)
-    if path is None:
+    path = folder / FILE
+    if not path.is_file():
         return GenerationDefaults()
     found = read_json(path, dict[str, Any])
     said = {name: found[name] for name in _LIMITS if found.get(name) is not None}
@@ -64,16 +63,3 @@ def read_generation_defaults(model: str, *, revision: str | None = None) -> Gene
                 " leave the file's defaults with --generation-config none"
             )
     return GenerationDefaults(**said)
-
-
-def _file_of(model: str, revision: str | None) -> Path | None:
-    if Path(model).is_dir():
-        path = Path(model) / FILE
-        return path if path.is_file() else None
-    from transformers.utils.hub import cached_file
-
-    with read_by_library(model, what=FILE):
-        found = cached_file(
-            model, FILE, revision=revision, _raise_exceptions_for_missing_entries=False
-        )
-    return None if found is None else Path(found)

@@ -251,12 +251,11 @@ def serve(
             f"--cluster-key-file {cluster_key_file}: it goes with --role, or with --prefill and"
             " --decode"
         )
-    fetched = None if manifest or engine == "vllm" else revision
-    models = served_models(model, engine_fields, served_model_name, fetched)
-    model, config, names = models.first.folder, models.first.config, models.first.names
+    models = served_models(model, engine_fields, served_model_name)
+    config, names = models.first.config, models.first.names
     if role is not None:
         cluster.serve_role(
-            config,
+            models.fetched(revision).first.config,
             role,
             host=host,
             port=port,
@@ -265,7 +264,6 @@ def serve(
             json=json,
         )
         return
-    hosts = cluster.remote_hosts(prefill, decode, cluster_key_file, config) if is_front else None
     scaling = scale.scaling_of(
         replicas,
         scale_on,
@@ -376,7 +374,11 @@ def serve(
         "shutdown_timeout_seconds": shutdown_timeout,
         "generation_defaults": generation_config == "auto",
     }
+    models.check(front)
+    models = models.fetched(revision, weights=not is_front)
     settings, *others = models.settings(front)
+    config = models.first.config
+    hosts = cluster.remote_hosts(prefill, decode, cluster_key_file, config) if is_front else None
     called = [settings.model_name, *(one.model_name for one in others)]
     server.run_server(
         config,

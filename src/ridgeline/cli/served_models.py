@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ _FLAGS_OF_SERVE = ("adapters", "longest_match")
 class FrontModel:
     """One model behind the front."""
 
-    folder: str
     names: tuple[str, ...]
     config: EngineConfig
     table: Mapping[str, Any]
@@ -46,6 +45,31 @@ class FrontModels:
     def first(self) -> FrontModel:
         """The one that requests get which name none."""
         return self.models[0]
+
+    def check(self, front: Mapping[str, Any]) -> None:
+        """Raise InputError for what is wrong with the settings, before anything is fetched."""
+        self.settings({**front, "generation_defaults": False})
+
+    def fetched(self, revision: str | None, *, weights: bool = True) -> FrontModels:
+        """The same in folders of this machine, where hub ids were given.
+
+        Args:
+            revision: Of the first model.
+            weights: Whether engines run here, and not a front alone.
+
+        Raises:
+            InputError: The hub has no such model or revision.
+        """
+        from ridgeline.serve.fetching import with_folders
+
+        first, *others = self.models
+        return replace(
+            self,
+            models=(
+                replace(first, config=with_folders(first.config, revision, weights=weights)),
+                *others,
+            ),
+        )
 
     def settings(self, front: Mapping[str, Any]) -> list[ServerSettings]:
         """The settings of each model; `front` is what the command line says, for all of them."""
@@ -69,7 +93,6 @@ def served_models(
     model: str,
     options: Mapping[str, Any],
     names: Sequence[str] | None = None,
-    revision: str | None = None,
 ) -> FrontModels:
     """The model, or the models of a file, each with its share of the memory.
 
@@ -77,7 +100,6 @@ def served_models(
         model: A folder, a hub's id, or a file of models.
         options: An engine's, from the command line; tables of a file stand before them.
         names: What the model is called.
-        revision: Which revision of a hub's id.
 
     Raises:
         InputError: Something that was given cannot be served.
@@ -85,12 +107,12 @@ def served_models(
     if is_file_of_models(model):
         return _of_file(Path(model), options)
     called = naming.names_of(model, names)
-    folder = naming.folder_of(model, revision)
-    config = _config(folder, options)
-    return FrontModels(models=(FrontModel(folder=folder, names=called, config=config, table={}),))
+    config = _config(model, options)
+    return FrontModels(models=(FrontModel(names=called, config=config, table={}),))
 
 
 def _of_file(path: Path, options: Mapping[str, Any]) -> FrontModels:
+    from ridgeline.serve.fetching import with_folders
     from ridgeline.serve.memory_split import split_memory
 
     given = read_served_models(path)
@@ -103,7 +125,7 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> FrontModels:
                 f"{path}: model {table['name']}: {min(unknown)} is no option of an engine"
             )
         try:
-            configs.append(_config(own.pop("model"), {**options, **own}))
+            configs.append(with_folders(_config(own.pop("model"), {**options, **own})))
         except InputError as error:
             raise InputError(f"{path}: model {table['name']}: {error}") from None
     names = [table["name"] for table in given.models]
@@ -112,7 +134,7 @@ def _of_file(path: Path, options: Mapping[str, Any]) -> FrontModels:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     models = [
-        FrontModel(folder=table["model"], names=(table["name"],), config=config, table=table)
+        FrontModel(names=(table["name"],), config=config, table=table)
         for table, config in zip(given.models, split, strict=True)
     ]
     return FrontModels(models=tuple(models), pipelines=given.pipelines)
@@ -137,7 +159,8 @@ def _settings(model: FrontModel, front: Mapping[str, Any]) -> ServerSettings:
     from ridgeline.serve.http.tool_families import check_tool_parser
 
     use_defaults = front["generation_defaults"]
-    defaults = read_generation_defaults(model.folder) if use_defaults else GenerationDefaults()
+    folder = Path(model.config.model)
+    defaults = read_generation_defaults(folder) if use_defaults else GenerationDefaults()
     given = {key: value for key, value in front.items() if key != "generation_defaults"}
     given |= {key: value for key, value in model.table.items() if key in _FRONTS[2:]}
     template = given.pop("chat_template")

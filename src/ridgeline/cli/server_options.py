@@ -38,15 +38,6 @@ ToolCallParser = Annotated[
 ]
 
 
-def folder_of(model: str, revision: str | None) -> str:
-    """The folder of a revision, which is fetched; without one the model as it was given."""
-    if revision is None:
-        return model
-    from ridgeline.checkpoints.revision import snapshot_folder
-
-    return snapshot_folder(model, revision)
-
-
 def names_of(model: str, given: Sequence[str] | None) -> tuple[str, ...]:
     """The names that requests may call the model by.
 

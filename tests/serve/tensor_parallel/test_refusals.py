@@ -24,7 +24,7 @@ HEADS = SpeculationConfig(kind="heads", path="x")
         ({"tp": 2, "adapters": {"a": "folder"}}, "--tp 2: LoRA adapters are not cut"),
         ({"tp": 2, "compiled": True}, "--tp 2: --compiled is for one process"),
         ({"tp": 2, "speculation": HEADS}, "--tp 2: draft heads"),
-        ({"tp": 2, "model": "nobody/nothing"}, "--tp 2: nobody/nothing is no folder"),
+        ({"tp": 2, "model": "no body/nothing"}, "no body/nothing: no such directory; as a hub id"),
     ],
 )
 def test_what_does_not_go_together_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -19,6 +19,7 @@ from ridgeline.serve.engine.ranks import OtherRanks
 from ridgeline.serve.engine.runner import Runner
 from ridgeline.serve.engine.share import DRAFT, RankShare, build_share, rank_device, set_threads
 from ridgeline.serve.engine.speculating import Speculating, build_speculating
+from ridgeline.serve.fetching import with_folders
 from ridgeline.serve.messages import MemoryRow, Ready
 from ridgeline.serve.model.batch import StepInputs
 from ridgeline.serve.model.loaded import LoadedModel, device_of
@@ -53,6 +54,7 @@ def build_parts(config: EngineConfig) -> Parts:
         InputError: The model cannot be served as configured.
     """
     check_kept(config)
+    config = with_folders(config)
     set_threads(config)
     if config.expert_parallel and config.tp == 1:
         raise InputError("--expert-parallel: deals experts out over --tp N ranks; give --tp 2, say")
@@ -91,11 +93,6 @@ def check_cut(config: EngineConfig) -> None:
         raise InputError(
             f"{option}: draft heads read the model's head, which is cut; use --speculative ngram or"
             " draft:MODEL"
-        )
-    if not Path(config.model).is_dir():
-        raise InputError(
-            f"{option}: {config.model} is no folder; each rank reads its share of the files, so"
-            f" fetch them first: hf download {config.model} --local-dir FOLDER"
         )
     if is_compressed(config.model):
         raise InputError(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from ridgeline.checkpoints.revision import model_name
 from ridgeline.hardware.ceilings import cache_folder
 
 MOST_BYTES = 32 * 10**9
@@ -62,7 +63,7 @@ def empty() -> int:
 
 def name_for_people(model: Path) -> str:
     """What an entry's name begins with, from the folder of its model."""
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in model.name)[:40]
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in model_name(model))[:40]
 
 
 def no_room_for(size: int) -> str | None:
