@@ -34,7 +34,7 @@ from ridgeline.plan.serving.plan import ServingTask, plan_serving
 from ridgeline.plan.serving.published import ServedLoad
 from ridgeline.plan.serving.question import replica_of
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.model.loaded import load
+from ridgeline.serve.model.load import load
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "families.md"

@@ -23,7 +23,7 @@ from ridgeline.records.scheme_names import parse
 from ridgeline.serve.cache import KvPool
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.runner import one_prompt
-from ridgeline.serve.model.loaded import load
+from ridgeline.serve.model.load import load
 
 LIBRARY = Path(__file__).parents[1] / "examples/models/library"
 SCHEMES = ("kv8", "kvfp8", "w4a16-g32-kv8", "w8a8-static")

@@ -108,7 +108,7 @@ def engine(config: Any, **changes: Any) -> Iterator[ServingEngine]:
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
         dtype = "bf16" if DEVICE.type == "cuda" else "fp32"
-        with mock.patch("ridgeline.serve.model.loaded._read", made_here):
+        with mock.patch("ridgeline.serve.model.load._read", made_here):
             running = ServingEngine(EngineConfig(model=folder, dtype=dtype, **changes))
         try:
             yield running

@@ -55,12 +55,12 @@ def answers(engine: ServingEngine, count: int, **asked: Any) -> dict[str, tuple[
 def test_layer_by_layer_too_tokens_are_those_under_a_dense_mask(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from ridgeline.serve.model import loaded
+    from ridgeline.serve.model import load
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise loaded.NotInOne("asked for by a test")
+        raise load.NotInOne("asked for by a test")
 
-    monkeypatch.setattr(loaded, "direct", refuse)
+    monkeypatch.setattr(load, "direct", refuse)
     test_tokens_are_those_under_a_dense_mask_from_a_bounded_cache(12)
 
 

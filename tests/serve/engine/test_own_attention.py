@@ -12,7 +12,7 @@ from tests.serve.model.tiny_families import OWN_ATTENTION, VOCAB, tiny
 
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
-from ridgeline.serve.model.loaded import load
+from ridgeline.serve.model.load import load
 
 WAYS: dict[str, dict[str, Any]] = {
     "paged": {},

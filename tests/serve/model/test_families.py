@@ -14,7 +14,7 @@ from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import NAME, register
-from ridgeline.serve.model.loaded import load
+from ridgeline.serve.model.load import load
 from ridgeline.serve.model.own_attention import take_over
 from ridgeline.serve.model.recurrent import RecurrentLayers, has_states
 

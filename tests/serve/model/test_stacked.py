@@ -13,7 +13,8 @@ from tests.serve.model.tiny_families import FITTING, WITH_STATES, tiny
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.model import direct as way
 from ridgeline.serve.model import trial
-from ridgeline.serve.model.loaded import LoadedModel, load
+from ridgeline.serve.model.load import load
+from ridgeline.serve.model.loaded import LoadedModel
 
 IN_ONE = {"llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "granite"}
 

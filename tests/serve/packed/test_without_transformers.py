@@ -23,7 +23,7 @@ from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.http.text import load_tokenizer
 from ridgeline.serve.messages import LinearKernel
-from ridgeline.serve.model import loaded
+from ridgeline.serve.model import load
 from ridgeline.serve.model.plain import PlainDecoder
 from ridgeline.serve.packed import entries
 from ridgeline.serve.packed import tokenizer as kept_tokenizers
@@ -51,7 +51,7 @@ def tokens(engine: ServingEngine) -> Any:
 
 def without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_read", "register"):
-        monkeypatch.setattr(loaded, name, lambda *_, name=name: pytest.fail(name))
+        monkeypatch.setattr(load, name, lambda *_, name=name: pytest.fail(name))
 
 
 @pytest.mark.sweep("qwen3-ridgeline", "llama-torch")

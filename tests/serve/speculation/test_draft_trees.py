@@ -100,13 +100,13 @@ def test_answers_are_those_without_guesses_and_blocks_come_back(given: dict[str,
 
 
 def test_a_model_called_layer_by_layer_takes_trees_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ridgeline.serve.model import loaded
+    from ridgeline.serve.model import load
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise loaded.NotInOne("asked for by a test")
+        raise load.NotInOne("asked for by a test")
 
     wanted, _ = answers(None)
-    monkeypatch.setattr(loaded, "direct", refuse)
+    monkeypatch.setattr(load, "direct", refuse)
     assert answers(Oracle(wanted))[0] == wanted
 
 

@@ -13,7 +13,7 @@ from ridgeline.batching.sequence import Request, Sequence
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Sampling, Submit
-from ridgeline.serve.model.loaded import load
+from ridgeline.serve.model.load import load
 from ridgeline.serve.sampling.state import SamplingState
 from ridgeline.serve.speculation.draft_model import DraftModel
 from ridgeline.serve.speculation.heads import DraftHeads, HeadDrafter, HeadFacts, read_heads

@@ -22,7 +22,8 @@ from ridgeline.serve.engine.memory import KvRoom, kv_room, peak_bytes
 from ridgeline.serve.engine.runner import Runner, one_prompt
 from ridgeline.serve.engine.speculating import draft_model_of, eagle_head_of
 from ridgeline.serve.messages import MemoryRow
-from ridgeline.serve.model.loaded import LoadedModel, device_of, load
+from ridgeline.serve.model.load import device_of, load
+from ridgeline.serve.model.loaded import LoadedModel
 from ridgeline.serve.speculation.eagle import EagleHead
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.vision.features import KEPT_BYTES

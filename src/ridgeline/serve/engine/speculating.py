@@ -14,7 +14,8 @@ from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.attempt import by_halves
 from ridgeline.serve.engine.log import log_failure
 from ridgeline.serve.engine.requests import OpenCompletion
-from ridgeline.serve.model.loaded import LoadedModel, load
+from ridgeline.serve.model.load import load
+from ridgeline.serve.model.loaded import LoadedModel
 from ridgeline.serve.speculation.draft_model import DraftModel
 from ridgeline.serve.speculation.drafter import Drafter, Proposal
 from ridgeline.serve.speculation.eagle import EagleHead

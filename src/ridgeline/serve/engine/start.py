@@ -22,7 +22,8 @@ from ridgeline.serve.engine.speculating import Speculating, build_speculating
 from ridgeline.serve.fetching import with_folders
 from ridgeline.serve.messages import MemoryRow, Ready
 from ridgeline.serve.model.batch import StepInputs
-from ridgeline.serve.model.loaded import LoadedModel, device_of
+from ridgeline.serve.model.load import device_of
+from ridgeline.serve.model.loaded import LoadedModel
 from ridgeline.serve.pipeline_parallel.stages import check_stages
 from ridgeline.serve.tensor_parallel.reading import check_cuts
 from ridgeline.serve.vision.model import sees_images

@@ -1,56 +1,28 @@
-"""A Hugging Face causal LM, loaded for serving: from a directory or the hub, checked, shrunk.
-
-Order matters for the peak of memory and for what is checked: load in the final dtype with linear
-layers replaced one by one as they are read (`serve/weights/by_layer.py`), or all at once and
-replaced later where only transformers can read the files; take the shapes of its cache, prove that
-paged attention computes the same (`trial.py`), then replace small modules (`fused.py`), and look
-for a way past the layers (`direct.py`), which proves itself.
-"""
+"""What an engine asks of a model that is loaded: one step's forward, its layers, its facts."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor, nn
 
-from ridgeline.checkpoints.tokenizer import has_tokenizer
 from ridgeline.errors import InputError
 from ridgeline.kernels.paged_attention import LayerCache
-from ridgeline.models.folder import read_by_library
-from ridgeline.models.quiet import quiet_libraries
-from ridgeline.serve.cache import KvForm, KvShape, form_of
-from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.cache import KvForm, KvShape
 from ridgeline.serve.messages import MemoryRow
-from ridgeline.serve.model import trial
-from ridgeline.serve.model.attention import KEYWORD, NAME, Attended, Pages, register
+from ridgeline.serve.model.attention import KEYWORD, Pages
 from ridgeline.serve.model.batch import SeenRows, StepBatch, spans_of
-from ridgeline.serve.model.direct import Direct, direct
-from ridgeline.serve.model.fused import fuse
-from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
-from ridgeline.serve.model.llama_like import NotInOne
-from ridgeline.serve.model.own_attention import adds_bias, take_over
-from ridgeline.serve.model.rounded import noted, settle_rounding
-from ridgeline.serve.packed.tokenizer import kept_tokenizer
+from ridgeline.serve.model.direct import Direct
+from ridgeline.serve.model.kept import KeptStart, Proven
 from ridgeline.serve.pipeline_parallel.gate import StageGate
-from ridgeline.serve.pipeline_parallel.stages import load_stage
-from ridgeline.serve.tensor_parallel.group import RankGroup
-from ridgeline.serve.tensor_parallel.reading import load_share
 from ridgeline.serve.vision.features import VisionTower
-from ridgeline.serve.vision.model import read_apart, sees_images
-from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
-from ridgeline.serve.weights.by_layer import read_by_layer
-from ridgeline.serve.weights.rounding import as_multiplied
 
 if TYPE_CHECKING:
     from ridgeline.serve.model.recurrent import RecurrentLayers
-
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,205 +203,6 @@ class LoadedModel:
 
     def _keep_states(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
         self._states = output.last_hidden_state
-
-
-def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
-    """Load, check and shrink the model that a configuration names.
-
-    Args:
-        config: Of the engine.
-        group: The ranks over which the model is cut; None: it is loaded whole.
-
-    Raises:
-        InputError: It is not there, not a causal LM, of a family that does not fit, or its weights
-            cannot be shrunk as asked.
-    """
-    device = device_of(config) if group is None else group.device
-    dtype = dtype_of(config, device)
-    config = as_multiplied(config, device)
-    kept = kept_start(config, dtype, device)
-    plain = None
-    if kept is not None and not config.compiled:
-        plain = kept.plain_model(dtype, Path(config.model))
-    if plain is None:
-        with quiet_libraries():
-            register()
-            model, tower, gate = _read(config, dtype, device, group, kept)
-            take_over(model)
-    else:
-        model, tower, gate = plain, None, None
-    model.requires_grad_(requires_grad=False).eval()
-    vocab = model.config.get_text_config().vocab_size
-    recurrent = trial.recurrent_layers(model, vocab) if plain is None else None
-    if kept is not None and kept.proven is not None:
-        shapes, calls = kept.proven.shapes, list(kept.proven.calls)
-        if plain is None:
-            model.set_attn_implementation(NAME)
-    else:
-        shapes = trial.kv_shapes(model, vocab)
-        calls = trial.check(model, shapes, vocab, recurrent)
-    rounding = settle_rounding(config, model, shapes, kept, recurrent)
-    loaded = LoadedModel(model, _tokenizer(config), shapes)
-    loaded.recurrent = recurrent
-    loaded.kept = kept
-    loaded.gate = gate
-    stored = calibrated_cache(config.model, model, shapes) if is_compressed(config.model) else None
-    loaded.kv_form = form_of(config.kv_dtype, loaded.dtype, stored)
-    if config.kv_dtype != "model" and adds_bias(model):
-        family = model.config.model_type
-        raise InputError(
-            f"--kv-dtype {config.kv_dtype}: keys of the family {family} carry a bias for their"
-            " positions, which 8 bits do not hold; leave it out"
-        )
-    loaded.weight_rows = shrink(model, config)
-    if tower is not None:
-        loaded.tower = tower
-        row = MemoryRow(what="vision tower", bytes=tower.weight_bytes(), note="and projector")
-        loaded.weight_rows.append(row)
-    fuse(model)
-    if group is not None:
-        sums = ["add up what they have twice a layer"] if group.shares > 1 else []
-        why = " and ".join([*sums, *(["pass states on"] if group.stages > 1 else [])])
-        loaded.layer_path = f"one by one: {group.size} ranks {why}"
-        return loaded
-    if kept is not None and kept.note:
-        loaded.weight_rows = [
-            replace(row, note=f"{row.note}, {kept.note}") for row in loaded.weight_rows
-        ]
-    loaded.weight_rows = noted(loaded.weight_rows, rounding)
-    _compute_in_one(loaded, calls, rounding)
-    return loaded
-
-
-def _compute_in_one(loaded: LoadedModel, calls: list[Attended], rounding: float | None) -> None:
-    """Give a model its short way, where it has one, and note what was found out about it."""
-    kept, shapes = loaded.kept, loaded.kv_shapes
-    loaded.proven = None if kept is None else kept.proven
-    not_in_one = "" if loaded.proven is None else loaded.proven.not_in_one
-    if not not_in_one and loaded.recurrent is not None:
-        not_in_one = "some of them keep a state"
-    if not not_in_one:
-        try:
-            known = loaded.proven is not None
-            loaded.direct = direct(loaded.model, shapes, loaded.vocab, calls, proven=known)
-        except NotInOne as why:
-            not_in_one = str(why)
-    if not_in_one:
-        loaded.layer_path = f"one by one: {not_in_one}"
-    if loaded.proven is None:
-        proven = Proven(calls=tuple(calls), not_in_one=not_in_one, rounding=rounding)
-        shape = None if kept is None else kept.plain_of(loaded.model, proven, loaded.vocab)
-        loaded.proven = replace(proven, plain=shape)
-
-
-def device_of(config: EngineConfig) -> torch.device:
-    """Where the model runs.
-
-    Raises:
-        InputError: CUDA was asked for and is not there.
-    """
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: PyTorch sees no GPU here; use --device cpu")
-    if config.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(config.device)
-
-
-def dtype_of(config: EngineConfig, device: torch.device) -> torch.dtype:
-    """The dtype that was asked for; auto: bf16 where the device multiplies it natively, or fp32."""
-    if config.dtype != "auto":
-        return DTYPES[config.dtype]
-    if device.type == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return torch.bfloat16 if native else torch.float32
-
-
-def _read(
-    config: EngineConfig,
-    dtype: torch.dtype,
-    device: torch.device,
-    group: RankGroup | None,
-    kept: KeptStart | None,
-) -> tuple[Any, VisionTower | None, StageGate | None]:
-    """The language model, what sees where it has that, and the gate of the first of its stages."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.utils import logging as notices
-
-    notices.disable_progress_bar()
-    with read_by_library(config.model, what="config.json"):
-        about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
-    if getattr(about, "is_encoder_decoder", False):
-        raise InputError(
-            f"{config.model}: models of the family {about.model_type} have an encoder; "
-            "only causal language models are served"
-        )
-    seeing = sees_images(about)
-    if is_compressed(config.model):
-        if seeing:
-            raise InputError(
-                f"{config.model}: models that see images are not read from compressed-tensors;"
-                " give the model that it was made from, with --weights int8 or int4"
-            )
-        model = load_compressed(
-            config.model, dtype, device=device, trust_remote_code=config.trust_remote_code
-        )
-        return model, None, None
-    if getattr(about, "quantization_config", None) is not None:
-        raise InputError(
-            f"{config.model}: only compressed-tensors checkpoints are read quantised; "
-            "give the unquantised model with --weights int8 or int4"
-        )
-    if seeing:
-        return *read_apart(config, about, dtype, device), None
-    if group is not None:
-        directory, trusted = Path(config.model), config.trust_remote_code
-        if config.pp == 1:
-            model = load_share(
-                about,
-                directory,
-                dtype,
-                group.line,
-                trust_remote_code=trusted,
-                whole_experts=config.expert_parallel,
-            )
-            return model, None, None
-        model, gate = load_stage(
-            about,
-            directory,
-            dtype,
-            group,
-            trust_remote_code=trusted,
-            whole_experts=config.expert_parallel,
-        )
-        return model, None, gate
-    if kept is not None:
-        mapped = kept.model(about, dtype, Path(config.model))
-        if mapped is not None:
-            return mapped, None, None
-    layered = read_by_layer(config, about, dtype, device)
-    if layered is not None:
-        if kept is not None:
-            kept.notice(layered)
-        return layered, None, None
-    with read_by_library(config.model):
-        model = AutoModelForCausalLM.from_pretrained(
-            config.model,
-            config=about,
-            dtype=dtype,
-            attn_implementation="eager",
-            trust_remote_code=config.trust_remote_code,
-        )
-    return model.to(device), None, None
-
-
-def _tokenizer(config: EngineConfig) -> Any:
-    """The tokenizer; None where the model comes without one: token ids then go in and out."""
-    where = config.tokenizer or config.model
-    if config.tokenizer is None and Path(where).is_dir() and not has_tokenizer(Path(where)):
-        return None
-    return kept_tokenizer(config)
 
 
 def _eos_ids(model: Any) -> tuple[int, ...]:
