@@ -6,8 +6,7 @@ modules compute rows of sequences, [B, T, hidden], and know nothing of packed to
 with a state gets each sequence of a step by itself, and those that decode together as one batch,
 with a cache that holds the states of just these.
 
-A step must be able to be computed again (`engine/attempt.py`): each sequence has two places for its
-states. A step reads the one that stands where the step begins, and writes the other one.
+The states themselves lie in a `StatePool` (`states.py`).
 """
 
 from __future__ import annotations
@@ -32,71 +31,13 @@ from transformers.utils import logging as notices
 from ridgeline.kernels.paged_attention import LayerCache
 from ridgeline.serve.model.batch import SequenceSpan
 from ridgeline.serve.model.selective_scan import ContinuedScan, continued
-
-States = dict[str, Tensor]
-"""The states of one layer by kind and number, each [B, ...]."""
-RECURRENT = "recurrent 0"
-"""The state that a scan leaves, beside those of convolutions."""
-_NOWHERE = -1
-"""A place that holds no sequence's states."""
+from ridgeline.serve.model.states import NOWHERE, RECURRENT, StatePool, States, fill, states_in
 
 
 def has_states(config: Any) -> bool:
     """Whether a model of this configuration has layers that keep a state."""
     layers = DynamicCache(config=config).layers
     return any(isinstance(one, LinearAttentionCacheLayerMixin) for one in layers)
-
-
-class StatePool:
-    """The states of the sequences that run: two places for each, in every layer."""
-
-    def __init__(self) -> None:
-        self._tensors: dict[int, States] = {}
-        self._tokens: list[list[int]] = []
-        """The tokens that the states of each row's two places have seen."""
-
-    def reserve(self, rows: int) -> None:
-        """Make room for so many sequences at once, when the first states come."""
-        self._tokens += [[_NOWHERE, _NOWHERE] for _ in range(rows - len(self._tokens))]
-
-    def places(self, spans: Sequence[SequenceSpan]) -> tuple[list[int], list[int]]:
-        """Where each span's states are (-1: it begins its sequence), and where the new ones go."""
-        read, write = [], []
-        for span in spans:
-            while len(self._tokens) <= span.row:
-                self._tokens.append([_NOWHERE, _NOWHERE])
-            tokens = self._tokens[span.row]
-            if span.start == 0:
-                tokens[:] = _NOWHERE, _NOWHERE
-                read.append(_NOWHERE)
-                write.append(2 * span.row)
-                continue
-            at = tokens.index(span.start)  # a step begins where the one before it ended
-            tokens[1 - at] = _NOWHERE
-            read.append(2 * span.row + at)
-            write.append(2 * span.row + 1 - at)
-        return read, write
-
-    def note(self, spans: Sequence[SequenceSpan], write: Sequence[int]) -> None:
-        """Let the places that were written count."""
-        for span, place in zip(spans, write, strict=True):
-            self._tokens[span.row][place % 2] = span.start + span.count
-
-    def read(self, layer: int, places: Tensor) -> States:
-        """Copies of the states at some places, [B]."""
-        return {name: kept.index_select(0, places) for name, kept in self._tensors[layer].items()}
-
-    def write(self, layer: int, places: Tensor, states: States) -> None:
-        """Put states [B, ...] at some places, [B]."""
-        kept = self._tensors.setdefault(layer, {})
-        for name, new in states.items():
-            room = kept.get(name)
-            if room is None or len(room) < 2 * len(self._tokens):
-                grown = new.new_zeros((2 * len(self._tokens), *new.shape[1:]))
-                if room is not None:
-                    grown[: len(room)] = room
-                room = kept[name] = grown
-            room.index_copy_(0, places, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +150,7 @@ class _Mixer:
             return tensor[0].index_select(0, at.flatten()).unflatten(0, at.shape)
 
         layer = LinearAttentionLayer(self._owner.states_of(self._layer))
-        _fill(layer, states)
+        fill(layer, states)
         cache = _OneLayer(self._owner.count, layer)
         arguments = {
             name: cache
@@ -222,7 +163,7 @@ class _Mixer:
         self._scan.first = states.get(RECURRENT)
         found = self._forward(**arguments)
         self._scan.first = None
-        return found, _taken(layer)
+        return found, states_in(layer)
 
     def _one_by_one(
         self, at: Tensor, named: dict[str, Any], total: int, states: States
@@ -286,7 +227,7 @@ class RecurrentLayers:
         for index, module in found.modules.items():
             layer = layers[index]
             self._states[index] = layer.number_of_states
-            self.bytes_per_sequence += 2 * sum(one.nbytes for one in _taken(layer).values())
+            self.bytes_per_sequence += 2 * sum(one.nbytes for one in states_in(layer).values())
             module.forward = _Mixer(module, index, self)  # type: ignore[method-assign,assignment]
 
     def by_layer(self, caches: list[LayerCache]) -> dict[int, LayerCache]:
@@ -383,7 +324,7 @@ def _groups(
     decode = [
         index
         for index, span in enumerate(spans)
-        if span.count == 1 and read is not None and read[index] != _NOWHERE
+        if span.count == 1 and read is not None and read[index] != NOWHERE
     ]
     together = set(decode)
     members = [[index] for index in range(len(spans)) if index not in together]
@@ -392,7 +333,7 @@ def _groups(
 
     def places(of: list[int] | None, group: list[int]) -> Tensor | None:
         found = [] if of is None else [of[index] for index in group]
-        return None if _NOWHERE in found or not found else torch.tensor(found, device=device)
+        return None if NOWHERE in found or not found else torch.tensor(found, device=device)
 
     def tokens(group: list[int]) -> Tensor:
         each = [spans[index] for index in group]
@@ -400,30 +341,3 @@ def _groups(
         return torch.tensor([list(row) for row in rows], device=device)
 
     return [_Group(tokens(one), places(read, one), places(write, one)) for one in members]
-
-
-def _taken(layer: LinearAttentionCacheLayerMixin) -> States:
-    """The states that a layer's cache holds."""
-    kinds = {"conv": layer.conv_states, "recurrent": layer.recurrent_states}
-    return {
-        f"{kind} {number}": state
-        for kind, states in kinds.items()
-        for number, state in states.items()
-        if state is not None
-    }
-
-
-def _fill(layer: LinearAttentionLayer, states: States) -> None:
-    """Make a new layer's cache hold these states."""
-    for name, state in states.items():
-        kind, number = name.split()
-        index = int(number)
-        layer.has_previous_state[index] = True
-        if kind == "conv":
-            layer.conv_states[index] = state
-            layer.is_conv_states_initialized[index] = True
-            layer.conv_kernel_size[index] = state.shape[-1]
-            layer.dtype, layer.device = state.dtype, state.device
-        else:
-            layer.recurrent_states[index] = state
-            layer.is_recurrent_states_initialized[index] = True
