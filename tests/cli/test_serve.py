@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ridgeline.cli.api_keys import read_api_keys
 from ridgeline.cli.main import run
-from ridgeline.cli.serve import _keys, serve
+from ridgeline.cli.serve import serve
 from ridgeline.cli.serve_ready import ledger_table, ready_line
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
@@ -108,10 +109,10 @@ def test_help_needs_neither_torch_nor_fastapi() -> None:
 def test_keys_are_lines_that_are_no_comment(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("# team a\none\n\n  two \n")
-    assert _keys(path) == ("one", "two")
+    assert read_api_keys(path) == ("one", "two")
     path.write_text("# none\n")
     with pytest.raises(InputError, match="no key in it"):
-        _keys(path)
+        read_api_keys(path)
 
 
 def test_the_ready_line_and_the_ledger_say_what_fits() -> None:

@@ -14,11 +14,11 @@ from ridgeline.cli import cluster_options as cluster
 from ridgeline.cli import engine_options as options
 from ridgeline.cli import scaling_options as scale
 from ridgeline.cli import server_options as naming
+from ridgeline.cli.api_keys import read_api_keys
 from ridgeline.cli.output_options import output_file
 from ridgeline.cli.serve_ready import say_ready
 from ridgeline.cli.served_models import is_file_of_models, refuse_beside_several, served_models
 from ridgeline.errors import InputError, MissingExtra
-from ridgeline.records.input_file import read_text
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,6 +27,23 @@ if TYPE_CHECKING:
 HOST, PORT = "127.0.0.1", 8000
 MAX_BODY_BYTES = 8 * 2**20
 SHUTDOWN_TIMEOUT_SECONDS = 30.0
+_NOT_VLLMS = (
+    "replicas",
+    "disaggregated",
+    "max_body_bytes",
+    "request_timeout",
+    "shutdown_timeout",
+    "chat_template",
+    "reasoning_parser",
+    "tool_call_parser",
+    "generation_config",
+    "unknown_fields",
+    "allowed_origins",
+    "ssl_certfile",
+    "root_path",
+    "json",
+)
+"""Options of the server that vLLM's has not."""
 
 
 def serve(
@@ -278,16 +295,7 @@ def serve(
     if manifest is not None:
         from ridgeline.cli.serve_manifest import print_manifests, refuse_together, server_words
 
-        refuse_together(
-            host=host != HOST,
-            port=port != PORT,
-            disaggregated=disaggregated,
-            engine=engine != "ridgeline",
-            chat_template=chat_template is not None,
-            ssl_certfile=ssl_certfile is not None,
-            tp=tp > 1,
-            pp=pp > 1,
-        )
+        refuse_together(given)
         words = server_words(
             revision=revision,
             api_key_file=api_key_file,
@@ -319,27 +327,11 @@ def serve(
         return
     if autoscaler is not None:
         raise InputError(f"--autoscaler {autoscaler}: it goes with --manifest CLUSTER.toml")
-    keys = _keys(api_key_file) if api_key_file else ()
+    keys = read_api_keys(api_key_file) if api_key_file else ()
     if engine == "vllm":
-        ours = {
-            "--replicas": replicas != "1",
-            "--disaggregated": disaggregated,
-            "--max-body-bytes": max_body_bytes != MAX_BODY_BYTES,
-            "--request-timeout": request_timeout is not None,
-            "--shutdown-timeout": shutdown_timeout != SHUTDOWN_TIMEOUT_SECONDS,
-            "--chat-template": chat_template is not None,
-            "--reasoning-parser": reasoning_parser != "auto",
-            "--tool-call-parser": tool_call_parser != "auto",
-            "--generation-config": generation_config != "auto",
-            "--unknown-fields": unknown_fields != "refuse",
-            "--allowed-origins": bool(allowed_origins),
-            "--ssl-certfile": ssl_certfile is not None,
-            "--root-path": bool(root_path),
-            "--json": json,
-        }
-        refused = [flag for flag, changed in ours.items() if changed]
-        if refused:
-            raise InputError(f"--engine vllm has no {refused[0]}; leave it out")
+        ours = next((name for name in _NOT_VLLMS if name in given), None)
+        if ours is not None:
+            raise InputError(f"--engine vllm has no --{ours.replace('_', '-')}; leave it out")
         from ridgeline.serve.cluster import vllm
 
         vllm.run(
@@ -414,23 +406,3 @@ def _server() -> ModuleType:
 def _each(option: str, values: list[str] | None) -> list[str]:
     """An option once for each value."""
     return [word for value in values or () for word in (option, value)]
-
-
-def _keys(path: Path) -> tuple[str, ...]:
-    """One a line; blank lines and those that begin with # are left out."""
-    option, cure = "--api-key-file", "write one key a line"
-    lines = read_text(path, option=option, cure=cure).splitlines()
-    keys = []
-    for number, line in enumerate(lines, start=1):
-        key = line.strip()
-        if not key or key.startswith("#"):
-            continue
-        if not (key.isascii() and key.isprintable()) or " " in key:
-            raise InputError(
-                f"{option} {path}, line {number}: a key is of letters, digits and signs that a"
-                f" header can carry; {cure}"
-            )
-        keys.append(key)
-    if not keys:
-        raise InputError(f"{option} {path}: no key in it; {cure}")
-    return tuple(keys)

@@ -10,8 +10,21 @@ import msgspec
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from ridgeline.batching.scaling.settings import Scaling
     from ridgeline.serve.config import EngineConfig
+
+_NOT_OF_MANIFESTS = (
+    "host",
+    "port",
+    "disaggregated",
+    "engine",
+    "chat_template",
+    "ssl_certfile",
+    "tp",
+    "pp",
+)
 
 
 def print_manifests(
@@ -108,9 +121,9 @@ def server_words(**given: object) -> list[str]:
     return words
 
 
-def refuse_together(**given: bool) -> None:
-    """Refuse what has no place in a manifest."""
-    for name, present in given.items():
-        if present:
+def refuse_together(given: Container[str]) -> None:
+    """Raise InputError for an option that has no place in a manifest."""
+    for name in _NOT_OF_MANIFESTS:
+        if name in given:
             option = "--" + name.replace("_", "-")
             raise InputError(f"--manifest has no {option}: leave it out")
