@@ -25,7 +25,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
-from ridgeline.trace.critical_path.dependencies import (
+from ridgeline.trace.critical_path.dependencies import dependencies
+from ridgeline.trace.critical_path.earlier import earlier_us
+from ridgeline.trace.critical_path.job_counterfactual import ON_THE_GPU, UNCHANGED, RankGraphs
+from ridgeline.trace.critical_path.moments import (
     FREE_EDGE,
     HOST_EDGE,
     LAUNCH_EDGE,
@@ -34,10 +37,7 @@ from ridgeline.trace.critical_path.dependencies import (
     SYNC_EDGE,
     WAIT_EDGE,
     Moments,
-    dependencies,
 )
-from ridgeline.trace.critical_path.earlier import earlier_us
-from ridgeline.trace.critical_path.job_counterfactual import ON_THE_GPU, UNCHANGED, RankGraphs
 from ridgeline.trace.critical_path.rank_path import ShortenedGraph, shortened_graph
 from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
 from ridgeline.trace.intervals import covered, measure, union
