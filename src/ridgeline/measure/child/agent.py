@@ -23,6 +23,7 @@ from ridgeline.measure.child.inputs import (
     float_outputs,
     padding_share,
 )
+from ridgeline.measure.child.nested_steps import NestedSteps
 from ridgeline.measure.child.points import Points
 from ridgeline.measure.child.seen_losses import SeenLosses
 from ridgeline.measure.child.sites import user_site
@@ -62,8 +63,7 @@ class Agent:
         self.on_moved: Any = None
         """Called in the thread in which the steps go on, when it is another than before."""
         self.thread = StepThread()
-        self._stepping: list[tuple[torch.optim.Optimizer, int]] = []
-        """Optimizers inside their step, outermost first, each with the clock's depth before."""
+        self._steps = NestedSteps(self.clock)
         self._forward_context: ExitStack | None = None
         self._forward_depth = 0
         self.latest_model: ModelWatch | None = None
@@ -357,8 +357,7 @@ class Agent:
         if not self.trains_here():
             return
         self.thread.claim()
-        self._forget_aborted(optimizer)
-        self._stepping.append((optimizer, self.clock.depth))
+        is_outermost = self._steps.enter(optimizer)
         watch = self.watched.optimizer(optimizer)
         if not watch.prepared:
             watch.prepared = True
@@ -366,29 +365,17 @@ class Agent:
                 self.points.call(prepare, optimizer)
         if watch.step_site is None:
             watch.step_site = user_site()
-        if len(self._stepping) == 1:
+        if is_outermost:
             if self.on_gradients is not None:
                 attempt(self.on_gradients, optimizer, otherwise=None)
             attempt(self.updates.before_step, optimizer, otherwise=None)
             self.clock.enter("optimizer")
 
-    def _forget_aborted(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer that steps again while inside its step had raised, and was caught."""
-        for index, (inside, depth) in enumerate(self._stepping):
-            if inside is optimizer:
-                del self._stepping[index:]
-                self.clock.leave_to(depth)
-                return
-
     @guarded()
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """An optimizer has stepped."""
-        if not self.is_mine() or not self._stepping:
+        if not self.is_mine() or not self._steps.leave():
             return
-        _, depth = self._stepping.pop()
-        if self._stepping:
-            return
-        self.clock.leave_to(depth)
         if self.kind != "training" and not self._only_calls:
             self._becomes_training()
         if self.kind == "training" and self._ends.by_optimizer(optimizer):
