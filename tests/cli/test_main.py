@@ -11,6 +11,7 @@ import pytest
 
 from ridgeline.cli.commands import COMMANDS, PANELS
 from ridgeline.cli.main import run
+from ridgeline.cli.program import load_command
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,9 +66,19 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 @pytest.mark.sweep(every=4)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_names_its_options_whole_on_a_narrow_terminal(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert run([*name.split(), "--help"]) == 0
-    assert name in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"Usage: ridgeline {name} [OPTIONS]" in out
+    assert max(map(len, out.splitlines())) <= 80
+    shown = out.replace(",", " ").split()
+    for one in load_command(name).params:
+        if one.param_type_name == "option":
+            assert {*one.opts, *one.secondary_opts} <= {*shown}
+        assert all(word in out for word in (one.metavar or "").split()), one.metavar
 
 
 def test_the_overview_is_grouped_by_what_one_wants(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,8 +165,8 @@ def test_help_and_a_mistyped_command_import_no_command(words: list[str]) -> None
         "from ridgeline.cli.main import run\n"
         f"run({words!r})\n"
         "ours = {name for name in sys.modules if name.startswith('ridgeline.')}\n"
-        "cli = ('', '.main', '.interrupts', '.commands', '.program', '.trace_questions')\n"
-        "allowed = {'ridgeline.errors', 'ridgeline.visible'}\n"
+        "cli = ('', *map('.{}'.format, 'main interrupts commands program help_page'.split()))\n"
+        "allowed = {'ridgeline.errors', 'ridgeline.visible', 'ridgeline.cli.trace_questions'}\n"
         "allowed |= {*(f'ridgeline.cli{part}' for part in cli)}\n"
         "sys.exit(f'imported {ours - allowed}' if ours - allowed else 0)\n"
     )

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from ridgeline.cli.commands import COMMANDS, PANELS
+from ridgeline.cli.help_page import draw_help
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,12 +68,17 @@ def load_command(name: str) -> TyperCommand:
     """Import one command of the table and return it as typer reads it."""
     module = importlib.import_module(COMMANDS[name][0])
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command(name, context_settings=_CONTEXT)(
+    app.command(name, cls=_Command, context_settings=_CONTEXT)(
         getattr(module, name.replace(" ", "_").replace("-", "_"))
     )
     command = typer.main.get_command(app)
     assert isinstance(command, TyperCommand)
     return command
+
+
+class _Command(TyperCommand):
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - it prints
+        draw_help(self, ctx)
 
 
 class _Words(TyperGroup):
@@ -83,6 +89,9 @@ class _Words(TyperGroup):
 
     first = ""
     before_the_command: Callable[[], None]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - it prints
+        draw_help(self, ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         if self.first:
