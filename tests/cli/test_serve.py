@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -24,8 +25,10 @@ COMPOSED = {"speculation": {"speculative", "num_drafts", "longest_match", "specu
 
 
 def test_every_field_of_the_configuration_is_a_flag_with_its_default() -> None:
-    flags = inspect.signature(serve).parameters
+    flags, types = inspect.signature(serve).parameters, get_type_hints(serve)
     for field in msgspec.structs.fields(EngineConfig):
+        if get_origin(field.type) is Literal:
+            assert {*get_args(types[field.name])} == {*get_args(field.type)}, field.name
         if field.name in COMPOSED:
             assert COMPOSED[field.name] <= set(flags)
         elif field.name == "adapters":

@@ -210,7 +210,7 @@ def test_kept_tokens_hold_a_bounded_cache_and_read_less(
         ((*GPU, "--what-if", "tp=many"), "--what-if tp=many"),
         ((*GPU, "--what-if", "scale_maximum=2,replicas=3"), "not within 3:2"),
         ((*GPU, "--what-if", "scale_on=slo,scale_maximum=2,scale_objective=3"), "objective"),
-        ((*GPU, "--router", "best"), "--router best"),
+        ((*GPU, "--router", "best"), "'--router': 'best' is not one"),
         ((*GPU, "--prefill-replicas", "1"), "at least one has to be left to decode"),
         ((*GPU, "--prefill-gpu", "B200"), "--prefill-gpu B200: say --prefill-replicas N"),
         ((*GPU, "--prefill-tp", "2"), "--prefill-tp 2: say --prefill-replicas N"),

@@ -108,10 +108,11 @@ def test_the_summary_keeps_its_contract(trace: str, capsys: pytest.CaptureFixtur
     ("arguments", "message"),
     [
         (["summary", "nowhere.json"], "nowhere.json: there is no such file"),
-        (["summary", "{trace}", "--window", "day"], "--window day: there is"),
-        (["sync", "{trace}", "--window", "day"], "--window day: there is"),
-        (["operators", "{trace}", "--window", "day"], "--window day: there is"),
-        (["operators", "{trace}", "--by", "colour"], "--by colour: there is name, shape, line"),
+        (["sync", "{trace}", "--window", "day"], "'--window': 'day' is not one of 'trace'"),
+        (
+            ["operators", "{trace}", "--by", "colour"],
+            "'--by': 'colour' is not one of 'name', 'shape', 'line'",
+        ),
         (["summary"], "Missing argument"),
         (["sumary", "{trace}"], "did you mean `ridgeline trace summary`?"),
         ([], "trace needs a second word"),

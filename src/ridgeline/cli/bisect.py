@@ -13,7 +13,9 @@ from ridgeline.cli.output_options import Json
 def bisect(
     good: Annotated[str, typer.Argument(metavar="GOOD", help="A commit that was fast.")],
     bad: Annotated[str, typer.Argument(metavar="BAD", help="A later one that is slow.")],
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND…")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND…", help="What is run and timed, after --.")
+    ],
     repo: Annotated[
         Path, typer.Option(metavar="DIR", help="The repository, or the folder in it to run in.")
     ] = Path(),

@@ -22,7 +22,7 @@ def checklist(
     ] = None,
     trace: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Profiler traces of the job; may be repeated."),
+        typer.Option(metavar="FILE", help="Profiler traces of the job; repeatable."),
     ] = None,
     recipe: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="A recipe of `train`.")

@@ -36,7 +36,7 @@ Decode = Annotated[
 ]
 ClusterKeyFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="One line, the same for all hosts, which each has to prove."),
+    typer.Option(metavar="FILE", help="A file with one line, the secret that all hosts share."),
 ]
 LEAST_KEY = 16
 """Characters of a cluster's key."""

@@ -42,9 +42,9 @@ class _Answer(
 
 def compare(
     reference: Annotated[
-        Path, typer.Argument(metavar="A.json", help="The run to hold against: what was.")
+        Path, typer.Argument(metavar="A.json", help="The earlier run, which B is compared with.")
     ],
-    new: Annotated[Path, typer.Argument(metavar="B.json", help="The run to judge: what is.")],
+    new: Annotated[Path, typer.Argument(metavar="B.json", help="The later run, which is judged.")],
     threshold: Annotated[
         float,
         typer.Option(help="Smallest slowdown that matters, beyond noise: 0.02 is 2 %."),

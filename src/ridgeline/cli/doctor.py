@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -22,7 +22,10 @@ _TIMED_SECONDS = 5.0
 def doctor(
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- SCRIPT [ARGS]…", help="With --trace: more trace files."),
+        typer.Argument(
+            metavar="-- SCRIPT [ARGS]…",
+            help="The script and its arguments, after --. With --trace: more traces.",
+        ),
     ] = None,
     trace: Annotated[
         list[str] | None,
@@ -30,21 +33,20 @@ def doctor(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Steps to time; without it 40, or those of six seconds."),
+        typer.Option(help="Steps to time. Default: 40, or those of six seconds."),
     ] = None,
     warmup: Annotated[
         int | None,
-        typer.Option(help="Steps before them; without it, until the step time is steady."),
+        typer.Option(help="Steps before them. Default: until the step time is steady."),
     ] = None,
     budget: Annotated[
-        float, duration_option("Wall time in all; fewer steps are timed if need be:")
+        float, duration_option("Wall time in all; fewer steps are timed if need be.")
     ] = 120.0,
     window: Annotated[
-        str | None,
+        Literal["trace", "steps", "span"] | None,
         typer.Option(
-            help="With --trace, what to judge: `trace` is the GPU's work, `steps` whole profiler "
-            "steps, `span` the work of host and GPU; without it `span` where it is clearly longer "
-            "than the GPU's work.",
+            help="With --trace, what to judge: the GPU's work, whole profiler steps, or the work of"
+            " host and GPU. Default: span where it is clearly longer than trace.",
         ),
     ] = None,
     json: Json = False,

@@ -28,7 +28,7 @@ def draft_heads(
     steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 500,
     batch: Annotated[int, typer.Option(min=1, help="Rows of a step.")] = 8,
     seq: Annotated[int, typer.Option(min=8, help="Tokens of a row.")] = 256,
-    learning_rate: Annotated[float, typer.Option(min=0.0)] = 1e-3,
+    learning_rate: Annotated[float, typer.Option(min=0.0, help="The step size of AdamW.")] = 1e-3,
     seed: Annotated[int, typer.Option(help="The seed of the training.")] = 0,
     json: Json = False,
 ) -> None:

@@ -27,16 +27,18 @@ def duration_option(help: str) -> Any:  # noqa: A002 - as typer has it
     return typer.Option(
         parser=parse_duration,
         metavar="DURATION",
-        help=f"{help} 90, 90s, 5m, 1h30m.",
+        help=f"{help} As 90 (seconds), 33ms, 5m or 1h30m.",
     )
 
 
 def duration_text(seconds: float) -> str:
     """A duration as a person writes it.
 
-    >>> duration_text(900.0), duration_text(5400.0), duration_text(90.0), duration_text(0.5)
-    ('15m', '1h30m', '1m30s', '0.5s')
+    >>> duration_text(900.0), duration_text(5400.0), duration_text(90.0), duration_text(0.033)
+    ('15m', '1h30m', '1m30s', '33ms')
     """
+    if 0 < seconds < 1:
+        return f"{1e3 * seconds:g}ms"
     if seconds < 60:
         return f"{seconds:g}s"
     minutes, rest = divmod(round(seconds), 60)

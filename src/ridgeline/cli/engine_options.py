@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,20 +20,26 @@ if TYPE_CHECKING:
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Directory of a Hugging Face model, or a hub id.")
 ]
-Device = Annotated[str, typer.Option(help="Where it runs: auto, cpu or cuda.")]
-Dtype = Annotated[str, typer.Option(help="The dtype of activations: auto, fp32, bf16 or fp16.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where it runs.")]
+Dtype = Annotated[
+    Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="The dtype of activations.")
+]
 Weights = Annotated[
-    str, typer.Option(help="How weights are held: model (as stored), int8, w8a8, int4, fp8.")
+    Literal["model", "int8", "int4", "fp8", "w8a8"],
+    typer.Option(help="How weights are held; model: as they are stored."),
 ]
 GroupSize = Annotated[int, typer.Option(help="Weights that share a scale in int4.")]
-KvDtype = Annotated[str, typer.Option(help="How keys and values are held: model, int8 or fp8.")]
+KvDtype = Annotated[
+    Literal["model", "fp8", "int8"], typer.Option(help="How keys and values are held.")
+]
 KvLayout = Annotated[
-    str, typer.Option(help="How the KV cache is laid out: paged; contiguous or dynamic.")
+    Literal["paged", "contiguous", "dynamic"],
+    typer.Option(help="How the KV cache is laid out; all but paged are for comparison."),
 ]
 KvRecent = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="Each token sees N last ones only: a bounded cache, other answers."
+        metavar="N", help="Let each token see the N last ones only: a bounded cache, other answers."
     ),
 ]
 KvFirst = Annotated[int, typer.Option(help="Tokens at the beginning seen beside --kv-recent.")]
@@ -54,7 +60,8 @@ ItlTargetSeconds = Annotated[
 MaxSequences = Annotated[int, typer.Option(help="The most sequences that run at once.")]
 MaxWaiting = Annotated[int, typer.Option(help="Requests in a queue; beyond: 429.", min=1)]
 Order = Annotated[
-    str, typer.Option(help="Who goes first: fcfs, priority, shortest-prompt, longest-prefix.")
+    Literal["fcfs", "priority", "shortest-prompt", "longest-prefix"],
+    typer.Option(help="Who goes first; fcfs: who came first."),
 ]
 ChunkedPrefill = Annotated[
     bool, typer.Option(help="Compute long prompts in pieces between decodes.")
@@ -79,9 +86,7 @@ SpeculateAlways = Annotated[
 ]
 Adapter = Annotated[
     list[str] | None,
-    typer.Option(
-        "--adapter", metavar="NAME=DIR", help="A LoRA adapter; may be given several times."
-    ),
+    typer.Option("--adapter", metavar="NAME=DIR", help="A LoRA adapter; repeatable."),
 ]
 Compiled = Annotated[bool, typer.Option("--compiled", help="Decode through torch.compile (CPU).")]
 PackedCache = Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,7 +35,7 @@ Context = Annotated[
 Stride = Annotated[
     int | None, typer.Option(help="Tokens from window to window. Default: as --context.")
 ]
-Device = Annotated[str, typer.Option(help="Where it runs: auto, cpu or cuda.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where it runs.")]
 NoSpeed = Annotated[bool, typer.Option("--no-speed", help="Do not measure decoding.")]
 
 

@@ -17,7 +17,9 @@ def explain(
             metavar="A.json", help="What `predict training` or `plan training` printed."
         ),
     ],
-    second: Annotated[Path, typer.Argument(metavar="B.json", help="The one to hold against it.")],
+    second: Annotated[
+        Path, typer.Argument(metavar="B.json", help="The one that it is compared with.")
+    ],
     json: Json = False,
 ) -> None:
     """Why one predicted training step is faster than another: which terms, and which knobs.

@@ -51,9 +51,11 @@ def export(
         typer.Option(metavar="SHARE", help="Keep nothing that loses more: 1%, 0.01 of top-1."),
     ] = None,
     period: Annotated[
-        float | None, duration_option("Also call at this period, as frames come: 33ms,")
+        float | None, duration_option("Also call at this period, as frames come.")
     ] = None,
-    seconds: Annotated[float, duration_option("Time the calls of each format for:")] = 10.0,
+    seconds: Annotated[
+        float, duration_option("How long the calls of each format are timed.")
+    ] = 10.0,
     no_speed: Annotated[bool, typer.Option("--no-speed", help="Do not time calls.")] = False,
     html: Html = None,
     json: Json = False,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ridgeline.plan.vision.measured import MeasuredImages
 
 _MODEL = typer.Option(
-    help="A preset (of images too: resnet50, vit_base_patch16_224, …), a config.json, or sizes as"
-    " layers=…,hidden=…; of images also script.py:FUNCTION, timm:NAME or a .pt2 file."
+    help="A preset such as Llama-3-8B or resnet50, a config.json, or sizes as layers=…,hidden=…; a"
+    " network for images also as script.py:FUNCTION, timm:NAME or a .pt2 file."
 )
 Model = Annotated[str, _MODEL]
 OptionalModel = Annotated[str | None, _MODEL]
@@ -70,7 +70,7 @@ MemoryFormat = Annotated[
 OptimizerName = Annotated[
     str | None,
     typer.Option(
-        metavar="sgd|adamw", help="What updates. Default: sgd.", rich_help_panel=IMAGES_PANEL
+        metavar="sgd|adamw", help="The optimizer. Default: sgd.", rich_help_panel=IMAGES_PANEL
     ),
 ]
 Images = Annotated[

@@ -28,8 +28,14 @@ Resize = Annotated[
     typer.Option(metavar="N|HxW", help="Images: the shorter side, or both, after resizing."),
 ]
 Crop = Annotated[int | None, typer.Option(help="Images: the square cut out of the middle.")]
-Mean = Annotated[str | None, typer.Option(metavar="R,G,B", help="Images: of pixels from 0 to 1.")]
-Std = Annotated[str | None, typer.Option(metavar="R,G,B", help="Images: of pixels from 0 to 1.")]
+Mean = Annotated[
+    str | None,
+    typer.Option(metavar="R,G,B", help="Images: the channels' means, of pixels from 0 to 1."),
+]
+Std = Annotated[
+    str | None,
+    typer.Option(metavar="R,G,B", help="Images: the channels' deviations, likewise."),
+]
 Interpolation = Annotated[
     Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"] | None,
     typer.Option(help="Images: how they are resized."),

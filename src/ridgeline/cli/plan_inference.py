@@ -18,25 +18,28 @@ def plan_inference(
         str | None, typer.Option(metavar="NUMBER", help="Images per second, as 20k: adds cost.")
     ] = None,
     deadline: Annotated[
-        float | None, duration_option("Within which an image is answered, as 33ms:")
+        float | None, duration_option("The time within which an image is answered.")
     ] = None,
     image: ImageSize = None,
     inputs: Inputs = None,
     device: Annotated[
         list[str] | None,
-        typer.Option(help="A device to allow; may be given several times. Default: all."),
+        typer.Option(help="A device to allow; repeatable. Default: all."),
     ] = None,
     precision: Annotated[
         list[str] | None,
-        typer.Option(help="To allow, as --device: fp32, tf32, bf16, fp16, int8. Default: all."),
+        typer.Option(
+            metavar="fp32|tf32|bf16|fp16|int8",
+            help="A precision to allow; repeatable. Default: all.",
+        ),
     ] = None,
     software: Annotated[
         list[str] | None,
-        typer.Option(help="To allow, as --device: eager, compile, tensorrt, …. Default: these."),
+        typer.Option(help="What runs it: eager, compile, tensorrt, …; repeatable. Default: these."),
     ] = None,
     batch: Annotated[
         list[int] | None,
-        typer.Option(help="Images of one call, to allow, as --device. Default: 1 to 128."),
+        typer.Option(help="Images of one call; repeatable. Default: 1 to 128."),
     ] = None,
     html: Html = None,
     json: Json = False,

@@ -46,7 +46,7 @@ def plan_serving(
     answer: AnswerTokens = 256,
     gpu: Annotated[
         list[str] | None,
-        typer.Option(help="A device to allow; may be given several times. Default: all."),
+        typer.Option(help="A device to allow; repeatable. Default: all."),
     ] = None,
     weights: Annotated[
         list[str] | None, typer.Option(help="Weights to allow, as --gpu. Default: bf16 and fp8.")

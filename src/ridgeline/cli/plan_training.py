@@ -79,9 +79,7 @@ def plan_training(
     ] = "time",
     precision: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Number format of matmuls; may be given several times. Default: 16 bits."
-        ),
+        typer.Option(help="Number format of matmuls; repeatable. Default: 16 bits."),
     ] = None,
     seq: SequenceLength = None,
     tokens: Annotated[

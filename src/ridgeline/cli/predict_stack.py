@@ -1,4 +1,4 @@
-"""`ridgeline predict stack LEDGER` switches rows of a proved stack off, and says what is left."""
+"""`ridgeline predict stack LEDGER` switches rows of a proven stack off, and says what is left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def predict_stack(
     html: Html = None,
     json: Json = False,
 ) -> None:
-    """Step time, memory, run and cost of a proved stack, with rows of it left out."""
+    """Step time, memory, run and cost of a proven stack, with rows of it left out."""
     from ridgeline.cli.show import show_answer
     from ridgeline.plan.stack_forecast import forecast_stack
     from ridgeline.report.views.stack_forecast import stack_forecast_document

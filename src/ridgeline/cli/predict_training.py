@@ -109,7 +109,7 @@ def predict_training(
     schedule: Annotated[
         Schedule | None,
         typer.Option(
-            help="The pipeline's. Default: 1f1b, or as --vpp needs it.",
+            help="The pipeline's schedule. Default: 1f1b, or as --vpp needs it.",
             rich_help_panel=TOKENS_PANEL,
         ),
     ] = None,
@@ -147,7 +147,7 @@ def predict_training(
     recompute_every: Annotated[
         int,
         typer.Option(
-            help="With --recompute full: only each so-manieth layer does.",
+            help="With --recompute full: one layer in so many is recomputed.",
             rich_help_panel=TOKENS_PANEL,
         ),
     ] = 1,

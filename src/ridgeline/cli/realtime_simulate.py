@@ -27,7 +27,7 @@ def realtime_simulate(
         ),
     ] = None,
     meet: Annotated[
-        float | None, duration_option("Find what each stage may take to meet this age:")
+        float | None, duration_option("Find what each stage may take to meet this age.")
     ] = None,
     max_miss: Annotated[
         float,

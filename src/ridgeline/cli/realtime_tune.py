@@ -24,7 +24,7 @@ def realtime_tune(
         "ridgeline-realtime"
     ),
     budget: Annotated[
-        float, duration_option("Wall time for everything, the last proof included:")
+        float, duration_option("Wall time for everything, the last proof included.")
     ] = 900.0,
     threshold: Annotated[
         float, typer.Option(help="Keep what is faster by more than this beyond doubt.")
@@ -37,7 +37,7 @@ def realtime_tune(
     ] = 48,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="CURE", help="Try only this cure; may be repeated."),
+        typer.Option(metavar="CURE", help="Try only this cure; repeatable."),
     ] = None,
     json: Json = False,
 ) -> None:

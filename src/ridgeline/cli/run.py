@@ -9,7 +9,10 @@ import typer
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="-- SCRIPT [ARGS]…")],
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="-- SCRIPT [ARGS]…", help="The script and its arguments, after --."),
+    ],
     stack: Annotated[
         Path | None, typer.Option(help="The stack.toml that `ridgeline tune` wrote.")
     ] = None,

@@ -165,7 +165,8 @@ def serve(
     max_sequences: options.MaxSequences = 256,
     max_waiting: options.MaxWaiting = 1024,
     batching: Annotated[
-        str, typer.Option(help="How requests share steps: continuous; static or dynamic.")
+        Literal["continuous", "static", "dynamic"],
+        typer.Option(help="How requests share steps; all but continuous are for comparison."),
     ] = "continuous",
     order: options.Order = "fcfs",
     prefix_cache: options.PrefixCache = True,
@@ -179,9 +180,7 @@ def serve(
     speculate_always: options.SpeculateAlways = False,
     adapters: Annotated[
         list[str] | None,
-        typer.Option(
-            "--adapters", metavar="NAME=DIR", help="A LoRA adapter; may be given several times."
-        ),
+        typer.Option("--adapters", metavar="NAME=DIR", help="A LoRA adapter; repeatable."),
     ] = None,
     max_adapters: Annotated[
         int, typer.Option(help="Adapters in memory; the least recently used goes.", min=1)

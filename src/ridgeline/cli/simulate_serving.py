@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -64,7 +64,8 @@ def simulate_serving(
     kv_first: options.KvFirst = 4,
     replicas: scale.Replicas = "1",
     router: Annotated[
-        str, typer.Option(help="How requests are routed: prefix, least-open or round-robin.")
+        Literal["prefix", "least-open", "round-robin"],
+        typer.Option(help="How requests are routed."),
     ] = "prefix",
     prefill_replicas: Annotated[
         int, typer.Option(help="How many of --replicas only compute prompts.")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
 
@@ -46,7 +46,10 @@ OPTIONS: dict[str, Any] = {
     "tree": Annotated[
         bool, typer.Option("--tree", help="By the ranges around each, and not by name alone.")
     ],
-    "by": Annotated[str, typer.Option(help="Group by `name`, `shape` or `line`.")],
+    "by": Annotated[
+        Literal["name", "shape", "line"],
+        typer.Option(help="Group by name, by input shape, or by the line that calls."),
+    ],
 }
 """Options that a row of the table may ask for."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,7 +17,7 @@ WhatIf = Annotated[
     typer.Option(
         "--what-if",
         metavar="CLASS=PERCENT",
-        help="Shorten a class and recompute the window; may be given several times.",
+        help="Shorten a class and recompute the window; repeatable.",
     ),
 ]
 
@@ -90,11 +90,15 @@ def trace_ranks(
 def trace_compare(
     reference: Annotated[
         str,
-        typer.Argument(metavar="A", help="What to hold against: a trace, a folder, or a glob."),
+        typer.Argument(
+            metavar="A",
+            help="The earlier trace, folder of traces, or glob, which B is compared with.",
+        ),
     ],
-    new: Annotated[str, typer.Argument(metavar="B", help="What to judge: the same.")],
+    new: Annotated[str, typer.Argument(metavar="B", help="The later one, which is judged.")],
     by: Annotated[
-        str, typer.Option(help="Align by `operator`, `shape` (of its inputs) or `kernel`.")
+        Literal["operator", "shape", "kernel"],
+        typer.Option(help="Align by operator, the shape of its inputs, or kernel."),
     ] = "operator",
     threshold: Annotated[
         float, typer.Option(min=0.0, help="Smallest slowdown that matters: 0.02 is 2 %.")

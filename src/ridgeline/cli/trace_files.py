@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -20,10 +20,10 @@ Files = Annotated[
     typer.Argument(metavar="FILES…", help="Traces, folders of ranks, or globs in quotes."),
 ]
 Window = Annotated[
-    str,
+    Literal["trace", "steps", "span"],
     typer.Option(
-        help="The part of the trace: `trace` is the GPU's work, `steps` whole profiler steps, "
-        "`span` the work of host and GPU."
+        help="The part of the trace: the GPU's work, whole profiler steps, or the work of host and"
+        " GPU."
     ),
 ]
 Top = Annotated[int, typer.Option(min=1, help="How many rows to show.")]

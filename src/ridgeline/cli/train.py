@@ -16,7 +16,12 @@ _SAID = {"ready", "checkpoint", "drifted", "hung", "rolled_back"}
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE.toml")],
+    recipe: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RECIPE.toml", help="A recipe, as `plan training --write` makes one."
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(

@@ -16,35 +16,47 @@ PROBE_SHARE = 0.05
 
 
 def tune(
-    command: Annotated[list[str], typer.Argument(metavar="-- SCRIPT [ARGS]…")],
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="-- SCRIPT [ARGS]…", help="The script and its arguments, after --."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for everything that is written.")] = Path(
         "ridgeline-tune"
     ),
     budget: Annotated[
-        float, duration_option("Wall time for everything, the last proof included:")
+        float, duration_option("Wall time for everything, the last proof included.")
     ] = 900.0,
     threshold: Annotated[
-        float, typer.Option(help="Keep what is faster by more than this beyond doubt.")
+        float, typer.Option(help="Keep what is faster by more than this beyond doubt: 0.01 is 1 %.")
     ] = 0.01,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="TECHNIQUE", help="Try only this technique; may be repeated."),
+        typer.Option(metavar="TECHNIQUE", help="Try only this technique; repeatable."),
     ] = None,
     patch: Annotated[
-        bool, typer.Option("--patch", help="Also write the stack as a diff, proved like it.")
+        bool,
+        typer.Option(
+            "--patch", help="Also write the stack as a diff of the script, proved like it."
+        ),
     ] = False,
     period: Annotated[
-        float | None, duration_option("Also call the result at this period, as frames come: 33ms,")
+        float | None, duration_option("Also call the result at this period, as frames come.")
     ] = None,
     usd_per_hour: Annotated[
         float | None,
-        typer.Option(help="Price of all that runs the script; else the device's on record."),
+        typer.Option(
+            help="Price per hour of all that runs the script. Default: the device's on record."
+        ),
     ] = None,
     steps_to_train: Annotated[
-        float | None, typer.Option(help="Steps of the whole run: its time and cost, row by row.")
+        float | None,
+        typer.Option(help="Steps of the whole run: adds its time and cost, row by row."),
     ] = None,
     run_hours: Annotated[
-        float | None, typer.Option(help="Or hours of the whole run as the script stands.")
+        float | None,
+        typer.Option(
+            help="In place of --steps-to-train: hours of the whole run as the script is now."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
