@@ -65,7 +65,8 @@ def compare(
     """Is B slower than A beyond noise? Exit 3 if it is.
 
     A and B are what doctor, tune, train, bench decode, loadtest, compress, evaluate, export,
-    realtime run, tune and simulate, simulate serving, or queue simulate wrote.
+    realtime run, tune and simulate, simulate serving, or queue simulate wrote; or single times of
+    pytest-benchmark, hyperfine, vllm bench serve, aiperf, or a CSV with a column step_time.
     """
     if json and markdown == STDOUT:
         raise InputError("--json and --markdown - both write to stdout; give --markdown a file")

@@ -1,0 +1,219 @@
+"""Times that other tools wrote, as `compare` takes them: benchmarks, load tests, logs of steps.
+
+A file of theirs states no kind of record, so each is known by its shape. Only single times are
+taken: a file of means alone has no noise in it, and nothing can be judged by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ridgeline.errors import InputError
+from ridgeline.records.input_file import csv_rows, parse_json, read_bytes, read_text
+
+TOOLS = "pytest-benchmark, hyperfine, vllm bench serve, aiperf and CSV (docs: compare)"
+KEEPING_TIMES = {
+    "pytest-benchmark": "run it with --benchmark-save-data",
+    "hyperfine": "take what --export-json wrote",
+    "serving benchmark": "run it with --save-detailed (SGLang: --output-details)",
+    "aiperf": "take profile_export.jsonl",
+}
+"""Tool → what keeps its single times, where a file has none."""
+_STEP = re.compile(
+    r"(\w+_)?((step|iter|iteration|batch)_(time|seconds|duration|latency|ms|s|sec)"
+    r"|(time|seconds|sec|s|ms)_per_(step|iter|iteration|batch))(_\w+)?"
+)
+"""Names of columns that hold the time of a step."""
+_UNITS = {"ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "ns": 1e-9}
+"""Words in a column's name, or units that a file states → seconds; all others are seconds."""
+
+
+class _Times(msgspec.Struct, frozen=True):
+    command: str
+    times: list[float] = []
+
+
+class _Hyperfine(msgspec.Struct, frozen=True):
+    results: list[_Times]
+
+
+class _Stats(msgspec.Struct, frozen=True):
+    data: list[float] = []
+
+
+class _Benchmark(msgspec.Struct, frozen=True):
+    fullname: str
+    stats: _Stats
+
+
+class _PytestBenchmark(msgspec.Struct, frozen=True):
+    benchmarks: list[_Benchmark]
+
+
+class _ServedLoad(msgspec.Struct, frozen=True):
+    ttfts: list[float]
+    itls: list[list[float]]
+    errors: list[str] = []
+    model_id: str = ""
+    backend: str = ""
+
+
+class _Value(msgspec.Struct, frozen=True):
+    value: float
+    unit: str = "ms"
+
+
+class _RequestMetrics(msgspec.Struct, frozen=True):
+    request_latency: _Value | None = None
+    time_to_first_token: _Value | None = None
+
+
+class _Request(msgspec.Struct, frozen=True):
+    metrics: _RequestMetrics = _RequestMetrics()
+
+
+Taken = dict[str, Any]
+"""The fields of a `Run` that are not the usual ones, and `record`, whose tool it was."""
+
+
+def _hyperfine(document: _Hyperfine) -> Taken:
+    return _several("hyperfine", "run", {one.command: one.times for one in document.results})
+
+
+def _pytest_benchmark(document: _PytestBenchmark) -> Taken:
+    times = {one.fullname: one.stats.data for one in document.benchmarks}
+    return _several("pytest-benchmark", "round", times)
+
+
+def _several(record: str, unit: str, parts: dict[str, list[float]]) -> Taken:
+    first = next((times for times in parts.values() if times), [])
+    return {"record": record, "kind": record, "unit": unit, "samples": first, "parts": parts}
+
+
+def _served_load(document: _ServedLoad) -> Taken:
+    """Requests that were answered: first token and the gaps between those after it."""
+    rows = zip(document.ttfts, document.itls, document.errors or repeat(""), strict=False)
+    answered = [(first, sum(gaps)) for first, gaps, error in rows if not error and first > 0]
+    taken = _requests("serving benchmark", answered)
+    taken["command"] = [document.model_id or document.backend]
+    return taken
+
+
+def _requests(record: str, answered: Sequence[tuple[float, float]]) -> Taken:
+    """Requests by the seconds to their first token and those after it."""
+    count = max(len(answered), 1)
+    return {
+        "record": record,
+        "kind": "requests",
+        "unit": "request",
+        "samples": [first + rest for first, rest in answered],
+        "phases": {
+            "first token": sum(first for first, _ in answered) / count,
+            "other tokens": sum(rest for _, rest in answered) / count,
+        },
+    }
+
+
+_SHAPES: Mapping[frozenset[str], tuple[Any, Callable[[Any], Taken]]] = {
+    frozenset({"benchmarks", "machine_info"}): (_PytestBenchmark, _pytest_benchmark),
+    frozenset({"results"}): (_Hyperfine, _hyperfine),
+    frozenset({"ttfts", "itls"}): (_ServedLoad, _served_load),
+    frozenset({"request_throughput", "completed"}): (
+        dict,
+        lambda _: _requests("serving benchmark", []),
+    ),
+}
+"""Keys by which a document is known → how it is read."""
+
+
+def taken_from_document(content: Mapping[str, Any], path: Path) -> Taken | None:
+    """Times of a JSON document of another tool; None where it is of no known shape.
+
+    Raises:
+        InputError: It is of a known shape and broken.
+    """
+    for keys, (kind, take) in _SHAPES.items():
+        if keys <= content.keys():
+            try:
+                return take(msgspec.convert(content, type=kind))
+            except msgspec.ValidationError as error:
+                raise InputError(
+                    f"{path}: {error}; compare reads single times of {TOOLS}"
+                ) from None
+    return None
+
+
+def taken_from_lines(path: Path) -> Taken | None:
+    """Times of a table of steps or requests, by its suffix; None where it is no table.
+
+    Raises:
+        InputError: No column of it holds times, or several might.
+    """
+    if path.suffix == ".csv":
+        rows = csv_rows(read_text(path), where=str(path))
+        _, names = next(rows, (0, []))
+        cells = [(line, dict(zip(names, row, strict=False))) for line, row in rows]
+        return _steps(path, names, cells)
+    if path.suffix not in (".jsonl", ".ndjson"):
+        return None
+    lines = [
+        (number, parse_json(line, dict[str, Any], where=f"{path}:{number}"))
+        for number, line in enumerate(read_bytes(path).splitlines(), 1)
+        if line.strip()
+    ]
+    if lines and "metrics" in lines[0][1]:
+        return _aiperf(path, [content for _, content in lines])
+    if len(lines) == 1:  # a load test's only line
+        return taken_from_document(lines[0][1], path)
+    names = list(dict.fromkeys(name for _, content in lines for name in content))
+    return _steps(path, names, lines)
+
+
+def _aiperf(path: Path, lines: Iterable[dict[str, Any]]) -> Taken:
+    try:
+        found = [msgspec.convert(line, type=_Request).metrics for line in lines]
+    except msgspec.ValidationError as error:
+        raise InputError(f"{path}: {error}; compare reads single times of {TOOLS}") from None
+    answered = []
+    for one in found:
+        if one.request_latency is not None:
+            whole, first = _seconds(one.request_latency), 0.0
+            if one.time_to_first_token is not None:
+                first = _seconds(one.time_to_first_token)
+            answered.append((first, whole - first))
+    return _requests("aiperf", answered)
+
+
+def _seconds(value: _Value) -> float:
+    return value.value * _UNITS.get(value.unit, 1.0)
+
+
+def _steps(
+    path: Path, names: Sequence[str], rows: Sequence[tuple[int, Mapping[str, Any]]]
+) -> Taken:
+    """The steps of a log, by the only column that is called a step's time."""
+    plain = {name: re.sub(r"\W+", "_", name.strip().lower()) for name in names}
+    timed = [name for name in names if _STEP.fullmatch(plain[name])]
+    if len(timed) != 1:
+        what = f"several columns of times ({', '.join(timed)})" if timed else "no column of times"
+        raise InputError(
+            f"{path}: {what} among {', '.join(names) or 'none'}; keep one, called step_time or "
+            "step_time_ms"
+        )
+    unit = next((_UNITS[word] for word in plain[timed[0]].split("_") if word in _UNITS), 1.0)
+    samples = []
+    for line, row in rows:
+        cell = row.get(timed[0])
+        if cell is None or cell == "":
+            continue  # a line of something else: a validation, an epoch's end
+        try:
+            samples.append(float(cell) * unit)
+        except (TypeError, ValueError):
+            raise InputError(f"{path}:{line}: {timed[0]} is {cell!r}, not a time") from None
+    return {"record": "log of steps", "kind": "training", "unit": "step", "samples": samples}
