@@ -30,7 +30,7 @@ from ridgeline.cli import main
 from ridgeline.cli.compare import compare
 from ridgeline.diagnose.doctor import Examination
 from ridgeline.errors import InputError, Regression
-from ridgeline.measure.compare.runs import READERS, UNTIMED
+from ridgeline.measure.compare.readers import READERS, UNTIMED
 from ridgeline.records.calls import CallTimes, Quantile
 from ridgeline.records.compression import (
     CompressionLedger,

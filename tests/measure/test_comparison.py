@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import InputError
 from ridgeline.measure.compare.comparison import compare_runs
-from ridgeline.measure.compare.runs import Origin, Run, read_run
+from ridgeline.measure.compare.readers import Origin
+from ridgeline.measure.compare.runs import Run, read_run
 
 
 def steps(median: float, seed: int = 0, count: int = 80, spread: float = 0.05) -> list[float]:

@@ -12,7 +12,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.measure.compare.history import HistoryEntry, append, judge, read_history
-from ridgeline.measure.compare.runs import Origin
+from ridgeline.measure.compare.readers import Origin
 
 
 def an_entry(seconds: float, source: str = "run.json", device: str = "cpu") -> HistoryEntry:

@@ -8,7 +8,8 @@ from tests.report.records import step_samples
 
 from ridgeline.measure.compare.comparison import Comparison, compare_runs
 from ridgeline.measure.compare.history import HistoryChange, HistoryPoint, HistoryVerdict
-from ridgeline.measure.compare.runs import Origin, Run
+from ridgeline.measure.compare.readers import Origin
+from ridgeline.measure.compare.runs import Run
 from ridgeline.report.markdown import draw_markdown
 from ridgeline.report.views.compare import comparison_document, headline, reason
 

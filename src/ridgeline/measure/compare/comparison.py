@@ -19,7 +19,8 @@ from ridgeline.measure.compare.parts import (
     only_part,
     other_parts,
 )
-from ridgeline.measure.compare.runs import PART_WORDS, Origin, Run
+from ridgeline.measure.compare.readers import Origin
+from ridgeline.measure.compare.runs import PART_WORDS, Run
 from ridgeline.measure.statistics.intervals import RatioInterval, bootstrap_ratio
 from ridgeline.measure.statistics.metric import (
     SampleMetric,

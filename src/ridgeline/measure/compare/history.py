@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.measure.compare.runs import Origin, Run
+from ridgeline.measure.compare.readers import Origin
+from ridgeline.measure.compare.runs import Run
 from ridgeline.measure.statistics.change_points import FEWEST_ENTRIES, SeriesSegment, segments
 from ridgeline.records.input_file import parse_json, read_bytes
 from ridgeline.records.store import write_atomically
