@@ -86,12 +86,12 @@ def run_worker(folder: str) -> None:
     worker.main()
 
 
-def start_rank_warm(connection: Connection) -> Child:
-    """A further rank of an engine; its connection is its standard input."""
+def start_rank_warm(connection: Connection, run: str = "tests.warm_scripts:run_rank") -> Child:
+    """A further rank of an engine, by what runs in it; its connection is its standard input."""
     with Path(os.devnull).open("wb") as nothing:
         pid = cradle().bear_on(
             (connection.fileno(), nothing.fileno(), nothing.fileno()),
-            "tests.warm_scripts:run_rank",
+            run,
             [],
             environment=dict(os.environ),
             folder=Path.cwd(),

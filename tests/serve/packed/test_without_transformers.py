@@ -50,7 +50,7 @@ def tokens(engine: ServingEngine) -> Any:
 
 
 def without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_read", "register"):
+    for name in ("read_model", "register"):
         monkeypatch.setattr(load, name, lambda *_, name=name: pytest.fail(name))
 
 

@@ -64,7 +64,7 @@ def build_share(config: EngineConfig, *, group: RankGroup | None) -> RankShare:
         adapters.load(name, examined(path))
     small = draft_model_of(config) if group is None or not group.rank else None
     head = eagle_head_of(config, loaded)
-    rows = _rows(config, loaded, adapters, small)
+    rows = _rows(config, loaded, adapters, small, group)
     room = kv_room(config, loaded, rows, small)
     if loaded.recurrent is not None:
         loaded.recurrent.kept.reserve(room.max_sequences)
@@ -130,11 +130,15 @@ def _agreed(room: KvRoom, group: RankGroup, config: EngineConfig) -> KvRoom:
 
 
 def _rows(
-    config: EngineConfig, loaded: LoadedModel, adapters: Adapters, small: LoadedModel | None
+    config: EngineConfig,
+    loaded: LoadedModel,
+    adapters: Adapters,
+    small: LoadedModel | None,
+    group: RankGroup | None,
 ) -> list[MemoryRow]:
     draft = [] if small is None else [MemoryRow(what=DRAFT, bytes=small.weight_bytes())]
     tensors = [*loaded.weight_rows, *adapters.memory(), *draft]
-    rows = [*tensors, *_program(loaded, tensors), _activations(config, loaded)]
+    rows = [*tensors, *_program(loaded, tensors), _activations(config, loaded, group)]
     if loaded.tower is not None:
         kept = "of images that may come again; those of open requests besides"
         rows.append(MemoryRow(what="image features", bytes=KEPT_BYTES, note=kept))
@@ -153,12 +157,14 @@ def _program(loaded: LoadedModel, tensors: list[MemoryRow]) -> list[MemoryRow]:
     return [MemoryRow(what="program", bytes=beside, note=note)]
 
 
-def _activations(config: EngineConfig, loaded: LoadedModel) -> MemoryRow:
+def _activations(config: EngineConfig, loaded: LoadedModel, group: RankGroup | None) -> MemoryRow:
     """What the largest step adds: every token of it, and a row of logits per sequence."""
     tokens = config.max_tokens_per_step
     measured = min(tokens, MEASURED_TOKENS)
     proven = None if config.adapters else loaded.proven
     known = {} if proven is None else proven.activation_bytes
+    if group is not None and not group.least(int(measured in known)):
+        known = {}  # some rank has to measure it, which takes all
     peak = known.get(measured) or _measured_peak(config, loaded, measured)
     if proven is not None:
         loaded.proven = replace_fields(proven, activation_bytes={**known, measured: peak})

@@ -4,6 +4,9 @@ Reading, rounding and packing the weights, the proof that blocks compute what th
 and the measurement of what a step needs take the most of a start, and give the same each time. So
 they are kept in one entry of `packed/`, under everything that they depend on. Where a decoder built
 without transformers gives the same logits (`plain.py`), the next start does not import it.
+
+Ranks of a model that is cut have an entry each, of their share. They compute the proofs together,
+so these count as known where every rank knows them.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from ridgeline.serve.packed import entries
 from ridgeline.serve.packed.file import EntryDamaged, read_entry, total_bytes, write_entry
 from ridgeline.serve.packed.key import form_of_weights, key_of, path_of
 from ridgeline.serve.packed.layers import PackedModel, put_together, take_apart
+from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.weights import is_compressed
 from ridgeline.serve.weights.choice import kernel_for, settle
 
@@ -64,6 +68,7 @@ class KeptStart:
     """One model's entry, there or still to be written."""
 
     def __init__(self, config: EngineConfig, key: str) -> None:
+        """Look for the entry of that key."""
         self._key = key
         self._path = path_of(config, key)
         self._directory = Path(config.model)
@@ -80,6 +85,11 @@ class KeptStart:
         return self._content is not None
 
     @property
+    def has_weights(self) -> bool:
+        """Whether an earlier start left weights, too; they are read as they are otherwise."""
+        return self._content is not None and self._content.packed is not None
+
+    @property
     def proven(self) -> Proven | None:
         """What the entry says was found out; None: there is none."""
         return None if self._content is None else self._content.proven
@@ -90,15 +100,15 @@ class KeptStart:
         if proven is None or proven.plain is None:
             return None
         model = PlainDecoder(proven.plain, proven.calls, dtype, directory)
-        return model if self._filled(model) else None
+        return model if self.fills(model) else None
 
     def model(self, about: Any, dtype: torch.dtype, directory: Path) -> nn.Module | None:
         """Transformers' model over the mapped entry; None: its checkpoint is to be read."""
-        if self._content is None or self._content.packed is None:
+        if not self.has_weights:
             return None
         with read_by_library(directory):
             model: nn.Module = empty_model(about, dtype=dtype, attention="eager")
-        if not self._filled(model):
+        if not self.fills(model):
             return None
         read_generation_config(model, directory)
         return model
@@ -149,8 +159,8 @@ class KeptStart:
         if why is not None:
             _say(f"packed weights are not kept: {why}")
 
-    def _filled(self, model: nn.Module) -> bool:
-        """Whether a model without weights got those of the entry, which then are its own."""
+    def fills(self, model: nn.Module) -> bool:
+        """Give a model without weights those of the entry, which has them; whether they fit."""
         tensors, self._tensors = self._tensors, []
         assert self._content is not None
         assert self._content.packed is not None
@@ -180,19 +190,34 @@ class KeptStart:
         _say(f"packed weights are made anew: {self._path}: {in_words(why)}")
 
 
-def kept_start(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> KeptStart | None:
-    """The entry of a model; None: for this one there is none.
+def kept_start(
+    config: EngineConfig, dtype: torch.dtype, device: torch.device, group: RankGroup | None = None
+) -> KeptStart | None:
+    """The entry of a model, or of a rank's share of it; None: for this one there is none.
 
-    One process, a CPU, a folder of safetensors whose layers are packed here: shares of several
-    ranks, models on a GPU, with code of their own or compressed before are read as ever.
+    A CPU, a folder of safetensors whose layers are packed here: models on a GPU, with code of their
+    own or compressed before are read as ever.
     """
+    if group is None:
+        return _kept_start(config, dtype, device, 0)
+    if group.rank:  # the first one measures whose kernels multiply, for all
+        group.least(0)
+    found = _kept_start(config, dtype, device, group.rank)
+    if not group.rank:
+        group.least(0)
+    return found
+
+
+def _kept_start(
+    config: EngineConfig, dtype: torch.dtype, device: torch.device, rank: int
+) -> KeptStart | None:
     directory = Path(config.model)
-    if not config.packed_cache or device.type != "cpu" or config.ranks > 1:
+    if not config.packed_cache or device.type != "cpu":
         return None
     if config.trust_remote_code or not directory.is_dir() or is_compressed(config.model):
         return None
     try:
-        key = key_of(config, dtype, CheckpointFiles(directory).files)
+        key = key_of(config, dtype, CheckpointFiles(directory).files, rank)
     except (InputError, OSError):  # whoever reads the checkpoint says what is wrong
         return None
     if key is None:
@@ -202,7 +227,7 @@ def kept_start(config: EngineConfig, dtype: torch.dtype, device: torch.device) -
     if found.is_there or not kernel_for(form).provisional:
         return found
     settle(form)  # weights are packed anyway: by a choice that lasts
-    settled = key_of(config, dtype, CheckpointFiles(directory).files)
+    settled = key_of(config, dtype, CheckpointFiles(directory).files, rank)
     return found if settled is None or settled == key else KeptStart(config, settled)
 
 

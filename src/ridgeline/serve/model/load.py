@@ -17,29 +17,23 @@ from msgspec.structs import replace
 
 from ridgeline.checkpoints.tokenizer import has_tokenizer
 from ridgeline.errors import InputError
-from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
-from ridgeline.serve.cache import form_of
+from ridgeline.serve.cache import KvForm, KvShape, form_of
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import NAME, Attended, register
 from ridgeline.serve.model.direct import direct
 from ridgeline.serve.model.fused import fuse
-from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
+from ridgeline.serve.model.kept import Proven, kept_start
 from ridgeline.serve.model.llama_like import NotInOne
 from ridgeline.serve.model.loaded import LoadedModel
 from ridgeline.serve.model.own_attention import adds_bias, take_over
+from ridgeline.serve.model.reading import read_model
 from ridgeline.serve.model.rounded import noted, settle_rounding
 from ridgeline.serve.packed.tokenizer import kept_tokenizer
-from ridgeline.serve.pipeline_parallel.gate import StageGate
-from ridgeline.serve.pipeline_parallel.stages import load_stage
 from ridgeline.serve.tensor_parallel.group import RankGroup
-from ridgeline.serve.tensor_parallel.reading import load_share
-from ridgeline.serve.vision.features import VisionTower
-from ridgeline.serve.vision.model import read_apart, sees_images
-from ridgeline.serve.weights import calibrated_cache, is_compressed, load_compressed, shrink
-from ridgeline.serve.weights.by_layer import read_by_layer
+from ridgeline.serve.weights import calibrated_cache, is_compressed, shrink
 from ridgeline.serve.weights.rounding import as_multiplied
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -59,22 +53,25 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     device = device_of(config) if group is None else group.device
     dtype = dtype_of(config, device)
     config = as_multiplied(config, device)
-    kept = kept_start(config, dtype, device)
+    kept = kept_start(config, dtype, device, group)
     plain = None
-    if kept is not None and not config.compiled:
+    if kept is not None and not config.compiled and group is None:
         plain = kept.plain_model(dtype, Path(config.model))
     if plain is None:
         with quiet_libraries():
             register()
-            model, tower, gate = _read(config, dtype, device, group, kept)
+            model, tower, gate = read_model(config, dtype, device, group, kept)
             take_over(model)
     else:
         model, tower, gate = plain, None, None
     model.requires_grad_(requires_grad=False).eval()
     vocab = model.config.get_text_config().vocab_size
     recurrent = trial.recurrent_layers(model, vocab) if plain is None else None
-    if kept is not None and kept.proven is not None:
-        shapes, calls = kept.proven.shapes, list(kept.proven.calls)
+    proven = None if kept is None else kept.proven
+    if group is not None and not group.least(int(proven is not None)):
+        proven = None  # some rank has to compute it, which takes all
+    if proven is not None:
+        shapes, calls = proven.shapes, list(proven.calls)
         if plain is None:
             model.set_attn_implementation(NAME)
     else:
@@ -84,39 +81,58 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     loaded = LoadedModel(model, _tokenizer(config), shapes)
     loaded.recurrent = recurrent
     loaded.kept = kept
+    loaded.proven = proven
     loaded.gate = gate
-    stored = calibrated_cache(config.model, model, shapes) if is_compressed(config.model) else None
-    loaded.kv_form = form_of(config.kv_dtype, loaded.dtype, stored)
+    loaded.kv_form = _kv_form(config, model, shapes, loaded.dtype)
+    loaded.weight_rows = shrink(model, config)
+    if tower is not None:
+        loaded.tower = tower
+        row = MemoryRow(what="vision tower", bytes=tower.weight_bytes(), note="and projector")
+        loaded.weight_rows.append(row)
+    if kept is not None and group is not None:
+        kept.notice(model)
+    fuse(model)
+    if kept is not None and kept.note:
+        loaded.weight_rows = [
+            replace(row, note=f"{row.note}, {kept.note}") for row in loaded.weight_rows
+        ]
+    loaded.weight_rows = noted(loaded.weight_rows, rounding)
+    if group is not None:
+        _compute_with_others(loaded, calls, group)
+        return loaded
+    _compute_in_one(loaded, calls, rounding)
+    return loaded
+
+
+def _kv_form(config: EngineConfig, model: Any, shapes: list[KvShape], dtype: torch.dtype) -> KvForm:
+    """How keys and values are kept.
+
+    Raises:
+        InputError: The model's keys are none that eight bits hold.
+    """
     if config.kv_dtype != "model" and adds_bias(model):
         family = model.config.model_type
         raise InputError(
             f"--kv-dtype {config.kv_dtype}: keys of the family {family} carry a bias for their"
             " positions, which 8 bits do not hold; leave it out"
         )
-    loaded.weight_rows = shrink(model, config)
-    if tower is not None:
-        loaded.tower = tower
-        row = MemoryRow(what="vision tower", bytes=tower.weight_bytes(), note="and projector")
-        loaded.weight_rows.append(row)
-    fuse(model)
-    if group is not None:
-        sums = ["add up what they have twice a layer"] if group.shares > 1 else []
-        why = " and ".join([*sums, *(["pass states on"] if group.stages > 1 else [])])
-        loaded.layer_path = f"one by one: {group.size} ranks {why}"
-        return loaded
-    if kept is not None and kept.note:
-        loaded.weight_rows = [
-            replace(row, note=f"{row.note}, {kept.note}") for row in loaded.weight_rows
-        ]
-    loaded.weight_rows = noted(loaded.weight_rows, rounding)
-    _compute_in_one(loaded, calls, rounding)
-    return loaded
+    stored = calibrated_cache(config.model, model, shapes) if is_compressed(config.model) else None
+    return form_of(config.kv_dtype, dtype, stored)
+
+
+def _compute_with_others(loaded: LoadedModel, calls: list[Attended], group: RankGroup) -> None:
+    """Note how a rank computes, and what was found out about its share."""
+    sums = ["add up what they have twice a layer"] if group.shares > 1 else []
+    why = " and ".join([*sums, *(["pass states on"] if group.stages > 1 else [])])
+    not_in_one = f"{group.size} ranks {why}"
+    loaded.layer_path = f"one by one: {not_in_one}"
+    if loaded.kept is not None and loaded.proven is None:
+        loaded.proven = Proven(calls=tuple(calls), not_in_one=not_in_one)
 
 
 def _compute_in_one(loaded: LoadedModel, calls: list[Attended], rounding: float | None) -> None:
     """Give a model its short way, where it has one, and note what was found out about it."""
     kept, shapes = loaded.kept, loaded.kv_shapes
-    loaded.proven = None if kept is None else kept.proven
     not_in_one = "" if loaded.proven is None else loaded.proven.not_in_one
     if not not_in_one and loaded.recurrent is not None:
         not_in_one = "some of them keep a state"
@@ -156,84 +172,6 @@ def dtype_of(config: EngineConfig, device: torch.device) -> torch.dtype:
     else:
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return torch.bfloat16 if native else torch.float32
-
-
-def _read(
-    config: EngineConfig,
-    dtype: torch.dtype,
-    device: torch.device,
-    group: RankGroup | None,
-    kept: KeptStart | None,
-) -> tuple[Any, VisionTower | None, StageGate | None]:
-    """The language model, what sees where it has that, and the gate of the first of its stages."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.utils import logging as notices
-
-    notices.disable_progress_bar()
-    with read_by_library(config.model, what="config.json"):
-        about = AutoConfig.from_pretrained(config.model, trust_remote_code=config.trust_remote_code)
-    if getattr(about, "is_encoder_decoder", False):
-        raise InputError(
-            f"{config.model}: models of the family {about.model_type} have an encoder; "
-            "only causal language models are served"
-        )
-    seeing = sees_images(about)
-    if is_compressed(config.model):
-        if seeing:
-            raise InputError(
-                f"{config.model}: models that see images are not read from compressed-tensors;"
-                " give the model that it was made from, with --weights int8 or int4"
-            )
-        model = load_compressed(
-            config.model, dtype, device=device, trust_remote_code=config.trust_remote_code
-        )
-        return model, None, None
-    if getattr(about, "quantization_config", None) is not None:
-        raise InputError(
-            f"{config.model}: only compressed-tensors checkpoints are read quantised; "
-            "give the unquantised model with --weights int8 or int4"
-        )
-    if seeing:
-        return *read_apart(config, about, dtype, device), None
-    if group is not None:
-        directory, trusted = Path(config.model), config.trust_remote_code
-        if config.pp == 1:
-            model = load_share(
-                about,
-                directory,
-                dtype,
-                group.line,
-                trust_remote_code=trusted,
-                whole_experts=config.expert_parallel,
-            )
-            return model, None, None
-        model, gate = load_stage(
-            about,
-            directory,
-            dtype,
-            group,
-            trust_remote_code=trusted,
-            whole_experts=config.expert_parallel,
-        )
-        return model, None, gate
-    if kept is not None:
-        mapped = kept.model(about, dtype, Path(config.model))
-        if mapped is not None:
-            return mapped, None, None
-    layered = read_by_layer(config, about, dtype, device)
-    if layered is not None:
-        if kept is not None:
-            kept.notice(layered)
-        return layered, None, None
-    with read_by_library(config.model):
-        model = AutoModelForCausalLM.from_pretrained(
-            config.model,
-            config=about,
-            dtype=dtype,
-            attn_implementation="eager",
-            trust_remote_code=config.trust_remote_code,
-        )
-    return model.to(device), None, None
 
 
 def _tokenizer(config: EngineConfig) -> Any:

@@ -26,18 +26,24 @@ from ridgeline.serve.weights.choice import Format, Kind, kernel_for
 
 LAYOUT = 2
 """Raise it when an entry changes its meaning: older ones are then not found."""
-_CODE = ("serve/packed", "serve/weights", "serve/model", "checkpoints")
+_CODE = (
+    *("serve/packed", "serve/weights", "serve/model", "checkpoints"),
+    *("serve/tensor_parallel", "serve/pipeline_parallel"),
+)
 """Rooms whose Python decides what is in an entry; the kernels' sources are in their libraries."""
 _KINDS: dict[str, Kind] = {"model": "dense", "int8": "int8", "int4": "int4", "w8a8": "w8a8"}
 
 
-def key_of(config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path]) -> str | None:
-    """The name of a model's entry; None: it is not worth one.
+def key_of(
+    config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path], rank: int = 0
+) -> str | None:
+    """The name of a model's entry, or of a rank's share of it; None: it is not worth one.
 
     Args:
         config: Of the engine.
         dtype: The dtype of what is not quantised.
         checkpoint: The files of the weights.
+        rank: Which of those that the model is cut over.
     """
     files = [path.stat() for path in checkpoint]
     if sum(one.st_size for one in files) < entries.LEAST_BYTES:
@@ -51,6 +57,8 @@ def key_of(config: EngineConfig, dtype: torch.dtype, checkpoint: list[Path]) -> 
     parts: list[object] = [LAYOUT, _code_digest(), dtype, kind, group, chosen.kernel]
     parts += [f"{name}=={installed(name)}" for name in ("torch", "transformers", "ridgeline")]
     parts += [cpu.model, *cpu.isa, *(one.path.name for one in build.wanted_recipes())]
+    if config.ranks > 1:
+        parts += [config.tp, config.pp, config.expert_parallel, rank]
     about = Path(config.model) / "config.json"
     parts.append(hashlib.sha256(about.read_bytes()).hexdigest())
     for path, known in zip(checkpoint, files, strict=True):

@@ -36,8 +36,14 @@ from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
 from ridgeline.serve.pipeline_parallel.gate import StageGate
 from ridgeline.serve.tensor_parallel.group import RankGroup
-from ridgeline.serve.tensor_parallel.plan import plan_of
-from ridgeline.serve.tensor_parallel.reading import place_shares, share_of, words_of
+from ridgeline.serve.tensor_parallel.plan import TensorPlan, plan_of
+from ridgeline.serve.tensor_parallel.reading import (
+    check_all_read,
+    cut_parameters,
+    place_shares,
+    share_of,
+    words_of,
+)
 
 OPTION = "--pp"
 
@@ -98,6 +104,7 @@ def load_stage(
     *,
     trust_remote_code: bool = False,
     whole_experts: bool = False,
+    weights: bool = True,
 ) -> tuple[nn.Module, StageGate | None]:
     """One rank's stage of a model, or its share of one, which computes once all ranks do.
 
@@ -110,23 +117,21 @@ def load_stage(
         group: The ranks.
         trust_remote_code: As transformers means it.
         whole_experts: Deal a mixture's experts out whole, where a stage is cut over ranks.
+        weights: Read them; without, parameters have the share's shapes on the meta device.
 
     Raises:
         InputError: What `check_stages` would have said, or tensors do not fit.
     """
     model = _without_weights(config, directory, dtype, trust_remote_code=trust_remote_code)
-    checkpoint = CheckpointFiles(directory)
-    pieces, tied = stored_pieces(model, checkpoint), first_names(model)
+    tied = first_names(model)
     plan = plan_of(model, whole_experts=whole_experts) if group.shares > 1 else None
     words = {} if plan is None else words_of(model, plan)
     prefix, layers = _layers_of(model)
     first, last = stage_bounds(len(layers), group.stages, group.stage)
     stage = LayerStage(prefix, first, last, is_first=not group.stage)
-    found = {
-        name: share_of(model, target, parts, checkpoint, plan, group.line)
-        for target, parts in pieces.items()
-        if (name := stage.own_name(target)) is not None
-    }
+    found = _read_stage(model, directory, stage, plan, group) if weights else {}
+    if plan is not None and not weights:
+        cut_parameters(model, plan, group.line)
     _keep(model, prefix, first, last)
     if group.stage:
         _without_ends(model, dtype)
@@ -140,12 +145,24 @@ def load_stage(
                 parent._parameters[leaf] = model.get_parameter(other)
     if plan is not None:
         place_shares(model, plan, group.line, words)
-    missing = [name for name, parameter in model.named_parameters() if parameter.is_meta]
-    if missing:
-        raise InputError(f"{missing[0]} is missing from the files of the checkpoint")
     read_generation_config(model, directory)
     gate = _join(_layers_of(model)[1], group)
+    if not weights:
+        return model, gate
+    check_all_read(model)
     return model.to(group.device), gate
+
+
+def _read_stage(
+    model: nn.Module, directory: Path, stage: LayerStage, plan: TensorPlan | None, group: RankGroup
+) -> dict[str, Tensor]:
+    """What this rank has of a stage's tensors, by their names within it."""
+    checkpoint = CheckpointFiles(directory)
+    return {
+        name: share_of(model, target, parts, checkpoint, plan, group.line)
+        for target, parts in stored_pieces(model, checkpoint).items()
+        if (name := stage.own_name(target)) is not None
+    }
 
 
 def _without_weights(

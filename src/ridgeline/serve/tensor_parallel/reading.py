@@ -62,6 +62,7 @@ def load_share(
     *,
     trust_remote_code: bool = False,
     whole_experts: bool = False,
+    weights: bool = True,
 ) -> nn.Module:
     """One rank's share of a model, which answers as the whole model does once all ranks compute.
 
@@ -72,6 +73,7 @@ def load_share(
         group: The ranks.
         trust_remote_code: As transformers means it.
         whole_experts: Deal a mixture's experts out whole.
+        weights: Read them; without, parameters have the share's shapes on the meta device.
 
     Raises:
         InputError: What `check_cuts` would have said, or tensors do not fit.
@@ -80,16 +82,22 @@ def load_share(
     plan = plan_of(model, whole_experts=whole_experts)
     first = first_names(model)
     words = words_of(model, plan)
-    checkpoint = CheckpointFiles(directory)
-    for target, pieces in stored_pieces(model, checkpoint).items():
-        share = share_of(model, target, pieces, checkpoint, plan, group)
-        set_tensor(*owner_of(model, target), share)
+    if weights:
+        checkpoint = CheckpointFiles(directory)
+        for target, pieces in stored_pieces(model, checkpoint).items():
+            share = share_of(model, target, pieces, checkpoint, plan, group)
+            set_tensor(*owner_of(model, target), share)
+    else:
+        cut_parameters(model, plan, group)
     for name, other in first.items():
         if name != other:  # tied: one tensor under two names
             parent, leaf = owner_of(model, name)
             parent._parameters[leaf] = model.get_parameter(other)
     place_shares(model, plan, group, words)
     read_generation_config(model, directory)
+    if not weights:
+        return model  # type: ignore[no-any-return]
+    check_all_read(model)
     return model.to(group.device)  # type: ignore[no-any-return]
 
 
@@ -111,6 +119,21 @@ def words_of(model: nn.Module, plan: TensorPlan) -> dict[str, int]:
     }
 
 
+def cut_parameters(model: nn.Module, plan: TensorPlan, group: RankLine) -> None:
+    """Give a model's parameters the shapes of this rank's share, without values."""
+    for name, parameter in list(model.named_parameters()):
+        cut = plan.cut(name, parameter.ndim)
+        if cut is not None:
+            shape = _share_shape(parameter, cut, group, name)
+            set_tensor(*owner_of(model, name), parameter.new_empty(shape, device="meta"))
+
+
+def _share_shape(whole: Tensor, cut: TensorCut, group: RankLine, name: str) -> list[int]:
+    shape = list(whole.shape)
+    shape[cut.dim] = cut.parts * cut.per_rank(shape[cut.dim], group.size, name)
+    return shape
+
+
 def share_of(
     model: nn.Module,
     target: str,
@@ -123,9 +146,7 @@ def share_of(
     parent, leaf = owner_of(model, target)
     whole: Tensor = getattr(parent, leaf)
     cut = None if plan is None else plan.cut(target, whole.ndim)
-    shape = list(whole.shape)
-    if cut is not None:
-        shape[cut.dim] = cut.parts * cut.per_rank(shape[cut.dim], group.size, target)
+    shape = list(whole.shape) if cut is None else _share_shape(whole, cut, group, target)
     values = torch.zeros(shape, dtype=whole.dtype)
     for piece in pieces:
         if piece.expert is not None and cut is not None and cut.dim == -whole.ndim:
@@ -190,6 +211,10 @@ def place_shares(
                 module.bias = None
             takes_all = style == "rowwise_split_input"
             place_module(model, name, SummedLinear(module, group, takes_all=takes_all))
+
+
+def check_all_read(model: nn.Module) -> None:
+    """Raise `InputError` for a parameter that the checkpoint did not have."""
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             raise InputError(f"{name} is missing from the files of the checkpoint")
