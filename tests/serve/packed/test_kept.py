@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.serve.engine.workloads import answers, finished, greedy, tiny_engine, write_tiny_llama
+from tests.serve.model.tiny_families import FITTING, tiny
 
 from ridgeline.cli.main import run
 from ridgeline.kernels import linear, linear_int4, linear_int8
@@ -93,6 +94,18 @@ def test_the_next_start_maps_what_the_first_one_packed(
     assert all(note.endswith("mapped from the cache") for note in notes)
     assert engine.model.direct is not None
     assert tokens(folder, **changes) == first
+
+
+@pytest.mark.sweep("gemma", "opt")
+@pytest.mark.parametrize("family", FITTING)
+def test_what_is_kept_of_every_family_fits_the_next_start(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], family: str
+) -> None:
+    tiny(family).save_pretrained(tmp_path / "model")
+    first = tokens(tmp_path / "model")
+    capfd.readouterr()
+    assert tokens(tmp_path / "model") == first
+    assert "made anew" not in capfd.readouterr().err
 
 
 def test_the_ledger_of_a_mapped_model_is_that_of_a_packed_one(llama: Path) -> None:

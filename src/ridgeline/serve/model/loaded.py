@@ -80,7 +80,8 @@ class LoadedModel:
         self._between: dict[int, Tensor] = {}
         """The inputs of the layers that are shown, in the step that is computed."""
         self._shown: tuple[int, ...] = ()
-        model.base_model.register_forward_hook(self._keep_states)  # type: ignore[union-attr]
+        for stack in _stacks(model.base_model):  # type: ignore[arg-type]
+            stack.register_forward_hook(self._keep_states)
 
     @property
     def layers(self) -> int:
@@ -218,3 +219,9 @@ def _eos_ids(model: Any) -> tuple[int, ...]:
             f"{model.config.name_or_path}: eos_token_id is {found!r}; generation_config.json has to"
             " give a number, or a list of them"
         ) from None
+
+
+def _stacks(base: nn.Module) -> list[nn.Module]:
+    """Whatever gives a model's head its states: the base model, or one within, asked past it."""
+    inner = [one for one in base.children() if hasattr(one, "get_input_embeddings")]
+    return [base, *inner]

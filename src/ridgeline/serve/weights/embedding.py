@@ -21,7 +21,9 @@ class PanelEmbedding(nn.Module):
         self.num_embeddings = inner.num_embeddings
         self._panels = head.panels
         inner.padding_idx = None  # only gradients care, and it may lie beyond the rows needed
-        inner.weight = nn.Parameter(inner.weight.new_empty(0), requires_grad=False)
+        inner.weight = nn.Parameter(  # on a device even where the model has no values yet
+            inner.weight.new_empty(0, device=head.panels.device), requires_grad=False
+        )
         self.inner = None if type(inner) is nn.Embedding else inner
 
     def forward(self, ids: Tensor) -> Tensor:
