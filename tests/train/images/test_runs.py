@@ -29,7 +29,11 @@ from ridgeline.records.layout import Layout
 from ridgeline.records.training_log import read_log
 from ridgeline.train.build import build
 from ridgeline.train.check import check
-from ridgeline.train.images.statistics import persistent_buffers, synchronise
+from ridgeline.train.images.statistics import (
+    RunningStatistics,
+    persistent_buffers,
+    synchronise,
+)
 from ridgeline.train.images.task import image_classification
 from ridgeline.train.ranks import Ranks, join, leave
 from ridgeline.train.watch.phases import Phases
@@ -221,6 +225,17 @@ def test_shards_train_as_whole_weights_do(tmp_path: Path, arrays: Path, zero: in
     whole = run_ranks(2, place, (tmp_path, arrays, {"dp": 2, "cp": 1, "tp": 1, "plain": True}))
     for name, one in whole[0].items():
         torch.testing.assert_close(shards[0][name], one, rtol=1e-3, atol=2e-4)
+
+
+def test_statistics_of_a_checkpoint_stay_while_the_next_pass_changes_them(ranks: Ranks) -> None:
+    """They are written beside it."""
+    model = nn.Sequential(nn.BatchNorm2d(3))
+    part = RunningStatistics([model], ranks)
+    saved, first = part.state_dict().private, model[0].running_mean.clone()
+    model(torch.rand(4, 3, 5, 5))
+    assert not torch.equal(model[0].running_mean, first)
+    assert torch.equal(saved["0.running_mean"], first)
+    assert saved["0.num_batches_tracked"] == 0
 
 
 def test_a_batch_norm_over_ranks_is_torchs_where_there_is_one(ranks: Ranks) -> None:

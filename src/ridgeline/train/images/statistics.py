@@ -79,8 +79,13 @@ class RunningStatistics(Part):
                 buffer.div_(ranks)
 
     def state_dict(self) -> PartState:
-        """The state of this rank alone."""
-        return PartState(private={name: one.detach() for name, one in self._buffers.items()})
+        """The state of this rank alone: copies, since the next forward pass changes buffers.
+
+        A checkpoint copies the rest while that pass runs, and is through before the update.
+        """
+        return PartState(
+            private={name: one.detach().clone() for name, one in self._buffers.items()}
+        )
 
     @torch.no_grad()
     def load_state_dict(self, state: PartState, *, same_ranks: bool = True) -> None:
