@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import pkgutil
 import subprocess
 import sys
+from typing import TypeVar, get_type_hints
 
 import pytest
 
+from ridgeline import cost
 from ridgeline.cli.main import run
 from ridgeline.cost import checkpoint_interval, static_memory
 from ridgeline.errors import InputError
@@ -38,6 +43,12 @@ def test_every_formula_says_what_it_is_and_needs(formula: str) -> None:
             ["accuracies=0.6x0.2,0.5", "num_nodes=3", "draft_seconds=1e-3", "target_seconds=20e-3"],
             2.1 * 20 / 21,
         ),
+        (
+            "disk-state",
+            ["state_bytes=8e9", "read_bytes_per_second=4e9", "write_bytes_per_second=2e9"],
+            6.0,
+        ),
+        ("acceptance-rate", ["accepted=2360", "rounds=1000", "num_drafts=4"], 0.8),
         ("bubble", ["num_stages=8", "num_microbatches=32"], 7 / 39),
     ],
 )
@@ -45,6 +56,29 @@ def test_values_are_read_by_the_kinds_of_the_function(
     formula: str, values: list[str], result: float
 ) -> None:
     assert calculate(formula, values).result == pytest.approx(result, rel=1e-3)
+
+
+NOT_BY_ITSELF = {
+    "blended": "how two times overlap, within the formulas of serving",
+    "pairs": "of a mask, within the operators of attention",
+    "as_arrays": "no formula",
+}
+
+
+def test_every_formula_of_plain_numbers_in_the_room_of_theory_can_be_asked_for() -> None:
+    left_out = set()
+    for found in pkgutil.walk_packages(cost.__path__, "ridgeline.cost."):
+        module = importlib.import_module(found.name)
+        for name, function in vars(module).items():
+            own = inspect.isfunction(function) and function.__module__ == found.name
+            if not own or name.startswith("_") or ".cost.vision" in found.name:
+                continue
+            kinds = [kind for key, kind in get_type_hints(function).items() if key != "return"]
+            if kinds and all(
+                kind in (int, float, bool) or isinstance(kind, TypeVar) for kind in kinds
+            ):
+                left_out |= {name} - {one.__name__ for one in FORMULAS.values()}
+    assert left_out == set(NOT_BY_ITSELF)
 
 
 def test_records_are_given_by_their_fields_and_devices_by_name() -> None:

@@ -10,7 +10,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, get_origin, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import msgspec
 
@@ -23,6 +23,7 @@ from ridgeline.cost import (
     collective_volume,
     data_loading,
     deadline,
+    disk_state,
     flash_attention,
     format_limits,
     gradient_compression,
@@ -32,6 +33,7 @@ from ridgeline.cost import (
     pipeline_schedule,
     precision_memory,
     roofline,
+    rounding_loss,
     scaling,
     schedule_comparison,
     static_memory,
@@ -46,12 +48,16 @@ from ridgeline.models.load import load_model
 from ridgeline.models.spec import ModelSpec
 
 FORMULAS: dict[str, Callable[..., object]] = {
+    "acceptance-rate": speculation.acceptance_rate,
     "activations": static_memory.activation_bytes,
     "all-gather": collective_volume.exchange_seconds,
+    "all-gather-bytes": collective_volume.all_gather_bytes,
     "all-reduce": collective_volume.all_reduce_seconds,
     "all-reduce-bytes": collective_volume.all_reduce_bytes,
     "all-reduce-steps": all_reduce_steps.all_reduce_steps,
     "amdahl": amdahl.speedup,
+    "amdahl-devices": scaling.amdahl_speedup,
+    "amdahl-saved": amdahl.speedup_without,
     "asynchronous": asynchronous.asynchronous_forecast,
     "attainable": roofline.attainable_flops_per_second,
     "bill": money.bill,
@@ -59,10 +65,14 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "break-even": money.steps_to_pay,
     "bubble": pipeline_schedule.bubble_fraction,
     "daly": checkpoint_interval.daly_interval_seconds,
+    "daly-first-order": checkpoint_interval.daly_first_order_seconds,
     "data-loading": data_loading.loading_forecast,
     "deadline-slack": deadline.slack_seconds,
     "decode": decode.decode,
+    "disk-state": disk_state.disk_state_seconds,
+    "doubling-all-reduce": collective_volume.doubling_all_reduce_seconds,
     "draft-tree": draft_trees.best_draft_tree,
+    "draft-gain": speculation.forecast,
     "drafts": speculation.best_num_drafts,
     "examples": learning_rate.examples_at,
     "expected-tokens": speculation.expected_tokens,
@@ -79,6 +89,7 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "kv-layouts": kv_layouts.compare_kv_layouts,
     "least-time": roofline.least_seconds,
     "linear-rate": learning_rate.linear_scaling,
+    "local-sgd-step": gradient_compression.local_step_seconds,
     "local-sgd": gradient_compression.local_sgd_speedup,
     "matmul-intensity": roofline.matmul_intensity,
     "mfu": utilisation.model_flops_utilisation,
@@ -91,11 +102,15 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "precision-memory": precision_memory.precision_memory,
     "prefill": decode.prefill,
     "ridge": roofline.ridge_point,
+    "resized": rounding_loss.resized_bytes,
+    "ring-all-reduce": collective_volume.ring_all_reduce_seconds,
     "ring-from": collective_volume.ring_from_bytes,
     "rounding-error": format_limits.rounding_error,
+    "rounding-noise": rounding_loss.noise_ratio,
     "run-cost": money.run_cost,
     "run-flops": utilisation.training_flops,
     "run-time": utilisation.training_seconds,
+    "run-length": money.run_seconds,
     "scaling": scaling.scaling_curve,
     "sequences": decode.most_sequences,
     "sharing": backbone_sharing.work_of_totals,
@@ -108,7 +123,9 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "steps": learning_rate.steps_at,
     "sync-interval": gradient_compression.sync_interval_for,
     "tree-speedup": draft_trees.tree_speedup,
+    "warmup": learning_rate.warmup,
     "young": checkpoint_interval.young_interval_seconds,
+    "zero-saving": static_memory.zero_saving,
     "zero": static_memory.zero_bytes,
 }
 """Name on the command line → function."""
@@ -240,6 +257,8 @@ def _holds_record(kind: Any) -> bool:
 def _read(name: str, text: str, kind: Any) -> object:
     if kind in _NAMED:
         return _NAMED[kind](text)
+    if isinstance(kind, TypeVar):  # a number, or an array of them
+        kind = kind.__constraints__[0]
     origin = get_origin(kind)
     plain: object = text
     if origin is tuple:  # shapes: 4096x4096,1024x4096

@@ -31,6 +31,13 @@ class CheckpointPeak(Computed, frozen=True, kw_only=True):
     verdict: Fit
     seconds: float
     """Time of the micro-batch and the optimizer: recomputation takes time."""
+    activation_bytes: float
+    """The most that activations take at a moment; those that are computed again count as far as
+    they exceed the logits, which are gone by then."""
+    activations_freed: float
+    """How many times as many `none` takes."""
+    pass_ratio: float
+    """The time of forward and backward pass over that of `none`."""
 
 
 class MemoryCurve(Computed, frozen=True, kw_only=True, tag_field="record", tag="memory-curve"):

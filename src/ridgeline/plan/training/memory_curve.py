@@ -85,7 +85,7 @@ def predict_memory(
         largest_term=max(peak.terms, key=lambda name: peak.terms[name]),
         capacity_bytes=capacity,
         verdict=_verdict(peak.total_bytes, capacity),
-        others=[_other(name, curve, capacity) for name, curve in curves.items()],
+        others=[_other(name, curve, curves["none"], capacity) for name, curve in curves.items()],
         assumed=[*cluster.assumed, *([_DRAWN_STAGE] if layout.pp > 1 else [])],
     )
 
@@ -108,14 +108,30 @@ def _recorded(moment: Moment) -> MemoryMoment:
     )
 
 
-def _other(name: str, curve: list[Moment], capacity: float) -> CheckpointPeak:
+def _other(
+    name: str, curve: list[Moment], all_kept: list[Moment], capacity: float
+) -> CheckpointPeak:
     peak = max(sum(moment.terms.values()) for moment in curve)
     return CheckpointPeak(
         checkpoint=name,
         peak_bytes=peak,
         verdict=_verdict(peak, capacity),
         seconds=curve[-1].seconds,
+        activation_bytes=_activations(curve),
+        activations_freed=_activations(all_kept) / _activations(curve),
+        pass_ratio=_pass_seconds(curve) / _pass_seconds(all_kept),
     )
+
+
+def _activations(curve: list[Moment]) -> float:
+    return max(
+        moment.terms.get("activations", 0.0) + moment.terms.get("recompute", 0.0)
+        for moment in curve
+    )
+
+
+def _pass_seconds(curve: list[Moment]) -> float:
+    return max(moment.seconds for moment in curve if moment.phase == "backward")
 
 
 def _verdict(peak_bytes: float, capacity_bytes: float) -> Fit:

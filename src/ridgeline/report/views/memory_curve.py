@@ -130,11 +130,15 @@ def checkpoint_table(found: MemoryCurve) -> doc.DataTable:
         doc.words("checkpoint", "checkpoints"),
         doc.Column("peak_bytes", "peak"),
         doc.words("verdict", ""),
-        doc.Column("seconds", "micro-batch and optimizer"),
+        doc.Column("activation_bytes", "activations"),
+        doc.Column("freed", ""),
+        doc.Column("pass_ratio", "forward and backward"),
+        doc.Column("seconds", "with optimizer"),
     )
     rows = [
         (doc.Phrase(one.checkpoint, "strong" if one.checkpoint == found.checkpoint else ""),
-         one.peak_bytes, VERDICTS[one.verdict], one.seconds)
+         one.peak_bytes, VERDICTS[one.verdict], one.activation_bytes,
+         f"1/{one.activations_freed:.3g}", quantity.ratio(one.pass_ratio), one.seconds)
         for one in found.others
     ]  # fmt: skip
     return doc.DataTable(columns, rows)
