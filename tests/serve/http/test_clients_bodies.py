@@ -102,6 +102,46 @@ def test_tools_may_be_chosen_freely_where_there_are_none(stub: Server) -> None:
     assert chat(stub, tool_choice="auto").status_code == 200
 
 
+def test_the_words_of_mistrals_clients_are_read(stub: Server) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    given = {"role": "assistant", "content": "a", "prefix": False}
+    body = {"messages": [ASKED, given, ASKED], "random_seed": 7, "safe_prompt": False}
+    plain = {"messages": [ASKED, {"role": "assistant", "content": "a"}, ASKED], "seed": 7}
+    asked = {"tools": [tool], "max_tokens": 40, "temperature": 1}
+    theirs = stub.post("/v1/chat/completions", {**body, **asked, "tool_choice": "any"})
+    ours = stub.post("/v1/chat/completions", {**plain, **asked, "tool_choice": "required"})
+    assert theirs.status_code == 200, theirs.text
+    assert theirs.json()["usage"] == ours.json()["usage"]
+    assert bool(theirs.json()["choices"][0]["message"].get("tool_calls")) == bool(
+        ours.json()["choices"][0]["message"].get("tool_calls")
+    )
+    for wrong, named in (
+        ({**body, "seed": 8}, "random_seed"),
+        ({**body, "safe_prompt": True}, "safe_prompt"),
+        ({"messages": [{**given, "prefix": True}, ASKED]}, "messages"),
+    ):
+        refused = stub.post("/v1/chat/completions", wrong)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, named)
+
+
+def test_an_answer_with_a_prefix_goes_on_where_it_ends(stub: Server) -> None:
+    begun = {"role": "assistant", "content": "SAY hi END"}
+    chat = {"messages": [ASKED, begun], "max_tokens": 4}
+    wanted = stub.post("/v1/chat/completions", {**chat, "continue_final_message": True}).json()
+    prefix = {**chat, "messages": [ASKED, {**begun, "prefix": True}]}
+    found = stub.post("/v1/chat/completions", prefix).json()
+    assert found["usage"]["prompt_tokens"] == wanted["usage"]["prompt_tokens"]
+    assert found["choices"] == wanted["choices"]
+
+
+def test_vllms_clients_may_name_any_compiler_of_grammars(stub: Server) -> None:
+    body = {"prompt": "SAY a END", "guided_decoding_backend": "guidance:no-fallback"}
+    reply = stub.post("/v1/completions", body)
+    assert reply.headers["X-Without-Effect"] == "guided_decoding_backend"
+    body["guided_decoding_backend"] = "nobody's"
+    assert stub.post("/v1/completions", body).status_code == 400
+
+
 def test_a_nucleus_of_nothing_leaves_the_likeliest_token(stub: Server) -> None:
     assert chat(stub, top_p=0).status_code == 200
 
@@ -192,3 +232,14 @@ def test_a_budget_of_thoughts_is_taken_where_no_model_thinks(lenient: Server, st
     assert response.status_code == 200, response.text
     response = stub.post("/v1/messages", body)  # whose template knows of thoughts
     assert response.status_code == 400
+
+
+def test_anthropics_tool_runner_is_told_to_go_on_without_a_thread(
+    lenient: Server, stub: Server
+) -> None:
+    body = {"model": "library", "max_tokens": 2, "messages": [ASKED], "thread": {"type": "create"}}
+    for server in (stub, lenient):
+        refused = server.post("/v1/messages", body, headers={"api-key": "secret"})
+        assert refused.status_code == 400
+        details = refused.json()["error"]["details"]
+        assert details == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}

@@ -70,6 +70,49 @@ def test_pooling_gives_the_vectors_that_embeddings_give(stub: Server) -> None:
     assert refused.json()["error"]["param"] == "task"
 
 
+def vectors_of(stub: Server, texts: list[str], **fields: Any) -> list[list[float]]:
+    data = stub.post("/v1/embeddings", {"input": texts, **fields}).json()["data"]
+    return [one["embedding"] for one in data]
+
+
+def test_coheres_clients_get_the_vectors_in_the_forms_they_ask_for(stub: Server) -> None:
+    texts = ["a", "one two three"]
+    body = {"model": "library", "texts": texts, "input_type": "search_query"}
+    reply = stub.post("/v2/embed", {**body, "embedding_types": ["float", "base64"]})
+    found = reply.json()
+    assert reply.headers["X-Without-Effect"] == "input_type"
+    assert found["embeddings"]["float"] == vectors_of(stub, texts)
+    assert found["embeddings"]["base64"] == vectors_of(stub, texts, encoding_format="base64")
+    assert found["texts"] == texts
+    assert found["meta"]["billed_units"] == {"input_tokens": sum(count(stub, t) for t in texts)}
+    refused = stub.post("/v2/embed", {**body, "embedding_types": ["int8"]})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"].startswith("embedding_types")
+
+
+def test_a_text_for_vectors_is_cut_at_the_end_that_was_asked_for_or_refused(stub: Server) -> None:
+    long = "one two three four five"
+    ask = {"texts": [long], "max_tokens": 2}
+    for truncate in ("START", "END", None):
+        found = stub.post("/v2/embed", {**ask, "truncate": truncate}).json()
+        assert found["embeddings"]["float"][0][0] == 2
+    assert (
+        stub.post("/v2/embed", {**ask, "truncate": "NONE"}).json()["error"]["param"] == "truncate"
+    )
+    endless = "one two " * 4000
+    assert stub.post("/embed", {"inputs": endless}).status_code == 400
+    (vector,) = stub.post("/embed", {"inputs": endless, "truncate": True}).json()
+    assert vector[0] < count(stub, endless)
+
+
+def test_clients_of_an_embedding_server_get_a_bare_list(stub: Server) -> None:
+    texts = ["a", "one two three"]
+    body = {"inputs": texts, "normalize": True, "truncate": True, "truncation_direction": "Right"}
+    assert stub.post("/embed", body).json() == vectors_of(stub, texts)
+    assert stub.post("/embed", {"inputs": "a"}).json() == vectors_of(stub, ["a"])
+    assert stub.post("/embed", {**body, "normalize": False}).status_code == 400
+
+
 def test_a_conversation_becomes_a_vector(stub: Server) -> None:
     (one,) = stub.post("/v1/embeddings", {"messages": CHAT["messages"]}).json()["data"]
     tokens = stub.post("/tokenize", {**CHAT, "add_generation_prompt": False}).json()["count"]

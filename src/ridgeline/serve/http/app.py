@@ -18,6 +18,7 @@ from ridgeline.serve.http.reply import ClientGone, error_response, record_of
 from ridgeline.serve.http.routes import (
     chat,
     completions,
+    embed,
     embeddings,
     invocations,
     messages,
@@ -28,7 +29,9 @@ from ridgeline.serve.http.routes import (
 from ridgeline.serve.http.service import Service
 from ridgeline.serve.http.several_models import ModelChoice
 
-ROUTES = (chat, completions, responses, messages, models, embeddings, invocations, operations)
+ROUTES = (
+    *(chat, completions, responses, messages, models, embeddings, embed, invocations, operations),
+)
 _ERROR = {
     "description": "OpenAI's error shape",
     "content": {

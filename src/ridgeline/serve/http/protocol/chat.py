@@ -17,6 +17,7 @@ from ridgeline.serve.http.protocol.fields import (
     few,
 )
 from ridgeline.serve.http.protocol.given_messages import as_content, as_json, as_part, as_turn
+from ridgeline.serve.http.protocol.mistral_words import as_chat
 from ridgeline.serve.http.protocol.response_format import ResponseFormat
 
 FunctionName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w.:/@+-]+$")]
@@ -285,6 +286,11 @@ class ChatRequest(SamplingFields):
     """Whether the reply has the thoughts; yes if absent."""
     verbosity: Literal["low", "medium", "high"] | None = None
     web_search_options: None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_chat(cls, given: Any) -> Any:
+        return as_chat(given)
 
     @model_validator(mode="after")
     def _fields_go_together(self) -> ChatRequest:

@@ -176,6 +176,8 @@ class Embedding(msgspec.Struct, frozen=True, kw_only=True):
 class EmbeddingList(msgspec.Struct, frozen=True, kw_only=True):
     """The vectors in the order of the inputs."""
 
+    id: str
+    created: int
     data: list[Embedding]
     model: str
     usage: EmbeddingUsage

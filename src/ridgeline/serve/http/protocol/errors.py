@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,12 @@ MESSAGE_TYPES = {
 }
 """The kinds of errors of `/v1/messages`."""
 
+MESSAGE_DETAILS: dict[str, dict[str, Any]] = {
+    "thread": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+}
+"""What Anthropic's clients are told of a field besides: these send the conversation again, whole,
+and without one that is to be kept."""
+
 
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
     """One line for the user, and what programs look at."""
@@ -47,6 +54,8 @@ class MessageErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
 
     type: str
     message: str
+    details: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """What clients act upon."""
 
 
 class MessageErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +99,9 @@ class ApiError(Exception):
         kind = MESSAGE_TYPES.get(self.status)
         if kind is None:
             kind = "invalid_request_error" if self.status < 500 else "api_error"
-        return MessageErrorBody(error=MessageErrorDetail(type=kind, message=str(self)))
+        details = MESSAGE_DETAILS.get(self.param or "", msgspec.UNSET)
+        detail = MessageErrorDetail(type=kind, message=str(self), details=details)
+        return MessageErrorBody(error=detail)
 
     @property
     def headers(self) -> dict[str, str]:

@@ -36,6 +36,8 @@ Choices = Annotated[list[Text], Field(min_length=1, max_length=1 << 16, fail_fas
 Schema = dict[str, Any] | Text
 
 
+BACKENDS = r"^(auto|xgrammar|guidance|outlines|lm-format-enforcer)(:[\w,-]*)?$"
+"""The compilers of grammars that vLLM's clients may name, and what they say of them."""
 MOST_STOPS = 256
 LARGEST_EXACT = 2.0**53
 """Up to here every whole number is a float, too."""
@@ -240,7 +242,7 @@ class SamplingFields(Strict):
     guided_regex: Text | None = None
     guided_choice: Choices | None = None
     guided_grammar: Text | None = None
-    guided_decoding_backend: Literal["auto", "xgrammar"] | None = None
+    guided_decoding_backend: Annotated[str, Field(pattern=BACKENDS)] | None = None
     guided_whitespace_pattern: None = None
     logits_processors: Annotated[list[Any], Field(max_length=0)] | None = None
     kv_transfer_params: None = None

@@ -196,6 +196,8 @@ class MessagesRequest(Strict):
     cache_control: CacheControl = None
     chat_template_kwargs: Variables | None = None
     container: None = None
+    thread: None = None
+    """A conversation that a server keeps; clients go on without where they are told so."""
     mcp_servers: Annotated[list[Any], Field(max_length=0)] | None = None
 
     @property

@@ -47,7 +47,14 @@ async def embeddings(request: Request, body: EmbeddingRequest) -> Response:
     vectors = await _embedded(request, body)
     data = [Embedding(index=index, embedding=one) for index, one in enumerate(vectors)]
     record = record_of(request)
-    return json_response(EmbeddingList(data=data, model=record.model, usage=_usage(request)))
+    listed = EmbeddingList(
+        id=new_id("embd"),
+        created=int(time.time()),
+        data=data,
+        model=record.model,
+        usage=_usage(request),
+    )
+    return json_response(listed)
 
 
 @router.post("/pooling")
@@ -71,8 +78,8 @@ async def classify(_request: Request, _body: ClassifyRequest) -> Response:
 async def score(request: Request, body: ScoreRequest) -> Response:
     """How much texts are like each other: the cosine of their vectors."""
     first, second = body.sides
-    prompts = [await _tokens(request, body, text, "text") for text in (*first, *second)]
-    vectors = await _vectors(request, body, prompts)
+    prompts = [await tokens_of(request, body, text, "text") for text in (*first, *second)]
+    vectors = await vectors_of(request, body, prompts)
     ours, theirs = vectors[: len(first)], vectors[len(first) :]
     pairs = zip(ours * len(theirs) if len(ours) == 1 else ours, theirs, strict=True)
     data = [Score(index=index, score=_cosine(a, b)) for index, (a, b) in enumerate(pairs)]
@@ -85,9 +92,9 @@ async def score(request: Request, body: ScoreRequest) -> Response:
 async def rerank(request: Request, body: RerankRequest) -> Response:
     """Documents in order, the one most like the query first (Jina's and Cohere's words)."""
     most = body.max_tokens_per_doc
-    prompts = [await _tokens(request, body, body.query, "query")]
-    prompts += [(await _tokens(request, body, text, "documents"))[:most] for text in body.texts]
-    query, *others = await _vectors(request, body, prompts)
+    prompts = [await tokens_of(request, body, body.query, "query")]
+    prompts += [(await tokens_of(request, body, text, "documents"))[:most] for text in body.texts]
+    query, *others = await vectors_of(request, body, prompts)
     results = [
         RankedDocument(
             index=index,
@@ -113,12 +120,12 @@ async def _embedded(request: Request, body: EmbeddingRequest) -> list[list[float
     else:
         assert body.input is not None
         inputs = several(body.input)
-        prompts = [await _tokens(request, body, one, "input") for one in inputs]
-    vectors = await _vectors(request, body, prompts)
+        prompts = [await tokens_of(request, body, one, "input") for one in inputs]
+    vectors = await vectors_of(request, body, prompts)
     if body.dimensions is not None:
-        vectors = [_shortened(vector, body.dimensions) for vector in vectors]
+        vectors = [shortened(vector, body.dimensions) for vector in vectors]
     if body.encoding_format == "base64":
-        return [_base64(vector) for vector in vectors]
+        return [in_base64(vector) for vector in vectors]
     return [list(vector) for vector in vectors]
 
 
@@ -137,16 +144,17 @@ async def _conversation(service: Service, body: EmbeddingRequest) -> tuple[int, 
     return prompt
 
 
-async def _tokens(
+async def tokens_of(
     request: Request, body: VectorFields, given: str | list[int], param: str
 ) -> tuple[int, ...]:
+    """The tokens of a text, or token ids as they came, checked."""
     text = service_of(request).text
     if isinstance(given, str):
         return await text.prompt(given, special=body.add_special_tokens is not False, param=param)
     return text.check(given, param)
 
 
-async def _vectors(
+async def vectors_of(
     request: Request, body: VectorFields, prompts: Sequence[tuple[int, ...]]
 ) -> list[Vector]:
     """One vector for each prompt; what is remembered of the request is filled in."""
@@ -184,7 +192,8 @@ def _cosine(one: Vector, other: Vector) -> float:
     return math.fsum(a * b for a, b in zip(one, other, strict=True)) / (lengths or 1.0)
 
 
-def _shortened(vector: Vector, count: int) -> Vector:
+def shortened(vector: Vector, count: int) -> Vector:
+    """The first numbers of a vector, normalised again. Raises ApiError where it has fewer."""
     if count > len(vector):
         text = f"dimensions is {count}; this model's vectors have {len(vector)}"
         raise refused(text, "dimensions")
@@ -193,5 +202,6 @@ def _shortened(vector: Vector, count: int) -> Vector:
     return tuple(value / length for value in kept)
 
 
-def _base64(vector: Vector) -> str:
+def in_base64(vector: Vector) -> str:
+    """The float32 of a vector, little endian."""
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
