@@ -1,6 +1,6 @@
 """Which causal families of the installed transformers are served and planned, and why not.
 
-    python bench/model_families.py [FAMILY ...] [--write]
+    python -m bench.model_families [FAMILY ...] [--write]
 
 Each family is made tiny with random weights in float32, saved, and asked for as a user would:
 `serve` loads it, which checks its logits over blocks against the model's own, and `predict serving`
@@ -15,16 +15,15 @@ import io
 import re
 import sys
 import tempfile
-import tomllib
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from bench.tiny_families import sizes_of, tiny
+from transformers import AutoConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from ridgeline.errors import RidgelineError, in_words
@@ -38,9 +37,6 @@ from ridgeline.serve.model.load import load
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "families.md"
-SIZES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
-LARGEST_PARAMETERS = 20_000_000
-"""A family that is larger with the sizes of the table has none there."""
 SHOWN = 150
 """Characters of a reason."""
 
@@ -60,36 +56,6 @@ class Answers:
 def families() -> list[str]:
     """The model types of all causal language models that transformers has."""
     return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-
-
-def sizes_of(family: str, table: str = "every") -> dict[str, Any]:
-    """The sizes in a table of the fields that a family's configuration has."""
-    known = AutoConfig.for_model(family)
-    names = {*known.to_dict(), *known.attribute_map}
-    found = {name: size for name, size in SIZES[table].items() if name in names}
-    if "kv_lora_rank" in names and "num_key_value_heads" in found:  # latent: one for every head
-        found["num_key_value_heads"] = found["num_attention_heads"]
-    return found | (SIZES.get(family, {}) if table == "every" else {})
-
-
-def tiny(family: str) -> Any:
-    """A family's model, in evaluation.
-
-    Raises:
-        ValueError: The table's sizes do not make it tiny.
-    """
-    config = AutoConfig.for_model(family, **sizes_of(family))
-    with torch.device("meta"):
-        count = AutoModelForCausalLM.from_config(config).num_parameters()
-    if count > LARGEST_PARAMETERS:
-        raise ValueError(f"{count:,} parameters: {Path(__file__).stem}.toml has no tiny sizes")
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.ndim == 2:
-                weight.mul_(6.0)  # so that attention is not flat
-    return model
 
 
 def ask(family: str) -> Answers:
@@ -185,11 +151,11 @@ def page(answers: list[Answers]) -> str:
     versions = f"transformers {transformers.__version__} and torch {torch.__version__}"
     head = f"""# Families of models
 
-Written by `python bench/model_families.py --write` on {datetime.now(tz=UTC).date()} with
+Written by `python -m bench.model_families --write` on {datetime.now(tz=UTC).date()} with
 {versions}: of its {len(answers)} causal families {count["served"]} are served,
 {count["predicted"]} are read by `predict serving` and {count["planned"]} by `plan serving`.
 {len(asked)} could be asked, each by a tiny model with random weights, in float32 on a CPU (by the
-sizes in `bench/model_families.toml`); their configurations were planned at some 8 billion
+sizes in `bench/tiny_families.toml`); their configurations were planned at some 8 billion
 parameters. Served means that `ridgeline serve` loads it, and that its logits over blocks, in chunks
 and packed with another prompt, are its own; no trained weights were at hand.
 

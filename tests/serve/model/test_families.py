@@ -94,7 +94,7 @@ def test_bf16_passes_the_check_too(tmp_path: Path) -> None:
     tiny("qwen3").save_pretrained(tmp_path)
     loaded = load(EngineConfig(model=str(tmp_path), dtype="bf16", device="cpu"))
     assert loaded.dtype == torch.bfloat16
-    assert (loaded.layers, loaded.kv_heads, loaded.head_dim) == (2, 2, 8)
+    assert (loaded.layers, loaded.kv_heads, loaded.head_dim) == (4, 2, 8)
 
 
 def test_a_wrong_position_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
