@@ -242,7 +242,8 @@ def _piece(source: str, names: StoredNames, model: Any, checkpoint: CheckpointFi
     rule = names.converter_of[pattern]
     kinds = [type(step) for step in rule.operations]
     number = re.search(pattern.replace("*.", r"(\d+)\."), names.renamed(source))
-    if kinds not in ([MergeModulelist], [MergeModulelist, Concatenate]) or not number:
+    of_experts = kinds in ([MergeModulelist], [MergeModulelist, Concatenate]) and number
+    if not of_experts and (kinds != [Concatenate] or rule.operations[0].dim):
         raise InputError(
             f"{checkpoint.directory}: how {source} is stored is not known here, so this "
             "architecture cannot be read tensor by tensor"
@@ -250,7 +251,8 @@ def _piece(source: str, names: StoredNames, model: Any, checkpoint: CheckpointFi
     # The position among the parts of one expert, until `_laid_out` knows how long each is.
     part = rule.source_patterns.index(pattern)
     rows = (part, part) if Concatenate in kinds else None
-    return StoredPiece(source=source, target=target, expert=int(number.group(1)), rows=rows)
+    expert = int(number.group(1)) if number and of_experts else None
+    return StoredPiece(source=source, target=target, expert=expert, rows=rows)
 
 
 def _laid_out(pieces: list[StoredPiece], checkpoint: CheckpointFiles) -> list[StoredPiece]:
