@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline import quantity
 from ridgeline.cli.output_options import Json, output_file
 from ridgeline.cli.show import print_document, print_json, say, told, write_page
 from ridgeline.cli.trace_files import (
@@ -103,7 +104,7 @@ def trace_report(
     if json:
         print_json({"file": str(html), "bytes": size})
     else:
-        say(f"{html}: {size / 1e6:.1f} MB; open it in a browser")
+        say(f"{html}: {quantity.memory(size)}; open it in a browser")
 
 
 def _every_answer(files: list[str], window: str, cache: Path | None) -> TraceAnswers:

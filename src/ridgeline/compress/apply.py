@@ -20,6 +20,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from torch import Tensor
 
+from ridgeline import quantity
 from ridgeline.checkpoints.adapters import examine
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.compress.evaluate.allowance import Allowance
@@ -137,8 +138,8 @@ def saved(
     if directory.exists():
         return 0.0, ()
     began = time.monotonic()
-    megabytes = max(1.0, forecast(job).peak_bytes / 1e6)
-    on_progress(f"{name}: about {megabytes:,.0f} MB of memory are needed")
+    peak_bytes = max(1e6, forecast(job).peak_bytes)
+    on_progress(f"{name}: about {quantity.memory(peak_bytes)} of memory are needed")
 
     def progress(done: BlockDone) -> None:
         on_progress(f"{name}: block {done.block + 1} of {done.num_blocks}")

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
+from ridgeline import quantity
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.overwriting import note_input
 
@@ -55,7 +56,7 @@ def read_bytes(path: Path, *, option: str = "", cure: str = "", ours: bool = Fal
         if stat.S_ISBLK(found.st_mode) or path.samefile("/dev/zero"):
             raise InputError(f"{where}: is a device; {cure or 'name a file'}")
         if found.st_size > LARGEST_BYTES:
-            size = f"{found.st_size / 1e9:.1f} GB"
+            size = quantity.memory(found.st_size)
             raise InputError(f"{where}: has {size}, too much to be meant; {cure or 'check it'}")
         if not ours:
             note_input(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from ridgeline import quantity
 from ridgeline.checkpoints.files import disk_bytes
 from ridgeline.errors import InputError
 from ridgeline.hardware.machine import Machine, this_machine
@@ -85,8 +86,8 @@ def _weight_bytes(config: EngineConfig) -> int:
 
 
 def _too_much(what: str, needs: Mapping[str, int], room: float) -> str:
-    listed = " and ".join(f"{name} {size / 2**20:,.0f} MiB" for name, size in needs.items())
+    listed = " and ".join(f"{name} {quantity.binary_memory(size)}" for name, size in needs.items())
     return (
-        f"{what}: weights and kv_bytes want {listed}, and there are {room / 2**20:,.0f} MiB;"
+        f"{what}: weights and kv_bytes want {listed}, and there are {quantity.binary_memory(room)};"
         ' serve fewer models, give weights = "int8", or a larger share'
     )

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from ridgeline import quantity
 from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.records.input_file import read_json
 from ridgeline.report.document import ReportDocument
@@ -107,7 +108,7 @@ def _content(path: Path) -> Any:
     except (OSError, ValueError):
         size = 0  # whoever opens it says why it cannot
     if size > LARGEST_BYTES:
-        raise InputError(f"{path.name}: {size / 1e6:,.0f} MB are no record; {CURE}")
+        raise InputError(f"{path.name}: {quantity.memory(size)} are no record; {CURE}")
     return read_json(path, object, cure=CURE)
 
 

@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ridgeline import quantity
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records import LoaderFacts
@@ -97,10 +98,10 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "the data set has no length")
     size = loader.batch_bytes * loader.num_batches
     if size > _MOST_BYTES:
-        return Applicability(False, f"all samples take {size / 2**30:.0f} GiB")
+        return Applicability(False, f"all samples take {quantity.binary_memory(size)}")
     seconds = (loader.fetch_seconds or loader.wait_seconds) * loader.num_batches
     if seconds > _MOST_SECONDS:
-        return Applicability(False, f"all samples take {seconds:.0f} s to make")
+        return Applicability(False, f"all samples take {quantity.seconds(seconds)} to make")
     return Applicability(True, "")
 
 
@@ -166,7 +167,9 @@ def apply(points: Points, options: Options) -> Undo:
             return iterator
         fetcher = iterator._dataset_fetcher
         fetcher.fetch = _rows_or(columns, fetcher.fetch)
-        points.changed(CARD.name, f"{len(columns)} samples kept, {columns.num_bytes / 1e6:.0f} MB")
+        points.changed(
+            CARD.name, f"{len(columns)} samples kept, {quantity.memory(columns.num_bytes)}"
+        )
         return iterator
 
     points.before_loader.append(without_workers)

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ridgeline import quantity
 from ridgeline.measure.wire import Applied
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Card, Context, Gain, Stage, all_techniques, options_of, technique
@@ -99,7 +100,8 @@ def candidates(
             if candidate.expected < 1 and candidate.gain.high < WORTH_A_RISK:
                 low, high = candidate.gain
                 skipped[candidate.label] = (
-                    f"foretold to lose more than it gains, {low:.2f}–{high:.2f}×"
+                    "foretold to lose more than it gains,"
+                    f" {quantity.ratio(low)[:-1]}–{quantity.ratio(high)}"
                 )
                 continue
             found.append(candidate)

@@ -26,6 +26,7 @@ from time import monotonic
 
 from msgspec.structs import replace
 
+from ridgeline import quantity
 from ridgeline.diagnose import diagnose
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import Ceilings
@@ -278,7 +279,8 @@ def _tell_of_what_does_not_fit(search: StackSearch, open_: list[TechniqueCandida
     for one in open_:
         seconds = search.seconds_for([one.applied])
         search.skipped[one.label] = (
-            f"{NOT_BEGUN}: it takes some {seconds:.0f} s, and {search.left_seconds:.0f} s were left"
+            f"{NOT_BEGUN}: it takes some {quantity.seconds(seconds)}, and"
+            f" {quantity.seconds(search.left_seconds)} were left"
         )
     if open_:
         names = ", ".join(dict.fromkeys(one.applied.technique for one in open_))

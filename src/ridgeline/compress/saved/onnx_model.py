@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline import quantity
 from ridgeline.checkpoints.layers import place_module
 from ridgeline.compress.activations import rounded_activations
 from ridgeline.compress.saved.whole_model import (
@@ -62,8 +63,8 @@ def export(directory: Path, out: Path) -> None:
     num_bytes = sum(tensor.nbytes for tensor in model.state_dict().values())
     if num_bytes > LIMIT_BYTES:
         raise InputError(
-            f"{directory}: {num_bytes / 1e9:.1f} GB of weights; an ONNX file holds less than 2 GB, "
-            "so round to fewer bits or choose --export torch-export"
+            f"{directory}: {quantity.memory(num_bytes)} of weights; an ONNX file holds less than 2"
+            " GB, so round to fewer bits or choose --export torch-export"
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f".{out.stem}.saving.onnx")

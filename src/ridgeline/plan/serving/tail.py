@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.plan.serving.coefficients import Calibration
 from ridgeline.plan.serving.engines import engine as engine_called
@@ -126,8 +127,8 @@ def what_was_seen(replicas: int, tail: ServingTail | None) -> str:
     if tail.failed:
         return f"{given} {tail.failed} of {tail.requests} simulated requests got no answer"
     return (
-        f"{given} the 99th percentile is {tail.ttft_p99_seconds * 1e3:.0f} ms to the first token "
-        f"and {tail.itl_p99_seconds * 1e3:.0f} ms between tokens"
+        f"{given} the 99th percentile is {quantity.seconds(tail.ttft_p99_seconds)} to the first"
+        f" token and {quantity.seconds(tail.itl_p99_seconds)} between tokens"
     )
 
 

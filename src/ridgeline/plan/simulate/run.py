@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
+from ridgeline import quantity
 from ridgeline.batching.load.stamps import RunStamps
 from ridgeline.batching.load.summary import DEFINITIONS, request_seconds, summarise, timeline
 from ridgeline.batching.load.workload import describe, planned
@@ -247,7 +248,7 @@ def _written(setup: Setup) -> dict[str, object]:
 def _notes(found: Simulation, figures: Figures, *, cut: bool) -> list[str]:
     notes = []
     if found.run.interrupted:
-        notes.append(f"interrupted after {found.run.sent_seconds:.1f} s of sending")
+        notes.append(f"interrupted after {quantity.seconds(found.run.sent_seconds)} of sending")
     elif cut:
         notes.append("interrupted: the interval or some other fleets were not simulated")
     if figures.window_seconds[1] > found.run.sent_seconds:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ridgeline import quantity
 from ridgeline.cost.serving.setting import check_generates, matmul_dtype
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
@@ -76,7 +77,7 @@ def part_choices(
         largest = max(allowed, key=lambda kind: kind.memory_bytes)
         raise InputError(
             f"workload {one.name}: nothing holds it: the largest part is {largest.name} of"
-            f" {largest.device.name} with {largest.memory_bytes * one.gpus / 1e9:.1f} GB; raise"
+            f" {largest.device.name} with {quantity.memory(largest.memory_bytes * one.gpus)}; raise"
             " gpus, or name a larger --device"
         )
     return found

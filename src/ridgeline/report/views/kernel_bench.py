@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ridgeline import quantity
 from ridgeline.records.kernel_bench import KernelBench, KernelTiming
 from ridgeline.report import document as doc
 
 
 def bench_document(found: KernelBench) -> doc.ReportDocument:
     """One line a way; goals that are missed are marked."""
-    copied = f"{found.copy_bytes_per_second / 1e9:,.0f} GB/s"
+    copied = quantity.scaled(found.copy_bytes_per_second, "B/s")
     title = f"{found.device}, torch {found.torch}; a copy moves {copied}"
     columns = (
         doc.name("kernel"), doc.words("way"), *doc.figures("µs", "rate"), doc.words("ours of it"),
@@ -25,9 +26,9 @@ def timing_cells(one: KernelTiming) -> tuple[doc.Cell, ...]:
         return one.kernel, one.way, None, None, one.error
     rate = ""
     if one.flops_per_second:
-        rate = f"{one.flops_per_second / 1e12:,.0f} TFLOP/s"
+        rate = quantity.scaled(one.flops_per_second, "FLOP/s")
     elif one.bytes_per_second:
-        rate = f"{one.bytes_per_second / 1e9:,.0f} GB/s"
+        rate = quantity.scaled(one.bytes_per_second, "B/s")
     ratios = ", ".join(
         f"{ratio:.2f} × {name}" + (f" (goal {one.goals[name]:g})" if name in one.missed else "")
         for name, ratio in one.ratios.items()

@@ -41,7 +41,7 @@ def _row(one: KernelCounters) -> tuple[doc.Cell, ...]:
         None if one.total_us is None else quantity.microseconds(one.total_us),
         _percent(one.sm_percent),
         _percent(one.memory_percent if one.memory_percent is not None else one.dram_percent),
-        None if rate is None else f"{rate / 1e9:,.0f} GB/s",
+        None if rate is None else quantity.scaled(rate, "B/s"),
         _percent(one.achieved_occupancy_percent),
         one.bound,
     )

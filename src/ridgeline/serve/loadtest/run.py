@@ -12,6 +12,7 @@ from itertools import count
 
 import msgspec
 
+from ridgeline import quantity
 from ridgeline.batching.load.summary import DEFINITIONS, request_seconds, summarise, timeline
 from ridgeline.batching.load.workload import describe
 from ridgeline.errors import Interrupted
@@ -127,7 +128,7 @@ def _record(
 def _notes(driven: Driven, summary: Figures) -> Iterator[str]:
     """What a reader of the figures has to know of this run."""
     if driven.interrupted:
-        yield f"interrupted after {driven.sent_seconds:.1f} s of sending"
+        yield f"interrupted after {quantity.seconds(driven.sent_seconds)} of sending"
     if summary.window_seconds[1] > driven.sent_seconds:
         yield "short run: the window reaches to the last answer, so rates include the drain"
     split = sum(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeSource
 from ridgeline.records.store import read_record, write_record
@@ -346,8 +347,9 @@ class _Progress:
         if now - self._told >= _TELL_EVERY_SECONDS:
             self._told = now
             self._on_progress(
-                f"{self._name}: {self._bytes / 1e6:,.1f} of {self._total_bytes / 1e6:,.1f} MB"
-                f" tokenised, {self._tokens / (now - self._started):,.0f} tokens/s"
+                f"{self._name}: {quantity.memory(self._bytes)} of"
+                f" {quantity.memory(self._total_bytes)} tokenised,"
+                f" {self._tokens / (now - self._started):,.0f} tokens/s"
             )
 
     def finish(self, manifest: ShardManifest) -> None:

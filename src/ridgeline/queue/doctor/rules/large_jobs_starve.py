@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ridgeline import quantity
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_now, starting_packed
 from ridgeline.queue.doctor.rules import found
@@ -35,7 +36,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
         lost_gpus=lost,
         counted="that large pods wait for and younger, smaller ones took in the meantime",
         confidence=0.85,
-        summary=f"{oldest.name} has waited {state.age_seconds(oldest) / 3600:.1f} h for"
+        summary=f"{oldest.name} has waited {quantity.seconds(state.age_seconds(oldest))} for"
         f" {oldest.num_gpus} GPUs of one node, while {several(len(passed), 'younger pod')} took"
         f" {gpus}",
         evidence={

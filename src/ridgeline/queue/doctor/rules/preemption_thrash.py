@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from ridgeline import quantity
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
@@ -35,8 +36,9 @@ def find(state: LiveCluster) -> QueueFinding | None:
         counted="held by short runs that were evicted, as a mean over that time",
         confidence=0.85,
         summary=f"{worst} was evicted {len(often[worst])} times after"
-        f" {_ran_seconds(often[worst][0]) / 60:.0f} min or so; {several(held / 3600, 'GPU-hour')}"
-        f" of {several(len(pods), 'run')} in {(ends - begins) / 3600:.1f} h were given up",
+        f" {quantity.seconds(_ran_seconds(often[worst][0]))} or so;"
+        f" {several(held / 3600, 'GPU-hour')} of {several(len(pods), 'run')} in"
+        f" {quantity.seconds(ends - begins)} were given up",
         evidence={
             "evictions": len(pods),
             "workloads": len(often),
