@@ -22,18 +22,18 @@ from ridgeline.trace.communication.buckets import UnbucketedAllReduces, unbucket
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.critical_path.counterfactual import CURES, Counterfactual
 from ridgeline.trace.critical_path.job_counterfactual import RankGraphs
-from ridgeline.trace.host_calls import (
-    ALLOCATOR,
-    allocates_throughout,
-    first_calls,
-    gives_memory_back,
-    names_matching,
-)
+from ridgeline.trace.host_calls import names_matching
 from ridgeline.trace.intervals import intersection, measure
 from ridgeline.trace.kernel_names import MATRIX, kernel_classes, on_tensor_cores
 from ridgeline.trace.loaders import loader_workers
 from ridgeline.trace.recorded import Recorded, what_was_recorded
 from ridgeline.trace.sorting import distinct
+from ridgeline.trace.start_up_calls import (
+    ALLOCATOR,
+    allocates_throughout,
+    first_calls,
+    gives_memory_back,
+)
 from ridgeline.trace.time.headroom import Headroom, SlowKernel, headroom
 from ridgeline.trace.time.host_activities import HOST_PARTS, over_a_link
 from ridgeline.trace.time.idle import idle_gap

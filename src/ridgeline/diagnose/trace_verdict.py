@@ -35,6 +35,8 @@ _CLOSE = 1.3
 _OF_NOTE = 0.1
 _MOST = 0.75
 """Another cause that leads beside kernels which fill more than this is arguable."""
+_PERHAPS = 0.25
+"""The part of their time that kernels may lose for all that is known of them."""
 _ARGUABLE, _HEAVIER = 0.55, 0.7
 """What is stated at most where two causes are close, and where one that could not bound the run by
 itself weighs more than the one that does."""
@@ -74,7 +76,7 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
     most = rest if filled else math.nextafter(_AS_MUCH * rest, math.inf)
     leading.sort(key=lambda one: (_is_skew(one[1], skew), *_importance(one, most)))
     others.sort(key=lambda one: (one[1].cause in _NO_RIVALS, -one[0]))
-    return _with_doubt(leading, others)
+    return _with_doubt(leading, others, reading)
 
 
 def _weight(finding: TraceFinding, reading: TraceReading, by: str) -> float:
@@ -108,7 +110,9 @@ def _importance(
 
 
 def _with_doubt(
-    leading: list[tuple[float, TraceFinding]], others: list[tuple[float, TraceFinding]]
+    leading: list[tuple[float, TraceFinding]],
+    others: list[tuple[float, TraceFinding]],
+    reading: TraceReading,
 ) -> list[TraceFinding]:
     weighed = leading + others
     found = [finding for _, finding in weighed]
@@ -127,7 +131,7 @@ def _with_doubt(
             most = _HEAVIER
         if any(other > weight / _CLOSE for other, one in rivals if (other, one) in leading):
             most = _ARGUABLE
-    if _beside_kernels(weighed) or any(
+    if _beside_kernels(weighed, reading) or any(
         one.cause == _NOT_SHOWN and one.share > first.share for _, one in weighed[1:]
     ):
         most = _ARGUABLE
@@ -135,7 +139,16 @@ def _with_doubt(
     return [first, *found[1:]]
 
 
-def _beside_kernels(weighed: list[tuple[float, TraceFinding]]) -> bool:
-    """Is the first finding another cause where kernels fill most of the window?"""
+def _beside_kernels(weighed: list[tuple[float, TraceFinding]], reading: TraceReading) -> bool:
+    """Is the first finding another cause where the kernels may well be worth as much?
+
+    Where they fill most of the window, or could lose as much of the time of which no shape tells
+    how far it is from a roof.
+    """
+    first = weighed[0][1]
+    if first.cause in _OF_THE_GPU:
+        return False
     kernels = max((one.share for _, one in weighed if one.cause in _OF_THE_GPU), default=0.0)
-    return weighed[0][1].cause not in _OF_THE_GPU and kernels > _MOST
+    time_us = reading.mean(lambda fact: sum(fact.below_us.values()))
+    untold_us = time_us - reading.mean(lambda fact: fact.told_by_shapes_us)
+    return kernels > _MOST or 0 < first.worth_us < _PERHAPS * untold_us

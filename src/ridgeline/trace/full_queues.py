@@ -11,7 +11,7 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Ints, Kind, Trace
 from ridgeline.trace.host_calls import launch_rows
-from ridgeline.trace.waits import on_ticks
+from ridgeline.trace.sorting import on_ticks
 
 LONG_LAUNCH_US = 100.0
 """No launch takes longer that has nothing to wait for and nothing to load."""

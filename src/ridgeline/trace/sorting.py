@@ -59,6 +59,16 @@ def median(values: Floats) -> float:
     return quantile(values, 0.5)
 
 
+def on_ticks(us: Floats) -> Floats:
+    """Times on the nanoseconds that profilers write.
+
+    Start and length together are off by a float's rounding of 1e12 µs, and an event that starts
+    when another one ends would seem to start before.
+    """
+    found: Floats = np.round(us, 3)
+    return found
+
+
 def by_start(starts: Floats, durations: Floats) -> Ints:
     """The order in which spans nest: by start, of those that start together the longer one first.
 

@@ -19,7 +19,7 @@ import numpy as np
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Trace
 from ridgeline.trace.host_calls import launch_start_us, names_matching
 from ridgeline.trace.intervals import Intervals, covered, union
-from ridgeline.trace.sorting import distinct, each
+from ridgeline.trace.sorting import distinct, each, on_ticks
 
 NONE = -1
 """No such event, or no edge."""
@@ -38,16 +38,6 @@ def before_on_stream(trace: Trace) -> Ints:
         gpu.device[order[1:]] == gpu.device[order[:-1]]
     )
     found[order[1:][same]] = order[:-1][same]
-    return found
-
-
-def on_ticks(us: Floats) -> Floats:
-    """Times on the nanoseconds that profilers write.
-
-    Start and length together are off by a float's rounding of 1e12 µs, and an event that starts
-    when another one ends would seem to start before.
-    """
-    found: Floats = np.round(us, 3)
     return found
 
 

@@ -12,20 +12,25 @@ import re
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Ints, Trace
-from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
+from ridgeline.trace.host_calls import launch_rows, names_matching
 from ridgeline.trace.intervals import clipped, covered, measure, union
 from ridgeline.trace.profiler_steps import PROFILER_STEP, ProfilerStep, profiler_steps
 from ridgeline.trace.sorting import distinct
+from ridgeline.trace.start_up_calls import first_calls
 
 _PARTS = 10
 _FILLING = 3.0
 """A GPU that is empty for this many times what it is idle in a step was being reached, or left."""
 _AHEAD = 0.05
 """A host whose GPU waits for longer than this share of the work is not ahead of it."""
+_NOTHING_BESIDE = 20.0
+"""A program that starts for so many times as long as its GPU then works only starts."""
 _PUTS_AWAY = re.compile(
-    r"^(cuda|hip)Device(Synchronize|Reset)$|^(cuda|hip|cu)\w*(Free|Destroy|Unload|Unregister)"
+    r"^(cuda|hip)Device(Synchronize|Reset)$|^(cuda|hip|cu)\w*(Free|Destroy|Unload|Unregister|Unmap|Release)"
 )
 """A wait for a device that has nothing left to do, and what gives back what the work needed."""
+_BY_TORCH = re.compile(r"^(enumerate\(DataLoader\)|Optimizer\.)")
+"""Ranges that torch itself puts around work; what a program calls a stretch does not show any."""
 _PROFILER = re.compile(
     r"^(PyTorch Profiler|Record Window End|Iteration Start: PyTorch Profiler)"
     r"|torch/(profiler|autograd/profiler)"
@@ -39,8 +44,9 @@ def working_span(trace: Trace) -> tuple[float, float]:
     Seen from the profiler steps, or without them from the threads that launch GPU work. Time before
     the first kernel counts where the host worked towards it: not where the kernel had been launched
     long before (the GPU was still at work that was not recorded), and, without steps, not what CUDA
-    takes to start, nor where next to nothing was recorded. Nor where steps follow in which the GPU
-    does not wait like that: a host that runs ahead has to get ahead first.
+    takes to start (unless all the rest is nothing beside it), nor where next to nothing was
+    recorded but the name of a range. Nor where steps follow in which the GPU does not wait like
+    that: a host that runs ahead has to get ahead first.
     """
     return trace.derived("working_span", _working_span)
 
@@ -70,14 +76,14 @@ def _moments_of_host(
 ) -> tuple[list[float], list[float]]:
     """When the host began and ended, by the steps and by the events of `rows`.
 
-    Where there are several steps and the last is the longest by what was recorded of it, the
-    profiler stopped inside of it.
+    What comes before the first step is no part of any. Where there are several steps and the last
+    is the longest by what was recorded of it, the profiler stopped inside of it.
     """
     host = trace.host
     starts = [float(host.start_us[rows].min())] if len(rows) else []
     ends = [float(host.end_us[rows].max())] if len(rows) else []
     if steps:
-        starts.append(steps[0].start_us)
+        starts = [steps[0].start_us]
         lengths = [step.end_us - step.start_us for step in steps]
         if not ends or len(steps) == 1 or lengths[-1] < max(lengths[:-1]):
             ends.append(steps[-1].end_us)
@@ -108,14 +114,19 @@ def _works_towards(trace: Trace, start_us: float, first_us: float, *, in_steps: 
     launched = first_us if call == ABSENT else min(float(host.end_us[call]), first_us)
     known = launched - start_us
     if not in_steps:
-        known -= _start_up_us(trace, start_us, launched)
+        start_up = _start_up_us(trace, start_us, launched)
+        if start_up > _NOTHING_BESIDE * (float(trace.gpu.end_us.max()) - first_us):
+            return True
+        known -= start_up
         known *= _is_seen(trace, start_us, launched)
     return known > 0.5 * (first_us - start_us)
 
 
 def _is_seen(trace: Trace, start_us: float, end_us: float) -> bool:
-    """Was something recorded in most parts of this time?"""
+    """Was something recorded in most parts of this time, other than what the program calls it?"""
     host, rows = trace.host, _of_launching_threads(trace)
+    named = host.category[rows] == Category.ANNOTATION
+    rows = rows[~named | names_matching(trace, _BY_TORCH)[host.name[rows]]]
     seen = union(host.start_us[rows], host.end_us[rows])
     edges = np.linspace(start_us, end_us, _PARTS + 1)
     return bool(np.mean(covered(seen, edges[:-1], edges[1:]) > 0) > 0.5)

@@ -23,6 +23,8 @@ _LEAST_SHARE = 0.03
 _MOSTLY = 0.5
 _SMALL_SHARE = 0.5
 _LONG_SHARE = 0.3
+_MAYBE_ONCE = 0.55
+"""How sure a way to the first kernel is that no step holds: it may not come again."""
 _ONE_RANK = 1.5
 """A rank whose host holds so many times the mean is named."""
 _PARTS = {
@@ -73,7 +75,10 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             cause,
             of=_host_us,
             worth_us=reading.saved("python") if only_python else reading.saved("host"),
-            confidence=0.5 if untraced else (0.9 if empty_queue else 0.75),
+            confidence=min(
+                _MAYBE_ONCE if _may_come_once(worst) else 1.0,
+                0.5 if untraced else (0.9 if empty_queue else 0.75),
+            ),
             summary=f"The GPU waits for the host to launch for {percent(share)} of the window; the "
             f"host is mostly in {_PARTS[doing]}." + _of_one_rank(reading, worst, share)
             + _at_the_edge(edge, worst) + (
@@ -97,6 +102,14 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             cure=_cure(doing, untraced=untraced),
         )
     ]  # fmt: skip
+
+
+def _may_come_once(fact: RankFacts) -> bool:
+    """Is it mostly one stretch at an end of a trace without steps, whose rest kernels fill?"""
+    edge = fact.edge_gap
+    if edge is None or fact.summary.steps or edge.us < _MOSTLY * _host_us(fact):
+        return False
+    return fact.summary.compute_us >= _MOSTLY * (fact.window_us - edge.us)
 
 
 def _of_one_rank(reading: TraceReading, worst: RankFacts, share: float) -> str:

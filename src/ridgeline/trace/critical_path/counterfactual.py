@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
+from ridgeline.trace.copy_calls import blocking_copies
 from ridgeline.trace.critical_path.dependencies import dependencies
 from ridgeline.trace.critical_path.earlier import earlier_us
 from ridgeline.trace.critical_path.job_counterfactual import ON_THE_GPU, UNCHANGED, RankGraphs
@@ -39,14 +40,14 @@ from ridgeline.trace.critical_path.moments import (
     Moments,
 )
 from ridgeline.trace.critical_path.rank_path import ShortenedGraph, shortened_graph
-from ridgeline.trace.host_calls import first_calls, launch_rows, names_matching
+from ridgeline.trace.host_calls import launch_rows, names_matching
 from ridgeline.trace.intervals import covered, measure, union
 from ridgeline.trace.kernel_names import is_communication, short_name
 from ridgeline.trace.loaders import worker_waits
 from ridgeline.trace.sorting import distinct
+from ridgeline.trace.start_up_calls import first_calls
 from ridgeline.trace.time.host_activities import (
     HOST_PARTS,
-    blocking_copies,
     busy_time,
     launching_threads,
     over_a_link,

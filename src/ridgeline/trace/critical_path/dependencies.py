@@ -26,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
+from ridgeline.trace.copy_calls import staged_copies
 from ridgeline.trace.critical_path.clocks import CLOCK_US, earlier_in_order
 from ridgeline.trace.critical_path.moments import (
     FREE_EDGE,
@@ -41,14 +42,14 @@ from ridgeline.trace.critical_path.moments import (
     tightened,
 )
 from ridgeline.trace.full_queues import LONG_LAUNCH_US, launches_into_full_queues
-from ridgeline.trace.host_calls import allocator_recurs, launch_rows, launch_start_us
+from ridgeline.trace.host_calls import launch_rows, launch_start_us
 from ridgeline.trace.polling import polls
-from ridgeline.trace.sorting import distinct, quantile
+from ridgeline.trace.sorting import distinct, on_ticks, quantile
+from ridgeline.trace.start_up_calls import allocator_recurs
 from ridgeline.trace.waits import (
     NONE,
     before_on_stream,
     grain_us,
-    on_ticks,
     pauses,
     stream_of_call,
     waits_for,
@@ -95,9 +96,13 @@ class _Building:
     def _ends(self) -> Floats:
         """When each GPU event ended, which is not after the next one of its stream began.
 
-        Rounding alone makes ends later than that, and an edge that leads backward is none.
+        Rounding alone makes ends later than that, and an edge that leads backward is none. A copy
+        that its call feeds has ended when the call has.
         """
         ends = on_ticks(self.gpu.end_us)
+        fed = np.flatnonzero(staged_copies(self.trace))
+        returned = on_ticks(self.host.end_us[launch_rows(self.trace)[fed]])
+        ends[fed] = np.maximum(np.minimum(ends[fed], returned), self.starts[fed])
         follows = np.flatnonzero(self.before != NONE)
         earlier = self.before[follows]
         np.minimum.at(ends, earlier, np.maximum(self.starts[follows], self.starts[earlier]))
@@ -129,7 +134,7 @@ class _Building:
         by_name = np.flatnonzero(host.is_call & (waiting | self._freeing())[host.name])
         known = np.flatnonzero((self.launch != ABSENT) & (self.gpu.kind != Kind.KERNEL))
         ends = self.gpu.end_us[known] - grain_us(self.trace)
-        blocked = host.end_us[self.launch[known]] >= ends
+        blocked = (host.end_us[self.launch[known]] >= ends) | staged_copies(self.trace)[known]
         return distinct(np.concatenate((by_name, self.launch[known[blocked]]))).astype(np.int64)
 
     def _wait_times(self) -> None:
@@ -170,10 +175,13 @@ class _Building:
         self.offsets = 2 * count + np.concatenate(([0], np.cumsum(sizes)))
         self.time = np.concatenate([self.starts, self.ends, *time])
         self.thread = np.concatenate([np.full(2 * count, NONE), *thread]).astype(np.int64)
-        # At one moment: the return of a call, then what begins, then the return of an empty call.
-        self.turn = np.ones(len(self.time), np.int64)
+        # At one moment: the return of a call and the thread that was waited for, then the end of
+        # that pause, then what begins, then the return of an empty call.
+        self.turn = np.full(len(self.time), 2, np.int64)
         returns = self.offsets[2] + np.arange(len(self.waits))
-        self.turn[returns] = np.where(self.returns > self.begins, 0, 2)
+        self.turn[returns] = np.where(self.returns > self.begins, 0, 3)
+        self.turn[self.offsets[5] : self.offsets[6]] = 0
+        self.turn[self.offsets[4] : self.offsets[5]] = 1
         self.node_of_call = np.full(len(host), NONE, np.int32)
         self.node_of_call[plain] = self.offsets[0] + np.arange(len(plain))
         self.node_of_call[self.waits] = self.offsets[1] + np.arange(len(self.waits))

@@ -5,8 +5,8 @@ this order that covers a moment takes it:
 
     loader          inside the iterator of its loader
     synchronise     blocked until the GPU has finished, or asking over and over whether it has
-    start_up        calls that initialise and do not come again (`host_calls.first_calls`), and all
-                    allocation where memory is not allocated and freed throughout
+    start_up        calls that initialise and do not come again (`start_up_calls.first_calls`), and
+                    all allocation where memory is not allocated and freed throughout
     allocator       allocating or freeing memory of the GPU
     copy            inside a call that copies and returns when the copy is done
     runtime         other calls of the runtime, launches among them
@@ -22,17 +22,12 @@ import re
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, Mask, Trace
-from ridgeline.trace.host_calls import (
-    ALLOCATOR,
-    allocator_recurs,
-    first_calls,
-    launch_rows,
-    names_matching,
-    rows_by_start,
-)
+from ridgeline.trace.copy_calls import blocking_copies
+from ridgeline.trace.host_calls import launch_rows, names_matching, rows_by_start
 from ridgeline.trace.intervals import NOTHING, Intervals, difference, union
 from ridgeline.trace.polling import polls_of_thread
 from ridgeline.trace.sorting import distinct
+from ridgeline.trace.start_up_calls import ALLOCATOR, allocator_recurs, first_calls
 from ridgeline.trace.time.idle import LOADER, SYNCHRONISE
 from ridgeline.trace.waits import FRAMES
 
@@ -40,7 +35,6 @@ HOST_PARTS = (
     "loader", "synchronise", "start_up", "allocator", "copy", "runtime", "operator", "python",
     "untraced",
 )  # fmt: skip
-_COPIES = re.compile(r"Memcpy")
 _ON_DEVICE = re.compile(r"DtoD|Device -> Device|CopyDeviceToDevice|device-to-device", re.IGNORECASE)
 
 
@@ -110,20 +104,6 @@ def _joined(one: Intervals, other: Intervals) -> Intervals:
     if not one.size or not other.size:
         return one if one.size else other
     return union(np.concatenate((one.start, other.start)), np.concatenate((one.end, other.end)))
-
-
-def blocking_copies(trace: Trace) -> Ints:
-    """Rows of calls that copy and return only when the copy is done."""
-    return trace.derived("blocking_copies", _blocking_copies)
-
-
-def _blocking_copies(trace: Trace) -> Ints:
-    host, gpu, launches = trace.host, trace.gpu, launch_rows(trace)
-    known = np.flatnonzero((launches != ABSENT) & (gpu.kind != Kind.KERNEL))
-    calls = launches[known]
-    blocked = host.end_us[calls] >= gpu.end_us[known]
-    blocked &= names_matching(trace, _COPIES)[host.name[calls]]
-    return distinct(calls[blocked]).astype(np.int64)
 
 
 def over_a_link(trace: Trace) -> Mask:

@@ -21,7 +21,6 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Codes, Floats, Ints, Mask, Trace
 from ridgeline.trace.host_calls import (
-    ALLOCATOR,
     busiest_call,
     launch_rows,
     launch_start_us,
@@ -30,6 +29,7 @@ from ridgeline.trace.host_calls import (
 )
 from ridgeline.trace.intervals import Intervals, covered, gaps, union
 from ridgeline.trace.sorting import distinct
+from ridgeline.trace.start_up_calls import ALLOCATOR
 from ridgeline.trace.windows import GpuRecord, View, views
 
 LAUNCH_GAP_US = 30.0

@@ -1,0 +1,151 @@
+"""Calls that initialise something and do not come again, and allocators that keep nothing.
+
+Start-up is what a steady step does not do: modules and streams, memory that is asked for once, and
+kernels that are loaded by their first launch. Memory that is asked for and given back all the time
+is none: its allocator is switched off, or memory is full.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ridgeline.trace.columns import Ints, Kind, Mask, Trace
+from ridgeline.trace.full_queues import LONG_LAUNCH_US, launches_into_full_queues
+from ridgeline.trace.host_calls import launch_rows, names_matching
+from ridgeline.trace.sorting import distinct
+
+ALLOCATOR = re.compile(
+    r"^(cuda|hip)(Host|Mem)?(Malloc|Free|Alloc)|^(cu|hip)Mem(Alloc|Free|Create|Map|AddressReserve)"
+)
+_FREE = re.compile(r"^(cuda|hip)(Host|Mem)?Free|^cuMemFree")
+_NEVER_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch|Query")
+_START_UP_US = 1000.0
+_PARTS = 5
+"""What comes in all but one of so many parts of the time comes throughout."""
+_FREED = 0.3
+"""So many frees for each allocation are an allocator that keeps nothing."""
+
+
+def first_calls(trace: Trace) -> Ints:
+    """Rows of calls that initialise something: a millisecond or more, and they do not come again.
+
+    Allocation, modules, streams, graphs. A launch belongs to them when it is the first one of its
+    kernel, which is loaded then, and takes longer than launches do that have nothing to load and
+    no full queue before them. Memory that is allocated and freed throughout the trace is no start:
+    its allocator keeps nothing, or has to give back what it keeps.
+    """
+    return trace.derived("first_calls", _first_calls)
+
+
+def _first_calls(trace: Trace) -> Ints:
+    host = trace.host
+    if not len(host):
+        return np.zeros(0, np.int64)
+    never = names_matching(trace, _NEVER_START_UP)[host.name]
+    long = host.is_call & ~never & (host.duration_us >= _START_UP_US)
+    launches = np.zeros(len(host), bool)
+    rows = launch_rows(trace)
+    launches[rows[rows >= 0]] = True
+    allocating = names_matching(trace, ALLOCATOR)[host.name]
+    found = launches & ~never & (host.duration_us > LONG_LAUNCH_US)
+    found[_launched_again(trace)] = False
+    found[rows[launches_into_full_queues(trace)[0]]] = False
+    if not allocator_recurs(trace):
+        found |= long & allocating
+    others = np.flatnonzero(long & ~launches & ~allocating)
+    found[others[~_throughout(trace, others)]] = True
+    found[_first_of_all(trace)] = True
+    return np.flatnonzero(found)
+
+
+def _first_of_all(trace: Trace) -> Ints:
+    """The call of the first GPU event, where that copies or fills and is not what takes its time.
+
+    Whatever is called first makes the context of the GPU. Empty where another call does.
+    """
+    host, gpu, launches = trace.host, trace.gpu, launch_rows(trace)
+    none = np.zeros(0, np.int64)
+    if not len(gpu) or gpu.kind[0] == Kind.KERNEL or launches[0] < 0:
+        return none
+    call = int(launches[0])
+    length_us, before = float(host.duration_us[call]), host.start_us < host.start_us[call]
+    long = length_us >= _START_UP_US and float(gpu.duration_us[0]) < 0.5 * length_us
+    return none if not long or before[launches[launches >= 0]].any() else np.array([call], np.int64)
+
+
+def allocates_throughout(trace: Trace) -> bool:
+    """Is memory of the GPU asked for and given back all the time?"""
+    return trace.derived("allocates_throughout", _allocates_throughout)
+
+
+def _allocates_throughout(trace: Trace) -> bool:
+    takes, frees = _takes_and_frees(trace)
+    if not _frees_much(takes, frees):
+        return False
+    return len(distinct(_part_of(trace, frees))) >= _PARTS - 1
+
+
+def gives_memory_back(trace: Trace) -> bool:
+    """Does a caching allocator give its memory back, and ask for it again?
+
+    Where memory is full: it frees what it keeps, and goes on asking for memory all the time.
+    """
+    return trace.derived("gives_memory_back", _gives_memory_back)
+
+
+def _gives_memory_back(trace: Trace) -> bool:
+    takes, frees = _takes_and_frees(trace)
+    if not _frees_much(takes, frees):
+        return False
+    again = trace.host.start_us[takes].max() > trace.host.start_us[frees].min()
+    return bool(again) and len(distinct(_part_of(trace, takes))) >= _PARTS - 1
+
+
+def allocator_recurs(trace: Trace) -> bool:
+    """Is the driver asked for memory of the GPU again and again, and not for a start?"""
+    return allocates_throughout(trace) or gives_memory_back(trace)
+
+
+def _takes_and_frees(trace: Trace) -> tuple[Ints, Ints]:
+    """Rows of calls that allocate memory of the GPU, and of those that free it."""
+    host = trace.host
+    calls = host.is_call & names_matching(trace, ALLOCATOR)[host.name]
+    frees = calls & names_matching(trace, _FREE)[host.name]
+    return np.flatnonzero(calls & ~frees), np.flatnonzero(frees)
+
+
+def _frees_much(takes: Ints, frees: Ints) -> bool:
+    return len(takes) > 0 and len(frees) >= max(_PARTS, _FREED * len(takes))
+
+
+def _launched_again(trace: Trace) -> Ints:
+    """Launches of kernels all of which had been launched before."""
+    launches, gpu = launch_rows(trace), trace.gpu
+    known = np.flatnonzero(launches >= 0)
+    order = known[np.argsort(trace.host.start_us[launches[known]], kind="stable")]
+    _, firsts = np.unique(gpu.name[order], return_index=True)
+    again = np.ones(len(order), bool)
+    again[firsts] = False
+    repeated, new = distinct(launches[order[again]]), launches[order[~again]]
+    return repeated[~np.isin(repeated, new)].astype(np.int64)
+
+
+def _part_of(trace: Trace, rows: Ints) -> Ints:
+    """In which of `_PARTS` equal parts of the host's calls each row begins."""
+    host = trace.host
+    calls = np.flatnonzero(host.is_call)
+    start, end = float(host.start_us[calls].min()), float(host.end_us[calls].max())
+    scaled = (host.start_us[rows] - start) * (_PARTS / max(end - start, 1e-9))
+    return np.minimum(scaled.astype(np.int64), _PARTS - 1)
+
+
+def _throughout(trace: Trace, rows: Ints) -> Mask:
+    """Which of these calls have a name that comes throughout the trace among them."""
+    if not len(rows):
+        return np.zeros(0, bool)
+    names = trace.host.name[rows].astype(np.int64)
+    seen = distinct(names * _PARTS + _part_of(trace, rows)) // _PARTS
+    number, parts = np.unique(seen, return_counts=True)
+    return np.isin(names, number[parts >= _PARTS - 1])
