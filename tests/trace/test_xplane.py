@@ -142,6 +142,41 @@ def test_the_operations_of_a_tpu_are_its_work(
     assert rank["communication_us"] == pytest.approx(100 * 40)
 
 
+OFFLOADED = (
+    "%copy-start.4 = (f32[64,256]{1,0:T(8,128)}, f32[64,256]{1,0:T(8,128)S(5)}, u32[]{:S(2)}) "
+    "copy-start(f32[64,256]{1,0:T(8,128)S(5)} %param.2)"
+)
+AWAITED = (
+    "%copy-done.4 = f32[64,256]{1,0:T(8,128)} copy-done((f32[64,256]{1,0:T(8,128)}, "
+    "f32[64,256]{1,0:T(8,128)S(5)}, u32[]{:S(2)}) %copy-start.4)"
+)
+
+
+def test_a_tpu_that_awaits_what_lies_in_the_hosts_memory_is_bound_by_copies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plane, whole, copies = PlaneWriter("/device:TPU:0"), 40_000_000, []
+    work = []
+    for number in range(100):
+        start = number * STEP_PS
+        work.append(plane.event(OFFLOADED, start, 1000))
+        work.append(plane.event(AWAITED, start + 1000, whole))
+        work.append(plane.event("%fusion.7 = f32[8]{0} fusion()", start + whole + 1000, 8_000_000))
+        copies.append(plane.event(OFFLOADED, start, whole))
+    plane.line(3, "XLA Ops", work)
+    plane.line(4, "Async XLA Ops", copies)
+    path = tmp_path / "t.xplane.pb"
+    path.write_bytes(plane.written())
+    assert run(["trace", "summary", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"][0]["cause"] == "copy-bound"
+    assert found["ranks"][0]["compute_us"] == pytest.approx(100 * 8)
+    assert run(["trace", "copies", str(path), "--json"]) == 0
+    (rank,) = json.loads(capsys.readouterr().out)["ranks"]
+    (direction,) = rank["copies"]
+    assert (direction["direction"], direction["bytes"]) == ("HtoD", 100 * 64 * 256 * 4)
+
+
 def test_a_profile_of_nothing_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "t.xplane.pb"
     path.write_bytes(field(1, field(2, "/host:metadata")))

@@ -7,6 +7,7 @@ import re
 from ridgeline.trace.columns import ABSENT, TraceDevice
 from ridgeline.trace.file_rows import FileRows
 from ridgeline.trace.formats.xplane.planes import PlaneEvent, Stats, XLine, XPlane, planes
+from ridgeline.trace.formats.xplane.tpu_copies import tpu_copy
 
 PROCESS = 1
 _DEVICE = re.compile(r"/device:(?P<kind>[A-Z]+):(?P<number>\d+)")
@@ -63,6 +64,13 @@ def _add_work(found: FileRows, event: PlaneEvent, device: int, stream: int) -> N
     link = event.stats.get("correlation_id", ABSENT)
     correlation = link if isinstance(link, int) else ABSENT
     details = str(event.stats.get("memcpy_details") or event.stats.get("memset_details") or "")
+    awaited = tpu_copy(event.name, itself=stream == _TPU_LINES.index("Async XLA Ops"))
+    if awaited is not None:
+        found.add_copy(
+            name=awaited[0], start=event.start, end=event.end, device=device, stream=stream,
+            correlation=correlation, process=PROCESS, size=awaited[1],
+        )  # fmt: skip
+        return
     copied = _COPY.search(event.name)
     if copied or details:
         size = _SIZE.search(details)
