@@ -233,6 +233,76 @@ def test_the_command_answers_and_a_folder_is_searched(
     assert [rank["device_name"] for rank in shown["ranks"]] == ["AMD Instinct MI350X"] * 2
 
 
+def test_a_database_of_rocprof_before_rocprofv3_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connection = sqlite3.connect(tmp_path / "results.db")
+    columns = '"BeginNs", "EndNs", "pid", "tid", "Name", "Index"'
+    connection.execute(f'CREATE TABLE "HIP" ({columns}, "args")')
+    for table in ("OPS", "COPY"):
+        connection.execute(f'CREATE TABLE "{table}" ({columns}, "dev-id", "queue-id", "stream-id")')
+    for number in range(1, 40, 2):
+        start = number * 500_000
+        sent = (start, start + 950_000, 9, 9, "hipMemcpy", number, "( sizeBytes(4096) kind(1))")
+        asked = (start + 960_000, start + 965_000, 9, 9, "hipLaunchKernel", number + 1, "")
+        connection.executemany('INSERT INTO "HIP" VALUES (?, ?, ?, ?, ?, ?, ?)', [sent, asked])
+        copy = (start + 50_000, start + 940_000, 9, 9, "CopyHostToDevice", number, 4, 0, 0)
+        ran = (
+            start + 970_000,
+            start + 990_000,
+            9,
+            9,
+            "add(float*) [clone .kd]",
+            number + 1,
+            4,
+            0,
+            1,
+        )
+        connection.execute('INSERT INTO "COPY" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)', copy)
+        connection.execute('INSERT INTO "OPS" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)', ran)
+    connection.commit()
+    connection.close()
+    (trace,) = load_traces(tmp_path / "results.db")
+    assert {trace.names[name] for name in trace.gpu.name} == {"add(float*)", "Memcpy HtoD"}
+    (launch,) = launches(trace)
+    assert launch.delay_us["median"] == pytest.approx(30)  # 50 of a copy, 10 of a kernel
+    assert trace.gpu.bytes[trace.gpu.kind == Kind.MEMCPY].tolist() == [4096] * 20
+    assert run(["trace", "summary", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"][0]["cause"] == "copy-bound"
+
+
+def test_queues_of_hsa_tell_when_a_kernel_was_asked_for_and_when_it_ran(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "results.db")
+    connection.execute("CREATE TABLE HSA (BeginNs, EndNs, pid, tid, Name, args, 'Index')")
+    connection.execute("INSERT INTO HSA VALUES (100, 100, 3, 9, 'hsa_dispatch', '', 1)")
+    connection.execute(
+        "CREATE TABLE A ('Index', KernelName, 'gpu-id', 'queue-id', pid, tid, grd, wgr, lds, "
+        "DispatchNs, BeginNs, EndNs)"
+    )
+    connection.execute(
+        "INSERT INTO A VALUES (0, '\"mm.kd\"', 1, 2, 9, 9, 1000, 256, 512, 100, 900, 5900)"
+    )
+    connection.commit()
+    connection.close()
+    (trace,) = load_traces(tmp_path / "results.db")
+    assert [trace.names[name] for name in trace.gpu.name] == ["mm"]
+    assert trace.gpu.blocks.tolist() == [4]
+    assert launches(trace)[0].delay_us["median"] == pytest.approx(0.8)
+
+
+def test_tables_of_another_program_with_such_names_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connection = sqlite3.connect(tmp_path / "hospital.db")
+    connection.execute("CREATE TABLE OPS (patient)")
+    connection.execute("CREATE TABLE COPY (patient)")
+    connection.execute("INSERT INTO OPS VALUES ('one')")
+    connection.commit()
+    connection.close()
+    assert run(["trace", "summary", str(tmp_path / "hospital.db")]) == 2
+    assert "no database of rocprof" in capsys.readouterr().err
+
+
 def test_a_damaged_file_is_one_line(tmp_path: Path, document: dict[str, Any]) -> None:
     text = json.dumps(document).encode()
     whole = a_database(tmp_path / "whole.db", document).read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,3 +51,17 @@ def tables_of(connection: sqlite3.Connection) -> set[str]:
     """The tables and views of an open database."""
     query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
     return {str(name) for (name,) in connection.execute(query)}
+
+
+def is_of_rocprof(tables: AbstractSet[str]) -> bool:
+    """Tell by its tables whether a database is one of rocprof, the profiler before rocprofv3.
+
+    >>> is_of_rocprof({"HIP", "OPS", "COPY"}), is_of_rocprof({"A", "B"})
+    (True, False)
+    """
+    return bool({"A", "OPS"} & tables and {"HIP", "HSA", "COPY"} & tables)
+
+
+def is_of_rocm(tables: AbstractSet[str]) -> bool:
+    """Tell by its tables whether a database is one of AMD's profilers, old or new."""
+    return is_of_rocprof(tables) or any(name.startswith("rocpd_") for name in tables)

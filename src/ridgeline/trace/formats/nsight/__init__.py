@@ -11,7 +11,7 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.formats import FileFormat
-from ridgeline.trace.sqlite_file import SQLITE_MAGIC, opened, table_names
+from ridgeline.trace.sqlite_file import SQLITE_MAGIC, is_of_rocm, opened, table_names
 
 _RANKS = "ranks are GPU numbers: nsys does not record torch's"
 _TABLES = {"StringIds", "TARGET_INFO_GPU", "ANALYSIS_DETAILS", "CUPTI_ACTIVITY_KIND_KERNEL"}
@@ -41,7 +41,7 @@ def read_nsight(path: Path) -> list[Trace]:
 def _looks_like_nsight(path: Path, start: bytes) -> bool:
     if start != SQLITE_MAGIC:
         return path.suffix == ".sqlite"
-    return not any(name.startswith("rocpd_") for name in table_names(path))
+    return not is_of_rocm(table_names(path))
 
 
 FORMAT = FileFormat(

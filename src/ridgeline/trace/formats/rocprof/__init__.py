@@ -1,10 +1,10 @@
-"""What rocprofv3 records (ROCprofiler-SDK), as JSON or as a rocpd database: one `Trace` per GPU.
+"""What rocprofv3 (ROCprofiler-SDK) and rocprof before it record: one `Trace` per GPU.
 
 `rocprofv3 --sys-trace --output-format json -- python train.py` writes `PID_results.json`; rocpd, an
 SQLite database (`PID_results.db`), is the default since ROCm 7. Both hold kernel dispatches,
 copies, calls of HIP, HSA and RCCL and roctx ranges, in nanoseconds; torch's operators are not in
-them unless it ran under `emit_nvtx`. Both readers fill `FileRows`; `ridgeline/trace/per_gpu.py`
-divides them among GPUs.
+them unless it ran under `emit_nvtx`. `rocprof --hip-trace` leaves a database of its own kind. All
+readers fill `FileRows`; `ridgeline/trace/per_gpu.py` divides them among GPUs.
 
 Sources: github.com/ROCm/rocprofiler-sdk, source/lib/rocprofiler-sdk-tool/generateJSON.cpp and
 source/include/rocprofiler-sdk/cxx/serialization.hpp; schema version 3 of rocpd.
@@ -18,11 +18,11 @@ from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.file_text import first_text
 from ridgeline.trace.formats import FileFormat
-from ridgeline.trace.sqlite_file import SQLITE_MAGIC, table_names
+from ridgeline.trace.sqlite_file import SQLITE_MAGIC, is_of_rocm, is_of_rocprof, table_names
 
 KEY = b'"rocprofiler-sdk-tool"'
 _KEY_WITHIN = 4096
-_RANKS = "ranks are GPU numbers: rocprofv3 does not record torch's"
+_RANKS = "ranks are GPU numbers: rocprof does not record torch's"
 _HOW = "record with: rocprofv3 --sys-trace --output-format json -- python train.py"
 
 
@@ -35,11 +35,16 @@ def read_rocprof(path: Path) -> list[Trace]:
     # Every reader of traces looks at formats, and few read this one.
     from ridgeline.trace.formats.rocprof.database import read_database
     from ridgeline.trace.formats.rocprof.document import read_document
+    from ridgeline.trace.formats.rocprof.first_database import read_first_database
     from ridgeline.trace.per_gpu import traces_per_gpu
 
     with path.open("rb") as file:
         is_database = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
-    found = read_database(path) if is_database else read_document(path)
+    if is_database:
+        old = is_of_rocprof(table_names(path))
+        found = read_first_database(path) if old else read_database(path)
+    else:
+        found = read_document(path)
     try:
         traces = traces_per_gpu(path, found, ranks=_RANKS, record_gpu=_HOW)
     except (ValueError, OverflowError, TypeError) as error:
@@ -51,7 +56,7 @@ def read_rocprof(path: Path) -> list[Trace]:
 
 def _looks_like_rocprof(path: Path, start: bytes) -> bool:
     if start == SQLITE_MAGIC:
-        return any(name.startswith("rocpd_") for name in table_names(path))
+        return is_of_rocm(table_names(path))
     return KEY in first_text(path)[:_KEY_WITHIN]
 
 
