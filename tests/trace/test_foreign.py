@@ -61,6 +61,7 @@ ONNX_RUNTIME = [
     *spans(3, cat="Session"), *spans(EVENTS, cat="Node", args={"op_name": "Conv"}),
     *spans(EVENTS, cat="Kernel", args={"stream": "7"}),
 ]  # fmt: skip
+ROCPROF = [process(1, "COPY"), process(2, "CPU HIP API"), process(6, "GPU0"), *spans(9)]
 UNKNOWN = [*spans(EVENTS, cat="render"), *spans(100, cat="network")]
 
 
@@ -72,6 +73,7 @@ UNKNOWN = [*spans(EVENTS, cat="render"), *spans(100, cat="network")]
         (ASCEND, "Ascend"),
         (CHROME, "Chrome or Chromium"),
         (TENSORFLOW, "TensorFlow"),
+        (ROCPROF, "give results.db"),
         (EXPORTED, "ridgeline exported"),
         (UNKNOWN, "none of its 5,100 events is of torch.profiler (categories: render, network)"),
         (ASYNCHRONOUS, "is of torch.profiler (categories: requests)"),
@@ -115,6 +117,14 @@ def test_a_json_of_another_program_is_named(
         ("t.json", b"\n<!DOCTYPE html>\n<html><body>404</body></html>", "its raw address"),
         ("old.nvvp", b"SQLite format 3\0", "nvprof"),
         ("ranks.tar", b"rank0.json", "tar archive"),
+        ("results.csv", b'"Index","KernelName","gpu-id"\n0,"add",4', "give results.db"),
+        ("1_kernel_trace.csv", b'"Kind","Agent_Id","Queue_Id"\n"KERNEL",1,1', "a table of rocprof"),
+        ("1_hip_api_trace.csv", b'"Domain","Function","Process_Id"\n1', "a table of rocprof"),
+        ("report1_cuda_gpu_trace.csv", b"Start (ns),Duration (ns),CorrId\n1,2,3", "nsys stats"),
+        ("report1_cuda_gpu_kern_sum.csv", b"Time (%),Total Time (ns)\n1,2", "nsys stats"),
+        ("op_summary_1.csv", b"Device_id,Model ID,Task ID,OP Type,Task Type\n0,1,2", "msprof"),
+        ("stats.prof", b"\xfb)\x03\xfag/usr/local/lib/x.py", "pstats"),
+        ("a.out", b"\x7fELF\2\1\1\0\0\0\0\0", "run it under a profiler"),
         ("profile.json", b'[{"count": 9}, {"name": "a", "timeMs": 2.1}]', "--exportProfile"),
         ("times.json", b'[{"endInMs": 0.2, "computeMs": 0.8}]', "--exportTimes"),
     ],

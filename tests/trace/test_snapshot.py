@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.trace.formats.memory_snapshot import (
     NO_STACK,
@@ -203,3 +204,28 @@ def test_plain_data_comes_back_as_it_was(
 ) -> None:
     path = tmp_path_factory.mktemp("plain") / "v.pickle"
     assert read_plain_pickle(write(path, value, 4)) == value
+
+
+def test_memory_of_threads_without_python_is_held_by_what_autograd_ran_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Innermost are the frames that recorded the stack, which hold nothing."""
+    names = (
+        "torch::unwind::unwind()",
+        "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc(unsigned long)",
+        "at::_ops::empty_memory_format::redispatch(c10::DispatchKeySet)",
+        "at::_ops::mm::call(at::Tensor const&, at::Tensor const&)",
+        "torch::autograd::generated::MmBackward0::apply(std::vector<at::Tensor>&&)",
+    )
+    frames = [{"name": name, "filename": "??", "line": 0} for name in names]
+    whole = a_snapshot()
+    for events in whole["device_traces"]:
+        for event in events:
+            event["frames"] = frames if event["addr"] == 8 * MIB else frames[:4]
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(whole))
+    assert run(["trace", "memory", str(path)]) == 0
+    shown = capsys.readouterr().out
+    for holder in ("autograd MmBackward0", "aten::mm", "(no stack recorded)"):
+        assert holder in shown
+    assert "unwind" not in shown

@@ -203,6 +203,8 @@ def short_name(name: str) -> str:
     'cutlass_80_tensorop_s1688gemm'
     >>> short_name("train.py(12): step"), short_name("<built-in function zoom>")
     ('train.py(12): step', '<built-in function zoom>')
+    >>> short_name("(no stack recorded)")
+    '(no stack recorded)'
     """
     if name.startswith(("Mem", "<")) or _FRAME.search(name) or not _CPLUSPLUS.search(name):
         return name
@@ -213,4 +215,4 @@ def short_name(name: str) -> str:
     if own in _WRAPPERS and "<" in plain:
         return plain.split("<", 1)[1].split("<", 1)[0].split(">", 1)[0].split(",", 1)[0].strip()
     found = [part for part in _FUNCTOR.findall(plain) if part not in {own, "Functor"}]
-    return f"{own} {found[0]}" if found else own
+    return f"{own} {found[0]}" if found else own or name

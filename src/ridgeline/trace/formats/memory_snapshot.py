@@ -16,6 +16,7 @@ device, oldest first, as far back as the ring buffer reached).
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -144,10 +145,17 @@ def read_plain_pickle(path: Path) -> object:
         ) from None
 
 
+_NODE = re.compile(r"::autograd::(?:\w+::)*(\w+)::apply\(")
+"""A node of autograd's graph, of which every backward function is one."""
+_OPERATOR = re.compile(r"^at::_ops::(?!empty)(\w+?)_?::(?:call|redispatch)\(")
+"""An operator as the dispatcher calls it; `empty` only asks for its result's memory."""
+
+
 def call_site(frames: Iterable[Any]) -> str:
     """The line of the user's own code in a stack: `file:line function`.
 
-    The first Python frame outside torch; where there is none, the first Python frame, then any.
+    The first Python frame outside torch; where there is none, the first Python frame. Threads of
+    autograd have none: there the node of the graph, else the operator, else any frame.
 
     >>> torch = {"filename": "/x/site-packages/torch/nn/linear.py", "line": 9, "name": "forward"}
     >>> own = {"filename": "/home/me/train.py", "line": 12, "name": "step"}
@@ -155,9 +163,15 @@ def call_site(frames: Iterable[Any]) -> str:
     '/home/me/train.py:12 step'
     >>> call_site([])
     '(no stack recorded)'
+    >>> gather = {"filename": "??", "name": "torch::unwind::unwind()"}
+    >>> node = {"filename": "??", "name": "torch::autograd::generated::MmBackward0::apply(void)"}
+    >>> call_site([gather, node])
+    'autograd MmBackward0'
     """
     python: str | None = None
     any_frame: str | None = None
+    node: str | None = None
+    operator: str | None = None
     for frame in frames:
         if not isinstance(frame, dict):
             continue
@@ -168,7 +182,11 @@ def call_site(frames: Iterable[Any]) -> str:
                 return text
             python = python or text
         any_frame = any_frame or (name or text)
-    return python or any_frame or NO_STACK
+        if (found := _NODE.search(name)) is not None:
+            node = node or f"autograd {found[1]}"
+        elif (found := _OPERATOR.search(name)) is not None:
+            operator = operator or f"aten::{found[1]}"
+    return python or node or operator or any_frame or NO_STACK
 
 
 def _refuse(path: Path, details: bool) -> NoReturn:  # noqa: ARG001 - a format's signature
