@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.written import kernel, write
+from tests.trace.written import call, kernel, write
 
+from ridgeline.cli.main import run
 from ridgeline.trace.communication.matching import align_ranks, rank_collectives
 from ridgeline.trace.communication.stragglers import Stragglers, stragglers
 from ridgeline.trace.formats.kineto import read_kineto
@@ -109,3 +111,26 @@ def test_sizes_give_bandwidth_by_transfer_and_a_histogram(tmp_path: Path) -> Non
     assert row.algorithm_bytes_per_second == pytest.approx((4 << 20) / 10e-6)
     assert row.bus_bytes_per_second == row.algorithm_bytes_per_second, "2(n-1)/n is 1 for two"
     assert found.message_histogram == {str(4 << 20): 1}
+
+
+def test_a_verdict_on_some_ranks_of_a_job_says_which_are_not_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of those that are here comes last; one that is not may come later still."""
+    for rank in (0, 1, 3):
+        late, events = 6000.0 if rank == 0 else 0.0, []
+        for number in range(1, 9):
+            start, end = 10_000.0 * number + late, 10_000.0 * number + 7000
+            events.append(call(end - 10_000, 5, 2 * number))
+            events.append(kernel(end - 9990, start - end + 9990, correlation=2 * number))
+            events.append(call(end - 9980, 5, 2 * number + 1))
+            events.append(
+                kernel(start, end - start, correlation=2 * number + 1, name="ncclAllReduce")
+            )
+        extra = {"distributedInfo": {"rank": rank, "world_size": 4}}
+        write(tmp_path / f"rank{rank}.json", events, **extra)
+    assert run(["trace", "summary", "--json", str(tmp_path)]) == 0
+    first = json.loads(capsys.readouterr().out)["verdict"][0]
+    assert first["cause"] == "rank-skew"
+    assert "1 are not here (2)" in first["summary"]
+    assert first["confidence"] <= 0.65

@@ -14,6 +14,7 @@ from ridgeline.diagnose.ranks_together import RanksTogether
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
+from ridgeline.trace.communication.stragglers import Stragglers
 
 CAUSES = ("communication-bound", "rank-skew")
 LEADS_FROM = 0.10
@@ -21,6 +22,11 @@ LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
 _PARTLY = 0.1
 """Share of the window's communication that is waiting from which on ranks are spoken of."""
+_NOT_ALL = 0.65
+"""How sure the late rank is where not all of the job's are here."""
+_SHOWN = 8
+_COMPUTES = "nothing: it computes"
+"""What the GPU of a late rank is short of that works all the time."""
 
 
 def _exposed_us(fact: RankFacts) -> float:
@@ -66,7 +72,8 @@ def _exposed(
         confidence=0.85 if share >= 0.3 else 0.65,
         summary=f"{percent(share)} of the window is communication with no compute beside it "
         f"({percent(summary.overlap_ratio or 0.0)} of it overlaps)."
-        + _waiting_words(waiting, guess),
+        + _waiting_words(waiting, guess)
+        + _not_here(together),
         evidence={
             "exposed_us": reading.mean(_exposed_us),
             "communication_us": reading.mean(lambda fact: fact.summary.communication_us),
@@ -95,6 +102,27 @@ def _waiting_words(waiting: float | None, guess: float | None) -> str:
     return ""
 
 
+def _not_here(together: RanksTogether | None) -> str:
+    """Say which ranks of the job nobody gave: one of them may be the late one."""
+    missing = together.stragglers.missing_ranks if together else []
+    if not missing:
+        return ""
+    shown = ", ".join(map(str, missing[:_SHOWN])) + (", …" if len(missing) > _SHOWN else "")
+    return f" Of the job's ranks {len(missing)} are not here ({shown}); one may be the late one."
+
+
+def _needed(together: Stragglers, reason: str) -> str:
+    if reason == _COMPUTES:
+        return ""
+    return f", the transfers need {time_text(together.transfer_us)} in all"
+
+
+def _short(reason: str, short_of: dict[str, float], fact: RankFacts) -> str:
+    if reason == _COMPUTES:
+        return ", computing meanwhile"
+    return f"; its GPU waits mostly for {reason} ({percent(short_of[reason] / fact.window_us)})"
+
+
 def _skew(
     reading: TraceReading, joined: RanksTogether, share: float, waiting: float
 ) -> TraceFinding:
@@ -104,22 +132,18 @@ def _skew(
     short_of = {
         "the host": fact.idle_of_host_us,
         "other streams": fact.idle["dependency"],
-        "nothing: it computes": fact.summary.compute_us,
+        _COMPUTES: fact.summary.compute_us,
     }
     reason = max(short_of, key=lambda name: short_of[name])
     return reading.finding(
         "rank-skew",
         of=lambda one: min(joined.skew_us, one.window_us),
         worth_us=joined.skew_us,
-        confidence=0.85,
+        confidence=_NOT_ALL if together.missing_ranks else 0.85,
         summary=f"Ranks wait for each other: {percent(waiting)} of communication is waiting for "
-        f"the last to arrive, the transfers need {time_text(together.transfer_us)} in all. Rank "
-        f"{late.rank} is last in {late.last_arrivals} of {together.matched} collectives; its GPU "
-        f"waits mostly for {reason} ({percent(short_of[reason] / fact.window_us)})."
-        if "nothing" not in reason
-        else f"Ranks wait for each other: {percent(waiting)} of communication is waiting for the "
-        f"last to arrive. Rank {late.rank} is last in {late.last_arrivals} of "
-        f"{together.matched} collectives, computing meanwhile.",
+        f"the last to arrive{_needed(together, reason)}. Rank {late.rank} is last in "
+        f"{late.last_arrivals} of {together.matched} collectives{_short(reason, short_of, fact)}."
+        + _not_here(joined),
         evidence={
             "skew_wait_us_all_ranks": together.waited_us,
             "transfer_us": together.transfer_us,
