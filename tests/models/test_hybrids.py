@@ -90,6 +90,33 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
             "num_dense_layers": 1,
         }
     ],
+    "lfm3": [
+        {
+            "num_hidden_layers": 4,
+            "layer_types": ["conv", "sliding_attention", "full_attention", "conv"],
+            "attention_bias": True,
+        },
+        {"num_hidden_layers": 2, "conv_bias": True, "layer_types": ["conv", "full_attention"]},
+    ],
+    "bailing_hybrid": [
+        {**LATENT, "num_hidden_layers": 7, "head_dim": 12, "n_group": 1, "topk_group": 1},
+        {
+            **LATENT,
+            "num_hidden_layers": 3,
+            "layer_types": MIXED,
+            "first_k_dense_replace": 0,
+            "n_group": 1,
+            "topk_group": 1,
+        },
+    ],
+    "recurrent_gemma": [
+        {"num_hidden_layers": 5, "attention_bias": True},
+        {"num_hidden_layers": 3, "lru_width": 80, "block_types": ["attention", "recurrent"]},
+    ],
+    "rwkv": [
+        {"num_hidden_layers": 2},
+        {"num_hidden_layers": 2, "attention_hidden_size": 80, "tie_word_embeddings": True},
+    ],
     "minimax": [{"num_hidden_layers": 3, "layer_types": MIXED, "head_dim": 20}],
     "kimi_linear": [
         {**LATENT, "num_hidden_layers": 5, "linear_head_dim": 12, "linear_num_heads": 3},

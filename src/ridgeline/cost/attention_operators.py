@@ -31,17 +31,27 @@ class Widths:
 
 
 def attention_operators(
-    model: ModelSpec, step: Pass, *, window: int, causal: bool, crossing: bool = False
+    model: ModelSpec,
+    step: Pass,
+    *,
+    window: int,
+    causal: bool,
+    crossing: bool = False,
+    own_keys: bool = True,
 ) -> list[ModelOperator]:
-    """The operators of one attention block; `crossing`: keys and values come from the encoder."""
+    """The operators of one attention block.
+
+    With `crossing`, keys and values come from the encoder; without `own_keys`, from another layer.
+    """
     if model.latent is not None:
         return _latent(model, model.latent, step, window, causal)
     heads = model.heads // step.tp
     kv_heads = max(model.kv_heads // step.tp, 1)
-    d = model.head_dim
-    widths = Widths(query=heads * d, key=kv_heads * d, value=kv_heads * d, output=heads * d)
+    d, v = model.head_dim, model.value_dim or model.head_dim
+    widths = Widths(query=heads * d, key=kv_heads * d, value=kv_heads * v, output=heads * v)
     tag = "cross " if crossing else ""
-    fused = widths.query + widths.key + widths.value
+    fused = widths.query + (widths.key if own_keys else 0)
+    fused += widths.value if own_keys and not model.values_are_keys else 0
     fused += widths.output if model.attention_gate else 0
     found = []
     if crossing:
@@ -52,7 +62,7 @@ def attention_operators(
     else:
         found.append(matmul("qkv", step.tokens, model.hidden, fused, step=step))
         found += _on_queries_and_keys(model, widths, step)
-    found.append(_kernel(f"{tag}attention", widths, heads, d, step, window, causal))
+    found.append(_kernel(f"{tag}attention", widths, heads, (d, v), step, window, causal))
     if model.attention_gate:
         gate = elementwise("gate", step.tokens, widths.output, passes=(3, 5), flops=4, step=step)
         found.append(gate)
@@ -85,9 +95,15 @@ def _on_queries_and_keys(model: ModelSpec, widths: Widths, step: Pass) -> list[M
 
 
 def _kernel(
-    name: str, widths: Widths, heads: int, head_dim: int, step: Pass, window: int, causal: bool
+    name: str,
+    widths: Widths,
+    heads: int,
+    sizes: tuple[int, int],
+    step: Pass,
+    window: int,
+    causal: bool,
 ) -> ModelOperator:
-    """The fused kernel of equal query and value sizes."""
+    """The fused kernel; `sizes` of a head's query and value."""
     if step.phase == "decode":
         seen = min(step.seq, window) if window else step.seq
         cached = seen * (widths.key + widths.value)
@@ -96,12 +112,12 @@ def _kernel(
             name=name,
             direction="forward",
             kind="attention",
-            shape=f"{step.batch} x {heads} x 1 x {seen} x {head_dim}",
+            shape=f"{step.batch} x {heads} x 1 x {seen} x {sizes[0]}",
             dtype=_attention_dtype(step),
-            flops=4.0 * step.batch * heads * seen * head_dim,
+            flops=2.0 * step.batch * heads * seen * sum(sizes),
             moved_bytes=step.batch * step.activation_bytes * (cached + own),
         )
-    return _full_kernel(name, widths, heads, (head_dim, head_dim), step, window, causal)
+    return _full_kernel(name, widths, heads, sizes, step, window, causal)
 
 
 def _full_kernel(

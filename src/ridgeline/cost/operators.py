@@ -35,8 +35,10 @@ from ridgeline.models.layers import (
     is_dense,
     is_mixture,
     is_windowed,
+    keeps_keys,
     kind_of,
     num_layers,
+    with_attention_of,
 )
 from ridgeline.models.spec import Experts, ModelSpec
 
@@ -67,7 +69,13 @@ def layer_operators(
     window = model.sliding_window if is_windowed(model, place) else 0
     found = _elementwise_norms(model, step)
     if attends(model, place):
-        found += attention_operators(model, step, window=window, causal=_is_causal(model, place))
+        found += attention_operators(
+            with_attention_of(model, place),
+            step,
+            window=window,
+            causal=_is_causal(model, place),
+            own_keys=keeps_keys(model, place),
+        )
     if model.state is not None and has_state(model, place):
         found += state_operators(model, model.state, step)
     if is_decoder(model, place):
@@ -139,9 +147,11 @@ def model_operators(
     first = model.layers if phase == "decode" and model.kind == "encoder-decoder" else 0
     counts: dict[ModelOperator, int] = {}
     kinds: dict[tuple[object, ...], list[int]] = {}
+    key: tuple[object, ...]
     for layer in range(first, num_layers(model)):
         key = (is_mixture(model, layer), is_decoder(model, layer), is_windowed(model, layer))
-        kinds.setdefault((*key, kind_of(model, layer)), []).append(layer)
+        key = (*key, keeps_keys(model, layer), kind_of(model, layer))
+        kinds.setdefault(key, []).append(layer)
     ends = end_operators(model, seq, batch, tp, phase, dtype)
     before = [one for one in ends if one.name == "embedding"]
     for one in before:

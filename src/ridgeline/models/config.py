@@ -42,6 +42,18 @@ ALIKE = {
 """Model types that are another one's shape under a second name."""
 NESTED = ("text_config", "llm_config", "language_config")
 """Where multimodal configurations keep their language model."""
+NOT_MODELLED = {
+    "deepseek_v4": "its cache is compressed, not a key for each token",
+    "dbrx": "transformers' own class does not read its configuration, so no count could be checked",
+    "jetmoe": "its attention is a mixture of experts, too",
+    "reformer": "its attention goes by hashes, and its layers are reversible",
+    "xlnet": "its attention has two streams",
+    "xlstm": "its states are of several kinds",
+    "zamba": "its layers share one attention",
+    "zamba2": "its layers share one attention",
+    "blt": "it reads bytes through two models more",
+}
+"""Model types that could be named but not counted, and why."""
 CONVOLUTIONAL = ("resnet", "efficientnet", "mobilenet_v1", "mobilenet_v2")
 """Model types that are lists of operators, not transformers of tokens."""
 _ALL_FAMILIES = "docs/reference/models.md lists all that are read"
@@ -74,6 +86,8 @@ def spec_from_config(values: Mapping[str, Any], *, place: str, name: str) -> Mod
             "model_type", f"is {kind!r}, a vision network; ridgeline roofline hf:FOLDER counts it"
         )
     reader = known.get(ALIKE.get(kind, kind))
+    if kind in NOT_MODELLED:
+        keys.refuse("model_type", f"is {kind!r}, which is not modelled: {NOT_MODELLED[kind]}")
     if reader is None:
         near = difflib.get_close_matches(kind, [*known, *ALIKE], n=4, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else _ALL_FAMILIES

@@ -19,7 +19,10 @@ from ridgeline.models.layers import (
     is_dense,
     is_mixture,
     is_routed,
+    is_windowed,
+    keeps_keys,
     num_layers,
+    with_attention_of,
 )
 from ridgeline.models.spec import Experts, LayerKind, ModelSpec
 
@@ -101,22 +104,42 @@ def parameter_parts(spec: ModelSpec) -> Parameters:
 def total_layers_parameters(spec: ModelSpec) -> Parameters:
     """All layers together, without embedding, final norm and head."""
     whole = Parameters()
-    for layer, times in _alike(spec.layers, spec.decoder_layers, spec.experts, spec.kinds):
+    for layer, times in _alike(
+        spec.layers, spec.decoder_layers, spec.experts, spec.kinds, _attentions(spec)
+    ):
         whole += layer_parameters(spec, layer) * times
     return whole
 
 
 @functools.lru_cache(maxsize=256)
 def _alike(
-    encoder: int, decoder: int, experts: Experts | None, kinds: tuple[LayerKind, ...]
+    encoder: int,
+    decoder: int,
+    experts: Experts | None,
+    kinds: tuple[LayerKind, ...],
+    attentions: tuple[tuple[bool, bool], ...],
 ) -> tuple[tuple[int, int], ...]:
     """A layer of each kind that two stacks have, and how many are like it."""
     each = kinds or (USUAL,) * (encoder + decoder)
     alike = [
-        (is_routed(experts, kind, layer), layer >= encoder, layer in (0, encoder), kind)
+        (
+            is_routed(experts, kind, layer),
+            layer >= encoder,
+            layer in (0, encoder),
+            kind,
+            attentions[layer] if attentions else (),
+        )
         for layer, kind in enumerate(each)
     ]
     return tuple((alike.index(kind), times) for kind, times in Counter(alike).items())
+
+
+def _attentions(spec: ModelSpec) -> tuple[tuple[bool, bool], ...]:
+    """Of each layer, whether it has a window and keys of its own; empty where that is all one."""
+    if not (spec.windowed_attention or spec.values_are_keys or spec.key_sharing_layers):
+        return ()
+    layers = range(num_layers(spec))
+    return tuple((is_windowed(spec, layer), keeps_keys(spec, layer)) for layer in layers)
 
 
 def num_routed_layers(spec: ModelSpec) -> int:
@@ -156,7 +179,8 @@ def layer_parameters(spec: ModelSpec, layer: int) -> Parameters:
     experts = spec.experts
     if experts is None or not is_mixture(spec, layer):
         return Parameters(attention=attention, norms=norms)
-    shared = mlp(spec, experts.shared_ffn, bias=experts.bias) if experts.num_shared else 0
+    shared_bias = experts.bias or experts.shared_bias
+    shared = mlp(spec, experts.shared_ffn, bias=shared_bias) if experts.num_shared else 0
     return Parameters(
         attention=attention,
         routed_experts=experts.num_experts * mlp(spec, experts.ffn, bias=experts.bias),
@@ -170,7 +194,9 @@ def attention_parameters(spec: ModelSpec, layer: int) -> int:
     """What mixes tokens in one layer: attention, a state, both or neither."""
     count = 0
     if attends(spec, layer):
-        count += latent_attention(spec) if spec.latent else grouped_attention(spec)
+        own = keeps_keys(spec, layer)
+        one = with_attention_of(spec, layer)
+        count += latent_attention(one) if one.latent else grouped_attention(one, own_keys=own)
     if has_state(spec, layer):
         count += state_parameters(spec)
     return count
@@ -184,21 +210,25 @@ def state_parameters(spec: ModelSpec) -> int:
     return projected + state.conv_channels * state.conv_width + state.other
 
 
-def grouped_attention(spec: ModelSpec) -> int:
-    """Queries, keys, values, output: multi-head, grouped-query or multi-query."""
-    queries = spec.heads * spec.head_dim
-    keys = spec.kv_heads * spec.head_dim
-    count = spec.hidden * (queries + 2 * keys) + queries * spec.hidden
-    if spec.attention_gate:
-        count += spec.hidden * queries
+def grouped_attention(spec: ModelSpec, *, own_keys: bool = True) -> int:
+    """Queries, keys, values, output: multi-head, grouped-query or multi-query.
+
+    Without `own_keys`, the layer attends to keys and values of another.
+    """
+    value_dim = spec.value_dim or spec.head_dim
+    queries, outputs = spec.heads * spec.head_dim, spec.heads * value_dim
+    keys = spec.kv_heads * spec.head_dim if own_keys else 0
+    values = spec.kv_heads * value_dim if own_keys and not spec.values_are_keys else 0
+    gates = outputs if spec.attention_gate else 0
+    count = spec.hidden * (queries + keys + values + gates + outputs)
     if spec.attention_bias:
-        count += queries + 2 * keys + (queries if spec.attention_gate else 0)
+        count += queries + keys + values + (gates if spec.gate_bias else 0)
     if spec.output_bias:
         count += spec.hidden
     if spec.qk_norm == "head":
-        count += 2 * _norm(spec, spec.head_dim)
+        count += (2 if own_keys else 1) * _norm(spec, spec.head_dim)
     elif spec.qk_norm == "full":
-        count += _norm(spec, queries) + _norm(spec, keys)
+        count += _norm(spec, queries) + (_norm(spec, keys) if own_keys else 0)
     if spec.attention_sinks:
         count += spec.heads
     return count
@@ -241,7 +271,7 @@ def embedding_parameters(spec: ModelSpec) -> int:
             count += 2 * width * spec.hidden
     if spec.learned_positions:
         count += (spec.max_positions + spec.position_offset) * spec.hidden
-    return count + spec.token_types * spec.hidden
+    return count + spec.token_types * spec.hidden + spec.layer_embeddings
 
 
 def head_parameters(spec: ModelSpec) -> int:

@@ -101,6 +101,8 @@ class Keys:
                 self.refuse(names[0], f"is missing; add it as a whole number of {least} or more")
             return default
         value = self.values[name]
+        if isinstance(value, list) and value and all(one == value[0] for one in value):
+            value = value[0]  # the same in every layer
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
             self.refuse(
                 name, f"is {value!r}; it must be a whole number from {least} to {LARGEST:,}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+import msgspec
+
 from ridgeline.models.spec import Experts, LayerKind, ModelSpec
 
 USUAL = LayerKind(attention=True)
@@ -48,8 +50,36 @@ def is_windowed(spec: ModelSpec, layer: int) -> bool:
     """Whether this layer's attention sees a window only; of each group the last sees all."""
     if not spec.sliding_window or not attends(spec, layer):
         return False
+    if spec.windowed:
+        return spec.windowed[layer]
     every = spec.full_attention_every
     return every == 0 or (layer + 1) % every != 0
+
+
+def keeps_keys(spec: ModelSpec, layer: int) -> bool:
+    """Whether this layer has keys and values of its own, and does not attend to another's."""
+    return attends(spec, layer) and layer < num_layers(spec) - spec.key_sharing_layers
+
+
+def with_attention_of(spec: ModelSpec, layer: int) -> ModelSpec:
+    """The model, its attention that of this layer.
+
+    >>> from ridgeline.models.presets import preset
+    >>> with_attention_of(preset("Llama-3-8B"), 0).heads
+    32
+    """
+    return as_windowed(spec) if is_windowed(spec, layer) else spec
+
+
+def as_windowed(spec: ModelSpec) -> ModelSpec:
+    """The model, its attention that of its windowed layers."""
+    shape = spec.windowed_attention
+    if shape is None and not spec.values_are_keys:
+        return spec
+    sizes = {} if shape is None else msgspec.structs.asdict(shape)
+    if "sinks" in sizes:
+        sizes["attention_sinks"] = sizes.pop("sinks")
+    return msgspec.structs.replace(spec, values_are_keys=False, **sizes)
 
 
 def num_layers(spec: ModelSpec) -> int:

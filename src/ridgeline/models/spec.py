@@ -32,6 +32,8 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     (`decoder_sparse_step` of Qwen-MoE)."""
     bias: bool = False
     """Whether expert projections have biases (GPT-OSS)."""
+    shared_bias: bool = False
+    """Whether those of shared experts have, whatever the routed ones have (ERNIE 4.5)."""
     router_bias: bool = False
 
 
@@ -96,6 +98,18 @@ class Indexer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Layers that take the choice of the layer before them."""
 
 
+class WindowedAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sizes of attention in windowed layers, where the other layers have other ones (Gemma 4)."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int = 0
+    """As `ModelSpec.value_dim`."""
+    sinks: bool = False
+    """As `ModelSpec.attention_sinks`."""
+
+
 class LayerKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One layer's parts, where not all layers have attention and an MLP."""
 
@@ -121,6 +135,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     kv_heads: int
     head_dim: int
     """Width of one head's query; of its key and value too, but for latent attention."""
+    value_dim: int = 0
+    """Width of one head's value where it is not `head_dim` (MiMo-V2); 0: it is."""
     ffn: int
     """Hidden width of the dense MLP; for a gated MLP, of each of the two up projections."""
     gated_mlp: bool
@@ -137,6 +153,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     embedding_dim: int = 0
     """Width of the stored embedding where projections lead to and from `hidden` (OPT-350m);
     0: `hidden`."""
+    layer_embeddings: int = 0
+    """Elements of a table with a small vector of each token for each layer (Gemma 3n)."""
     embedding_norm: bool = False
     """Whether the embeddings are normalised before the first layer (BLOOM, BERT)."""
     tied_embeddings: bool = False
@@ -171,6 +189,15 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Tokens that a windowed layer sees; 0: all layers see everything."""
     full_attention_every: int = 1
     """With a sliding window: one layer in this many has full attention (0: none has)."""
+    windowed: tuple[bool, ...] = ()
+    """With a sliding window: which layers have it, where no period says so; empty: it does."""
+    windowed_attention: WindowedAttention | None = None
+    """Attention of the windowed layers, where it has other sizes than that of the others."""
+    values_are_keys: bool = False
+    """Whether layers without a window take their keys for values, which are then not projected
+    (Gemma 4 31B); both are kept."""
+    key_sharing_layers: int = 0
+    """Last layers that attend to keys and values of layers before them and keep none (Gemma 3n)."""
     decoder_layers: int = 0
     """Layers of the decoder of an encoder-decoder; each also attends to the encoder."""
     image_size: int = 0
@@ -181,6 +208,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     latent: LatentAttention | None = None
     attention_gate: bool = False
     """Whether attention's output is multiplied by a gate of the same width (Qwen3-Next)."""
+    gate_bias: bool = True
+    """Whether that gate's projection has a bias where the queries' has."""
     indexer: Indexer | None = None
     state: StateMixer | None = None
     kinds: tuple[LayerKind, ...] = ()

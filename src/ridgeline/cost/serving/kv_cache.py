@@ -4,8 +4,9 @@
     latent attention             rank + rotary size                  (DeepSeek-V2, 2405.04434, 2.1)
 
 Grouped queries: Ainslie et al., 2305.13245. A layer with a sliding window keeps its window only;
-one with a state keeps that alone, whatever the length (`state_scan.py`); sparse attention keeps a
-key of its chooser of tokens in 8 bits beside all tokens (DeepSeek-V3.2, 2512.02556, 2.1).
+one that attends to another's keys and values keeps none (Gemma 3n); one with a state keeps that
+alone, whatever the length (`state_scan.py`); sparse attention keeps a key of its chooser of tokens
+in 8 bits beside all tokens (DeepSeek-V3.2, 2512.02556, 2.1).
 Under tensor parallelism key-value heads are split until each device has one, then copied; a latent
 cache belongs to all heads and is copied to each device.
 """
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 from ridgeline.cost.state_scan import layer_state_bytes
 from ridgeline.models.layers import (
+    as_windowed,
     attends,
     has_state,
     is_windowed,
+    keeps_keys,
     num_attention_layers,
     num_layers,
 )
@@ -24,7 +27,7 @@ from ridgeline.models.spec import ModelSpec
 
 
 def layer_bytes_per_token(model: ModelSpec, element_bytes: float = 2.0, tp: int = 1) -> float:
-    """Kept per token by one layer on one device.
+    """Kept per token by one layer on one device; of a windowed one, see `as_windowed`.
 
     >>> from ridgeline.models import load_model
     >>> layer_bytes_per_token(load_model("llama-3-8b"))
@@ -33,7 +36,7 @@ def layer_bytes_per_token(model: ModelSpec, element_bytes: float = 2.0, tp: int 
     if model.latent is not None:
         return (model.latent.kv_rank + model.latent.rope_dim) * element_bytes
     heads = max(model.kv_heads / tp, 1.0)
-    return 2.0 * heads * model.head_dim * element_bytes
+    return heads * (model.head_dim + (model.value_dim or model.head_dim)) * element_bytes
 
 
 INDEX_BYTES = 1.0 + 4.0 / 128.0
@@ -52,9 +55,18 @@ def bytes_per_token(model: ModelSpec, element_bytes: float = 2.0, tp: int = 1) -
     >>> bytes_per_token(load_model("llama-7b"))
     524288.0
     """
-    layers = model.decoder_layers or num_attention_layers(model)
-    each = layer_bytes_per_token(model, element_bytes, tp)
-    return layers * each + num_choosers(model) * index_bytes_per_token(model)
+    full, windowed = num_keeping_layers(model)
+    kept = full * layer_bytes_per_token(model, element_bytes, tp)
+    kept += windowed * layer_bytes_per_token(as_windowed(model), element_bytes, tp)
+    return kept + num_choosers(model) * index_bytes_per_token(model)
+
+
+def num_keeping_layers(model: ModelSpec) -> tuple[int, int]:
+    """Generating layers with keys and values of their own: without a window, and with one."""
+    layers = range(num_layers(model) - _num_generating(model), num_layers(model))
+    keeping = [layer for layer in layers if keeps_keys(model, layer)]
+    windowed = sum(is_windowed(model, layer) for layer in keeping)
+    return len(keeping) - windowed, windowed
 
 
 def num_choosers(model: ModelSpec) -> int:
@@ -90,18 +102,23 @@ def kv_cache_bytes(
     if min(seq, batch, tp) < 1:
         raise ValueError(f"seq {seq}, batch {batch}, tp {tp}: each must be 1 or more")
     layers = num_layers(model)
-    tokens, states = 0, 0.0
+    full = layer_bytes_per_token(model, element_bytes, tp)
+    windowed = layer_bytes_per_token(as_windowed(model), element_bytes, tp)
+    kept_bytes, states = 0.0, 0.0
     for layer in range(layers - _num_generating(model), layers):
         if model.state is not None and has_state(model, layer):
             states += layer_state_bytes(model.state, tp)
         if not attends(model, layer):
             continue
-        kept = seq if recent is None else recent + first
-        tokens += min(seq, model.sliding_window if is_windowed(model, layer) else kept)
+        if keeps_keys(model, layer):
+            if is_windowed(model, layer):
+                kept_bytes += min(seq, model.sliding_window) * windowed
+            else:
+                kept_bytes += (seq if recent is None else min(seq, recent + first)) * full
         if model.decoder_layers:
-            tokens += seq
+            kept_bytes += seq * full
     chosen = num_choosers(model) * seq * index_bytes_per_token(model)
-    return batch * (tokens * layer_bytes_per_token(model, element_bytes, tp) + states + chosen)
+    return batch * (kept_bytes + states + chosen)
 
 
 def _num_generating(model: ModelSpec) -> int:

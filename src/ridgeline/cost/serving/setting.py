@@ -16,6 +16,7 @@ from ridgeline.cost.serving.kv_cache import (
     index_bytes_per_token,
     layer_bytes_per_token,
     num_choosers,
+    num_keeping_layers,
 )
 from ridgeline.cost.state_scan import scan_products, state_bytes, vector_products
 from ridgeline.errors import InputError
@@ -28,6 +29,7 @@ from ridgeline.models.counts import (
     parameter_parts,
 )
 from ridgeline.models.layers import (
+    as_windowed,
     is_windowed,
     num_attention_layers,
     num_parts,
@@ -276,16 +278,18 @@ def _attention(model: ModelSpec, tp: int, element_bytes: float) -> dict[str, flo
             "window_read_bytes": each * full,
             "window": float(model.indexer.top_k),
         }
-    pair = 2.0 * model.heads * model.head_dim / tp
+    near = as_windowed(model)
+    near_each = layer_bytes_per_token(near, element_bytes, tp)
+    keeping, near_keeping = num_keeping_layers(model)
     return {
-        "pair_products": pair * full,
-        "window_pair_products": pair * windowed,
+        "pair_products": _pair_products(model) / tp * full,
+        "window_pair_products": _pair_products(near) / tp * windowed,
         "decode_pair_products": decode * full,
-        "window_decode_pair_products": decode * windowed,
-        "cache_bytes": each * full,
-        "window_cache_bytes": each * windowed,
+        "window_decode_pair_products": decode_pair_products(near) / tp * windowed,
+        "cache_bytes": each * keeping,
+        "window_cache_bytes": near_each * near_keeping,
         "read_bytes": each * full,
-        "window_read_bytes": each * windowed,
+        "window_read_bytes": near_each * windowed,
         "window": float(model.sliding_window) if windowed else math.inf,
     }
 
@@ -303,11 +307,16 @@ def _states(model: ModelSpec, device: Device, tp: int) -> dict[str, float]:
     }
 
 
+def _pair_products(model: ModelSpec) -> float:
+    """Multiplications of one query with one token of its prompt, over all heads of one layer."""
+    return float(model.heads * (model.head_dim + (model.value_dim or model.head_dim)))
+
+
 def decode_pair_products(model: ModelSpec) -> float:
     """Multiplications of one decode with one cached token, over all heads of one layer."""
     latent = model.latent
     if latent is None:
-        return 2.0 * model.heads * model.head_dim
+        return _pair_products(model)
     return float(model.heads * (2 * latent.kv_rank + latent.rope_dim))
 
 

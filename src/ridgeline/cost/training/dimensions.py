@@ -14,8 +14,10 @@ from ridgeline.cost.arrays import Floats
 from ridgeline.cost.state_scan import scan_products
 from ridgeline.models.counts import parameter_parts
 from ridgeline.models.layers import (
+    as_windowed,
     is_dense,
     is_mixture,
+    is_windowed,
     num_attention_layers,
     num_layers,
     num_parts,
@@ -122,26 +124,22 @@ def dimensions_of(model: ModelSpec, *, causal: bool = True) -> Dimensions:
     experts, latent = model.experts, model.latent
     layers = num_layers(model)
     parts = parameter_parts(model)
-    windowed = 0.0
-    if model.sliding_window:
-        every = model.full_attention_every
-        windowed = 1.0 - 1.0 / every if every else 1.0
+    attending = num_attention_layers(model)
+    windowed = sum(is_windowed(model, layer) for layer in range(layers)) / max(attending, 1)
+    attention = _attention(model, windowed)
     window = model.sliding_window
     if model.indexer is not None:
         windowed, window = 1.0, model.indexer.top_k
     values = {
         "layers": layers,
         "dense_layers": sum(is_dense(model, layer) for layer in range(layers)),
-        "attention_layers": num_attention_layers(model),
+        "attention_layers": attending,
         "state_layers": num_state_layers(model),
         "parts": num_parts(model) / layers,
         **_state(model),
         "moe_layers": sum(is_mixture(model, layer) for layer in range(layers)),
         "hidden": model.hidden,
-        "heads": model.heads,
-        "kv_heads": model.heads if latent else model.kv_heads,
-        "qk_dim": latent.nope_dim + latent.rope_dim if latent else model.head_dim,
-        "value_dim": latent.value_dim if latent else model.head_dim,
+        **attention,
         "ffn": model.ffn,
         "gates": 2 if model.gated_mlp else 1,
         "experts": experts.num_experts if experts else 0,
@@ -165,6 +163,26 @@ def dimensions_of(model: ModelSpec, *, causal: bool = True) -> Dimensions:
         "embedding_parameters": parts.embedding,
     }
     return Dimensions(**{name: np.array([float(value)]) for name, value in values.items()})
+
+
+def _attention(model: ModelSpec, windowed: float) -> dict[str, float]:
+    """Sizes of attention, their mean over layers where windowed ones (that share) have others."""
+    latent = model.latent
+    if latent is not None:
+        return {
+            "heads": model.heads,
+            "kv_heads": model.heads,
+            "qk_dim": latent.nope_dim + latent.rope_dim,
+            "value_dim": latent.value_dim,
+        }
+    near, far = as_windowed(model), 1.0 - windowed
+    return {
+        "heads": far * model.heads + windowed * near.heads,
+        "kv_heads": far * model.kv_heads + windowed * near.kv_heads,
+        "qk_dim": far * model.head_dim + windowed * near.head_dim,
+        "value_dim": far * (model.value_dim or model.head_dim)
+        + windowed * (near.value_dim or near.head_dim),
+    }
 
 
 def _state(model: ModelSpec) -> dict[str, float]:

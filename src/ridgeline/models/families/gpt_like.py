@@ -1,12 +1,25 @@
 """GPT-2 and its contemporaries: LayerNorms and an MLP of two projections.
 
-GPT-2 (Radford et al. 2019), GPT-NeoX (arXiv 2204.06745), OPT (2205.01068), BLOOM (2211.05100),
-MPT (MosaicML 2023), Falcon (2311.16867), Phi-1 to Phi-2 (2306.11644).
+GPT and GPT-2 (Radford et al. 2018, 2019), GPT-Neo and GPT-J (EleutherAI 2021), CodeGen
+(arXiv 2203.13474), SantaCoder and StarCoder (2305.06161), GPT-NeoX (2204.06745), OPT (2205.01068),
+BLOOM (2211.05100), MPT (MosaicML 2023), Falcon (2311.16867), Phi-1 to Phi-2 (2306.11644).
 """
 
 from __future__ import annotations
 
-from ridgeline.models.families.sizes import FFN, HEADS, HIDDEN, KV_HEADS, POSITIONS, decoder
+import msgspec
+
+from ridgeline.models.families.sizes import (
+    FFN,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    LAYERS,
+    POSITIONS,
+    WINDOWED,
+    decoder,
+    windows_of,
+)
 from ridgeline.models.keys import Keys
 from ridgeline.models.spec import ModelSpec
 
@@ -24,6 +37,76 @@ def gpt2(keys: Keys) -> ModelSpec:
         attention_bias=True,
         output_bias=True,
         mlp_bias=True,
+    )
+
+
+def gpt_bigcode(keys: Keys) -> ModelSpec:
+    """GPT-2's shape with one key and value for all heads (SantaCoder, StarCoder, 2305.06161)."""
+    heads = keys.size(*HEADS)
+    return msgspec.structs.replace(
+        gpt2(keys), kv_heads=1 if keys.flag("multi_query", default=True) else heads
+    )
+
+
+def openai_gpt(keys: Keys) -> ModelSpec:
+    """The first GPT: norms behind the blocks."""
+    return msgspec.structs.replace(gpt2(keys), final_norm=False)
+
+
+def gpt_neo(keys: Keys) -> ModelSpec:
+    """GPT-2's shape with biases on the output alone; every other layer sees 256 tokens."""
+    layers = keys.size(*LAYERS)
+    kinds = keys.texts("attention_layers") or _neo_layers(keys, layers)
+    if len(kinds) != layers:
+        keys.refuse("attention_types", f"lists {len(kinds)} layers; the model has {layers}")
+    window = keys.size("window_size", default=256)
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        ffn=_four_times(keys),
+        max_positions=keys.size(*POSITIONS),
+        learned_positions=True,
+        tied_embeddings=keys.flag("tie_word_embeddings", default=True),
+        output_bias=True,
+        mlp_bias=True,
+        **windows_of(window, tuple(kind in WINDOWED for kind in kinds)),
+    )
+
+
+def _neo_layers(keys: Keys, layers: int) -> list[str]:
+    """The kinds of layers from `[[[kinds], repeats], …]`."""
+    listed = keys.values.get("attention_types", [[["global", "local"], layers // 2]])
+    try:
+        return [str(kind) for kinds, times in listed for _ in range(times) for kind in kinds]
+    except (TypeError, ValueError):
+        keys.refuse("attention_types", f"is {listed!r}; it must be [[[kinds], repeats], …]")
+
+
+def gptj(keys: Keys) -> ModelSpec:
+    """Attention without biases beside the MLP, behind one norm; the head has a bias."""
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        norms_per_layer=1,
+        ffn=_four_times(keys),
+        mlp_bias=True,
+        head_bias=True,
+        parallel_block=True,
+    )
+
+
+def gpt_neox_japanese(keys: Keys) -> ModelSpec:
+    """No biases but one, of the last layer's attention."""
+    times = keys.size("intermediate_multiple_size", default=4)
+    return decoder(
+        keys,
+        gated_mlp=False,
+        norm="layer",
+        ffn=times * keys.size(*HIDDEN),
+        tied_embeddings=keys.flag("tie_word_embeddings", default=True),
+        extra={"dense_bias": keys.size(*HIDDEN)},
     )
 
 
@@ -152,7 +235,13 @@ def _four_times(keys: Keys) -> int:
 
 
 READERS = {
+    "codegen": gptj,
     "gpt2": gpt2,
+    "gpt_bigcode": gpt_bigcode,
+    "gpt_neo": gpt_neo,
+    "gpt_neox_japanese": gpt_neox_japanese,
+    "gptj": gptj,
+    "openai-gpt": openai_gpt,
     "gpt_neox": gpt_neox,
     "opt": opt,
     "bloom": bloom,

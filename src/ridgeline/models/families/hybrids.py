@@ -14,8 +14,18 @@ import msgspec
 
 from ridgeline.models.families.layer_kinds import kinds_of, layer_words
 from ridgeline.models.families.mixtures import EXPERTS, latent_of
-from ridgeline.models.families.relatives import Relative, traits_of
-from ridgeline.models.families.sizes import FFN, HEADS, KV_HEADS, decoder
+from ridgeline.models.families.relatives import Relative, traits_of, with_own_tensors
+from ridgeline.models.families.sizes import (
+    FFN,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    NO_WINDOW,
+    WINDOWED,
+    Windows,
+    decoder,
+    windows_of,
+)
 from ridgeline.models.families.states import MIXERS
 from ridgeline.models.keys import Keys
 from ridgeline.models.spec import LayerKind, ModelSpec
@@ -32,7 +42,6 @@ class Hybrid(Relative, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether a layer is a mixer or an MLP alone."""
     beside: bool = False
     """Whether attention and state stand side by side in every layer."""
-    attention_gate: bool = False
     latent: bool = False
     """Whether its attention is latent."""
     mlp_width: str | None = None
@@ -44,6 +53,7 @@ class Hybrid(Relative, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def read_hybrid(row: Hybrid, keys: Keys) -> ModelSpec:
     """The model of a family that a row describes."""
+    windowed = _windowed(row, keys)
     words = layer_words(keys, every=row.every)
     kinds = kinds_of(words, alone=row.alone, beside=row.beside)
     keys = _with_sizes(row, keys, attends=any(kind.attention for kind in kinds))
@@ -60,14 +70,28 @@ def read_hybrid(row: Hybrid, keys: Keys) -> ModelSpec:
         traits["latent"] = latent = latent_of(keys)
         traits["kv_heads"] = keys.size(*HEADS)
         traits["head_dim"] = latent.nope_dim + latent.rope_dim
-    return decoder(
+    spec = decoder(
         keys,
         **traits,
+        **windowed,
         layers=len(kinds),
         state=MIXERS[row.mixer](keys),
         kinds=kinds,
-        attention_gate=row.attention_gate,
     )
+    return with_own_tensors(spec)
+
+
+def _windowed(row: Hybrid, keys: Keys) -> Windows:
+    """The windows of the layers that attend: those of `layer_types`, or else of all."""
+    if row.windows is None:
+        return NO_WINDOW
+    listed, window = keys.texts("layer_types"), row.windows
+    size = keys.count(window.key, default=window.default)
+    if listed is None and window.listed:
+        keys.refuse("layer_types", "is missing; add it, as transformers writes it")
+    if listed is None:
+        return Windows(sliding_window=size, full_attention_every=0)
+    return windows_of(size, tuple(kind in WINDOWED for kind in listed))
 
 
 def _with_sizes(row: Hybrid, keys: Keys, *, attends: bool) -> Keys:
@@ -84,6 +108,9 @@ def _with_sizes(row: Hybrid, keys: Keys, *, attends: bool) -> Keys:
         kinds = keys.texts("mlp_layer_types")
         if kinds is not None:
             values["first_k_dense_replace"] = kinds.count("dense")
+    if row.mixer == "rwkv":
+        values |= {HEADS[0]: keys.size(*HIDDEN), "head_dim": 1}
+        values.setdefault(FFN[0], 4 * keys.size(*HIDDEN))
     if row.alone and not attends:
         # Heads are those of the state, and no MLP has a width.
         state = MIXERS[row.mixer](keys)

@@ -8,7 +8,9 @@ from ridgeline.models.spec import LayerKind
 
 LISTS = ("layer_types", "layers_block_type")
 WORDS = {
-    **dict.fromkeys(("full_attention", "attention", "indexed_attention"), "attention"),
+    **dict.fromkeys(
+        ("full_attention", "attention", "indexed_attention", "sliding_attention"), "attention"
+    ),
     **dict.fromkeys(("linear_attention", "mamba", "mamba2", "conv", "short_conv"), "state"),
     "hybrid": "both",
     "moe": "experts",
@@ -61,11 +63,16 @@ def _full_layers(keys: Keys, layers: int, every: int) -> set[int]:
     kinds = keys.numbers("attn_type_list")
     if kinds is not None:
         return {layer for layer, kind in enumerate(kinds) if kind == 1}
+    cycle = keys.texts("block_types")
+    if cycle:
+        return {layer for layer in range(layers) if cycle[layer % len(cycle)] == "attention"}
     if keys.has("attn_layer_period"):
         period = keys.size("attn_layer_period")
         first = keys.count("attn_layer_offset", default=0)
         return {layer for layer in range(layers) if layer % period == first % period}
-    every = keys.size("full_attention_interval", default=every or LARGEST_PERIOD)
+    every = keys.size(
+        "full_attention_interval", "layer_group_size", default=every or LARGEST_PERIOD
+    )
     return {layer for layer in range(layers) if (layer + 1) % every == 0}
 
 

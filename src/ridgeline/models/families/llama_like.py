@@ -7,7 +7,14 @@ Phi-3 and Phi-4 (2404.14219, 2412.08905), Nemotron (2402.16819: LayerNorm and sq
 
 from __future__ import annotations
 
-from ridgeline.models.families.sizes import LAYERS, NO_WINDOW, Windows, decoder, windows
+from ridgeline.models.families.sizes import (
+    LAYERS,
+    NO_WINDOW,
+    Windows,
+    decoder,
+    windows,
+    windows_of,
+)
 from ridgeline.models.keys import Keys
 from ridgeline.models.spec import ModelSpec
 
@@ -67,13 +74,9 @@ def qwen_windows(keys: Keys) -> Windows:
     first = keys.count("max_window_layers", default=28)
     if keys.has("layer_types") or first == 0:
         return windows(keys, every=0, default=4096)
-    if first < keys.size(*LAYERS):
-        keys.refuse(
-            "max_window_layers",
-            f"is {first}: windows in the last layers only are not modelled; "
-            "set use_sliding_window to false to count all as full",
-        )
-    return NO_WINDOW
+    layers = keys.size(*LAYERS)
+    window = keys.size("sliding_window", default=4096)
+    return windows_of(window, tuple(layer >= first for layer in range(layers)))
 
 
 def gemma(keys: Keys) -> ModelSpec:

@@ -7,16 +7,28 @@ attention GLM-4.7 Flash, MiniCPM3 (2404.06395) and Youtu-LLM.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
+from ridgeline.models.counts import num_routed_layers
 from ridgeline.models.families.llama_like import qwen_windows
 from ridgeline.models.families.sizes import FFN, HEADS, HIDDEN, LAYERS, decoder, windows
 from ridgeline.models.keys import Keys
-from ridgeline.models.spec import Experts, Indexer, LatentAttention, ModelSpec
+from ridgeline.models.spec import Experts, Indexer, LatentAttention, LayerKind, ModelSpec
 
-EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-TOP_K = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+TOP_K = (
+    "num_experts_per_tok",
+    "experts_per_token",
+    "num_experts_per_token",
+    "moe_topk",
+    "moe_k",
+    "top_k_experts",
+    "moe_top_k",
+)
 
 
 def mixtral(keys: Keys) -> ModelSpec:
@@ -34,13 +46,12 @@ def qwen2_moe(keys: Keys) -> ModelSpec:
         num_shared=1 if shared else 0,
         shared_ffn=shared,
         shared_gate=shared > 0,
-        **_sparse_layers(keys),
     )
     return decoder(
         keys,
         gated_mlp=True,
         attention_bias=keys.flag("qkv_bias", default=True),
-        experts=experts,
+        **sparse_layers(keys, experts),
         **qwen_windows(keys),
     )
 
@@ -48,14 +59,14 @@ def qwen2_moe(keys: Keys) -> ModelSpec:
 def qwen3_moe(keys: Keys) -> ModelSpec:
     """Norms on each head's query and key; no shared expert."""
     bias = keys.flag("attention_bias", default=False)
-    experts = routed_experts(keys, ffn=keys.size("moe_intermediate_size"), **_sparse_layers(keys))
+    experts = routed_experts(keys, ffn=keys.size("moe_intermediate_size"))
     return decoder(
         keys,
         gated_mlp=True,
         attention_bias=bias,
         output_bias=bias,
         qk_norm="head",
-        experts=experts,
+        **sparse_layers(keys, experts),
         **qwen_windows(keys),
     )
 
@@ -97,7 +108,7 @@ def deepseek(keys: Keys, *, tied: bool = False, **traits: Any) -> ModelSpec:
         mlp_bias=keys.flag("mlp_bias", default=False),
         latent=latent,
         tied_embeddings=keys.flag("tie_word_embeddings", default=tied),
-        experts=_deepseek_experts(keys) if keys.has("n_routed_experts") else None,
+        **(_deepseek_experts(keys) if keys.has("n_routed_experts") else {}),
         **traits,
     )
 
@@ -139,32 +150,109 @@ def sparse_deepseek(keys: Keys, *, heads: int) -> ModelSpec:
     return deepseek(keys, indexer=indexer, extra=chooser)
 
 
-def _deepseek_experts(keys: Keys) -> Experts:
-    if keys.size("moe_layer_freq", default=1) != 1:
+def _deepseek_experts(keys: Keys) -> dict[str, Any]:
+    listed = listed_mixtures(keys) is not None
+    if not listed and keys.size("moe_layer_freq", default=1) != 1:
         keys.refuse("moe_layer_freq", "is not 1; only a mixture in every layer is modelled")
     ffn = keys.size("moe_intermediate_size")
     num_shared = keys.count("n_shared_experts", default=0)
-    return routed_experts(
+    experts = routed_experts(
         keys,
         ffn=ffn,
         num_shared=num_shared,
         shared_ffn=num_shared * ffn,
-        dense_layers=_dense_in_front(keys),
+        dense_layers=keys.count("first_k_dense_replace", default=0),
+    )
+    return placed(keys, experts)
+
+
+def axk1(keys: Keys) -> ModelSpec:
+    """DeepSeek-V3 with a norm behind each mixture (A.X K1, SK Telecom 2026)."""
+    spec = deepseek(_one_dense_layer(keys))
+    return with_extra(spec, mixture_norms=num_routed_layers(spec) * spec.hidden)
+
+
+def axk2(keys: Keys) -> ModelSpec:
+    """Attention to chosen tokens, a gate beside the queries, norms with gates of a small rank."""
+    spec = sparse_deepseek(_one_dense_layer(keys), heads=64)
+    latent = spec.latent
+    assert latent is not None
+    queries = spec.heads * (latent.nope_dim + latent.rope_dim)
+    both = queries + spec.heads * latent.value_dim
+    gates = spec.layers * latent.q_rank * (2 * both - queries)
+    rank = keys.size("gated_norm_rank", default=16)
+    normed = spec.layers + num_routed_layers(spec)
+    return with_extra(spec, query_gates=gates, gated_norms=normed * 2 * rank * spec.hidden)
+
+
+def hy_v4(keys: Keys) -> ModelSpec:
+    """Attention to chosen tokens with a gate and sinks; several residual streams (2512.24880)."""
+    values = dict(_one_dense_layer(keys).values)
+    layers, hidden = keys.size(*LAYERS), keys.size(*HIDDEN)
+    if not keys.has("indexer_types"):
+        own = {0, *range(1, layers, 4)}
+        values["indexer_types"] = ["full" if n in own else "shared" for n in range(layers)]
+    spec = sparse_deepseek(Keys(values, keys.place), heads=64)
+    latent = spec.latent
+    assert latent is not None
+    streams = keys.size("hc_mult", default=4)
+    each = 2 * (2 * streams * streams * hidden + 2 * streams + 2)
+    return with_extra(
+        spec,
+        output_gates=layers * spec.heads * latent.value_dim * hidden,
+        sinks=layers * spec.heads,
+        streams=layers * each + streams * streams * hidden + streams + 1,
     )
 
 
-def _dense_in_front(keys: Keys) -> int:
-    """The dense layers before the mixtures, as a number or as a list of all layers' kinds."""
+def _one_dense_layer(keys: Keys) -> Keys:
+    """The keys, with one dense layer in front and one shared expert where they say nothing."""
+    usual = {"first_k_dense_replace": 1, "n_shared_experts": 1}
+    return Keys({**usual, **keys.values}, keys.place)
+
+
+def with_extra(spec: ModelSpec, **more: int) -> ModelSpec:
+    """The model with more tensors of its own."""
+    return msgspec.structs.replace(spec, extra={**spec.extra, **more})
+
+
+def listed_mixtures(keys: Keys) -> list[bool] | None:
+    """Of each layer whether its MLP is a mixture, where the file lists it; else None."""
     kinds = keys.texts("mlp_layer_types")
-    if kinds is None:
-        return keys.count("first_k_dense_replace", default=0)
-    dense = kinds.count("dense")
-    if kinds != ["dense"] * dense + ["sparse"] * (len(kinds) - dense):
-        keys.refuse(
-            "mlp_layer_types",
-            "has dense layers behind sparse ones; only layers in front are modelled",
-        )
-    return dense
+    if kinds is not None:
+        listed = [kind != "dense" for kind in kinds]
+        return _of_all_layers(keys, "mlp_layer_types", listed)
+    for name in ("moe_layer_freq", "is_moe_layer"):
+        if isinstance(keys.values.get(name), list):
+            flags = keys.values[name]
+            if not all(one in (0, 1) for one in flags):
+                keys.refuse(name, "must say of each layer whether it is a mixture, as 0 or 1")
+            return _of_all_layers(keys, name, [bool(one) for one in flags])
+    return None
+
+
+def _of_all_layers(keys: Keys, name: str, listed: list[bool]) -> list[bool]:
+    layers = keys.size(*LAYERS)
+    if len(listed) != layers:
+        keys.refuse(name, f"lists {len(listed)} layers; the model has {layers}")
+    return listed
+
+
+def placed(keys: Keys, experts: Experts) -> dict[str, Any]:
+    """The experts in the layers that the file lists, as fields of `ModelSpec`."""
+    listed = listed_mixtures(keys)
+    return {"experts": experts} if listed is None else in_layers(experts, listed)
+
+
+def in_layers(experts: Experts, listed: list[bool]) -> dict[str, Any]:
+    """The experts in these layers: dense layers in front as their number, else all layers."""
+    if not any(listed):
+        return {}
+    dense = listed.count(False)
+    if not any(listed[:dense]):
+        return {"experts": msgspec.structs.replace(experts, dense_layers=dense)}
+    kinds = tuple(LayerKind(attention=True, mlp="experts" if one else "dense") for one in listed)
+    return {"experts": experts, "kinds": kinds}
 
 
 def routed_experts(keys: Keys, **traits: object) -> Experts:
@@ -177,14 +265,18 @@ def routed_experts(keys: Keys, **traits: object) -> Experts:
     return Experts(num_experts=num_experts, top_k=top_k, **traits)  # type: ignore[arg-type]
 
 
-def _sparse_layers(keys: Keys) -> dict[str, int]:
-    """Which layers are mixtures, from `decoder_sparse_step` and `mlp_only_layers`."""
-    dense = sorted(keys.numbers("mlp_only_layers") or [])
-    if dense != list(range(len(dense))):
-        keys.refuse("mlp_only_layers", f"is {dense}; only layers in front (0, 1, …) are modelled")
-    if len(dense) > keys.size(*LAYERS):
-        keys.refuse("mlp_only_layers", "lists more layers than the model has")
-    return {"dense_layers": len(dense), "every": keys.size("decoder_sparse_step", default=1)}
+def sparse_layers(keys: Keys, experts: Experts, default: Sequence[int] = ()) -> dict[str, Any]:
+    """The experts where `decoder_sparse_step` and `mlp_only_layers` (or its default) have them."""
+    every = keys.size("decoder_sparse_step", default=1)
+    listed = keys.numbers("mlp_only_layers")
+    dense = set(default if listed is None else listed)
+    layers = keys.size(*LAYERS)
+    if any(layer >= layers for layer in dense):
+        keys.refuse("mlp_only_layers", f"names layer {max(dense)}; the model has {layers}")
+    if not dense:
+        return {"experts": msgspec.structs.replace(experts, every=every)}
+    mixed = [layer not in dense and (layer + 1) % every == 0 for layer in range(layers)]
+    return in_layers(experts, mixed)
 
 
 READERS = {
@@ -196,7 +288,10 @@ READERS = {
     "deepseek_v3": deepseek,
     "deepseek_v32": partial(sparse_deepseek, heads=64),
     "glm4_moe_lite": deepseek,
+    "hy_v4": hy_v4,
     "glm_moe_dsa": partial(sparse_deepseek, heads=32),
+    "axk1": axk1,
+    "axk2": axk2,
     "minicpm3": partial(deepseek, tied=True),
     "youtu": partial(deepseek, tied=True),
 }

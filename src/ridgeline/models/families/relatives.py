@@ -12,10 +12,21 @@ from typing import Any, Literal
 
 import msgspec
 
-from ridgeline.models.families.mixtures import routed_experts
-from ridgeline.models.families.sizes import FFN, decoder, windows
+from ridgeline.models.families.mixtures import placed, routed_experts, sparse_layers
+from ridgeline.models.families.own_tensors import OWN_TENSORS
+from ridgeline.models.families.sizes import (
+    FFN,
+    LAYERS,
+    NO_WINDOW,
+    POSITIONS,
+    Windows,
+    decoder,
+    is_null,
+    windows,
+    windows_of,
+)
 from ridgeline.models.keys import Keys
-from ridgeline.models.spec import Experts, ModelSpec
+from ridgeline.models.spec import ModelSpec
 
 
 class KeyedFlag(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,12 +54,39 @@ class ExpertKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The width of the one shared expert."""
     dense_layers: str | None = None
     """The number of dense layers before the mixtures."""
+    shared_default: int = 0
+    """The number of shared experts, or the shared expert's width, where the file says nothing."""
     shared_gate: bool = False
     """Whether a learned gate scales the shared expert's output."""
     every: str | None = None
     """One layer in so many is a mixture."""
-    dense_list: str | None = None
-    """A list of the dense layers, which must be those in front."""
+    dense_list: tuple[int, ...] | None = None
+    """What `mlp_only_layers`, the list of dense layers, is where the file has none; None: the
+    family has no such list."""
+    dense_default: int = 0
+    """Dense layers in front where the file says nothing."""
+    shared_bias: KeyedFlag | None = None
+    """The key that says whether shared experts have biases."""
+    router_bias: bool = False
+    """Whether the router adds a learned bias to each expert's score."""
+
+
+class WindowKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which layers see a window where `layer_types` does not say it."""
+
+    every: int = 0
+    """The last of so many layers sees all; 0: none does."""
+    default: int = 0
+    """The window's size where the file says none."""
+    key: str = "sliding_window"
+    period: str | None = None
+    """The key of `every`, where there is one."""
+    first: bool = False
+    """Whether the first of so many layers sees all, not the last."""
+    twice: str | None = None
+    """The key of twice the window's size, where that is what files have."""
+    listed: bool = False
+    """Whether only `layer_types` can say it."""
 
 
 class Relative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,30 +103,85 @@ class Relative(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     output_bias: bool | KeyedFlag = False
     mlp_bias: bool | KeyedFlag = False
     head_bias: bool | KeyedFlag = False
+    attention_sinks: bool = False
+    attention_gate: bool = False
+    gate_bias: bool = True
+    head_dim: int = 0
+    """The default of `head_dim` where it is not the hidden size over the heads; 0: it is."""
+    never_tied: bool = False
+    mlp_halved: bool = False
+    """Whether the stated width is that of both up projections of the gated MLP together."""
+    dense_width: tuple[str, ...] = ()
+    """The keys of the dense MLP's width, where the usual one is the experts'."""
+    learned_positions: bool = False
+    position_offset: int = 0
+    embedding_norm: bool = False
+    windows: WindowKeys | None = None
+    refused: dict[str, str] = {}
+    """Keys that must not be true, and why."""
     qk_norm: QueryKeyNorm | None = None
     experts: ExpertKeys | None = None
 
 
 def read_relative(row: Relative, keys: Keys) -> ModelSpec:
     """The model of a family that a row describes."""
-    return decoder(keys, **traits_of(row, keys), **windows(keys, every=None))
+    return with_own_tensors(decoder(keys, **traits_of(row, keys), **windows_by(row.windows, keys)))
+
+
+def with_own_tensors(spec: ModelSpec) -> ModelSpec:
+    """The model with the tensors that its family has beyond its row's traits."""
+    own = OWN_TENSORS.get(spec.family)
+    return spec if own is None else msgspec.structs.replace(spec, extra=own(spec))
+
+
+def windows_by(row: WindowKeys | None, keys: Keys) -> Windows:
+    """The layers that see a window only, by `layer_types` or else by a row."""
+    if row is None:
+        return windows(keys, every=None)
+    default = row.default
+    if row.twice:
+        default = keys.count(row.twice, default=2 * default) // 2
+    if keys.has("layer_types"):
+        return windows(keys, every=None, default=default, key=row.key)
+    if row.listed:
+        keys.refuse("layer_types", "is missing; add it, as transformers writes it")
+    if is_null(keys, row.key):
+        return NO_WINDOW
+    window, layers = keys.count(row.key, default=default), range(keys.size(*LAYERS))
+    if row.period and isinstance(pattern := keys.values.get(row.period) or 0, str):  # such as LLLG
+        return windows_of(window, tuple(pattern[n % len(pattern)] == "L" for n in layers))
+    every = keys.size(row.period, default=row.every) if row.period else row.every
+    if row.first:
+        return windows_of(window, tuple(n % every != 0 for n in layers))
+    return windows(keys, every=every, default=default, key=row.key)
 
 
 def traits_of(row: Relative, keys: Keys) -> dict[str, Any]:
     """The fields of `ModelSpec` that a row fixes, or reads under the keys that it names."""
+    for name, why in row.refused.items():
+        if keys.flag(name, default=False):
+            keys.refuse(name, f"is true; {why}")
     traits: dict[str, Any] = {
         name: _flag(getattr(row, name), keys)
         for name in ("attention_bias", "output_bias", "mlp_bias", "head_bias")
     }
-    fixed = ("gated_mlp", "norm", "norm_bias", "norms_per_layer", "final_norm", "parallel_block")
-    traits |= {name: getattr(row, name) for name in fixed}
-    experts = None if row.experts is None else _experts(row.experts, keys)
-    if experts is not None and not keys.has(*FFN):
+    traits |= {name: getattr(row, name) for name in _FIXED}
+    placed_experts = {} if row.experts is None else _experts(row.experts, keys)
+    experts = placed_experts.get("experts")
+    if row.mlp_halved:
+        traits["ffn"] = keys.size(*FFN) // 2
+    elif row.dense_width:
+        traits["ffn"] = keys.size(*row.dense_width)
+    elif experts is not None and not keys.has(*FFN):
         traits["ffn"] = experts.ffn  # no layer has another MLP
-    traits["tied_embeddings"] = keys.flag("tie_word_embeddings", default=row.tied)
+    if row.head_dim:
+        traits["head_dim"] = keys.size("head_dim", default=row.head_dim)
+    if row.learned_positions:
+        traits["max_positions"] = keys.size(*POSITIONS)
+    tied = keys.flag("tie_word_embeddings", default=row.tied)
+    traits["tied_embeddings"] = tied and not row.never_tied
     traits["qk_norm"] = _query_key_norm(row.qk_norm, keys)
-    traits["experts"] = experts
-    return traits
+    return traits | placed_experts
 
 
 def _flag(trait: bool | KeyedFlag, keys: Keys) -> bool:
@@ -101,28 +194,48 @@ def _query_key_norm(norm: QueryKeyNorm | None, keys: Keys) -> str:
     return norm.kind
 
 
-def _experts(named: ExpertKeys, keys: Keys) -> Experts:
+def _experts(named: ExpertKeys, keys: Keys) -> dict[str, Any]:
+    """The experts as fields of `ModelSpec`, in the layers that the file names."""
     ffn = keys.size(named.ffn)
-    count = keys.count(named.num_shared, default=0) if named.num_shared else 0
+    count = keys.count(named.num_shared, default=named.shared_default) if named.num_shared else 0
     shared = count * ffn
     if named.shared_ffn:
-        shared = keys.count(named.shared_ffn, default=0)
+        shared = keys.count(named.shared_ffn, default=named.shared_default)
         count = int(shared > 0)
-    dense = keys.count(named.dense_layers, default=0) if named.dense_layers else 0
-    listed = sorted((keys.numbers(named.dense_list) or []) if named.dense_list else [])
-    if listed != list(range(len(listed))):
-        keys.refuse(str(named.dense_list), f"is {listed}; only layers in front are modelled")
-    return routed_experts(
+    dense = named.dense_default
+    if named.dense_layers:
+        dense = keys.count(named.dense_layers, default=dense)
+    experts = routed_experts(
         keys,
         ffn=ffn,
         num_shared=count,
         shared_ffn=shared,
         shared_gate=named.shared_gate and shared > 0,
-        dense_layers=max(dense, len(listed)),
+        dense_layers=dense,
         every=keys.size(named.every, default=1) if named.every else 1,
+        router_bias=named.router_bias,
+        shared_bias=named.shared_bias is not None and _flag(named.shared_bias, keys),
     )
+    if named.dense_list is None:
+        return placed(keys, experts)
+    return sparse_layers(keys, experts, named.dense_list)
 
 
+_FIXED = (
+    "gated_mlp",
+    "norm",
+    "norm_bias",
+    "norms_per_layer",
+    "final_norm",
+    "parallel_block",
+    "attention_sinks",
+    "attention_gate",
+    "gate_bias",
+    "learned_positions",
+    "position_offset",
+    "embedding_norm",
+)
+"""Traits that no key switches."""
 _TABLE = Path(__file__).with_name("relatives.toml")
 READERS = {
     family: partial(read_relative, row)

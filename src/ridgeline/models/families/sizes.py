@@ -13,17 +13,22 @@ from ridgeline.models.spec import ModelSpec
 
 HIDDEN = ("hidden_size", "n_embd", "d_model", "n_embed", "dim")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
-FFN = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size")
+FFN = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size", "dff")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
 
-class Windows(TypedDict):
+WINDOWED = ("sliding_attention", "chunked_attention", "local_attention", "local")
+FULL = ("full_attention", "global_attention", "global")
+
+
+class Windows(TypedDict, total=False):
     """Which layers see a window only."""
 
     sliding_window: int
     full_attention_every: int
+    windowed: tuple[bool, ...]
 
 
 NO_WINDOW = Windows(sliding_window=0, full_attention_every=1)
@@ -64,6 +69,11 @@ def decoder(keys: Keys, **traits: Any) -> ModelSpec:
             next((name for name in KV_HEADS if keys.has(name)), KV_HEADS[0]),
             f"is {spec.kv_heads}; it must divide the {spec.heads} attention heads",
         )
+    near = spec.windowed_attention
+    if near is not None and near.heads % near.kv_heads:
+        keys.refuse(
+            KV_HEADS[0], f"makes {near.kv_heads} of windowed layers; they have {near.heads} heads"
+        )
     return spec
 
 
@@ -94,33 +104,55 @@ def num_labels(keys: Keys) -> int:
     return len(labels) or keys.size("num_labels", default=2)
 
 
-def windows(keys: Keys, *, every: int | None, default: int = 0) -> Windows:
+def windows(
+    keys: Keys, *, every: int | None, default: int = 0, key: str = "sliding_window"
+) -> Windows:
     """The windows of a model: where `layer_types` lists them, else all layers but one of `every`.
 
-    `every=None`: there are windows only where `layer_types` says so.
+    A chunk that a layer's tokens see (Llama 4) counts as a window of its size, which is what its
+    cache keeps.
+
+    Args:
+        keys: Of the configuration.
+        every: The last of so many layers sees all; None: there are windows only where
+            `layer_types` says so.
+        default: The window's size where the file says none.
+        key: The key of the window's size.
     """
-    window = keys.count("sliding_window", default=default)
+    window = keys.count(key, default=default)
     kinds = keys.texts("layer_types")
     if kinds is None:
-        if every is None or not window:
+        if every is None or not window or is_null(keys, key):
             return NO_WINDOW
         return Windows(sliding_window=window, full_attention_every=every)
     layers = keys.size(*LAYERS)
     if len(kinds) != layers:
         keys.refuse("layer_types", f"lists {len(kinds)} layers; the model has {layers}")
-    unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
+    unknown = sorted(set(kinds) - {*FULL, *WINDOWED})
     if unknown:
         keys.refuse("layer_types", f"names {unknown[0]!r}; full and sliding attention are known")
-    full = [number for number, kind in enumerate(kinds, 1) if kind == "full_attention"]
+    windowed = tuple(kind in WINDOWED for kind in kinds)
+    if any(windowed) and not window:
+        keys.refuse(key, "is missing; layer_types names windowed layers")
+    return windows_of(window, windowed)
+
+
+def is_null(keys: Keys, key: str) -> bool:
+    """Whether the file says that there is none, where a missing key would have a default."""
+    return key in keys.values and keys.values[key] is None
+
+
+def windows_of(window: int, windowed: tuple[bool, ...]) -> Windows:
+    """The windows where each layer says whether it has one: a period, or else all layers.
+
+    >>> windows_of(8, (True, True, False, True, True, False))
+    {'sliding_window': 8, 'full_attention_every': 3}
+    """
+    layers = len(windowed)
+    full = [number for number, one in enumerate(windowed, 1) if not one]
     if len(full) == layers:
         return NO_WINDOW
-    if not window:
-        keys.refuse("sliding_window", "is missing; layer_types names windowed layers")
-    step = layers // len(full) if full else 0
-    # The first of each group of layers or the last: as many are full.
-    if full and (full != list(range(full[0], layers + 1, step)) or layers // step != len(full)):
-        keys.refuse(
-            "layer_types",
-            "mixes full and windowed layers without a period; remove it to count all as full",
-        )
-    return Windows(sliding_window=window, full_attention_every=step)
+    every = layers // len(full) if full else 0
+    if full == (list(range(every, layers + 1, every)) if every else []):
+        return Windows(sliding_window=window, full_attention_every=every)
+    return Windows(sliding_window=window, windowed=windowed)

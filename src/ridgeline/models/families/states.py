@@ -4,7 +4,8 @@ Gated delta rule (arXiv 2412.06464): Qwen3-Next, Qwen3.5, OLMo hybrid; with a de
 (Kimi Delta Attention, 2510.26692): Kimi Linear. State spaces (Mamba 2, 2405.21060): Granite 4,
 Bamba, Falcon H1, Nemotron H (2504.03624). Selective scans (Mamba, 2312.00752): Mamba, Jamba
 (2403.19887), Falcon Mamba. Linear attention with decay: MiniMax-Text (2501.08313). Short
-convolutions: LFM2 (2511.23404).
+convolutions: LFM2 (2511.23404). Recurrences of channels: RecurrentGemma (2404.07839), RWKV 4
+(2305.13048).
 """
 
 from __future__ import annotations
@@ -58,6 +59,59 @@ def kimi_delta(keys: Keys) -> StateMixer:
         conv_width=nested.size("short_conv_kernel_size", default=usual),
         conv_channels=3 * width,
         other=2 * dim * width + width + heads + dim,
+    )
+
+
+def kimi_delta_wide(keys: Keys) -> StateMixer:
+    """The delta rule of `kimi_delta`, decays and gates projected at once (Ling 2.5)."""
+    heads = keys.size("linear_num_heads", *HEADS)
+    dim = keys.size("linear_head_dim", "head_dim", default=128)
+    width = heads * dim
+    return StateMixer(
+        rule="delta-rule",
+        heads=heads,
+        key_heads=heads,
+        key_dim=dim,
+        value_dim=dim,
+        inputs=5 * width + heads,
+        conv_width=keys.size("linear_conv_kernel_dim", "short_conv_kernel_size", default=4),
+        conv_channels=3 * width,
+        other=width + heads + dim,  # offsets and bases of decays, one norm
+    )
+
+
+def gated_recurrence(keys: Keys) -> StateMixer:
+    """A recurrence of single channels behind two gates that are block-diagonal matrices."""
+    hidden, heads = keys.size(*HIDDEN), keys.size(*HEADS)
+    width = keys.size("lru_width", default=hidden)
+    if width % heads:
+        keys.refuse("lru_width", f"is {width}; the {heads} heads must divide it")
+    gates = 2 * (width * (width // heads) + width)
+    return StateMixer(
+        rule="selective-scan",
+        heads=width,
+        key_heads=1,
+        key_dim=1,
+        value_dim=1,
+        inputs=2 * width,
+        conv_width=keys.size("conv1d_width", default=4),
+        conv_channels=width,
+        other=gates + width + 3 * width + hidden,  # decays; biases of inputs, convolution, output
+    )
+
+
+def rwkv(keys: Keys) -> StateMixer:
+    """A decaying average of values for each channel; the MLP's own gate counts as an input."""
+    hidden = keys.size(*HIDDEN)
+    width = keys.size("attention_hidden_size", default=hidden)
+    return StateMixer(
+        rule="selective-scan",
+        heads=width,
+        key_heads=1,
+        key_dim=5,  # two sums and their scale, and the inputs of the token before, of either block
+        value_dim=1,
+        inputs=3 * width + hidden,
+        other=2 * width + 3 * hidden,
     )
 
 
@@ -146,6 +200,7 @@ def short_convolution(keys: Keys) -> StateMixer:
     """A convolution over a few tokens between two gates."""
     hidden = keys.size(*HIDDEN)
     bias = keys.flag("conv_bias", default=False)
+    family = keys.text("model_type", default="")
     return StateMixer(
         rule="convolution",
         heads=hidden,
@@ -153,7 +208,7 @@ def short_convolution(keys: Keys) -> StateMixer:
         key_dim=0,
         value_dim=1,
         inputs=3 * hidden,
-        conv_width=keys.size("conv_L_cache", default=3),
+        conv_width=keys.size("conv_L_cache", default=7 if family == "lfm3" else 3),
         conv_channels=hidden,
         other=5 * hidden if bias else 0,
     )
@@ -162,6 +217,9 @@ def short_convolution(keys: Keys) -> StateMixer:
 MIXERS: dict[str, Callable[[Keys], StateMixer]] = {
     "gated-delta": gated_delta,
     "kimi-delta": kimi_delta,
+    "kimi-delta-wide": kimi_delta_wide,
+    "gated-recurrence": gated_recurrence,
+    "rwkv": rwkv,
     "state-space": state_space,
     "selective-scan": selective_scan,
     "lightning": lightning,
