@@ -164,7 +164,7 @@ def test_the_names_of_papers_lead_to_the_same_network(capsys: pytest.CaptureFixt
         ([*TRAIN, "--seq", "128"], "--image gives the size"),
         ([*TRAIN, "--zero", "3"], "every device holds the whole network"),
         ([*TRAIN, "--software", "megatron"], "--compile or --eager"),
-        ([*TRAIN, "--calibrate", "x.json"], "leave it out"),
+        ([*TRAIN, "--calibrate", "x.json"], "--measured x.json: no such file"),
         ([*TRAIN, "--global-batch", "100"], "leave one of the two out"),
         ([*TRAIN[:-2], "--global-batch", "100"], "nearest that can: 96"),
         (TRAIN[:-2], "--batch"),

@@ -348,7 +348,8 @@ def test_a_directory_of_transformers_is_exported(
     words = ["export", str(tmp_path / "model"), "--to", "torch-export", "--check", str(check)]
     assert run([*words, "--out", str(tmp_path / "out"), "--no-speed", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert all(one["sqnr_db"] is None for one in found["rows"][1]["likeness"])
+    likeness = [one["sqnr_db"] for one in found["rows"][1]["likeness"]]
+    assert all(one is None or one > 100.0 for one in likeness), likeness
 
 
 @pytest.mark.slow

@@ -283,7 +283,7 @@ def test_layers_and_ends_add_up_to_the_model(name: str) -> None:
     final = parts.norms - sum(
         layer_parameters(spec, layer).norms for layer in range(num_layers(spec))
     )
-    assert layers + parts.embedding + parts.head + final == parts.total
+    assert layers + parts.embedding + parts.head + final + parts.other == parts.total
 
 
 def test_only_the_first_layers_of_deepseek_are_dense() -> None:
