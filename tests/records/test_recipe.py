@@ -19,7 +19,7 @@ from ridgeline.records.recipe import (
     RecipeSource,
 )
 from ridgeline.records.recipe_compression import RecipeDistillation, RecipeTeacher
-from ridgeline.records.recipe_file import anchored, changed, read_recipe, write_recipe
+from ridgeline.records.recipe_file import anchored, read_recipe, write_recipe
 
 SHORT = Recipe(
     model=RecipeModel(config="gpt2"),
@@ -117,15 +117,32 @@ def test_relative_paths_are_found_beside_the_recipe_and_names_stay(tmp_path: Pat
     assert found.model.config == "gpt2"
 
 
-def test_a_value_set_from_the_command_line_replaces_that_of_the_file() -> None:
-    new = changed(SHORT, ["data.path=/b", "layout.dp=2", "layout.global_batch=4", "run.steps=7"])
+def test_a_value_set_from_the_command_line_replaces_that_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    write_recipe(path, SHORT)
+    given = ["data.path=/b", "layout.dp=2", "layout.global_batch=4", "run.steps=7"]
+    new = read_recipe(path, given)
+    assert new.data is not None
     assert (new.data.path, new.layout.dp, new.run.steps) == ("/b", 2, 7)
+
+
+def test_a_value_set_from_the_command_line_mends_one_that_cannot_be(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.toml"
+    write_recipe(path, SHORT)
+    path.write_text(path.read_text().replace('precision = "bf16"', 'precision = "nvfp4"'))
+    with pytest.raises(InputError, match=r"recipe\.toml: .*nvfp4"):
+        read_recipe(path)
+    assert read_recipe(path, ["layout.precision=fp32"]).layout.precision == "fp32"
+    with pytest.raises(InputError, match=r"recipe\.toml with run\.steps=7: .*nvfp4"):
+        read_recipe(path, ["run.steps=7"])
 
 
 @pytest.mark.parametrize(
     ("assignment", "named"),
     [("run.step=7", "step"), ("steps", "TABLE.KEY"), ("run.steps=many", "run.steps=many")],
 )
-def test_a_value_that_cannot_be_set_is_named(assignment: str, named: str) -> None:
-    with pytest.raises(InputError, match=named):
-        changed(SHORT, [assignment])
+def test_a_value_that_cannot_be_set_is_named(assignment: str, named: str, tmp_path: Path) -> None:
+    write_recipe(tmp_path / "recipe.toml", SHORT)
+    with pytest.raises(InputError, match=named) as caught:
+        read_recipe(tmp_path / "recipe.toml", [assignment])
+    assert "recipe.toml" not in str(caught.value)

@@ -80,9 +80,9 @@ def _job(path: Path, on: Place, cluster: Path | None, name: str, change: list[st
     """The recipe on the cluster; paths are made absolute where its files are on these disks."""
     from ridgeline.launch.cluster_file import ClusterFile, read_cluster_file
     from ridgeline.launch.job import checked_name, job_of, run_folder, run_name
-    from ridgeline.records.recipe_file import anchored, changed, read_recipe, recipe_toml
+    from ridgeline.records.recipe_file import anchored, read_recipe, recipe_toml
 
-    recipe: Recipe = changed(read_recipe(path), change)
+    recipe: Recipe = read_recipe(path, change)
     known = read_cluster_file(cluster) if cluster else ClusterFile()
     fallback = usual_folder(path).resolve()
     if on == "local":

@@ -49,7 +49,7 @@ def train(
     """Train what the recipe says, on as many processes as its layout has."""
     from ridgeline.cli.show import print_document, print_json, progress, say
     from ridgeline.errors import InputError
-    from ridgeline.records.recipe_file import anchored, changed, read_recipe
+    from ridgeline.records.recipe_file import anchored, read_recipe
     from ridgeline.records.store import read_record
     from ridgeline.records.training_log import read_log
     from ridgeline.records.training_run import TrainingRun
@@ -61,7 +61,7 @@ def train(
     from ridgeline.train.watch.scaling import scaling_line
     from ridgeline.tune.stack import stack_environment
 
-    wanted = anchored(changed(read_recipe(recipe), change or []), recipe.parent)
+    wanted = anchored(read_recipe(recipe, change or []), recipe.parent)
     folder = out or usual_folder(recipe)
     if (nodes is None) != (rendezvous is None):
         raise InputError("--nodes and --rendezvous go together: how many machines, and who leads")

@@ -35,18 +35,42 @@ def recipe_toml(recipe: Recipe) -> str:
     return msgspec.toml.encode(_without_nulls(msgspec.to_builtins(recipe))).decode()
 
 
-def read_recipe(path: Path) -> Recipe:
+def read_recipe(path: Path, assignments: Sequence[str] = ()) -> Recipe:
     """Read a recipe; a bad file is an InputError that names the file and the key.
 
     A configuration of another program is called that.
+
+    Args:
+        path: Of the file.
+        assignments: Values that take the place of the file's, each as `table.key=value`.
     """
     try:
-        return read_toml(path, Recipe)
+        tables = read_toml(path, dict[str, Any])
     except InputError:
-        other = whose(path)
-        if other is None:
-            raise
+        _refuse_others(path)
+        raise
+    _assign(tables, assignments)
+    try:
+        return msgspec.convert(tables, type=Recipe)
+    except (msgspec.ValidationError, InputError, ValueError) as error:
+        _refuse_others(path)
+        raise InputError(f"{_at_fault(path, assignments)}: {in_words(error)}") from None
+
+
+def _refuse_others(path: Path) -> None:
+    other = whose(path)
+    if other is not None:
         raise InputError(f"{path}: is {other}") from None
+
+
+def _at_fault(path: Path, assignments: Sequence[str]) -> str:
+    """Where the values of a bad recipe stand."""
+    given = ", ".join(assignments)
+    try:
+        msgspec.convert(read_toml(path, dict[str, Any]), type=Recipe)
+    except (msgspec.ValidationError, InputError, ValueError):
+        return f"{path} with {given}" if given else str(path)
+    return given
 
 
 _PATHS = (
@@ -95,29 +119,16 @@ def _exists(path: Path) -> bool:
     return path.exists() or ("{" in path.name and path.parent.is_dir())
 
 
-def changed(recipe: Recipe, assignments: Sequence[str]) -> Recipe:
-    """The recipe with values replaced, each as `table.key=value`; the value is TOML or plain text.
-
-    >>> from ridgeline.records.recipe import RecipeData, RecipeModel, RecipeOptimizer
-    >>> base = Recipe(
-    ...     model=RecipeModel(config="gpt2"),
-    ...     data=RecipeData(seq=128),
-    ...     optimizer=RecipeOptimizer(learning_rate=1e-3, final_learning_rate=1e-4),
-    ... )
-    >>> changed(base, ["data.seq=64", "run.steps=10", "data.path=/tmp/text"]).data.seq
-    64
-    """
-    tables = _without_nulls(msgspec.to_builtins(recipe))
+def _assign(tables: dict[str, Any], assignments: Sequence[str]) -> None:
+    """Replace values, each as `table.key=value`; the value is TOML or plain text."""
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         table, dot, key = name.strip().partition(".")
         if not equals or not dot:
             raise InputError(f"{assignment!r} is not TABLE.KEY=VALUE, such as run.steps=100")
-        tables.setdefault(table, {})[key] = _value(text.strip())
-    try:
-        return msgspec.convert(tables, type=Recipe)
-    except (msgspec.ValidationError, InputError) as error:
-        raise InputError(f"{', '.join(assignments)}: {error}") from None
+        place = tables.setdefault(table, {})
+        if isinstance(place, dict):  # what is none is told when all is read
+            place[key] = _value(text.strip())
 
 
 def _value(text: str) -> Any:
