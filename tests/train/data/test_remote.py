@@ -154,6 +154,21 @@ def test_a_failure_in_between_is_tried_again(server: Server, tmp_path: Path) -> 
     assert len(read(found, wanted, 1)) == 1
 
 
+def test_keys_that_a_store_refuses_are_not_tried_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for = []
+
+    def refused(address: str, target: Path) -> None:
+        asked_for.append(address)
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(remote, "_get", refused)
+    with pytest.raises(InputError, match=r"Access Denied; check the store's keys"):
+        prepare(asked(server.url), tmp_path / "cache", print)
+    assert len(asked_for) == 1
+
+
 def test_a_bounded_cache_keeps_the_newest_shards(server: Server, tmp_path: Path) -> None:
     wanted = asked(server.url, shuffle=False, cache_bytes=130.0)
     found = prepare(wanted, tmp_path / "cache", print)

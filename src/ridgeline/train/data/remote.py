@@ -206,6 +206,10 @@ def _tried(key: str, address: str, get: Callable[[], None]) -> bool:
                 f"{key}: {address}: {in_words(error)}; or give an https address, such as a"
                 " presigned one"
             ) from None
+        except PermissionError as error:
+            raise InputError(
+                f"{key}: {address}: {in_words(error)}; check the store's keys in the environment"
+            ) from None
         except Exception as error:  # aiohttp's, botocore's and others': whichever library reads it
             if attempt == ATTEMPTS - 1:
                 raise InputError(
