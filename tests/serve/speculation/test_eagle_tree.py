@@ -21,6 +21,7 @@ from ridgeline.serve.speculation.eagle import EagleHead
 from ridgeline.serve.speculation.eagle3 import Eagle3Head
 from ridgeline.serve.speculation.eagle_facts import EagleFacts
 from ridgeline.serve.speculation.read_eagle import read_eagle
+from ridgeline.serve.speculation.train_eagle import eagle_agreement
 
 PROMPTS = ((3, 1, 4, 1), (2, 0, 2, 4, 1, 3), (1,), (4, 4, 0))
 DEPTH, NODES = 3, 6
@@ -157,3 +158,32 @@ def test_the_command_takes_a_tree_and_says_what_cannot_be(
     assert ledger["eagle head"] == "a tree of 5 guesses, at most 2 deep"
     assert run([*asked, "64"]) == 2
     assert "a tree has 1 to 63 guesses" in capsys.readouterr().err
+
+
+def test_what_a_head_says_of_its_guesses_is_counted_on_chains_of_its_own(
+    model: Path, tmp_path: Path
+) -> None:
+    """Place by place, as the drafter goes on, against the head on the whole text each time."""
+    whole = AutoModelForCausalLM.from_pretrained(model).eval()
+    head = read_eagle(write_head(tmp_path / "head", "eagle"))
+    text = torch.randint(VOCAB, (2, 9), generator=torch.Generator().manual_seed(4))
+
+    def logits(of: Any, states: torch.Tensor) -> torch.Tensor:
+        return of.lm_head(states)  # type: ignore[no-any-return]
+
+    with torch.inference_mode():
+        states = whole.model(text).last_hidden_state
+        found = eagle_agreement(whole, head, text, states, logits, 3)
+        own, embedding = whole.lm_head(states).argmax(-1), whole.get_input_embeddings()
+        for depth, shares in enumerate(found, start=1):
+            right = torch.zeros(3)
+            for row in range(2):
+                for at in range(9 - depth):
+                    seen = states[row : row + 1, : at + 1]
+                    for more in range(depth):
+                        ahead = head(embedding(text[row : row + 1, 1 : at + more + 2]), seen)
+                        seen = torch.cat((seen, ahead[:, -1:]), dim=1)
+                    guesses = whole.lm_head(seen[0, -1]).topk(3).indices
+                    right += guesses == own[row, at + depth]
+            torch.testing.assert_close(shares, right / (2 * (9 - depth)))
+    assert len(found) == 4

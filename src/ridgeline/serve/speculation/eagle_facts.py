@@ -27,7 +27,10 @@ class EagleFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     steps: int = 0
     """The steps of the training."""
     held_out_accuracy: tuple[float, ...] = ()
-    """How often its first guess is what the model says, on text that was not trained on."""
+    """By place of a chain: how often its first guess is what the model says, if those before it
+    were, on text that was not trained on."""
+    held_out_ranks: tuple[tuple[float, ...], ...] = ()
+    """The same of its first, second, third, … guess."""
 
 
 def default_layers(num_layers: int) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ from ridgeline.serve.speculation.eagle_facts import EagleFacts
 TOKEN_WEIGHT = 0.1
 """What the cross entropy weighs beside the distance of the states (section 4.2)."""
 NOISE = 0.1
+DEPTH = 4
+"""Places of a chain at which guesses are judged."""
 
 
 def new_eagle(model: Any, name: str) -> EagleHead:
@@ -64,10 +66,61 @@ def eagle_agreement(
     batch: Tensor,
     states: Tensor,
     logits: Callable[[Any, Tensor], Tensor],
-) -> float:
-    """How often its first guess is what the model itself would say, given a text [N, T]."""
-    guesses = logits(model, head(_embedded(model, batch), states[:, :-1])).argmax(-1)
-    return float((guesses == logits(model, states[:, 1:]).argmax(-1)).float().mean())
+    count: int,
+) -> list[Tensor]:
+    """How often its guesses are what the model itself would say, of a text [N, T].
+
+    For each place of a chain that the head goes on from by itself, taking the guesses before it for
+    the text's tokens: the share [count] of the positions at which its first, second, … guess is the
+    model's argmax.
+    """
+    own = logits(model, states).argmax(-1)
+    tokens = batch.shape[1]
+    embedded = _embedded(model, batch)  # of the second token on
+    fused = head.fuse(embedded, head.features(states[:, :-1]))
+    places = torch.arange(tokens - 1, device=fused.device)
+    keys, values = head.keys_values(fused, places.expand(fused.shape[:2]))
+    chain: list[tuple[Tensor, Tensor]] = []
+    shares: list[Tensor] = []
+    for depth in range(1, DEPTH + 1):
+        at = places[: fused.shape[1]] + depth - 1
+        if depth > 1:
+            chain.append(head.keys_values(fused, at.expand(fused.shape[:2])))
+        queries = head.queries(fused, at.expand(fused.shape[:2]))
+        features = head.finish(fused, _attended(queries, keys, values, chain))
+        guesses = logits(model, features).topk(count).indices
+        shares.append((guesses == own[:, depth:, None]).float().mean((0, 1)))
+        left = tokens - 1 - depth
+        if left < 1:
+            break
+        fused = head.fuse(embedded[:, depth:], features[:, :left])
+        chain = [(key[:, :left], value[:, :left]) for key, value in chain]
+    return shares
+
+
+def _attended(
+    queries: Tensor, keys: Tensor, values: Tensor, chain: list[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """Each row sees the states of the text up to its own, and its own chain of guesses.
+
+    Args:
+        queries: [N, M, heads, head_dim].
+        keys: [N, L, kv_heads, head_dim], of which row m sees those up to m.
+        values: Likewise.
+        chain: Keys and values [N, M, kv_heads, head_dim] of each guess before.
+    """
+    group = queries.shape[2] // keys.shape[2]
+    rows = queries.transpose(1, 2)  # [N, heads, M, head_dim]
+    keys, values = (one.repeat_interleave(group, 2).transpose(1, 2) for one in (keys, values))
+    own = [tuple(one.repeat_interleave(group, 2).transpose(1, 2) for one in pair) for pair in chain]
+    later = torch.ones(rows.shape[2], keys.shape[2], dtype=torch.bool, device=rows.device).triu(1)
+    scores = (rows @ keys.transpose(2, 3)).masked_fill(later, float("-inf"))
+    beside = [(rows * key).sum(-1, keepdim=True) for key, _ in own]
+    chances = (torch.cat((scores, *beside), dim=-1) / rows.shape[-1] ** 0.5).softmax(-1)
+    found = chances[..., : keys.shape[2]] @ values
+    for number, (_, value) in enumerate(own, start=keys.shape[2]):
+        found = found + chances[..., number, None] * value
+    return found.transpose(1, 2).flatten(2)
 
 
 def _embedded(model: Any, batch: Tensor) -> Tensor:

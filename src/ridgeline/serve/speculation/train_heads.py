@@ -128,14 +128,14 @@ def _judged(
 ) -> HeadFacts | EagleFacts:
     """What the heads are to say of themselves, with how good they are."""
     if isinstance(heads, EagleHead):
-        shares = [
-            eagle_agreement(model, heads, row, _states(model, row), _logits)
+        count = min(RANKS, heads.facts.vocab)
+        each = [
+            torch.stack(eagle_agreement(model, heads, row, _states(model, row), _logits, count))
             for row in testing.split(1)
         ]
-        share = sum(shares) / len(shares)
-        heads.facts = msgspec.structs.replace(heads.facts, steps=steps, held_out_accuracy=(share,))
-        return heads.facts
-    ranks = accuracy(model, heads, testing)
+        ranks = tuple(tuple(one) for one in torch.stack(each).mean(0).tolist())
+    else:
+        ranks = accuracy(model, heads, testing)
     heads.facts = msgspec.structs.replace(
         heads.facts,
         steps=steps,
