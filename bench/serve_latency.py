@@ -1,12 +1,14 @@
 """What prefix caching saves, and how much a long prompt delays answers that are being written.
 
-    python bench/serve_latency.py MODEL_DIR [--rounds 8]
+    python bench/serve_latency.py MODEL_DIR [--rounds 8] [--length 1000] [--stall] [--cpu]
 
 *Shared prompts*: requests whose prompts agree in their first 90 % (as with one system prompt), one
 after another, with the prefix cache and without, in turns; printed is the time to the first token
 and its ratio (Hodges-Lehmann over the rounds with its Wilcoxon interval). *Stall*: four answers are
 being written when a long prompt arrives; the longest pause between two of their tokens is held
-against a step of theirs before, for several budgets of tokens per step.
+against a step of theirs before, for several budgets of tokens per step. `--stall` leaves the first
+of the two out. `--cpu` counts CPU seconds of one thread for the second, where other programs use
+the machine (chunks still follow the steps' wall time).
 """
 
 import argparse
@@ -75,10 +77,15 @@ def shared_prompts(model: str, length: int, rounds: int) -> None:
     )
 
 
-def stall(model: str, length: int, budget: int, rounds: int) -> None:
+def stall(model: str, length: int, budget: int, rounds: int, *, cpu: bool) -> None:
+    clock = time.process_time if cpu else time.perf_counter
     draw = random.Random(1)
     config = EngineConfig(
-        model=model, prefix_cache=False, max_length=length + 64, max_tokens_per_step=budget
+        model=model,
+        prefix_cache=False,
+        max_length=length + 64,
+        max_tokens_per_step=budget,
+        threads=1 if cpu else None,
     )
     engine = ServingEngine(config)
     vocab = engine.model.vocab
@@ -91,16 +98,16 @@ def stall(model: str, length: int, budget: int, rounds: int) -> None:
             tokens_of(engine)
         before = []
         for _ in range(12):
-            began = time.perf_counter()
+            began = clock()
             tokens_of(engine)
-            before.append(time.perf_counter() - began)
+            before.append(clock() - began)
         step = statistics.median(before)
         long = submit(engine, [draw.randrange(vocab) for _ in range(length)], 2)
-        last = dict.fromkeys(answers, time.perf_counter())
+        last = dict.fromkeys(answers, clock())
         worst = 0.0
         while engine.has_work:
             came = tokens_of(engine)
-            now = time.perf_counter()
+            now = clock()
             for name in set(came) & set(answers):
                 worst = max(worst, now - last[name])
                 last[name] = now
@@ -123,10 +130,14 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--length", type=int, default=1000)
+    parser.add_argument("--stall", action="store_true", help="the long prompt alone")
+    parser.add_argument("--cpu", action="store_true", help="CPU seconds of one thread, for that")
     options = parser.parse_args()
-    shared_prompts(options.model, options.length, options.rounds)
-    for budget in (16, 64, 512):
-        stall(options.model, options.length - 100, budget, max(2, options.rounds // 4))
+    if not options.stall:
+        shared_prompts(options.model, options.length, options.rounds)
+    rounds = max(2, options.rounds // 4)
+    for budget in (16, 64, 512, 2048):
+        stall(options.model, options.length - 100, budget, rounds, cpu=options.cpu)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def test_prompts_go_on_where_decodes_alone_take_longer() -> None:
     assert paced(0.2, 0.001, target=0.05).tokens(8, 100_000) == LEAST_TOKENS
 
 
-def test_many_prompts_at_hand_are_done_in_so_many_steps_where_no_target_is_given() -> None:
+def test_prompts_behind_the_first_are_done_in_so_many_steps_where_no_target_is_given() -> None:
     pace = paced(0.01, 0.001)
     assert pace.tokens(8, 0) < 64
     assert pace.tokens(8, 64 * MOST_STEPS) == 64
@@ -108,6 +108,29 @@ def test_a_pace_holds_only_where_others_decode() -> None:
     assert shape(model) == [(7, 1), (0, 2)]
     assert shape(model) == [(8, 1), (2, 2)]
     assert shape(model) == [(9, 1), (4, 1)]
+
+
+@pytest.mark.parametrize("answers", [1, 4, 64])
+@pytest.mark.parametrize("token", [0.0005, 0.00002])
+def test_a_long_prompt_makes_steps_twice_as_long_and_itself_too(answers: int, token: float) -> None:
+    scheduler = scheduler_of(20_000, prefix=False)
+    pace = scheduler.pace = StepPace(2048)
+    for _ in range(answers):
+        scheduler.add(sequence_of(10, 3000), 0.0)
+    alone = 0.008 + 0.0005 * answers
+    steps: list[float] = []
+    while len(steps) < 20 or len(scheduler.running) > answers or scheduler.waiting:
+        if len(steps) == 20:
+            scheduler.add(sequence_of(4000, 2), 0.0)
+        step = scheduler.schedule(0.0)
+        work = work_of(step)
+        seconds = 0.008 + 0.0005 * work.decodes + token * work.prompt_tokens
+        pace.note(work.prompt_tokens, work.decodes, seconds)
+        ends = [one.start + one.count == len(one.sequence.tokens) for one in step.slices]
+        scheduler.complete(step, [[0] if end else [] for end in ends], 0.0)
+        steps.append(seconds)
+        assert len(steps) <= 21 or seconds <= 2.02 * alone
+    assert sum(steps[20:]) <= 2.2 * (0.008 + 4000 * token) + 3 * alone
 
 
 @dataclass

@@ -5,9 +5,10 @@ steps go by: the middle of the last steps without prompts and with about as many
 time a token that those with prompts took beyond it. What is left of the target says how many tokens
 fit.
 
-Where no target in seconds is given, a step with prompts may take twice as long as one without. That
-alone would starve prompts where few decode: their steps are short, and so would chunks be. So it is
-bounded below: chunks are large enough that all prompts at hand would be done in `MOST_STEPS`.
+Where no target in seconds is given, a step with prompts may take twice as long as one without, so
+that a long prompt takes about twice as long as alone. That would starve the prompts behind it where
+few decode: their steps are short, and so would chunks be. So it is bounded below: chunks are large
+enough that all that are behind the first would be done in `MOST_STEPS`.
 
 Where every step has prompts, nothing would say what decodes take alone: then one step in
 `KNOWN_FOR_STEPS` goes without.
@@ -29,7 +30,7 @@ LEAST_TOKENS = 16
 FIRST_TOKENS = 64
 """The tokens of a chunk before anything is known."""
 MOST_STEPS = 32
-"""The steps in which all prompts at hand would be done, where no target is given."""
+"""The steps in which all prompts behind the first would be done, where no target is given."""
 KNOWN_FOR_STEPS = 16
 REMEMBERED_STEPS = 32
 NEAREST_STEPS = 7
@@ -80,18 +81,19 @@ class StepPace:
         """Whether the next step goes without prompts, to show what decodes take alone."""
         return self._mixed_steps >= KNOWN_FOR_STEPS
 
-    def tokens(self, decodes: int, at_hand: int) -> int:
+    def tokens(self, decodes: int, behind: int) -> int:
         """Prompt tokens that fit beside decodes; 0: this step shows what decodes take alone.
 
         Args:
             decodes: In the step, at least one.
-            at_hand: The tokens of all prompts that could be computed, as of `tokens_of`.
+            behind: The tokens of the prompts that could be computed beside the first one, as of
+                `tokens_of`.
         """
         if self.withholds:
             return 0
         least = LEAST_TOKENS
         if self._target_seconds is None:
-            least = max(least, -(-at_hand // MOST_STEPS))
+            least = max(least, -(-behind // MOST_STEPS))
         # What was measured badly does not stall everybody.
         fitting = min(self._fitting(decodes), 2 * max(FIRST_TOKENS, *self._beside, 0))
         return min(max(fitting, least), self._most_tokens)

@@ -189,7 +189,7 @@ class Scheduler:
             prompts = [one for one in prompts if one.status is Status.RUNNING]
         most = None
         if self.pace is not None and slices and (prompts or self.waiting):
-            most = self.pace.tokens(len(slices), self._at_hand(prompts))
+            most = self.pace.tokens(len(slices), self._behind_the_first(prompts))
         if [None for one in running if one.drafts]:
             share = left // 2 if prompts or self.waiting else left
             left -= give_drafts(slices, share, copies, self.cache, self.counters)
@@ -349,10 +349,10 @@ class Scheduler:
             slices.append(Slice(sequence, start, count))
         return count
 
-    def _at_hand(self, prompts: list[Sequence]) -> int:
-        """Tokens of the prompts under way, and of those for which there are seats."""
+    def _behind_the_first(self, prompts: list[Sequence]) -> int:
+        """Tokens of the prompts under way and of those for which there are seats, but for one."""
         seats = max(0, self._most_running - len(self.running))
-        return tokens_of(prompts) + tokens_of(self.waiting[:seats])
+        return tokens_of([*prompts, *self.waiting[:seats]][1:])
 
     def _admit(self, slices: list[Slice], left: int, now: float, most_slices: int | None) -> None:
         """Start those who wait, in order, until seats, budget or blocks run out."""
