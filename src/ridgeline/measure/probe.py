@@ -13,6 +13,7 @@ import math
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ from ridgeline.hardware.machine import Machine, this_machine
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from ridgeline.measure.microbenchmarks import Effort
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the fraction (0 … 1) that is behind it."""
@@ -100,31 +103,12 @@ def probe(
     machine = this_machine(gpus=[])
     effort = microbenchmarks.QUICK if quick else microbenchmarks.FULL
     num_threads = machine.cpu.num_usable_cores
-    kinds = microbenchmarks.MATMUL_KINDS[device]
-    report = _Steps(on_progress or _ignore, num_steps=len(kinds) + 3)
-
-    rates: dict[str, float] = {}
-    sides: dict[str, int] = {}
-    floors: dict[str, float] = {}
-    skipped: dict[str, str] = {}
-    pilot: float | None = None
-    shares: list[float] = []
+    num_steps = len(microbenchmarks.MATMUL_KINDS[device]) + 3
+    report = _Steps(on_progress or _ignore, num_steps=num_steps)
     with microbenchmarks.threads(num_threads):
-        for kind in kinds:
-            if rates and time.perf_counter() - started > within_seconds:
-                skipped[kind] = NO_TIME
-                continue
-            report(f"matmul {kind}")
-            result = microbenchmarks.matmul(kind, device, num_threads, effort, pilot)
-            if kind == "fp32":
-                pilot = result.pilot_flops_per_second
-            if result.cpu_time_share is not None:
-                shares.append(result.cpu_time_share)
-            if result.flops_per_second > 0.0:
-                rates[kind], sides[kind] = result.flops_per_second, result.side
-                floors[kind] = microbenchmarks.small_matmul(kind, device, effort)
-            if result.skipped is not None:
-                skipped[kind] = result.skipped
+        matmuls = _measure_matmuls(
+            device, num_threads, effort, report, until=started + within_seconds
+        )
 
         report("memory bandwidth")
         buffer_bytes = GPU_BUFFER_BYTES
@@ -149,10 +133,10 @@ def probe(
     return Ceilings(
         device=device,
         device_name=machine.cpu.model if device == "cpu" else torch.cuda.get_device_name(),
-        matmul_flops_per_second=rates,
-        matmul_sizes=sides,
-        matmul_floor_seconds=floors,
-        skipped=skipped,
+        matmul_flops_per_second=matmuls.flops_per_second,
+        matmul_sizes=matmuls.sides,
+        matmul_floor_seconds=matmuls.floor_seconds,
+        skipped=matmuls.skipped,
         bandwidth_bytes_per_second=max(by_threads.values()),
         bandwidth_by_pattern=patterns,
         bandwidth_by_threads=by_threads if device == "cpu" else {},
@@ -167,7 +151,7 @@ def probe(
         device_to_host_pageable_bytes_per_second=copied.get("device_to_host_pageable"),
         memory_bytes=memory_bytes,
         num_threads=num_threads,
-        cpu_time_share=min(shares, default=None),
+        cpu_time_share=min(matmuls.cpu_time_shares, default=None),
         quick=quick,
         probe_seconds=time.perf_counter() - started,
         cpu=machine.cpu.model,
@@ -176,6 +160,43 @@ def probe(
         ridgeline=installed_ridgeline(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Matmuls:
+    """What was measured of each kind of matrix multiplication, by the kind's name."""
+
+    flops_per_second: dict[str, float] = field(default_factory=dict)
+    sides: dict[str, int] = field(default_factory=dict)
+    floor_seconds: dict[str, float] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Why a kind was not measured, or counts for nothing."""
+    cpu_time_shares: list[float] = field(default_factory=list)
+
+
+def _measure_matmuls(
+    device: str, num_threads: int, effort: Effort, report: _Steps, until: float
+) -> _Matmuls:
+    """Measure every kind; the first one always, others only if they begin in time."""
+    from ridgeline.measure import microbenchmarks
+
+    found, pilot = _Matmuls(), None
+    for kind in microbenchmarks.MATMUL_KINDS[device]:
+        if found.flops_per_second and time.perf_counter() > until:
+            found.skipped[kind] = NO_TIME
+            continue
+        report(f"matmul {kind}")
+        result = microbenchmarks.matmul(kind, device, num_threads, effort, pilot)
+        if kind == "fp32":
+            pilot = result.pilot_flops_per_second
+        if result.cpu_time_share is not None:
+            found.cpu_time_shares.append(result.cpu_time_share)
+        if result.flops_per_second > 0.0:
+            found.flops_per_second[kind], found.sides[kind] = result.flops_per_second, result.side
+            found.floor_seconds[kind] = microbenchmarks.small_matmul(kind, device, effort)
+        if result.skipped is not None:
+            found.skipped[kind] = result.skipped
+    return found
 
 
 def default_device() -> str:
