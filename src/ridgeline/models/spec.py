@@ -105,9 +105,9 @@ class WindowedAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     kv_heads: int
     head_dim: int
     value_dim: int = 0
-    """As `ModelSpec.value_dim`."""
+    """The width of a value's head, as in `ModelSpec.value_dim`."""
     sinks: bool = False
-    """As `ModelSpec.attention_sinks`."""
+    """Whether a softmax has a sink, as in `ModelSpec.attention_sinks`."""
 
 
 class LayerKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
