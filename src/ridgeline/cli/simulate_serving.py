@@ -47,7 +47,7 @@ def simulate_serving(
     max_sequences: options.MaxSequences = 256,
     max_waiting: options.MaxWaiting = 1024,
     batching: Annotated[
-        str, typer.Option(help="How batches are made up: continuous, static or dynamic.")
+        Literal["continuous", "static", "dynamic"], typer.Option(help="How batches are made up.")
     ] = "continuous",
     dynamic_delay: Annotated[
         float, typer.Option(help="Seconds that a dynamic batch waits to be full.")

@@ -117,7 +117,7 @@ def what_was_seen(replicas: int, tail: ServingTail | None) -> str:
 
     >>> print(what_was_seen(8, ServingTail(
     ...     ttft_p99_seconds=0.2, itl_p99_seconds=0.03, requests=600, failed=0)))
-    with 8 replicas the 99th percentile is 200 ms to the first token and 30 ms between tokens
+    with 8 replicas the 99th percentile is 200 ms to the first token and 30.0 ms between tokens
     >>> what_was_seen(1, None)
     'with 1 replica no first token came: none of 600 simulated requests was answered'
     """
