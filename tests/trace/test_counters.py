@@ -89,7 +89,7 @@ def test_the_raw_page_says_what_bounds_each_kernel(
     assert "12 % of warps were there of 100 % that fit" in small["because"]
     assert run(["trace", "counters", str(path), "--top", "1"]) == 0
     out = capsys.readouterr().out
-    assert "2,000 GB/s" in out
+    assert "2.00 TB/s" in out
     assert "gemm" not in out
 
 
