@@ -43,15 +43,19 @@ ALIKE = {
 NESTED = ("text_config", "llm_config", "language_config")
 """Where multimodal configurations keep their language model."""
 NOT_MODELLED = {
-    "deepseek_v4": "its cache is compressed, not a key for each token",
+    "albert": "its layers share one set of weights",
+    "blt": "it reads bytes through two models more",
+    "convbert": "half of its attention is convolutions",
     "dbrx": "transformers' own class does not read its configuration, so no count could be checked",
+    "deepseek_v4": "its cache is compressed, not a key for each token",
     "jetmoe": "its attention is a mixture of experts, too",
+    "longformer": "some of its tokens attend by projections of their own",
     "reformer": "its attention goes by hashes, and its layers are reversible",
+    "rembert": "its two embeddings have widths of their own",
     "xlnet": "its attention has two streams",
     "xlstm": "its states are of several kinds",
     "zamba": "its layers share one attention",
     "zamba2": "its layers share one attention",
-    "blt": "it reads bytes through two models more",
 }
 """Model types that could be named but not counted, and why."""
 CONVOLUTIONAL = ("resnet", "efficientnet", "mobilenet_v1", "mobilenet_v2")

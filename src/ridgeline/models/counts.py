@@ -267,11 +267,19 @@ def embedding_parameters(spec: ModelSpec) -> int:
     else:
         width = spec.embedding_dim or spec.hidden
         count = spec.vocab * width
-        if width != spec.hidden:
+        if spec.narrow_embedding:
+            count += (width + 1) * spec.hidden
+        elif width != spec.hidden:
             count += 2 * width * spec.hidden
+    beside = _width_beside_embedding(spec)
     if spec.learned_positions:
-        count += (spec.max_positions + spec.position_offset) * spec.hidden
-    return count + spec.token_types * spec.hidden + spec.layer_embeddings
+        count += (spec.max_positions + spec.position_offset) * beside
+    return count + spec.token_types * beside + spec.layer_embeddings
+
+
+def _width_beside_embedding(spec: ModelSpec) -> int:
+    """The width of positions, segments, their norm and the head's own layer."""
+    return spec.embedding_dim if spec.narrow_embedding else spec.hidden
 
 
 def head_parameters(spec: ModelSpec) -> int:
@@ -286,7 +294,8 @@ def head_parameters(spec: ModelSpec) -> int:
     count = 0 if spec.tied_embeddings else spec.vocab * (spec.embedding_dim or spec.hidden)
     count += spec.vocab if spec.head_bias else 0
     if spec.head in ("masked-lm", "pre-training"):
-        count += square + _norm(spec, spec.hidden)
+        width = _width_beside_embedding(spec)
+        count += width * (spec.hidden + 1) + _norm(spec, width)
     if spec.head == "pre-training":
         count += square + 2 * (spec.hidden + 1)
     return count
@@ -302,7 +311,7 @@ def _final_norms(spec: ModelSpec) -> int:
 
 
 def _embedding_norm(spec: ModelSpec) -> int:
-    return _norm(spec, spec.hidden) if spec.embedding_norm else 0
+    return _norm(spec, _width_beside_embedding(spec)) if spec.embedding_norm else 0
 
 
 def _is_first(spec: ModelSpec, layer: int) -> bool:

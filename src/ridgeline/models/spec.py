@@ -153,6 +153,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     embedding_dim: int = 0
     """Width of the stored embedding where projections lead to and from `hidden` (OPT-350m);
     0: `hidden`."""
+    narrow_embedding: bool = False
+    """Whether positions, segments, their norm and the head's layer have that width, too
+    (ELECTRA)."""
     layer_embeddings: int = 0
     """Elements of a table with a small vector of each token for each layer (Gemma 3n)."""
     embedding_norm: bool = False

@@ -44,9 +44,9 @@ def rwkv(spec: ModelSpec) -> dict[str, int]:
     return {"time_mix": num_layers(spec) * 2 * spec.hidden}
 
 
-def first_norm(spec: ModelSpec) -> dict[str, int]:
-    """The first layer has no norm before its attention; the head has a layer and a norm."""
-    return {"lm_head.dense": spec.hidden * spec.hidden}
+def layer_before_head(spec: ModelSpec) -> dict[str, int]:
+    """A layer and a norm before the head (the embedding's norm is the first layer's, too)."""
+    return {"lm_head.dense": spec.hidden * (spec.hidden + 1)}
 
 
 def one_row_more(spec: ModelSpec) -> dict[str, int]:
@@ -61,7 +61,7 @@ OWN_TENSORS: dict[str, Callable[[ModelSpec], dict[str, int]]] = {
     "diffllama": diffllama,
     "doge": doge,
     "lfm3": gate_of_heads,
-    "modernbert-decoder": first_norm,
+    "modernbert-decoder": layer_before_head,
     "moshi": one_row_more,
     "rwkv": rwkv,
 }
