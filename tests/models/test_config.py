@@ -158,6 +158,9 @@ def test_a_bad_file_is_one_line_with_its_name_and_the_key(
 
 
 PRESET_KEYS = [dict(one.config) for one in known_presets().presets.values()]
+HUB = json.loads(Path(__file__).with_name("hub_configs.json").read_text())
+HUB_KEYS = [one["config"].get("text_config", one["config"]) for one in HUB]
+LISTS = ("architectures", "layer_types", "head_dim", "mlp_layer_types", "sliding_window")
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
@@ -165,11 +168,11 @@ ANY_JSON = st.recursive(
 )
 
 
-@given(keys=st.sampled_from(PRESET_KEYS), value=ANY_JSON, data=st.data())
+@given(keys=st.sampled_from(PRESET_KEYS + HUB_KEYS), value=ANY_JSON, data=st.data())
 def test_any_value_of_any_key_is_read_or_refused_in_one_line(
     keys: dict[str, Any], value: Any, data: st.DataObject
 ) -> None:
-    key = data.draw(st.sampled_from(sorted({*keys, "architectures", "layer_types", "head_dim"})))
+    key = data.draw(st.sampled_from(sorted({*keys, *LISTS})))
     refused = ""
     spec = preset("GPT-2")
     try:

@@ -40,7 +40,7 @@ DELTA = {
 LATENT = {"kv_lora_rank": 16, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 20}
 MIXED = ["linear_attention", "full_attention", "linear_attention"]
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "qwen3_next": [DELTA, {**DELTA, "mlp_only_layers": [0], "attention_bias": True}],
+    "qwen3_next": [DELTA, {**DELTA, "mlp_only_layers": [0, 5], "attention_bias": True}],
     "qwen3_5_text": [DELTA, {**DELTA, "tie_word_embeddings": True}],
     "qwen3_5_moe_text": [DELTA],
     "olmo_hybrid": [{"num_hidden_layers": 8}, {**DELTA, "attention_bias": True}],

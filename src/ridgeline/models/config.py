@@ -23,25 +23,39 @@ from ridgeline.records.input_file import read_json
 
 ALIKE = {
     "MiniMaxText01": "minimax",
-    "gemma3": "gemma3_text",
     "RefinedWeb": "falcon",
     "RefinedWebModel": "falcon",
+    "gemma3": "gemma3_text",
+    "glm4v_moe_text": "glm4_moe",
+    "glm4v_text": "glm4",
+    "glm_image_text": "glm4",
+    "glm_ocr_text": "glm",
+    "granite4_vision_text": "granite",
+    "granite_docling_text": "granite",
+    "hunyuan": "hunyuan_v1_moe",
+    "hunyuan_vl_text": "hunyuan_v1_dense",
     "kimi_k2": "deepseek_v3",
     "minimax_text_01": "minimax",
     "ministral3": "mistral",
+    "mistral4": "deepseek_v3",
+    "paddleocr_vl_text": "ernie4_5",
     "phi-msft": "phi",
-    "qwen2_vl": "qwen2",
-    "qwen2_vl_text": "qwen2",
+    "phi4_multimodal": "phi3",
+    "phi4mm": "phi3",
+    "qwen2_5_omni_text": "qwen2",
     "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2",
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_vl_text": "qwen3",
+    "qwen3_omni_moe_text": "qwen3_moe",
     "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen3_vl_text": "qwen3",
 }
 """Model types that are another one's shape under a second name."""
-NESTED = ("text_config", "llm_config", "language_config")
-"""Where multimodal configurations keep their language model."""
+NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
+"""Where multimodal configurations keep their language model; one part may hold another."""
 NOT_MODELLED = {
     "albert": "its layers share one set of weights",
     "blt": "it reads bytes through two models more",
@@ -52,6 +66,7 @@ NOT_MODELLED = {
     "longformer": "some of its tokens attend by projections of their own",
     "reformer": "its attention goes by hashes, and its layers are reversible",
     "rembert": "its two embeddings have widths of their own",
+    "whisper": "it hears: its two stacks have sequences of different lengths",
     "xlnet": "its attention has two streams",
     "xlstm": "its states are of several kinds",
     "zamba": "its layers share one attention",
@@ -107,6 +122,8 @@ def _language_part(keys: Keys) -> Keys:
     inner = keys.table(name)
     kind = inner.text("model_type", default="")
     values = {**_class_defaults().get(ALIKE.get(kind, kind), {}), **inner.values}
+    if any(inner.has(name) for name in NESTED):
+        return _language_part(inner)
     # The outer model ties the head; what it is called is not what the inner one is, so its
     # `architectures` stay behind.
     if "tie_word_embeddings" in keys.values:

@@ -66,6 +66,14 @@ def read_hybrid(row: Hybrid, keys: Keys) -> ModelSpec:
         traits["ffn"] = keys.size(row.mlp_width)
     if row.mixture_period and has_experts:
         kinds = _periodic(kinds, keys, row)
+    listed = traits.pop("kinds", ())
+    if listed and len(listed) != len(kinds):
+        keys.refuse("num_hidden_layers", f"is {len(listed)}; its pattern has {len(kinds)} layers")
+    if listed:  # mixtures between dense layers
+        kinds = tuple(
+            msgspec.structs.replace(kind, mlp=one.mlp)
+            for kind, one in zip(kinds, listed, strict=True)
+        )
     if row.latent:
         traits["latent"] = latent = latent_of(keys)
         traits["kv_heads"] = keys.size(*HEADS)
