@@ -135,7 +135,7 @@ def _alike(
 
 
 def _attentions(spec: ModelSpec) -> tuple[tuple[bool, bool], ...]:
-    """Whether each layer has a window and keys of its own; empty where that is all one."""
+    """Whether each layer has a window, and keys of its own; empty where that is all one."""
     if not (spec.windowed_attention or spec.values_are_keys or spec.key_sharing_layers):
         return ()
     layers = range(num_layers(spec))

@@ -105,9 +105,9 @@ class WindowedAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     kv_heads: int
     head_dim: int
     value_dim: int = 0
-    """The width of a value's head, as in `ModelSpec.value_dim`."""
+    """Width of one head's value where it is not `head_dim`; 0: it is."""
     sinks: bool = False
-    """Whether a softmax has a sink, as in `ModelSpec.attention_sinks`."""
+    """Whether a learned logit of each head takes weight from all tokens."""
 
 
 class LayerKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

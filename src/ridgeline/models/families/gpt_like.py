@@ -49,7 +49,7 @@ def gpt_bigcode(keys: Keys) -> ModelSpec:
 
 
 def openai_gpt(keys: Keys) -> ModelSpec:
-    """The first GPT, which has norms behind its blocks."""
+    """GPT as first published: norms stand behind the blocks."""
     return msgspec.structs.replace(gpt2(keys), final_norm=False)
 
 

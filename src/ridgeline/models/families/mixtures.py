@@ -217,7 +217,7 @@ def with_extra(spec: ModelSpec, **more: int) -> ModelSpec:
 
 
 def listed_mixtures(keys: Keys) -> list[bool] | None:
-    """Whether the MLP of each layer is a mixture, where the file lists it; else None."""
+    """Whether each layer's MLP is a mixture, where the file lists it; else None."""
     kinds = keys.texts("mlp_layer_types")
     if kinds is not None:
         listed = [kind != "dense" for kind in kinds]
