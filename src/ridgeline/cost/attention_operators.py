@@ -16,7 +16,7 @@ from ridgeline.models.spec import LatentAttention, ModelSpec
 BACKWARD_FLOPS = 2.5
 """FLOPs of the fused kernel's backward pass over those of its forward pass: five matmuls for two
 (FlashAttention-2)."""
-WITHOUT_ROTARY = ("bloom", "mpt", "t5", "bert", "gpt2", "opt")
+WITHOUT_ROTARY = ("bloom", "mpt", "t5", "bert", "gpt2", "opt", "ctrl", "deberta-v2", "xglm")
 """Families whose positions are biases on the scores or vectors added to the embedding."""
 
 
