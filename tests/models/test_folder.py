@@ -70,7 +70,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{port}")
         assert main.run(["bench", "decode", "nobody/nothing"]) == 2
     said = capfd.readouterr().err
-    assert "nobody/nothing: no such directory; as a hub id: config.json: " in said
+    assert "nobody/nothing: no such directory; as a hub id: it was not fetched before" in said
     assert "Retry" not in said
     assert constants.HF_HUB_OFFLINE
     stay_offline_without_hub.cache_clear()

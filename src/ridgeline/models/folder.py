@@ -27,6 +27,8 @@ _TABLES = (
     "model.safetensors.index.json",
     "tokenizer.json",
 )
+_NOT_FETCHED = "LocalEntryNotFoundError"
+"""What the hub's client raises offline; its own words speak of a setting that nobody made."""
 _LONGEST_WORDS = 300
 _BARE = (LookupError, AttributeError, TypeError, ArithmeticError)
 """Errors that often say no more than a key or a name."""
@@ -81,6 +83,8 @@ def read_by_library(model: str | Path, *, option: str = "", what: str = "") -> I
 
 def _words(error: Exception) -> str:
     """All lines as one; of an error that may say a key only, its type too."""
+    if type(error).__name__ == _NOT_FETCHED:
+        return "it was not fetched before, and the hub does not answer or is not to be asked"
     text = " ".join(str(error).split())[:_LONGEST_WORDS].rstrip(". ")
     if isinstance(error, TypeError | AttributeError) and text:
         return f"a value of another kind than the library expects ({text})"
