@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records.recipe import Recipe
-from ridgeline.records.recipe_file import changed, read_recipe
+from ridgeline.records.recipe_file import read_recipe
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.start import train_recipe
 
@@ -76,13 +76,13 @@ def on_host(recipe: Recipe, folder: Path) -> TrainingRun:
     return train_recipe(recipe, folder, environment=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
 
 
-def same_losses(recipe: Recipe, folder: Path) -> float:
+def same_losses(folder: Path) -> float:
     """How far the GPU's last loss is from the host's, both from the same weights."""
     place = folder / "narrow"
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(place)).save_pretrained(place)
-    narrow = changed(
-        recipe,
+    narrow = read_recipe(
+        folder / "recipe.toml",
         [f"model.config={place}", f"model.checkpoint={place}", "layout.precision=fp32",
          "data.seq=128", "run.steps=10"],
     )  # fmt: skip
@@ -102,8 +102,8 @@ def main() -> None:
             (folder / kind / "config.json").write_text(json.dumps(config))
         text = RECIPE.format(text=sysconfig.get_path("stdlib"), steps=steps)
         (folder / "recipe.toml").write_text(text)
-        base = changed(read_recipe(folder / "recipe.toml"), [f"model.config={folder / 'wide'}"])
-        off = same_losses(base, folder)
+        wide = f"model.config={folder / 'wide'}"
+        off = same_losses(folder)
         print(f"fp32 losses on the GPU and on the host differ by {off:.1e}\n")
         if not off < 1e-3:
             sys.exit("bench/gpu/train_recipes.py: the GPU trains something else")
@@ -111,7 +111,9 @@ def main() -> None:
         print("|---|---|---|---|---|---|---|")
         for setting, changes in SETTINGS.items():
             try:
-                run = train_recipe(changed(base, changes), folder / "out")
+                run = train_recipe(
+                    read_recipe(folder / "recipe.toml", [wide, *changes]), folder / "out"
+                )
             except RidgelineError as error:
                 print(f"| {setting} | {error} | | | | | |")
                 continue

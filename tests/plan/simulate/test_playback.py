@@ -111,4 +111,4 @@ def test_bad_questions_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads(capsys.readouterr().out)["ways"]) == 3
     words = ["simulate", "serving", "--model", "llama-3-8b", "--gpu", "h100"]
     assert run([*words, "--batching", "sometimes"]) == 2
-    assert "has to be one of continuous, static, dynamic" in capsys.readouterr().err
+    assert "is not one of 'continuous', 'static', 'dynamic'" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import torch
 
 from ridgeline.errors import RidgelineError
 from ridgeline.records.recipe import Recipe
-from ridgeline.records.recipe_file import anchored, changed, read_recipe
+from ridgeline.records.recipe_file import anchored, read_recipe
 from ridgeline.records.training_log import read_log
 from ridgeline.train.data.loader import Loader
 from ridgeline.train.data.preparation import prepare
@@ -25,7 +25,7 @@ from ridgeline.train.survive.guard import RollBack
 def check(folder: Path) -> None:
     """A bad batch is left out by the next start; with too many, one line says so."""
     changes = ["run.steps=24", "run.log_every=1"]
-    recipe = anchored(changed(read_recipe(folder / "recipe.toml"), changes), folder)
+    recipe = anchored(read_recipe(folder / "recipe.toml", changes), folder)
     out = folder / "bad"
     bad = {_first_tokens(recipe, out, 13)}
     met: list[bytes] = []
@@ -46,7 +46,8 @@ def check(folder: Path) -> None:
     (noted,) = [line for line in read_log(out) if line.note]
     assert (noted.step, noted.note) == (14, "left out the batch of step 14: the loss is nan")
     assert all(math.isfinite(line.loss) for line in read_log(out))
-    few = changed(recipe, ["survive.max_rollbacks=1", "run.steps=30"])
+    changes = [*changes, "survive.max_rollbacks=1", "run.steps=30"]
+    few = anchored(read_recipe(folder / "recipe.toml", changes), folder)
     bad.add(_first_tokens(recipe, out, 27))
     try:
         train_as_rank(few, out)
