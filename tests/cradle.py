@@ -296,6 +296,9 @@ def _bear(order: dict[str, Any], pipes: list[int], ours: list[socket.socket]) ->
         os.environ.clear()
         os.environ.update(order["environment"])
         os.chdir(order["folder"])
+        if "ridgeline.measure.child.sites" in sys.modules:
+            sites = sys.modules["ridgeline.measure.child.sites"]
+            sites.START_FOLDER = os.path.realpath(order["folder"])
         atexit.register(gc.unfreeze)  # libraries complain of what is left at the end
         module, _, name = order["function"].partition(":")
         getattr(importlib.import_module(module), name)(*order["arguments"])

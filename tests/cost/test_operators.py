@@ -47,6 +47,7 @@ def test_products_do_two_flops_per_weight_and_token(name: str) -> None:
     layers = total_layers_parameters(model)
     weights = layers.total - layers.norms - layers.routed_experts + active_routed_parameters(model)
     head = model.vocab * model.hidden if model.head == "lm" else head_parameters(model)
+    weights += model.extra.get("indexer", 0)
     expected = 2.0 * batch * SEQ * weights + 2.0 * batch * head
     found = flops(model_operators(model, SEQ, batch, phase="prefill"))
     # Biases, norms inside attention and sinks are weights without a product: below 1 %.

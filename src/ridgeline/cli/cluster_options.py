@@ -74,29 +74,47 @@ def refuse_at_front(given: Iterable[str], engine_options: Iterable[str]) -> None
 def remote_hosts(
     prefill: list[str] | None,
     decode: list[str] | None,
-    key_file: Path | None,
+    key: str,
     config: EngineConfig,
 ) -> RemoteHosts:
     """Which engines a front is for, and what their files are compared with.
 
     Raises:
-        InputError: One kind is missing, an address is none, or there is no key.
+        InputError: An address is none.
     """
     from ridgeline.checkpoints.digest import config_digest, tokenizer_digest
     from ridgeline.serve.cluster.remote import RemoteHosts
 
-    if not (prefill and decode):
-        missing = "--decode" if prefill else "--prefill"
-        raise InputError(f"{missing} URL: give the address of one at least of each kind")
     folder = Path(config.model)
     comparable = folder.is_dir() and (folder / "config.json").is_file()
     return RemoteHosts(
-        prefill=tuple(prefill),
-        decode=tuple(decode),
-        cluster_key=cluster_key(key_file),
+        prefill=tuple(prefill or ()),
+        decode=tuple(decode or ()),
+        cluster_key=key,
         config=config_digest(folder) if comparable else None,
         tokenizer=tokenizer_digest(folder) if comparable and config.tokenizer is None else None,
     )
+
+
+def key_of(
+    path: Path | None, role: str | None, prefill: list[str] | None, decode: list[str] | None
+) -> str:
+    """The key by which engines of several hosts know each other; empty where there are none.
+
+    Raises:
+        InputError: It is missing or none, is given for nothing, or one kind of engine is missing.
+    """
+    if prefill or decode:
+        if not (prefill and decode):
+            missing = "--decode" if prefill else "--prefill"
+            raise InputError(f"{missing} URL: give the address of one at least of each kind")
+    elif role is None:
+        if path is not None:
+            raise InputError(
+                f"--cluster-key-file {path}: it goes with --role, or with --prefill and --decode"
+            )
+        return ""
+    return cluster_key(path)
 
 
 def cluster_key(path: Path | None) -> str:
@@ -118,12 +136,11 @@ def serve_role(
     *,
     host: str,
     port: int,
-    key_file: Path | None,
+    key: str,
     shutdown_timeout: float,
     json: bool,
 ) -> None:
     """Let fronts use an engine until a signal comes; one line on stdout says when it is ready."""
-    key = cluster_key(key_file)
     from ridgeline.serve.cluster.node_server import run_node
 
     run_node(

@@ -262,11 +262,7 @@ def serve(
         cluster.refuse_at_front(given, engine_fields)
     elif role is not None:
         cluster.refuse_beside_role(given, engine_fields)
-    elif cluster_key_file is not None:
-        raise InputError(
-            f"--cluster-key-file {cluster_key_file}: it goes with --role, or with --prefill and"
-            " --decode"
-        )
+    key = cluster.key_of(cluster_key_file, role, prefill, decode)
     models = served_models(model, engine_fields, served_model_name)
     config, names = models.first.config, models.first.names
     if role is not None:
@@ -275,7 +271,7 @@ def serve(
             role,
             host=host,
             port=port,
-            key_file=cluster_key_file,
+            key=key,
             shutdown_timeout=shutdown_timeout,
             json=json,
         )
@@ -369,7 +365,7 @@ def serve(
     models = models.fetched(revision, weights=not is_front)
     settings, *others = models.settings(front)
     config = models.first.config
-    hosts = cluster.remote_hosts(prefill, decode, cluster_key_file, config) if is_front else None
+    hosts = cluster.remote_hosts(prefill, decode, key, config) if is_front else None
     called = [settings.model_name, *(one.model_name for one in others)]
     server.run_server(
         config,

@@ -29,6 +29,10 @@ def state_operators(model: ModelSpec, state: StateMixer, step: Pass) -> list[Mod
         found.append(
             elementwise("convolution", tokens, channels, passes=(2, 3), flops=flops, step=step)
         )
+    if state.steps_rank:
+        rank, chosen = state.steps_rank, state.steps_rank + 2 * state.key_dim
+        found.append(matmul("state steps", tokens, width, chosen, step=step))
+        found.append(matmul("state steps back", tokens, rank, width, step=step))
     if state.key_dim:
         found.append(_scan(state, step))
         found.append(elementwise("state norm", tokens, width, passes=(3, 5), flops=8, step=step))

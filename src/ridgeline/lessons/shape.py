@@ -67,7 +67,8 @@ def marked(
         "at most": found <= wanted,
         "at least": found >= wanted,
     }[how]
-    return LessonMark(what=what, found=found, wanted=wanted, how=how, passed=passed)
+    shown = found if math.isfinite(found) else None
+    return LessonMark(what=what, found=shown, wanted=wanted, how=how, passed=passed)
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:

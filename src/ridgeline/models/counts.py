@@ -207,7 +207,8 @@ def state_parameters(spec: ModelSpec) -> int:
     state = spec.state
     assert state is not None
     projected = spec.hidden * (state.inputs + state.width)
-    return projected + state.conv_channels * state.conv_width + state.other
+    convolved = state.conv_channels * state.conv_width
+    return projected + convolved + state.inner_weights + state.other
 
 
 def grouped_attention(spec: ModelSpec, *, own_keys: bool = True) -> int:

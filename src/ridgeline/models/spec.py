@@ -76,14 +76,23 @@ class StateMixer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     conv_width: int = 0
     """Tokens that the convolution before the state sees; 0: there is none."""
     conv_channels: int = 0
+    steps_rank: int = 0
+    """Rank through which a selective scan chooses its steps, beside its rows' two vectors; 0: steps
+    are among `inputs`."""
     other: int = 0
-    """Parameters of one layer beyond the projections from and to the residual stream and the
-    convolution's weights."""
+    """Parameters of one layer beyond all projections and the convolution's weights."""
 
     @property
     def width(self) -> int:
         """What the output projection reads."""
         return self.heads * self.value_dim
+
+    @property
+    def inner_weights(self) -> int:
+        """Weights of the projections to a selective scan's steps and vectors, and back to steps."""
+        if not self.steps_rank:
+            return 0
+        return self.width * (2 * self.steps_rank + 2 * self.key_dim)
 
 
 class Indexer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -62,7 +62,8 @@ class LessonMark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """One thing that an exercise asks for."""
 
     what: str
-    found: float
+    found: float | None
+    """None where no number came of it (NaN, or one beyond all bounds)."""
     wanted: float
     how: Literal["equal", "at most", "at least"]
     passed: bool

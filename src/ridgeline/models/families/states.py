@@ -160,8 +160,7 @@ def selective_scan(keys: Keys) -> StateMixer:
     for name in ("mamba_dt_rank", "time_step_rank"):
         if keys.has(name) and keys.values[name] != "auto":
             rank = keys.size(name)
-    other = inner * (rank + 2 * state) + rank * inner + inner  # to and from the steps
-    other += inner * state + inner  # A and D
+    other = inner * state + 2 * inner  # A and D, and the offsets of steps
     if keys.text("model_type", default="") == "jamba":
         other += rank + 2 * state  # norms of steps, B and C
     if keys.flag("mamba_conv_bias", "use_conv_bias", default=True):
@@ -177,6 +176,7 @@ def selective_scan(keys: Keys) -> StateMixer:
         inputs=2 * inner,
         conv_width=keys.size(*CONVOLUTION, default=4),
         conv_channels=inner,
+        steps_rank=rank,
         other=other,
     )
 

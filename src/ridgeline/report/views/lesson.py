@@ -86,12 +86,14 @@ def _figures(figures: Sequence[LessonFigure]) -> doc.DataTable:
     return doc.DataTable(columns, rows, lead=2)
 
 
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
     """A count in full, another number with four digits.
 
-    >>> _number(4096.0), _number(0.125), _number(5.96e-08)
-    ('4,096', '0.125', '5.96e-08')
+    >>> _number(4096.0), _number(0.125), _number(5.96e-08), _number(None)
+    ('4,096', '0.125', '5.96e-08', 'no number')
     """
+    if value is None:
+        return "no number"
     if value == round(value) and abs(value) < 1e15:
         return f"{round(value):,}"
     return f"{value:.4g}"
