@@ -163,9 +163,16 @@ def test_what_does_not_go_together_is_refused(changes: dict[str, Any], message: 
         tiny_engine(LIBRARY, **changes)
 
 
-def test_families_without_a_plan_of_stages_are_refused(tmp_path: Path) -> None:
-    tiny("gpt2").save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="no plan of how to cut models of the family gpt2 into"):
+@pytest.mark.parametrize(
+    ("family", "says"),
+    [
+        ("gpt2", "no plan of how to cut models of the family gpt2 into"),
+        ("gemma3n_text", "the last layers of gemma3n_text read keys of layers before them"),
+    ],
+)
+def test_families_that_no_stages_fit_are_refused(tmp_path: Path, family: str, says: str) -> None:
+    tiny(family).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=says):
         tiny_engine(tmp_path, pp=2)
 
 

@@ -178,7 +178,7 @@ def _layers_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
     """The layers of a model between which only hidden states pass, and their names' beginning.
 
     Raises:
-        InputError: transformers does not say that it is such a model.
+        InputError: transformers does not say that it is such a model, or keys pass, too.
     """
     family = model.config.model_type  # type: ignore[union-attr]
     base: Any = model.base_model
@@ -188,6 +188,11 @@ def _layers_of(model: nn.Module) -> tuple[str, nn.ModuleList]:
         raise InputError(
             f"{OPTION}: transformers has no plan of how to cut models of the family {family} into"
             f" stages; leave out {OPTION}, or use --tp"
+        )
+    if getattr(base.config, "num_kv_shared_layers", 0):
+        raise InputError(
+            f"{OPTION}: the last layers of {family} read keys of layers before them, which another"
+            f" stage would hold; leave out {OPTION}, or use --tp"
         )
     prefix = next(name for name, module in model.named_modules() if module is layers)
     return f"{prefix}.", layers
