@@ -32,6 +32,18 @@ LLAMA = {
     "vocab_size": 100,
 }
 SPARSE = {**LLAMA, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
+MIXTURE = {
+    "num_key_value_heads": 2,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 8,
+}
+DEBERTA = {
+    **LLAMA,
+    "model_type": "deberta-v2",
+    "max_position_embeddings": 64,
+    "relative_attention": True,
+}
 ONE_OF_EACH_FAMILY = [
     "Llama-3.2-1B",
     "Mistral-7B-v0.1",
@@ -144,6 +156,32 @@ def test_a_local_folder_wins_when_it_is_written_as_a_path(
         ),
         ({**LLAMA, "model_type": "bert"}, "max_position_embeddings is missing; add it as a whole"),
         ({**LLAMA, "model_type": "deepseek_v3"}, "q_lora_rank is missing; add the rank, or null"),
+        (
+            {**LLAMA, **MIXTURE, "model_type": "mimo_v2_flash", "hybrid_layer_pattern": [1]},
+            "hybrid_layer_pattern lists 1 layers; the model has 2",
+        ),
+        (
+            {**LLAMA, **MIXTURE, "model_type": "llama4_text", "no_rope_layers": [1]},
+            "no_rope_layers lists 1 layers; the model has 2",
+        ),
+        (
+            {**LLAMA, "model_type": "gemma4_text", "per_layer_config": {"0": 1}},
+            "per_layer_config: 0 is 1; it must be an object",
+        ),
+        (
+            {
+                **LLAMA,
+                "model_type": "gemma4_text",
+                "per_layer_config": {"0": {"head_dim": 8}, "1": {"head_dim": 16}},
+            },
+            "per_layer_config must say the same of all the layers that it lists",
+        ),
+        (
+            {**LLAMA, "model_type": "exaone4", "sliding_window_pattern": "LX"},
+            "sliding_window_pattern is 'LX'; its letters must be L",
+        ),
+        ({**DEBERTA, "max_relative_positions": "x"}, "max_relative_positions is 'x'; it must be"),
+        ({**DEBERTA, "pos_att_type": 5}, "pos_att_type is 5; it must be names"),
     ],
 )
 def test_a_bad_file_is_one_line_with_its_name_and_the_key(

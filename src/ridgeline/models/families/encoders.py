@@ -161,19 +161,29 @@ def _relative_positions(keys: Keys, hidden: int, layers: int) -> dict[str, int]:
         found["encoder.conv"] = hidden * hidden * kernel + 3 * hidden
     if not keys.flag("relative_attention", default=False):
         return found
-    buckets = keys.values.get("position_buckets") or -1
-    span = keys.values.get("max_relative_positions") or -1
-    if not isinstance(buckets, int) or not isinstance(span, int):
-        keys.refuse("position_buckets", f"is {buckets!r}; it must be a whole number, or -1")
-    rows = buckets if buckets > 0 else span if span > 0 else keys.size(*POSITIONS)
+    buckets = _positive_or_none(keys, "position_buckets")
+    span = _positive_or_none(keys, "max_relative_positions")
+    rows = buckets or span or keys.size(*POSITIONS)
     found["rel_embeddings"] = 2 * rows * hidden
     if "layer_norm" in keys.text("norm_rel_ebd", default="none"):
         found["rel_norm"] = 2 * hidden
     if not keys.flag("share_att_key", default=False):
-        kinds = keys.values.get("pos_att_type") or ""
+        kinds = keys.values.get("pos_att_type") or ""  # `c2p|p2c`, or a list
+        if not isinstance(kinds, str | list):
+            keys.refuse("pos_att_type", f"is {kinds!r}; it must be names, such as c2p|p2c")
         each = sum(kind in kinds for kind in ("c2p", "p2c"))
         found["pos_projections"] = layers * each * (hidden * hidden + hidden)
     return found
+
+
+def _positive_or_none(keys: Keys, name: str) -> int | None:
+    """A whole number; None where there is none, or one that stands for none (-1, 0)."""
+    value = keys.values.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        keys.refuse(name, f"is {value!r}; it must be a whole number, or -1")
+    return value if value > 0 else None
 
 
 def t5(keys: Keys) -> ModelSpec:

@@ -18,6 +18,7 @@ from ridgeline.models.families.sizes import (
     POSITIONS,
     WINDOWED,
     decoder,
+    of_each_layer,
     windows_of,
 )
 from ridgeline.models.keys import Keys
@@ -57,8 +58,7 @@ def gpt_neo(keys: Keys) -> ModelSpec:
     """GPT-2's shape with biases on the output alone; every other layer sees 256 tokens."""
     layers = keys.size(*LAYERS)
     kinds = keys.texts("attention_layers") or _neo_layers(keys, layers)
-    if len(kinds) != layers:
-        keys.refuse("attention_types", f"lists {len(kinds)} layers; the model has {layers}")
+    of_each_layer(keys, "attention_types", kinds)
     window = keys.size("window_size", default=256)
     return decoder(
         keys,
@@ -76,7 +76,7 @@ def gpt_neo(keys: Keys) -> ModelSpec:
 
 def _neo_layers(keys: Keys, layers: int) -> list[str]:
     """The kinds of layers from `[[[kinds], repeats], …]`."""
-    listed = keys.values.get("attention_types", [[["global", "local"], layers // 2]])
+    listed = keys.values.get("attention_types") or [[["global", "local"], layers // 2]]
     try:
         return [str(kind) for kinds, times in listed for _ in range(times) for kind in kinds]
     except (TypeError, ValueError):

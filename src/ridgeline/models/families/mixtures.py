@@ -15,7 +15,15 @@ import msgspec
 
 from ridgeline.models.counts import num_routed_layers
 from ridgeline.models.families.llama_like import qwen_windows
-from ridgeline.models.families.sizes import FFN, HEADS, HIDDEN, LAYERS, decoder, windows
+from ridgeline.models.families.sizes import (
+    FFN,
+    HEADS,
+    HIDDEN,
+    LAYERS,
+    decoder,
+    of_each_layer,
+    windows,
+)
 from ridgeline.models.keys import Keys
 from ridgeline.models.spec import Experts, Indexer, LatentAttention, LayerKind, ModelSpec
 
@@ -221,21 +229,14 @@ def listed_mixtures(keys: Keys) -> list[bool] | None:
     kinds = keys.texts("mlp_layer_types")
     if kinds is not None:
         listed = [kind != "dense" for kind in kinds]
-        return _of_all_layers(keys, "mlp_layer_types", listed)
+        return list(of_each_layer(keys, "mlp_layer_types", listed))
     for name in ("moe_layer_freq", "is_moe_layer"):
         if isinstance(keys.values.get(name), list):
             flags = keys.values[name]
             if not all(one in (0, 1) for one in flags):
                 keys.refuse(name, "must say of each layer whether it is a mixture, as 0 or 1")
-            return _of_all_layers(keys, name, [bool(one) for one in flags])
+            return list(of_each_layer(keys, name, [bool(one) for one in flags]))
     return None
-
-
-def _of_all_layers(keys: Keys, name: str, listed: list[bool]) -> list[bool]:
-    layers = keys.size(*LAYERS)
-    if len(listed) != layers:
-        keys.refuse(name, f"lists {len(listed)} layers; the model has {layers}")
-    return listed
 
 
 def placed(keys: Keys, experts: Experts) -> dict[str, Any]:

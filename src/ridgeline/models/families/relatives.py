@@ -149,6 +149,8 @@ def windows_by(row: WindowKeys | None, keys: Keys) -> Windows:
         return NO_WINDOW
     window, layers = keys.count(row.key, default=default), range(keys.size(*LAYERS))
     if row.period and isinstance(pattern := keys.values.get(row.period) or 0, str):  # such as LLLG
+        if set(pattern) - {"L", "G"}:
+            keys.refuse(row.period, f"is {pattern!r}; its letters must be L, a window, and G, none")
         return windows_of(window, tuple(pattern[n % len(pattern)] == "L" for n in layers))
     every = keys.size(row.period, default=row.every) if row.period else row.every
     if row.first:

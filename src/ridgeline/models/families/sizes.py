@@ -6,7 +6,8 @@ may be absent has the same default there. Sizes have no default; a file without 
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Sequence
+from typing import Any, TypedDict, TypeVar
 
 from ridgeline.models.keys import Keys
 from ridgeline.models.spec import ModelSpec
@@ -18,6 +19,8 @@ KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 FFN = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "ffn_hidden_size", "dff")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 
+
+_T = TypeVar("_T")
 
 WINDOWED = ("sliding_attention", "chunked_attention", "local_attention", "local")
 FULL = ("full_attention", "global_attention", "global")
@@ -125,16 +128,25 @@ def windows(
         if every is None or not window or is_null(keys, key):
             return NO_WINDOW
         return Windows(sliding_window=window, full_attention_every=every)
-    layers = keys.size(*LAYERS)
-    if len(kinds) != layers:
-        keys.refuse("layer_types", f"lists {len(kinds)} layers; the model has {layers}")
-    unknown = sorted(set(kinds) - {*FULL, *WINDOWED})
+    unknown = sorted(set(of_each_layer(keys, "layer_types", kinds)) - {*FULL, *WINDOWED})
     if unknown:
         keys.refuse("layer_types", f"names {unknown[0]!r}; full and sliding attention are known")
     windowed = tuple(kind in WINDOWED for kind in kinds)
     if any(windowed) and not window:
         keys.refuse(key, "is missing; layer_types names windowed layers")
     return windows_of(window, windowed)
+
+
+def of_each_layer(keys: Keys, name: str, listed: Sequence[_T]) -> Sequence[_T]:
+    """A list that says something of each layer, as the file has it under a key.
+
+    Raises:
+        InputError: The model has more layers, or fewer.
+    """
+    layers = keys.size(*LAYERS)
+    if len(listed) != layers:
+        keys.refuse(name, f"lists {len(listed)} layers; the model has {layers}")
+    return listed
 
 
 def is_null(keys: Keys, key: str) -> bool:

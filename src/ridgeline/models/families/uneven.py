@@ -26,6 +26,7 @@ from ridgeline.models.families.sizes import (
     LAYERS,
     Windows,
     decoder,
+    of_each_layer,
     windows,
     windows_of,
 )
@@ -46,7 +47,8 @@ def llama4(keys: Keys) -> ModelSpec:
     every = keys.size("no_rope_layer_interval", default=4)
     if rotary and not keys.has("layer_types"):
         size = keys.count("attention_chunk_size", default=8192)
-        seen = windows_of(size, tuple(bool(one) for one in rotary[:layers]))
+        each = of_each_layer(keys, "no_rope_layers", rotary[:layers])
+        seen = windows_of(size, tuple(bool(one) for one in each))
     else:
         seen = windows(keys, every=every, default=8192, key="attention_chunk_size")
     return decoder(
@@ -128,9 +130,10 @@ def gemma4(keys: Keys, *, inputs: bool = True) -> ModelSpec:
 
 def _of_full_layers(keys: Keys) -> dict[str, int]:
     """Heads of the layers that see all: as published, or as transformers writes them again."""
-    listed = keys.table("per_layer_config").values
-    changed: Any = next(iter(listed.values()), {})
-    again = Keys(changed if isinstance(changed, dict) else {}, f"{keys.place}: per_layer_config")
+    listed = keys.table("per_layer_config")
+    again, *others = [listed.table(layer) for layer in listed.values] or [listed]
+    if any(one.values != again.values for one in others):
+        keys.refuse("per_layer_config", "must say the same of all the layers that it lists")
     kv_heads = keys.size(*KV_HEADS)
     if keys.flag("attention_k_eq_v", default=False):
         kv_heads = keys.size("num_global_key_value_heads", default=kv_heads)
@@ -165,9 +168,7 @@ def _widths(keys: Keys, layers: int) -> list[int]:
     listed = keys.values.get("intermediate_size")
     if isinstance(listed, list):
         widths = keys.numbers("intermediate_size") or []
-        if len(widths) != layers:
-            keys.refuse("intermediate_size", f"lists {len(widths)} layers; the model has {layers}")
-        return widths
+        return list(of_each_layer(keys, "intermediate_size", widths))
     return [keys.size(*FFN)] * layers
 
 
@@ -205,8 +206,9 @@ def mimo(keys: Keys) -> ModelSpec:
         seen = windows(keys, every=None, default=window)
     else:
         full = {0, *range(5, layers, 6)}
-        listed = keys.numbers("hybrid_layer_pattern")  # 1: a window
-        each = [layer not in full for layer in range(layers)] if listed is None else listed
+        usual = [int(layer not in full) for layer in range(layers)]
+        name = "hybrid_layer_pattern"  # 1: a window
+        each = of_each_layer(keys, name, keys.numbers(name) or usual)
         seen = windows_of(window, tuple(bool(one) for one in each))
     experts = routed_experts(keys, ffn=keys.size("moe_intermediate_size"), dense_layers=1)
     return decoder(
@@ -271,8 +273,7 @@ def laguna(keys: Keys) -> ModelSpec:
 def _heads_by_window(keys: Keys, heads: list[int], plain: ModelSpec, usual: int) -> tuple[int, int]:
     """Heads of the layers that see all, and of the windowed ones."""
     name = "num_attention_heads_per_layer"
-    if len(heads) != plain.layers:
-        keys.refuse(name, f"lists {len(heads)} layers; the model has {plain.layers}")
+    of_each_layer(keys, name, heads)
     kinds: dict[bool, set[int]] = {False: set(), True: set()}
     for layer, count in enumerate(heads):
         kinds[is_windowed(plain, layer)].add(count)
