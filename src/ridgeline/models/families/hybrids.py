@@ -42,6 +42,8 @@ class Hybrid(Relative, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether a layer is a mixer or an MLP alone."""
     beside: bool = False
     """Whether attention and state stand side by side in every layer."""
+    conv_width: int = 0
+    """The default of `conv_L_cache` where it is not the mixer's; 0: it is."""
     latent: bool = False
     """Whether its attention is latent."""
     mlp_width: str | None = None
@@ -107,6 +109,8 @@ def _with_sizes(row: Hybrid, keys: Keys, *, attends: bool) -> Keys:
     values = dict(keys.values)
     if keys.has("block_ff_dim") or row.mixer == "short-convolution":
         values["intermediate_size"] = _feed_forward(keys)
+    if row.conv_width and not keys.has("conv_L_cache"):
+        values["conv_L_cache"] = row.conv_width
     if keys.has("tie_embedding"):
         values["tie_word_embeddings"] = keys.values["tie_embedding"]
     if row.latent:

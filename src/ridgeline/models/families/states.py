@@ -200,7 +200,6 @@ def short_convolution(keys: Keys) -> StateMixer:
     """A convolution over a few tokens between two gates."""
     hidden = keys.size(*HIDDEN)
     bias = keys.flag("conv_bias", default=False)
-    family = keys.text("model_type", default="")
     return StateMixer(
         rule="convolution",
         heads=hidden,
@@ -208,7 +207,7 @@ def short_convolution(keys: Keys) -> StateMixer:
         key_dim=0,
         value_dim=1,
         inputs=3 * hidden,
-        conv_width=keys.size("conv_L_cache", default=7 if family == "lfm3" else 3),
+        conv_width=keys.size("conv_L_cache", default=3),
         conv_channels=hidden,
         other=5 * hidden if bias else 0,
     )
