@@ -116,7 +116,10 @@ class Problems:
         )
 
 
-_PLACEHOLDER = re.compile(r"\$\{?[A-Za-z_]|<[A-Za-z][\w .-]*>|\{\{|PLACEHOLDER|__[A-Z][A-Z_]*__")
+_VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
+_PLACEHOLDER = re.compile(
+    rf"{_VARIABLE.pattern}|<[A-Za-z][\w .-]*>|\{{\{{|PLACEHOLDER|__[A-Z][A-Z_]*__"
+)
 
 
 def filled_in(value: Any) -> str:
@@ -124,12 +127,14 @@ def filled_in(value: Any) -> str:
 
     >>> filled_in("${GPU_TYPE}")
     'fill in the placeholder: envsubst < FILE | ridgeline launch --check -'
-    >>> filled_in("H100")
-    ''
+    >>> filled_in("<your-queue>"), filled_in("H100")
+    ('fill in the placeholder', '')
     """
-    if isinstance(value, str) and _PLACEHOLDER.search(value):
+    if not isinstance(value, str) or not _PLACEHOLDER.search(value):
+        return ""
+    if _VARIABLE.search(value):
         return "fill in the placeholder: envsubst < FILE | ridgeline launch --check -"
-    return ""
+    return "fill in the placeholder"
 
 
 def shown(value: Any) -> str:
