@@ -101,6 +101,13 @@ def test_a_defect_of_pods_of_an_unknown_kind_is_found(check, field, value, words
     assert "1 would never start" in said
 
 
+def test_metadata_of_an_unknown_kind_that_is_no_map_is_rejected(check):
+    code, said = check(changed(mpi_job(), "metadata", "allreduce"))
+    assert code == 3
+    assert "expected a map of fields" in said
+    assert "1 would be rejected" in said
+
+
 def test_fields_that_a_kind_lays_into_its_pods_are_no_defect(check):
     service = {
         "apiVersion": "serving.kserve.io/v1beta1",
@@ -141,11 +148,30 @@ def test_definitions_alone_are_no_question(check):
     assert "holds definitions of kinds alone" in said
 
 
-def test_a_definition_without_versions_is_one_line(check):
-    broken = changed(definition(), "spec", {"group": "example.com"})
-    code, said = check(broken, trial(gpus=1))
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("spec", {"group": "example.com"}, "missing required field `names` - at `$.spec`"),
+        ("spec", None, "Expected `object`, got `null` - at `$.spec`"),
+        ("spec.versions[0].schema.openAPIV3Schema", "any", "Expected `object`, got `str`"),
+        (
+            "spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.gpus",
+            {"type": "int"},
+            "Invalid enum value 'int'",
+        ),
+        (
+            "spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.gpus",
+            {"type": "array", "x-kubernetes-list-type": "map"},
+            "a list of the type map without x-kubernetes-list-map-keys",
+        ),
+    ],
+)
+def test_a_broken_definition_is_one_line(check, field, value, words):
+    code, said = check(changed(definition(), field, value), trial(gpus=1))
     assert code == 2
-    assert "this CustomResourceDefinition has no 'versions'" in said
+    assert "objects.yaml:1: no definition of a kind: " in said
+    assert words in said
+    assert "kubectl get crd NAME -o yaml" in said
 
 
 def test_another_version_of_a_known_kind_is_named(check):
@@ -170,3 +196,4 @@ def test_a_placeholder_in_a_name_says_how_to_fill_it_in(check):
     code, said = check(changed(job(), "metadata.name", "<YOUR-NAME>"))
     assert code == 3
     assert "fill in the placeholder" in said
+    assert "envsubst" not in said, "that fills in $NAME alone"

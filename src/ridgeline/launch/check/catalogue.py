@@ -1,8 +1,8 @@
 """The kinds that the checker knows: core kinds of Kubernetes 1.36 and 26 custom resources.
 
 Schemas stand in `schemas/`, unchanged but for descriptions, with their sources in
-`schemas/SOURCES.md` (all Apache-2.0). Definitions that a user gives stand before them: those of
-the cluster at hand.
+`schemas/SOURCES.md` (all Apache-2.0). Definitions that a user gives (`definitions.py`) stand before
+them: those of the cluster at hand.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-
-from ridgeline.errors import InputError, in_words
 
 _CORE_FILE = "kubernetes_core_openapi_v2_subset.json.gz"
 
@@ -56,21 +54,6 @@ def other_versions(api_version: str, kind: str) -> list[str]:
     found = [one for one in core if one.rpartition("/")[0] == group]
     found += [one.api_version for one in _custom_kinds(group) if one.name == kind]
     return sorted(set(found) - {api_version})
-
-
-def kinds_defined_by(definition: Mapping[str, Any], source: str) -> list[ManifestKind]:
-    """The kinds of one CustomResourceDefinition (`apiextensions.k8s.io/v1`).
-
-    Raises:
-        InputError: It has no group, no names or no schema.
-    """
-    try:
-        return _versions(definition["spec"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{source}: this CustomResourceDefinition has no {in_words(error)}; give one as "
-            "`kubectl get crd NAME -o yaml` prints it"
-        ) from None
 
 
 @cache
@@ -118,10 +101,11 @@ def _custom_kinds(group: str) -> Iterator[ManifestKind]:
 
 @cache
 def _kinds_of(file_name: str) -> tuple[ManifestKind, ...]:
-    return tuple(_versions(_read(file_name)["spec"]))
+    return tuple(kinds_of_spec(_read(file_name)["spec"]))
 
 
-def _versions(spec: Mapping[str, Any]) -> list[ManifestKind]:
+def kinds_of_spec(spec: Mapping[str, Any]) -> list[ManifestKind]:
+    """The kinds of the `spec` of a CustomResourceDefinition, one for each version."""
     return [
         ManifestKind(
             api_version=f"{spec['group']}/{version['name']}",

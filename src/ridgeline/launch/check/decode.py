@@ -19,6 +19,7 @@ from ridgeline.records.kube_quantity import parse_quantity
 UNKNOWN_FIELD = "unknown field"
 A_QUANTITY = "a quantity such as 2, 500m or 16Gi"
 
+_METADATA = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _QUANTITY = "#/definitions/io.k8s.apimachinery.pkg.api.resource.Quantity"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _RANGES = {"int32": 2**31, "int64": 2**63}
@@ -32,6 +33,12 @@ def decode_problems(
     types, unknown = Problems(), Problems()
     _decode(value, schema, path, (types, unknown))
     return types if types.found else unknown
+
+
+def metadata_problems(manifest: Mapping[str, Any]) -> Problems:
+    """What the decoder says about an object's metadata, which is the same for every kind."""
+    schema = {"properties": {"metadata": {"$ref": _METADATA}}}
+    return decode_problems({"metadata": manifest.get("metadata")}, schema)
 
 
 def unknown_field(problems: Problems, field: str, known: Mapping[str, Any]) -> None:

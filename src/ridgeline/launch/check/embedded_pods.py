@@ -1,7 +1,8 @@
 """Pods inside an object of a kind that nobody described: MPIJob, LeaderWorkerSet, a team's own.
 
-Nothing is known of such a kind's own fields. But whatever makes pods holds their templates, and a
-template is recognised by its shape; the pods are judged as those of a known custom resource are.
+Nothing is known of such a kind's own fields, but for its metadata. But whatever makes pods holds
+their templates, and a template is recognised by its shape; the pods are judged as those of a known
+custom resource are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems
+from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems, metadata_problems
 from ridgeline.launch.check.metadata import Object
 from ridgeline.launch.check.stricter import stricter_problems
 from ridgeline.launch.check.stricter.workload import PodSet, read_workload
@@ -25,8 +26,10 @@ _TEMPLATE = re.compile(r"(^|\.)\w*[tT]emplate\.spec$")
 def pods_inside(manifest: Object) -> tuple[int, tuple[ManifestProblem, ...]]:
     """How many pod templates an object holds, and what keeps their pods from running."""
     pods = read_workload(manifest, custom=True).pods
-    wrong = tuple(problem for pod in pods for problem in _unreadable(pod))
-    if wrong or not pods:
+    if not pods:
+        return 0, ()
+    wrong = (*metadata_problems(manifest).found, *(one for pod in pods for one in _unreadable(pod)))
+    if wrong:
         return len(pods), wrong
     return len(pods), stricter_problems(manifest, custom=True)
 

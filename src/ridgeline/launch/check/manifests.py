@@ -13,10 +13,10 @@ from ridgeline.launch.check.catalogue import (
     Given,
     ManifestKind,
     find_kind,
-    kinds_defined_by,
     other_versions,
 )
-from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems
+from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems, metadata_problems
+from ridgeline.launch.check.definitions import kinds_defined_by
 from ridgeline.launch.check.documents import Document, read_files
 from ridgeline.launch.check.embedded_pods import pods_inside
 from ridgeline.launch.check.metadata import NameRule, Object, check_metadata, section
@@ -66,7 +66,6 @@ CHECKS: Mapping[str, Callable[[Object, Problems], None]] = {
     "PodGroup": devices.check_pod_group,
 }
 
-_METADATA = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _PARTNERS = ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime")
 _DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 _UNREADABLE = frozenset({"TypeInvalid", UNKNOWN_FIELD})
@@ -189,10 +188,7 @@ def server_problems(manifest: Mapping[str, Any], kind: ManifestKind) -> tuple[Ma
             return tuple(decoded.found)
         # The server stops at unknown fields; one run that names the rest too saves a second.
         return (*decoded.found, *code_problems(manifest, kind).found)
-    metadata = decode_problems(
-        {"metadata": manifest.get("metadata")},
-        {"properties": {"metadata": {"$ref": _METADATA}}},
-    )
+    metadata = metadata_problems(manifest)
     if metadata.found:
         return tuple(metadata.found)
     by_schema, by_code = schema_problems(manifest, kind.schema), code_problems(manifest, kind)
