@@ -49,6 +49,15 @@ def aiperf(seconds):
     return "\n".join(json.dumps(one) for one in [*map(line, times(seconds)), failed])
 
 
+def aiperf_streamed(seconds):
+    def line(whole):
+        first = {"value": 1e6 * 0.25 * whole, "unit": "us"}
+        latency = {"value": whole, "unit": "sec"}
+        return {"metrics": {"request_latency": latency, "time_to_first_token": first}}
+
+    return "\n".join(json.dumps(line(one)) for one in times(seconds))
+
+
 def steps_csv(seconds):
     rows = [f"{step},0.5,{1e3 * one}" for step, one in enumerate(times(seconds))]
     return "\n".join(["step,train/loss,train/step_time_ms", *rows, "30,0.4,"])
@@ -67,6 +76,7 @@ def steps_json(seconds):
         (vllm, ".json", "requests"),
         (vllm, ".jsonl", "requests"),
         (aiperf, ".jsonl", "requests"),
+        (aiperf_streamed, ".jsonl", "requests"),
         (steps_csv, ".csv", "steps"),
         (steps_json, ".jsonl", "steps"),
     ],
@@ -101,10 +111,14 @@ def test_a_file_of_another_tool_is_judged_by_its_single_times(
         ("a.csv", "step,loss\n1,2.0\n", "no column of times among step, loss"),
         ("a.csv", "step_time,iter_time\n1,2\n", "several columns of times (step_time, iter_time)"),
         ("a.csv", "step,step_time\n1,0.1\n2,soon\n", "a.csv:3: step_time is 'soon', not a time"),
+        ("a.csv", "step,step_time_avg\n1,0.1\n", "no column of times among step, step_time_avg"),
         ("a.csv", "", "no column of times among none"),
         ("a.jsonl", '{"step_time": 1}\n[2]\n', "a.jsonl:2"),
         ("a.jsonl", '{"step_time": 1}\n{"step_time": [2]}\n', "step_time is [2], not a time"),
         ("a.jsonl", '{"metrics": {"request_latency": "soon"}}\n', "request_latency"),
+        ("a.jsonl", '{"metrics": {"request_latency": {"value": 7, "unit": "tokens"}}}\n',
+         "7 tokens is no time"),
+        ("a.json", '{"ttfts": [0.1, 0.2], "itls": [[0.1]]}', "not of as many requests"),
     ],
 )  # fmt: skip
 def test_a_file_without_single_times_is_one_line(tmp_path: Path, capsys, name, text, said):
@@ -114,3 +128,16 @@ def test_a_file_without_single_times_is_one_line(tmp_path: Path, capsys, name, t
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_phases_of_requests_are_told_where_their_first_tokens_are_known(tmp_path: Path, capsys):
+    told = []
+    for written in (aiperf, aiperf_streamed):
+        path = tmp_path / f"{written.__name__}.jsonl"
+        path.write_text(written(1.0))
+        assert run(["compare", str(path), str(path), "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out)["phases"])
+    unknown, (first, others) = told
+    assert unknown == []
+    assert first["reference_seconds"] == pytest.approx(0.25, rel=0.02)
+    assert others["reference_seconds"] == pytest.approx(0.75, rel=0.02)

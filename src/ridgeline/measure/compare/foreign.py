@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,20 @@ KEEPING_TIMES = {
     "aiperf": "take profile_export.jsonl",
 }
 """Tool → what keeps its single times, where a file has none."""
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "secs", "seconds"), 1.0),
+    **dict.fromkeys(("ms", "msec", "milliseconds"), 1e-3),
+    **dict.fromkeys(("us", "usec", "microseconds"), 1e-6),
+    **dict.fromkeys(("ns", "nanoseconds"), 1e-9),
+}
+"""A unit as a column's name ends in it, or as a file states it → seconds."""
+_UNIT = "|".join(_SECONDS)
+_REPEATED = "(?:step|iter|iteration|batch)"
 _STEP = re.compile(
-    r"(\w+_)?((step|iter|iteration|batch)_(time|seconds|duration|latency|ms|s|sec)"
-    r"|(time|seconds|sec|s|ms)_per_(step|iter|iteration|batch))(_\w+)?"
+    rf"(?:\w+_)?(?:{_REPEATED}_(?:(?:time|duration|latency)(?:_({_UNIT}))?|({_UNIT}))"
+    rf"|(?:time|({_UNIT}))_per_{_REPEATED}(?:_({_UNIT}))?)"
 )
-"""Names of columns that hold the time of a step."""
-_UNITS = {"ms": 1e-3, "milliseconds": 1e-3, "us": 1e-6, "ns": 1e-9}
-"""Words in a column's name, or units that a file states → seconds; all others are seconds."""
+"""Names of columns that hold the time of a step; in seconds, unless the name says a unit."""
 
 
 class _Times(msgspec.Struct, frozen=True):
@@ -66,7 +72,7 @@ class _ServedLoad(msgspec.Struct, frozen=True):
 
 class _Value(msgspec.Struct, frozen=True):
     value: float
-    unit: str = "ms"
+    unit: str
 
 
 class _RequestMetrics(msgspec.Struct, frozen=True):
@@ -83,40 +89,52 @@ Taken = dict[str, Any]
 
 
 def _hyperfine(document: _Hyperfine) -> Taken:
-    return _several("hyperfine", "run", {one.command: one.times for one in document.results})
+    return _several("hyperfine", "run", [(one.command, one.times) for one in document.results])
 
 
 def _pytest_benchmark(document: _PytestBenchmark) -> Taken:
-    times = {one.fullname: one.stats.data for one in document.benchmarks}
+    times = [(one.fullname, one.stats.data) for one in document.benchmarks]
     return _several("pytest-benchmark", "round", times)
 
 
-def _several(record: str, unit: str, parts: dict[str, list[float]]) -> Taken:
+def _several(record: str, unit: str, timed: Iterable[tuple[str, list[float]]]) -> Taken:
+    """Parts by name; what was timed twice under one name is one part."""
+    parts: dict[str, list[float]] = {}
+    for name, times in timed:
+        parts.setdefault(name, []).extend(times)
     first = next((times for times in parts.values() if times), [])
     return {"record": record, "kind": record, "unit": unit, "samples": first, "parts": parts}
 
 
 def _served_load(document: _ServedLoad) -> Taken:
     """Requests that were answered: first token and the gaps between those after it."""
-    rows = zip(document.ttfts, document.itls, document.errors or repeat(""), strict=False)
-    answered = [(first, sum(gaps)) for first, gaps, error in rows if not error and first > 0]
+    count = len(document.ttfts)
+    errors = document.errors or [""] * count
+    if not count == len(document.itls) == len(errors):
+        raise ValueError("ttfts, itls and errors are not of as many requests")
+    rows = zip(document.ttfts, document.itls, errors, strict=True)
+    answered = [
+        (first, first + sum(gaps)) for first, gaps, error in rows if not error and first > 0
+    ]
     taken = _requests("serving benchmark", answered)
     taken["command"] = [document.model_id or document.backend]
     return taken
 
 
-def _requests(record: str, answered: Sequence[tuple[float, float]]) -> Taken:
-    """Requests by the seconds to their first token and those after it."""
-    count = max(len(answered), 1)
+def _requests(record: str, answered: Sequence[tuple[float | None, float]]) -> Taken:
+    """Requests by the seconds to their first token, where they are known, and in all."""
+    wholes = [whole for _, whole in answered]
+    firsts = [first for first, _ in answered if first is not None]
+    phases = {}
+    if answered and len(firsts) == len(answered):
+        first = sum(firsts) / len(firsts)
+        phases = {"first token": first, "other tokens": sum(wholes) / len(wholes) - first}
     return {
         "record": record,
         "kind": "requests",
         "unit": "request",
-        "samples": [first + rest for first, rest in answered],
-        "phases": {
-            "first token": sum(first for first, _ in answered) / count,
-            "other tokens": sum(rest for _, rest in answered) / count,
-        },
+        "samples": wholes,
+        "phases": phases,
     }
 
 
@@ -142,7 +160,7 @@ def taken_from_document(content: Mapping[str, Any], path: Path) -> Taken | None:
         if keys <= content.keys():
             try:
                 return take(msgspec.convert(content, type=kind))
-            except msgspec.ValidationError as error:
+            except (msgspec.ValidationError, ValueError) as error:
                 raise InputError(
                     f"{path}: {error}; compare reads single times of {TOOLS}"
                 ) from None
@@ -176,22 +194,28 @@ def taken_from_lines(path: Path) -> Taken | None:
 
 
 def _aiperf(path: Path, lines: Iterable[dict[str, Any]]) -> Taken:
+    """Requests that were answered; a first token is known of those that were streamed."""
     try:
         found = [msgspec.convert(line, type=_Request).metrics for line in lines]
-    except msgspec.ValidationError as error:
+        answered = [
+            (_first_token(one), _seconds(one.request_latency))
+            for one in found
+            if one.request_latency is not None
+        ]
+    except (msgspec.ValidationError, ValueError) as error:
         raise InputError(f"{path}: {error}; compare reads single times of {TOOLS}") from None
-    answered = []
-    for one in found:
-        if one.request_latency is not None:
-            whole, first = _seconds(one.request_latency), 0.0
-            if one.time_to_first_token is not None:
-                first = _seconds(one.time_to_first_token)
-            answered.append((first, whole - first))
     return _requests("aiperf", answered)
 
 
+def _first_token(metrics: _RequestMetrics) -> float | None:
+    first = metrics.time_to_first_token
+    return None if first is None else _seconds(first)
+
+
 def _seconds(value: _Value) -> float:
-    return value.value * _UNITS.get(value.unit, 1.0)
+    if value.unit not in _SECONDS:
+        raise ValueError(f"{value.value:g} {value.unit} is no time")
+    return value.value * _SECONDS[value.unit]
 
 
 def _steps(
@@ -199,21 +223,23 @@ def _steps(
 ) -> Taken:
     """The steps of a log, by the only column that is called a step's time."""
     plain = {name: re.sub(r"\W+", "_", name.strip().lower()) for name in names}
-    timed = [name for name in names if _STEP.fullmatch(plain[name])]
+    matched = ((name, _STEP.fullmatch(plain[name])) for name in names)
+    timed = {name: found.groups() for name, found in matched if found is not None}
     if len(timed) != 1:
         what = f"several columns of times ({', '.join(timed)})" if timed else "no column of times"
         raise InputError(
             f"{path}: {what} among {', '.join(names) or 'none'}; keep one, called step_time or "
             "step_time_ms"
         )
-    unit = next((_UNITS[word] for word in plain[timed[0]].split("_") if word in _UNITS), 1.0)
+    ((column, units),) = timed.items()
+    seconds = next((_SECONDS[unit] for unit in units if unit), 1.0)
     samples = []
     for line, row in rows:
-        cell = row.get(timed[0])
+        cell = row.get(column)
         if cell is None or cell == "":
             continue  # a line of something else: a validation, an epoch's end
         try:
-            samples.append(float(cell) * unit)
+            samples.append(float(cell) * seconds)
         except (TypeError, ValueError):
-            raise InputError(f"{path}:{line}: {timed[0]} is {cell!r}, not a time") from None
+            raise InputError(f"{path}:{line}: {column} is {cell!r}, not a time") from None
     return {"record": "log of steps", "kind": "training", "unit": "step", "samples": samples}
