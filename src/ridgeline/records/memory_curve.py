@@ -35,7 +35,7 @@ class CheckpointPeak(Computed, frozen=True, kw_only=True):
     """The most that activations take at a moment; those that are computed again count as far as
     they exceed the logits, which are gone by then."""
     activations_freed: float
-    """How many times as many `none` takes."""
+    """Activations of `none` over these: how many times fewer are kept."""
     pass_ratio: float
     """The time of forward and backward pass over that of `none`."""
 
