@@ -21,6 +21,7 @@ from ridgeline.models import (
     read_config,
     spec_from_config,
 )
+from ridgeline.models.families import readers
 from ridgeline.models.presets import known_presets
 
 LLAMA = {
@@ -198,7 +199,29 @@ def test_a_bad_file_is_one_line_with_its_name_and_the_key(
 PRESET_KEYS = [dict(one.config) for one in known_presets().presets.values()]
 HUB = json.loads(Path(__file__).with_name("hub_configs.json").read_text())
 HUB_KEYS = [one["config"].get("text_config", one["config"]) for one in HUB]
-LISTS = ("architectures", "layer_types", "head_dim", "mlp_layer_types", "sliding_window")
+SIZES = {
+    **LLAMA,
+    **MIXTURE,
+    "num_hidden_layers": 3,
+    "max_position_embeddings": 64,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 8,
+    "n_routed_experts": 8,
+    "sliding_window": 8,
+    "ffn_dim": 128,
+    "hidden_dim": 128,
+}
+FAMILY_KEYS = [{**SIZES, "model_type": family} for family in sorted(readers())]
+KEYS = st.sampled_from(PRESET_KEYS + HUB_KEYS) | st.sampled_from(FAMILY_KEYS)
+LISTS = (
+    "architectures", "attention_types", "block_ffn_dim_multiplier", "head_dim",
+    "hybrid_layer_pattern", "layer_types", "mlp_layer_types", "mlp_only_layers",
+    "no_rope_layers", "per_layer_config", "pos_att_type", "sliding_window",
+    "sliding_window_pattern",
+)  # fmt: skip
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
@@ -206,7 +229,7 @@ ANY_JSON = st.recursive(
 )
 
 
-@given(keys=st.sampled_from(PRESET_KEYS + HUB_KEYS), value=ANY_JSON, data=st.data())
+@given(keys=KEYS, value=ANY_JSON, data=st.data())
 def test_any_value_of_any_key_is_read_or_refused_in_one_line(
     keys: dict[str, Any], value: Any, data: st.DataObject
 ) -> None:

@@ -139,7 +139,10 @@ def _feed_forward(keys: Keys) -> int:
     adjusts = keys.text("model_type", default="") == "lfm2"
     if not keys.flag("block_auto_adjust_ff_dim", default=adjusts):
         return width
-    factor = keys.values.get("block_ffn_dim_multiplier") or 1.0
+    name = "block_ffn_dim_multiplier"
+    factor = keys.values.get(name) or 1.0
+    if isinstance(factor, bool) or not isinstance(factor, int | float):
+        keys.refuse(name, f"is {factor!r}; it must be a number")
     width = int(factor * int(2 * width / 3))
     step = keys.size("block_multiple_of", default=256)
     return -(-width // step) * step
