@@ -40,6 +40,7 @@ from transformers import (
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Sampling, Submit
+from ridgeline.serve.model import load
 
 BUDGET_SECONDS = 210.0
 """No part is begun after that."""
@@ -97,18 +98,18 @@ def engine(config: Any, **changes: Any) -> Iterator[ServingEngine]:
     """An engine over random weights, made on the device instead of read from a disk."""
 
     def made_here(
-        options: EngineConfig, dtype: torch.dtype, device: torch.device, _group: object
-    ) -> Any:
+        options: EngineConfig, dtype: torch.dtype, device: torch.device, *_: object
+    ) -> tuple[Any, None, None]:
         torch.manual_seed(0)
         about = AutoConfig.from_pretrained(options.model)
         with torch.device(device):
-            return AutoModelForCausalLM.from_config(about, dtype=dtype).eval()
+            return AutoModelForCausalLM.from_config(about, dtype=dtype).eval(), None, None
 
     free_memory()
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
         dtype = "bf16" if DEVICE.type == "cuda" else "fp32"
-        with mock.patch("ridgeline.serve.model.load._read", made_here):
+        with mock.patch.object(load, "read_model", made_here):
             running = ServingEngine(EngineConfig(model=folder, dtype=dtype, **changes))
         try:
             yield running
