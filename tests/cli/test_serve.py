@@ -13,7 +13,8 @@ import pytest
 
 from ridgeline.cli.api_keys import read_api_keys
 from ridgeline.cli.main import run
-from ridgeline.cli.serve import serve
+from ridgeline.cli.serve import _NOT_VLLMS, serve
+from ridgeline.cli.serve_manifest import _NOT_OF_MANIFESTS
 from ridgeline.cli.serve_ready import ledger_table, ready_line
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
@@ -47,6 +48,10 @@ def test_the_servers_flags_have_the_settings_defaults() -> None:
         assert flags[name].default == getattr(settings, name)
     assert flags["shutdown_timeout"].default == settings.shutdown_timeout_seconds
     assert flags["request_timeout"].default == settings.request_timeout_seconds
+
+
+def test_options_that_others_have_not_are_options_of_the_server() -> None:
+    assert {*_NOT_VLLMS, *_NOT_OF_MANIFESTS} <= {*inspect.signature(serve).parameters}
 
 
 @pytest.mark.sweep(every=6)
