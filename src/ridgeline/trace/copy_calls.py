@@ -2,7 +2,7 @@
 
 A copy from or to memory that is not pinned goes through a buffer of the driver, a piece at a time:
 `cudaMemcpyAsync` returns when the last piece is in the buffer, some microseconds before the copy
-ends. All the time before the host waits for the copy, as it does in `cudaMemcpy`.
+ends. Until then the host waits for the copy, as it does in `cudaMemcpy`.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ ALLOCATOR = re.compile(
 _FREE = re.compile(r"^(cuda|hip)(Host|Mem)?Free|^cuMemFree")
 _NEVER_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch|Query")
 _START_UP_US = 1000.0
+"""A shorter call starts nothing, unless it is the first launch of a kernel."""
 _PARTS = 5
 """What comes in all but one of so many parts of the time comes throughout."""
 _FREED = 0.3
@@ -29,12 +30,13 @@ _FREED = 0.3
 
 
 def first_calls(trace: Trace) -> Ints:
-    """Rows of calls that initialise something: a millisecond or more, and they do not come again.
+    """Rows of calls that initialise something and do not come again.
 
-    Allocation, modules, streams, graphs. A launch belongs to them when it is the first one of its
-    kernel, which is loaded then, and takes longer than launches do that have nothing to load and
-    no full queue before them. Memory that is allocated and freed throughout the trace is no start:
-    its allocator keeps nothing, or has to give back what it keeps.
+    Allocation, modules, streams, graphs, from a millisecond on. A launch belongs to them when it is
+    the first one of its kernel, which is loaded then, and takes longer than launches do that have
+    nothing to load and no full queue before them (`LONG_LAUNCH_US`). Memory that is allocated and
+    freed throughout the trace is no start: its allocator keeps nothing, or has to give back what
+    it keeps.
     """
     return trace.derived("first_calls", _first_calls)
 

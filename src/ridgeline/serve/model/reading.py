@@ -33,7 +33,18 @@ def read_model(
     group: RankGroup | None,
     kept: KeptStart | None,
 ) -> tuple[Any, VisionTower | None, StageGate | None]:
-    """The language model, what sees where it has that, and the gate of the first of its stages."""
+    """The language model, what sees where it has that, and the gate of the first of its stages.
+
+    Args:
+        config: Of the engine.
+        dtype: Of the weights that are read as they are.
+        device: Where the model is to be.
+        group: The ranks over which it is cut; None: it is read whole.
+        kept: What an earlier start left, or what this one leaves; None: neither.
+
+    Raises:
+        InputError: It is no causal LM, or one that is quantised in a way that is not read.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging as notices
 
