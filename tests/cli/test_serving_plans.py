@@ -263,6 +263,11 @@ def test_a_person_reads_the_error_by_metric(
         ),
         ([*PLAN, "--split", "--kv-recent", "64"], "not handed over"),
         ([*PLAN, "--draft-tree", "4"], "say --accuracies"),
+        (
+            [*PLAN, "--acceptance", "0.9"],
+            "--acceptance: it is of a chain of guesses; give",
+        ),
+        ([*PLAN, "--draft-cost", "0.1"], "--draft-cost: nothing is guessed; give --drafts N or"),
         ([*PLAN, "--users", "3"], "either users"),
         ([*PLAN, "--itl", "soon"], "--itl soon"),
         ([*PLAN, "--ttft-p99", "soon"], "--ttft-p99 soon"),

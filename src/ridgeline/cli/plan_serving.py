@@ -20,11 +20,16 @@ from ridgeline.cli.forecast_options import (
     PromptTokens,
     kept_tokens,
 )
+from ridgeline.cli.given_options import refuse_typed
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
+_OF_A_CHAIN = {"acceptance": "give --drafts N too"}
+_OF_GUESSES = {"draft_cost": "give --drafts N or --draft-tree N too"}
+
 
 def plan_serving(
+    context: typer.Context,
     model: Model,
     users: Annotated[float | None, typer.Option(help="Requests under way at once.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second.")] = None,
@@ -90,6 +95,17 @@ def plan_serving(
     strange = [word for word in allowed if word not in WEIGHT_BITS]
     if strange:
         raise InputError(f"--weights {strange[0]}: use some of {', '.join(WEIGHT_BITS)}")
+    drafting = drafting_of(
+        drafts=drafts,
+        acceptance=acceptance,
+        draft_tree=draft_tree,
+        accuracies=accuracies,
+        cost=draft_cost,
+    )
+    if not drafts:
+        refuse_typed(context, _OF_A_CHAIN, "it is of a chain of guesses")
+    if drafting is None:
+        refuse_typed(context, _OF_GUESSES, "nothing is guessed")
     task = ServingTask(
         model=load_model(model),
         prompt=prompt,
@@ -107,13 +123,7 @@ def plan_serving(
         split=split,
         link_bytes_per_second=link * 1e9,
         kept=kept_tokens(kv_recent, kv_first),
-        drafting=drafting_of(
-            drafts=drafts,
-            acceptance=acceptance,
-            draft_tree=draft_tree,
-            accuracies=accuracies,
-            cost=draft_cost,
-        ),
+        drafting=drafting,
     )
     found = plan(task)
     show_answer(found, serving_plan_document(found), json=json)
