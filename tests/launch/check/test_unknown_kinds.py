@@ -121,8 +121,9 @@ def test_fields_that_a_kind_lays_into_its_pods_are_no_defect(check):
     assert "its pods are fine" in said
 
 
-def test_workers_of_mpi_jobs_without_a_gang_are_warned_of(check):
-    alone = changed(mpi_job(), "metadata.labels", {})
+@pytest.mark.parametrize("kind", ["MPIJob", "PyTorchJob", "JAXJob", "TFJob"])
+def test_workers_of_kubeflows_jobs_without_a_gang_are_warned_of(check, kind):
+    alone = changed(mpi_job() | {"kind": kind}, "metadata.labels", {})
     assert "no-gang" in check(alone)[1]
     policy = changed(alone, "spec.runPolicy", {"schedulingPolicy": {"minAvailable": 2}})
     assert "no-gang" not in check(policy)[1]

@@ -63,7 +63,7 @@ def has_gang(workload: PodWorkload) -> bool:
 
 
 def _has_policy(spec: Object) -> bool:
-    """Whether the operator of a PyTorchJob or an MPIJob is told to make a group of pods."""
+    """Whether the operator of a job of kubeflow.org is told to make a group of pods."""
     policy = spec.get("runPolicy")
     return isinstance(policy, Mapping) and bool(policy.get("schedulingPolicy"))
 

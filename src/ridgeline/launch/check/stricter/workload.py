@@ -25,8 +25,10 @@ _PATCHES = re.compile(r"runtimePatches|[oO]verrides|\.status\b")
 
 _RESOURCES = ("resources", "resourcesPerNode")
 
+_KUBEFLOW_KINDS = ("MPIJob", "PyTorchJob", "JAXJob", "TFJob", "PaddleJob", "XGBoostJob")
+"""Jobs of the operators before TrainJob (kubeflow.org), all of one shape."""
 BATCH_KINDS = frozenset(
-    {"Job", "JobSet", "TrainJob", "RayJob", "ScaledJob", "CronJob", "MPIJob", "PyTorchJob"}
+    {"Job", "JobSet", "TrainJob", "RayJob", "ScaledJob", "CronJob", *_KUBEFLOW_KINDS}
 )
 RUNTIME_KINDS = frozenset({"TrainingRuntime", "ClusterTrainingRuntime"})
 TORCH = re.compile(r"torch|deepspeed|accelerate|nccl|megatron|nemo", re.IGNORECASE)
