@@ -129,6 +129,16 @@ def test_workers_of_kubeflows_jobs_without_a_gang_are_warned_of(check, kind):
     assert "no-gang" not in check(policy)[1]
 
 
+def test_a_launcher_of_mpi_needs_no_gpu_for_the_variables_that_it_hands_on(check):
+    env = [{"name": "NCCL_DEBUG", "value": "INFO"}]
+    launcher = {"name": "main", "image": "job", "env": env, "command": ["mpirun", "train.py"]}
+    replicas = {"replicas": 1, "template": {"spec": {"containers": [launcher]}}}
+    launched = changed(mpi_job(), "spec.mpiReplicaSpecs.Launcher", replicas)
+    assert "gpu-not-asked" not in check(launched)[1]
+    launcher["command"] = ["python", "train.py"]
+    assert "gpu-not-asked" in check(launched)[1]
+
+
 def test_a_given_definition_judges_its_kind_and_gets_no_verdict(check):
     code, said = check(definition(), trial(gpus=9), trial(gpus=1, nite="x"), trial(gpus=2))
     assert code == 3

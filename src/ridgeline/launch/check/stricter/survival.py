@@ -43,6 +43,7 @@ _TIMEOUTS = re.compile(r"^(TORCH_)?NCCL_.*TIMEOUT|^TORCH_NCCL_HEARTBEAT|^(NCCL|G
 _PROCESSES = re.compile(r"--nproc[-_]per[-_]node[= ](\d+)")
 # A mount inside the pod, no temporary file of ours.
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
+_MPI_LAUNCHER = re.compile(r"\b(mpirun|mpiexec|horovodrun)\b")
 _ENDLESS = 1000
 """More restarts than this and a job that always fails holds its GPUs for days."""
 
@@ -198,7 +199,10 @@ def _no_grace(workload: PodWorkload) -> Iterator[BrokenRule]:
 
 
 def _no_gpu(workload: PodWorkload) -> Iterator[BrokenRule]:
+    """A launcher of MPI hands its variables on to workers, and computes nothing."""
     for pod in workload.pods if workload.kind in BATCH_KINDS else ():
+        if workload.device_pods and _MPI_LAUNCHER.search(pod.text):
+            continue
         for path, container in pod.containers:
             names = {str(v.get("name")) for v in entries(container, "env")}
             wants = any(name.startswith(("NCCL_", "TORCH_NCCL_")) for name in names)
