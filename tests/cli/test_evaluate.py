@@ -63,7 +63,7 @@ def test_decoding_is_measured_in_turns_with_the_reference(
         ([LIBRARY, "--text", "{text}", "--context", "64", "--stride", "65"], "--stride 65"),
         ([LIBRARY, "--text", "{short}", "--context", "64"], "fewer than one window of 64"),
         ([LIBRARY, "--text", "{binary}"], "is UTF-16 text"),
-        ([LIBRARY, "--text", "{text}", "--device", "tpu"], "--device tpu"),
+        ([LIBRARY, "--text", "{text}", "--device", "tpu"], "'tpu' is not one of"),
         ([LIBRARY, "--text", "{text}", "--reference", "/nowhere"], "--reference /nowhere"),
     ],
 )

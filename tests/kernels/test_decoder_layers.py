@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ridgeline.hardware.machine import this_machine
 from ridgeline.kernels import linear, linear_int4, linear_int8, linear_w8a8
+from ridgeline.kernels.cpu.compiler import settings
 from ridgeline.kernels.decoder_layers import LINEARS, Layers, decoder_layers, reference
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens
-from ridgeline.serve.weights.rounding import BYTE_PRODUCTS
 
 HIDDEN, HEADS, KV_HEADS, SIZE, INNER, LAYERS = 64, 6, 2, 16, 128, 2
 SHAPES = {
@@ -22,7 +21,7 @@ SHAPES = {
 }  # fmt: skip
 BLOCK, NUM_BLOCKS = 4, 24
 needs_byte_products = pytest.mark.skipif(
-    not BYTE_PRODUCTS & set(this_machine(gpus=[]).cpu.isa), reason="no products of bytes"
+    not settings().multiplies_bytes, reason="no products of bytes"
 )
 SPANS = ((0, 9), (12, 1), (5, 3))
 """Tokens in the cache already, and new ones: a prompt, a decode, a chunk."""

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from msgspec.structs import replace
 from tests.serve.engine.workloads import LIBRARY, answers, finished, greedy, tiny_engine
 
 from ridgeline.errors import InputError
-from ridgeline.hardware.machine import this_machine
+from ridgeline.kernels.cpu.compiler import CompilerSettings, settings
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import LinearKernel
@@ -22,9 +21,7 @@ from ridgeline.serve.weights.rounding import as_multiplied
 from ridgeline.serve.weights.torch_linears import TorchW8A8Linear
 
 PROMPT = list(range(40, 60))
-pytestmark = pytest.mark.skipif(
-    not rounding.BYTE_PRODUCTS & set(this_machine(gpus=[]).cpu.isa), reason="no products of bytes"
-)
+pytestmark = pytest.mark.skipif(not settings().multiplies_bytes, reason="no products of bytes")
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +110,8 @@ def test_a_model_that_suffers_keeps_its_weights_alone_and_every_start_says_so(
 def test_a_cpu_without_products_of_bytes_holds_weights_as_int8(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine = this_machine(gpus=[])
-    old = replace(machine, cpu=replace(machine.cpu, isa=("avx2", "fma")))
-    monkeypatch.setattr(rounding, "this_machine", lambda **_: old)
+    old = CompilerSettings(compiler=None, target="avx2")
+    monkeypatch.setattr(rounding, "settings", lambda: old)
     engine = engine_of(LIBRARY, "w8a8")
     [line] = capsys.readouterr().err.splitlines()
     assert "no products of bytes (VNNI, AMX, dotprod)" in line

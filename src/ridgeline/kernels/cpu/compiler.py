@@ -30,6 +30,7 @@ from pathlib import Path
 import torch
 
 from ridgeline.errors import InputError
+from ridgeline.hardware.machine import this_machine
 
 FOUND = ("c++", "g++", "clang++")
 """What is looked for where CXX names none."""
@@ -58,6 +59,9 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Name → the compiler's flags, and what the CPU must list to run what they make. They are the kinds
 of x86-64 that kernels tell apart; only `native` knows others."""
 
+BYTE_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "dotprod"})
+"""Instructions of CPUs that multiply four bytes at once; those with AMX or i8mm have them too."""
+
 _PROBE = """
 #include <cstdint>
 using floats = float __attribute__((vector_size(64)));
@@ -83,6 +87,12 @@ class CompilerSettings:
     """A program and its first arguments; None: whichever is found."""
     target: str
     """`NATIVE` or one of `TARGETS`."""
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether kernels for the target have products of bytes."""
+        has = this_machine(gpus=[]).cpu.isa if self.target == NATIVE else TARGETS[self.target][1]
+        return bool(BYTE_PRODUCTS & set(has))
 
     def check_cpu(self) -> None:
         """See that this CPU runs what is made for the target.

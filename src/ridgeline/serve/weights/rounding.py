@@ -19,13 +19,11 @@ from torch.nn import functional
 
 from ridgeline.checkpoints.layers import place_module
 from ridgeline.errors import InputError
-from ridgeline.hardware.machine import this_machine
+from ridgeline.kernels.cpu.compiler import settings
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.weights.layers import int8_layer
 from ridgeline.serve.weights.linears import FrozenLinear
 
-BYTE_PRODUCTS = frozenset({"avx512_vnni", "avx_vnni", "dotprod"})
-"""Instructions of CPUs that multiply four bytes at once; those with AMX or i8mm have them too."""
 LARGEST_DIFFERENCE = 0.10
 """The mean distance of logits over their spread from which on activations are not rounded: what the
 trial at load grants to bfloat16."""
@@ -44,9 +42,12 @@ def as_multiplied(config: EngineConfig, device: torch.device) -> EngineConfig:
             f"--weights w8a8: rounds activations on CPUs alone, and this is {device.type}; use"
             " --weights fp8 or int8"
         )
-    if BYTE_PRODUCTS & set(this_machine(gpus=[]).cpu.isa):
+    if settings().multiplies_bytes:
         return config
-    _say("this CPU has no products of bytes (VNNI, AMX, dotprod), so activations stay as they are")
+    _say(
+        "kernels for this CPU have no products of bytes (VNNI, AMX, dotprod), so activations stay"
+        " as they are"
+    )
     return replace(config, weights="int8")
 
 
