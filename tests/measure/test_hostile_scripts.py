@@ -26,7 +26,7 @@ TELLING = {
 }  # fmt: skip
 """The others run with the slow tests."""
 UNREAD = {
-    "fake_tensors": ["inputs.py", "dispatch mode"],
+    "fake_tensors": ["watched.py", "inputs.py", "dispatch mode"],
     "tensor_subclass": [],
     "own_optimizers": ["facts.py", "facts.py", "operators.py", "instruments.py"],
     "counts_every_step": ["dispatch mode"],
