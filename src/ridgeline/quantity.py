@@ -112,6 +112,15 @@ def ratio(value: float) -> str:
     return f"{value:.2f}×" if abs(value) < 9.995 else f"{digits(value)}×"
 
 
+def ratio_range(low: float, high: float) -> str:
+    """The two ends of a foretold multiplier; one where they read the same.
+
+    >>> ratio_range(1.18, 1.44), ratio_range(1.501, 1.499)
+    ('1.18–1.44×', '1.50×')
+    """
+    return ratio(high) if ratio(low) == ratio(high) else f"{ratio(low)[:-1]}–{ratio(high)}"
+
+
 def interval(low: float | None, high: float | None) -> str:
     """The bounds of a multiplier; a third decimal where it says on which side of 1 a bound is.
 

@@ -98,11 +98,8 @@ def candidates(
                 skipped[candidate.label] = f"worth {candidate.gain.high - 1:.1%} at best"
                 continue
             if candidate.expected < 1 and candidate.gain.high < WORTH_A_RISK:
-                low, high = candidate.gain
-                skipped[candidate.label] = (
-                    "foretold to lose more than it gains,"
-                    f" {quantity.ratio(low)[:-1]}–{quantity.ratio(high)}"
-                )
+                foretold = quantity.ratio_range(*candidate.gain)
+                skipped[candidate.label] = f"foretold to lose more than it gains, {foretold}"
                 continue
             found.append(candidate)
     return sorted(found, key=lambda candidate: -candidate.expected)

@@ -393,10 +393,9 @@ def _finding(one: Finding) -> doc.Advice:
 
 def _gain(one: Finding) -> str:
     """The speed-up to expect of a cure."""
-    low, high = quantity.ratio(one.gain_low), quantity.ratio(one.gain_high)
     if one.gain_high <= 1.0:
         return "no time"
-    return high if low == high else f"{low[:-1]}–{high}"
+    return quantity.ratio_range(one.gain_low, one.gain_high)
 
 
 def _evidence(key: str, value: float | str) -> tuple[str, str]:
