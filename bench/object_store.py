@@ -44,35 +44,7 @@ NET = {
     "hidden_sizes": [8, 16],
     "embedding_size": 8,
 }
-TEXT = f"""
-[model]
-config = "{LIBRARY}"
-[data]
-path = "text"
-tokenizer = "{LIBRARY}"
-seq = 64
-workers = 0
-[layout]
-precision = "fp32"
-global_batch = 2
-compiled = false
-[optimizer]
-learning_rate = 1e-3
-final_learning_rate = 1e-4
-warmup_steps = 2
-[checkpoint]
-every_steps = 4
-[run]
-steps = {STEPS}
-log_every = 1
-"""
-IMAGES = f"""
-[model]
-config = "net"
-[images]
-path = "images/train-{{000..001}}.tar"
-size = 32
-workers = 0
+RUN = f"""
 [layout]
 precision = "fp32"
 global_batch = 4
@@ -87,6 +59,24 @@ every_steps = 4
 steps = {STEPS}
 log_every = 1
 """
+"""What both recipes share."""
+TEXT = f"""
+[model]
+config = "{LIBRARY}"
+[data]
+path = "text"
+tokenizer = "{LIBRARY}"
+seq = 64
+workers = 0
+{RUN}"""
+IMAGES = f"""
+[model]
+config = "net"
+[images]
+path = "images/train-{{000..001}}.tar"
+size = 32
+workers = 0
+{RUN}"""
 
 
 def main() -> int:
