@@ -23,7 +23,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "paged": {},
     "chunks of seven": {"max_tokens_per_step": 7},
     "one token of a prompt at a time": {"max_tokens_per_step": 3, "max_sequences": 2},
-    "contiguous": {"kv_layout": "contiguous", "max_length": 64},
+    "contiguous": {"kv_layout": "contiguous"},
 }
 
 
@@ -70,7 +70,7 @@ def test_every_way_gives_the_tokens_of_the_plain_model(
     asked = prompts(4)
     expected = {(name, 0): plain(family, tuple(one), 6) for name, one in asked.items()}
     for way, changes in WAYS.items():
-        engine = tiny_engine(folders(family), **changes)
+        engine = tiny_engine(folders(family), **{"max_length": 64, **changes})
         for name, prompt in asked.items():
             engine.handle(greedy(name, prompt, 6))
         assert answers(finished(engine)) == expected, way
@@ -172,6 +172,6 @@ def test_a_scan_that_the_library_begins_at_zero_goes_on_in_chunks(
 
     monkeypatch.setattr(recurrent._Mixer, "_one_by_one", never)
     prompt = [(7 * at) % (VOCAB - 3) + 3 for at in range(50)]
-    engine = tiny_engine(folders(family), max_tokens_per_step=16)
+    engine = tiny_engine(folders(family), max_tokens_per_step=16, max_length=64)
     engine.handle(greedy("long", prompt, 6))
     assert answers(finished(engine))["long", 0] == plain(family, tuple(prompt), 6)
