@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from tests.queue.foreign_clusters import FOREIGN, FOREIGN_HEALTHY
 from tests.queue.planted_clusters import GPU, HEALTHY, NOW, PLANTED, Cluster, stamp
 from tests.queue.strange_clusters import STRANGE, STRANGE_HEALTHY
 from tests.queue.unseen_clusters import UNSEEN, UNSEEN_HEALTHY
@@ -158,6 +159,7 @@ def test_of_fourteen_clusters_of_other_kinds_every_cause_is_named_first(
         assert diagnosed(write(made(plant, 1), tmp_path), capsys).findings == []
 
 
+@pytest.mark.slow
 def test_of_fifteen_clusters_that_people_report_every_cause_is_named_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +174,43 @@ def test_of_fifteen_clusters_that_people_report_every_cause_is_named_first(
     assert not missed
     for plant in STRANGE_HEALTHY.values():
         assert diagnosed(write(made(plant, 1), tmp_path), capsys).findings == []
+
+
+def test_of_twenty_clusters_of_a_fourth_kind_every_cause_is_named_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When they were written ten were, and one of ten healthy ones was called ill."""
+    missed = {}
+    for name, (causes, plant) in FOREIGN.items():
+        found = diagnosed(write(made(plant, 1), tmp_path), capsys)
+        first = [one.cause for one in found.findings][:1]
+        if not first or first[0] not in causes:
+            missed[name] = first
+    assert (len(FOREIGN), len(FOREIGN_HEALTHY)) == (20, 10)
+    assert not missed
+    for plant in FOREIGN_HEALTHY.values():
+        assert diagnosed(write(made(plant, 1), tmp_path), capsys).findings == []
+
+
+@pytest.mark.parametrize(("above", "held"), [(-1, False), (24, False), (16, True)])
+def test_a_queue_of_kai_holds_back_what_those_above_it_may_not_have(
+    above: int, held: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(0)
+    names = cluster.nodes(4)
+    for name, parent, limit in (("all", "", above), ("vision", "all", 32), ("speech", "all", 32)):
+        cluster.objects.append({
+            "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name},
+            "spec": {"parentQueue": parent, "resources": {"gpu": {"quota": 8, "limit": limit}}},
+        })  # fmt: skip
+    for queue, node in (("vision", names[0]), ("speech", names[1])):
+        cluster.pod(gpus=8, node=node, labels={"kai.scheduler/queue": queue})
+    cluster.pod(gpus=8, labels={"kai.scheduler/queue": "vision"}, prefix="held")
+    found = diagnosed(write(cluster, tmp_path), capsys).findings
+    assert [one.cause for one in found] == (["quota-holds-back"] if held else [])
+    if held:
+        assert "Queue all has all of the 16 GPUs that it may have" in found[0].summary
+        assert yaml.safe_load(found[0].setting)["spec"]["resources"]["gpu"]["limit"] == -1
 
 
 @pytest.mark.slow
@@ -193,6 +232,7 @@ def test_every_rule_is_planted_and_every_cure_is_yaml(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     planted = [*PLANTED.values(), *STRANGE.values()]
+    planted += [(causes[-1], plant) for causes, plant in FOREIGN.values()]
     assert {cause for cause, _ in planted} == set(doctor_rules())
     for _, plant in planted:
         for one in diagnosed(write(made(plant, 3), tmp_path), capsys).findings:

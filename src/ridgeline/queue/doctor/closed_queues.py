@@ -59,11 +59,19 @@ def missing(state: LiveCluster) -> QueueFinding | None:
 
 
 def limited(state: LiveCluster) -> QueueFinding | None:
-    """GPUs of jobs that a limit of a user, an account or a QOS holds back in Slurm."""
+    """GPUs of what a limit holds back: of Slurm's users, accounts and QOS, of Volcano's, KAI's."""
     helped = starting_if_let(state, [pod for pod in state.held_back if pod.limit])
     if not helped:
         return None
     first = helped[0].limit
+    queue = state.capped_queues.get(first)
+    if queue is not None:
+        return _held_back(
+            state, helped, queue.kind,
+            f"Queue {first} has all of the {several(queue.most, 'GPU')} that it may have",
+            {"quota": f"Queue {first}", "name": first, "resource": queue.resource,
+             "gpus": str(queue.most)},
+        )  # fmt: skip
     return _held_back(state, helped, "", f"limit {first} is used up", {"quota": first})
 
 

@@ -13,6 +13,10 @@ ANYWHERE = Constraints()
 KUBERNETES, SLURM = "kubernetes", "slurm"
 SETTLED_SECONDS = 300.0
 """A pod that waits for less may yet be placed in the ordinary course of things."""
+NOT_READY = "not ready"
+"""Why a node takes no pods of which nobody has heard."""
+OUTLIVED = "ended beside others"
+"""What stalls a pod whose containers with GPUs have ended, while others of it run on."""
 _PARTS = re.compile(r"(\d+)g\.")
 
 
@@ -36,6 +40,8 @@ class LiveNode:
     """Any further resource that pods may have of it, by name."""
     closed: str = ""
     """Why it takes no pods; empty: it does."""
+    closed_seconds: float | None = None
+    """Since when, in Unix time; none: nobody says."""
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
 
@@ -77,10 +83,14 @@ class LivePod:
     gated: bool = False
     """It is held back on purpose, and asks for no node yet."""
     limit: str = ""
-    """The limit that holds it back, as Slurm names it; empty: none, or nobody says."""
+    """What holds it back: Slurm's name of a limit, or a capped queue; empty: nothing known."""
     done: bool = False
     stalled: str = ""
     """Why it does not run though it is on a node, as `CrashLoopBackOff`; empty: it does."""
+    volumes: str = ""
+    """What kube-scheduler says of its volumes that keep it off nodes; empty: nothing."""
+    overlooked: str = ""
+    """The scheduler that it names, which has not looked at it; empty: one has, or may yet."""
     deleted_seconds: float | None = None
     """When it should have been gone; none: nobody deleted it."""
     preempted: bool = False
@@ -133,6 +143,19 @@ class GpuQuota:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CappedQueue:
+    """A queue of another scheduler than Kueue, which may have so many GPUs and no more."""
+
+    kind: str
+    """Whose it is, `volcano` or `kai`."""
+    resource: str
+    """The resource that its limit names."""
+    most: int
+    """The most GPUs of its pods together; below zero: it has no limit of its own."""
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceQuota:
     """The GPUs of a namespace, beyond which a ResourceQuota refuses its pods."""
 
@@ -162,6 +185,8 @@ class LiveCluster:
     """Queues that pods may name, as `team/queue`; empty: nobody knows."""
     stopped_queues: dict[str, str] = field(default_factory=dict)
     """The queues among them that somebody stopped, and by what."""
+    capped_queues: dict[str, CappedQueue] = field(default_factory=dict)
+    """Queues of Volcano or KAI by name; a pod that is too much for one has it as its `limit`."""
     namespace_quotas: tuple[NamespaceQuota, ...] = ()
     enough_pods: dict[str, int] = field(default_factory=dict)
     """Pods with which an elastic workload computes, by the workload."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ridgeline.errors import InputError
-from ridgeline.queue.doctor.state import LivePod
+from ridgeline.queue.doctor.state import OUTLIVED, LivePod
 from ridgeline.queue.readers.kube_constraints import constraints_of
 from ridgeline.records.kube_quantity import parse_quantity
 
@@ -31,14 +31,28 @@ RANKED = {
     "leaderworkerset.sigs.k8s.io/name": "LeaderWorkerSet",
     "volcano.sh/job-name": "Volcano job",
     "ray.io/cluster": "RayCluster",
+    "grove.io/podgang": "PodGang",
+    "mpi-job-name": "training job",
+    "pytorch-job-name": "training job",
+    "tf-job-name": "training job",
 }
-"""Labels by which pods of one workload of ranks know each other."""
+"""Labels by which pods of one workload of ranks know each other; the last ones are old."""
+RANKED_OWNERS = ("MPIJob", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
+"""Kinds whose pods are ranks, whatever their labels."""
 GANGS = (
     "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io",
     "pod-group.scheduling.sigs.k8s.io/name", "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name", "pod-group-name", "yunikorn.apache.org/task-group-name",
 )  # fmt: skip
 """Labels or annotations of what starts pods together: coscheduling, Volcano, KAI, YuniKorn."""
+_VOLUMES = re.compile(
+    r"volume node affinity conflict|didn't match PersistentVolume's node affinity"
+    r"|unbound immediate PersistentVolumeClaims|persistentvolumeclaim \"[^\"]*\" not found"
+    r"|no available volume zone|exceed max volume count"
+    r"|didn't find available persistent volumes to bind"
+)
+"""kube-scheduler's words for volumes that keep a pod off nodes (its VolumeBinding, VolumeZone and
+NodeVolumeLimits plug-ins)."""
 FRACTIONS = {"gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"}
 """Annotations of KAI and Run:ai."""
 TOPOLOGIES = tuple(
@@ -90,7 +104,9 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
         topology=any(name in words for name in TOPOLOGIES),
         gated=bool(spec.get("schedulingGates")),
         done=status.get("phase") in ("Succeeded", "Failed"),
-        stalled=_stalled(status),
+        stalled=_stalled(status) or _outlived(spec, status),
+        volumes=_volumes(conditions),
+        overlooked=_overlooked(spec, status, conditions),
         deleted_seconds=unix_seconds(section(one, "metadata").get("deletionTimestamp")),
         preempted=any(
             c.get("type") == "DisruptionTarget" and c.get("status") == "True"
@@ -207,7 +223,8 @@ def _workload(one: dict[str, Any], words: dict[str, Any]) -> tuple[str, bool]:
         return f"Job {namespace}/{job}", True
     owners = section(one, "metadata").get("ownerReferences")
     if isinstance(owners, list) and owners and isinstance(owners[0], dict):
-        return f"{owners[0].get('kind')} {namespace}/{owners[0].get('name')}", False
+        kind = str(owners[0].get("kind"))
+        return f"{kind} {namespace}/{owners[0].get('name')}", kind in RANKED_OWNERS
     return f"Pod {name_of(one)}", False
 
 
@@ -226,6 +243,49 @@ def _stalled(status: dict[str, Any]) -> str:
             if isinstance(one, dict) and (found := section(one, "state", "waiting").get("reason")):
                 return str(found)
     return ""
+
+
+def _outlived(spec: dict[str, Any], status: dict[str, Any]) -> str:
+    """Whether only containers without GPUs of it run on, as what stalls it; empty: no."""
+    with_gpus = {
+        str(one.get("name"))
+        for one in spec.get("containers") or []
+        if any(is_gpu(name) or _SLICE.fullmatch(name) for name in _requests(one))
+    }
+    ended = {
+        str(one.get("name"))
+        for one in status.get("containerStatuses") or []
+        if isinstance(one, dict) and section(one, "state", "terminated")
+    }
+    return OUTLIVED if with_gpus and with_gpus <= ended else ""
+
+
+def _volumes(conditions: list[dict[str, Any]]) -> str:
+    """What the scheduler says of a waiting pod's volumes."""
+    told = _VOLUMES.search(_unscheduled(conditions).get("message") or "")
+    return told[0] if told else ""
+
+
+def _overlooked(
+    spec: dict[str, Any], status: dict[str, Any], conditions: list[dict[str, Any]]
+) -> str:
+    """The scheduler that a pod waits for, where none has said anything of it."""
+    waits = status.get("phase") == "Pending" and not spec.get("nodeName")
+    said = any(one.get("type") == "PodScheduled" for one in conditions)
+    if not waits or said or status.get("nominatedNodeName"):
+        return ""
+    return str(spec.get("schedulerName") or "default-scheduler")
+
+
+def _unscheduled(conditions: list[dict[str, Any]]) -> dict[str, Any]:
+    return next(
+        (
+            one
+            for one in conditions
+            if one.get("type") == "PodScheduled" and one.get("status") == "False"
+        ),
+        {},
+    )
 
 
 def _ended(status: dict[str, Any], conditions: list[dict[str, Any]]) -> float | None:

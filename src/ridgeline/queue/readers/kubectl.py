@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import InputError
-from ridgeline.queue.doctor.state import AskedTemplate, LiveCluster, LiveNode
+from ridgeline.queue.doctor.state import NOT_READY, AskedTemplate, LiveCluster, LiveNode
 from ridgeline.queue.readers.kube_claims import Claimable, claimable
-from ridgeline.queue.readers.kube_constraints import taints_of
+from ridgeline.queue.readers.kube_constraints import closed_by_taints, taints_of
 from ridgeline.queue.readers.kube_gangs import enough_pods, gangs_held_to_groups
 from ridgeline.queue.readers.kube_kinds import KIND_LABELS
 from ridgeline.queue.readers.kube_pods import (
@@ -26,6 +26,7 @@ from ridgeline.queue.readers.kube_pods import (
     unix_seconds,
     whole,
 )
+from ridgeline.queue.readers.kube_queues import capped_queues, held_by_queues
 from ridgeline.queue.readers.kube_quotas import (
     cohorts_of,
     local_queues_of,
@@ -95,7 +96,8 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
             pods.append(live_pod(one, at, asked))
         else:
             templates += list(_templates(one))
-    pods = gangs_held_to_groups(pods, objects)
+    queues = capped_queues(objects, where)
+    pods = held_by_queues(gangs_held_to_groups(pods, objects), queues, objects)
     known = {node.name for node in nodes}
     running = [pod for pod in pods if pod.node and not pod.done]
     left = [pod for pod in pods if pod.done or not pod.node or pod.node in known]
@@ -107,7 +109,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         )
     started = {pod.workload.partition(" ")[2] for pod in pods}
     return LiveCluster(
-        nodes=tuple(nodes),
+        nodes=tuple(closed_by_taints(nodes, pods)),
         pods=tuple(left),
         num_homeless=num_homeless,
         num_unknown_claims=len(claims.unknown),
@@ -116,6 +118,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         cohorts=cohorts_of(objects, where),
         local_queues=local_queues_of(objects),
         stopped_queues=stopped_queues_of(objects),
+        capped_queues=queues,
         namespace_quotas=namespace_quotas_of(objects, where),
         enough_pods=enough_pods(objects),
         templates=tuple(t for t in templates if t.workload.partition(" ")[2] not in started),
@@ -136,7 +139,7 @@ def _node(one: dict[str, Any], where: str, claims: Claimable) -> LiveNode:
     if section(one, "spec").get("unschedulable"):
         closed = "cordoned"
     elif ready and ready[0].get("status") != "True":
-        closed = "not ready"
+        closed = NOT_READY
     return LiveNode(
         name=name,
         num_gpus=gpus + claims.gpus[name],
@@ -151,6 +154,11 @@ def _node(one: dict[str, Any], where: str, claims: Claimable) -> LiveNode:
             claims.models.get(name, ""),
         ),
         closed=closed,
+        closed_seconds=unix_seconds(
+            ready[0].get("lastTransitionTime") or one["metadata"].get("creationTimestamp")
+        )
+        if closed == NOT_READY
+        else None,
         labels={str(key): str(value) for key, value in labels.items()},
         taints=taints_of(section(one, "spec")),
     )

@@ -7,18 +7,24 @@ from dataclasses import replace
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import LiveCluster, several
+from ridgeline.queue.doctor.state import LiveCluster, LiveNode, several
 from ridgeline.records.queue_finding import QueueFinding
+
+TAINT = "taint "
+"""How the reason of a node begins that is closed by one."""
+COMING_UP_SECONDS = 600.0
+"""A node that is not ready for less than this may just have been made, or been started anew."""
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs of waiting pods that would start if every node took pods."""
-    closed = [node for node in state.nodes if node.closed and node.num_gpus]
+    closed = [node for node in state.nodes if node.num_gpus and _lastingly(state, node)]
     if not closed:
         return None
     waiting = {pod.name: pod for pod in state.waiting if pod.num_gpus}
     now = set(starting_now(state))
-    helped = [waiting[name] for name in starting_now(state, closed=True) if name not in now]
+    opened = starting_now(_without_lost(state), closed=True)
+    helped = [waiting[name] for name in opened if name not in now]
     if not helped:
         return None
     lost = sum(pod.num_gpus for pod in helped)
@@ -37,11 +43,28 @@ def find(state: LiveCluster) -> QueueFinding | None:
             "pods_that_would_start": len(helped),
         },
         where=[node.name for node in closed],
-        filled={"node": closed[0].name},
-    )
+        way="tainted" if closed[0].closed.startswith(TAINT) else "",
+        filled={"node": closed[0].name,
+                "taint": closed[0].closed.removeprefix(TAINT).partition(",")[0]},
+    )  # fmt: skip
 
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """The nodes take pods."""
     opened = [replace(one, closed="") if one.name in finding.where else one for one in state.nodes]
-    return ClusterAhead(state=state), ClusterAhead(state=replace(state, nodes=tuple(opened)))
+    after = replace(_without_lost(state), nodes=tuple(opened))
+    return ClusterAhead(state=state), ClusterAhead(state=after)
+
+
+def _lastingly(state: LiveCluster, node: LiveNode) -> bool:
+    """Whether a node is closed, and not only since a moment ago."""
+    if node.closed_seconds is None or state.now_seconds is None:
+        return bool(node.closed)
+    return bool(node.closed) and state.now_seconds - node.closed_seconds >= COMING_UP_SECONDS
+
+
+def _without_lost(state: LiveCluster) -> LiveCluster:
+    """The same without deleted pods of closed nodes, which go once somebody hears of their node."""
+    closed = {node.name for node in state.nodes if node.closed}
+    left = [pod for pod in state.pods if pod.deleted_seconds is None or pod.node not in closed]
+    return replace(state, pods=tuple(left))

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import SLURM, LiveCluster, LivePod, several
+from ridgeline.queue.doctor.state import (
+    NOT_READY,
+    OUTLIVED,
+    SLURM,
+    LiveCluster,
+    LivePod,
+    several,
+)
 from ridgeline.records.queue_finding import QueueFinding
 
 PATIENCE_SECONDS = 900.0
@@ -39,6 +46,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
         + (f", and {several(len(pods) - 1, 'more pod')}" if len(pods) > 1 else ""),
         evidence={"pods": len(pods), **dict(reasons)},
         where=[pod.name for pod in pods],
+        way="outlived" if first.stalled == OUTLIVED else "",
         filled={"pod": first.name.rpartition("/")[2], "namespace": first.name.partition("/")[0]},
     )
 
@@ -56,7 +64,12 @@ def _why(state: LiveCluster, pod: LivePod) -> str:
     now = state.now_seconds
     if now is None:
         return ""
+    if pod.stalled == OUTLIVED and pod.ended_seconds is not None:
+        ago = now - pod.ended_seconds
+        return "has ended, and others of its containers run on" if ago >= PATIENCE_SECONDS else ""
     if pod.deleted_seconds is not None and now - pod.deleted_seconds >= PATIENCE_SECONDS:
+        if any(node.name == pod.node and node.closed == NOT_READY for node in state.nodes):
+            return ""  # its node is lost, and what it had with it
         ended = "has ended and still completes" if state.scheduler == SLURM else ""
         return ended or "was deleted and is not gone"
     since = now - (pod.started_seconds or pod.created_seconds or now)

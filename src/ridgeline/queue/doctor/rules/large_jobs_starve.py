@@ -1,11 +1,14 @@
-"""Younger, smaller pods take what a large one waits for, again and again."""
+"""Younger, smaller pods take what a large one, or a gang of several, waits for, again and again."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from ridgeline import quantity
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
+from ridgeline.queue.doctor.lasting import unit_of
 from ridgeline.queue.doctor.room import starting_now, starting_packed
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
@@ -14,59 +17,102 @@ from ridgeline.records.queue_finding import QueueFinding
 PATIENCE_SECONDS = 1800.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Large:
+    """A pod, or all ranks of a workload, that wait for what takes more than half a node."""
+
+    pods: Sequence[LivePod]
+
+    @property
+    def num_gpus(self) -> int:
+        return sum(pod.num_gpus for pod in self.pods)
+
+    @property
+    def created_seconds(self) -> float:
+        return max(pod.created_seconds or 0.0 for pod in self.pods)
+
+    @property
+    def where(self) -> str:
+        return "of one node" if len(self.pods) == 1 else f"for {len(self.pods)} ranks at once"
+
+
 def find(state: LiveCluster) -> QueueFinding | None:
-    """GPUs that large pods wait for and younger ones took."""
-    most = max((node.num_gpus for node in state.nodes), default=0)
-    cured = set(starting_packed(state)) | set(starting_now(state, pure_gpus=True))
-    large = [
-        pod for pod in state.waiting
-        if most > 1 and pod.num_gpus > most // 2 and pod.name not in cured
-        and pod.created_seconds is not None and state.age_seconds(pod) >= PATIENCE_SECONDS
-    ]  # fmt: skip
-    taken = {pod.name: _overtaking(state, pod) for pod in large}
-    starved = [pod for pod in large if sum(one.num_gpus for one in taken[pod.name]) >= pod.num_gpus]
+    """GPUs that large pods and gangs wait for and younger ones took."""
+    large = _large(state)
+    taken = {unit_of(one.pods[0]): _overtaking(state, one) for one in large}
+    starved = [
+        one
+        for one in large
+        if sum(pod.num_gpus for pod in taken[unit_of(one.pods[0])]) >= one.num_gpus
+    ]
     if not starved:
         return None
-    passed = {one.name: one for pod in starved for one in taken[pod.name]}
-    gpus = sum(one.num_gpus for one in passed.values())
-    lost = min(sum(pod.num_gpus for pod in starved), gpus)
-    oldest = max(starved, key=state.age_seconds)
+    passed = {pod.name: pod for one in starved for pod in taken[unit_of(one.pods[0])]}
+    gpus = sum(pod.num_gpus for pod in passed.values())
+    lost = min(sum(one.num_gpus for one in starved), gpus)
+    oldest = min(starved, key=lambda one: one.created_seconds)
+    age = state.age_seconds(oldest.pods[0])
     return found(
         "large-jobs-starve",
         lost_gpus=lost,
         counted="that large pods wait for and younger, smaller ones took in the meantime",
         confidence=0.85,
-        summary=f"{oldest.name} has waited {quantity.seconds(state.age_seconds(oldest))} for"
-        f" {oldest.num_gpus} GPUs of one node, while {several(len(passed), 'younger pod')} took"
+        summary=f"{unit_of(oldest.pods[0])} has waited {quantity.seconds(age)} for"
+        f" {oldest.num_gpus} GPUs {oldest.where}, while {several(len(passed), 'younger pod')} took"
         f" {gpus}",
         evidence={
-            "starved_pods": len(starved),
-            "longest_wait_seconds": state.age_seconds(oldest),
+            "starved_pods": sum(len(one.pods) for one in starved),
+            "longest_wait_seconds": age,
             "younger_pods_started": len(passed),
             "gpus_of_younger_pods": gpus,
         },
-        where=[pod.name for pod in starved],
+        where=[pod.name for one in starved for pod in one.pods],
     )
 
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """Nobody overtakes the oldest, while younger pods go on coming at the pace they came at."""
-    starved = [pod for pod in state.pods if pod.name in finding.where]
-    passed = {one.name: one for pod in starved for one in _overtaking(state, pod)}
-    window = max(state.age_seconds(pod) for pod in starved)
+    starved = [one for one in _large(state) if one.pods[0].name in finding.where]
+    passed = {pod.name: pod for one in starved for pod in _overtaking(state, one)}
+    window = max(state.age_seconds(pod) for one in starved for pod in one.pods)
     coming = tuple(replace(one, node="", started_seconds=None) for one in passed.values())
     as_it_is = ClusterAhead(state=state, coming=coming, coming_seconds=window)
     return as_it_is, replace(as_it_is, policy="fifo")
 
 
-def _overtaking(state: LiveCluster, large: LivePod) -> list[LivePod]:
-    """Smaller pods that came after a large one and run where it could."""
-    assert large.created_seconds is not None
-    fitting = {node.name for node in state.nodes
-               if node.num_gpus >= large.num_gpus and large.model in ("", node.model)
-               and not large.constraints.keeps_off(node.labels, node.taints)}  # fmt: skip
+def _large(state: LiveCluster) -> list[_Large]:
+    """Units that have waited long, and would not start by packing or without other resources."""
+    most = max((node.num_gpus for node in state.nodes), default=0)
+    if most <= 1:
+        return []
+    cured = set(starting_packed(state)) | set(starting_now(state, pure_gpus=True))
+    begun = {unit_of(pod) for pod in state.running}
+    units: dict[str, list[LivePod]] = defaultdict(list)
+    for pod in state.waiting:
+        if pod.num_gpus and pod.created_seconds is not None:
+            units[unit_of(pod)].append(pod)
+    return [
+        large
+        for name, pods in units.items()
+        if name not in begun
+        and (large := _Large(pods)).num_gpus > most // 2
+        and min(state.age_seconds(pod) for pod in pods) >= PATIENCE_SECONDS
+        and not all(pod.name in cured for pod in pods)
+    ]
+
+
+def _overtaking(state: LiveCluster, large: _Large) -> list[LivePod]:
+    """Pods of smaller workloads that came after a large one and run where it could."""
+    fitting = {
+        node.name for node in state.nodes
+        if any(node.num_gpus >= pod.num_gpus and pod.model in ("", node.model)
+               and not pod.constraints.keeps_off(node.labels, node.taints) for pod in large.pods)
+    }  # fmt: skip
+    sizes: dict[str, int] = defaultdict(int)
+    for pod in state.running:
+        sizes[unit_of(pod)] += pod.num_gpus
     return [
         pod for pod in state.running
-        if 0 < pod.num_gpus < large.num_gpus and pod.node in fitting
+        if 0 < sizes[unit_of(pod)] < large.num_gpus and pod.num_gpus and pod.node in fitting
         and pod.created_seconds is not None and pod.created_seconds > large.created_seconds
     ]  # fmt: skip

@@ -1,0 +1,113 @@
+"""Pods that a queue of Volcano or KAI holds back by the most that it may have.
+
+Volcano: `spec.capability` of a Queue, named by its PodGroup or by the pod's annotation. KAI (and
+Run:ai): `spec.resources.gpu.limit` of a Queue and of those above it, named by the pod's label.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ridgeline.queue.doctor.lasting import unit_of
+from ridgeline.queue.doctor.state import CappedQueue, LivePod
+from ridgeline.queue.readers.kube_pods import is_gpu, name_of, section, whole
+
+NAMED = (
+    "scheduling.volcano.sh/queue-name", "volcano.sh/queue-name", "kai.scheduler/queue",
+    "runai/queue",
+)  # fmt: skip
+"""Labels or annotations by which a pod names its queue."""
+VOLCANO, KAI = "volcano", "kai"
+
+
+def capped_queues(objects: Sequence[dict[str, Any]], where: str) -> dict[str, CappedQueue]:
+    """The queues of Volcano and KAI, by name.
+
+    Raises:
+        InputError: A limit is no amount.
+    """
+    return dict(_capped(objects, where))
+
+
+def held_by_queues(
+    pods: Sequence[LivePod], queues: Mapping[str, CappedQueue], objects: Sequence[dict[str, Any]]
+) -> list[LivePod]:
+    """The pods, of which those are held back that would be too much for their queue.
+
+    Args:
+        pods: All of them.
+        queues: As `capped_queues` gives them.
+        objects: The objects that were read, which say who is in which queue.
+    """
+    if not queues:
+        return list(pods)
+    named = _named(objects)
+    used: dict[str, int] = defaultdict(int)
+    asked: dict[str, int] = defaultdict(int)
+    for pod in pods:
+        if pod.node and not pod.done:
+            for queue in _upwards(named.get(pod.name, ""), queues):
+                used[queue] += pod.num_gpus
+        elif not pod.done:
+            asked[unit_of(pod)] += pod.num_gpus
+
+    def too_much(pod: LivePod) -> str:
+        if pod.node or pod.done or pod.gated or not pod.num_gpus:
+            return ""
+        above = _upwards(named.get(pod.name, ""), queues)
+        more = asked[unit_of(pod)]
+        return next((one for one in above if 0 <= queues[one].most < used[one] + more), "")
+
+    return [replace(pod, gated=True, limit=full) if (full := too_much(pod)) else pod
+            for pod in pods]  # fmt: skip
+
+
+def _upwards(queue: str, queues: Mapping[str, CappedQueue]) -> Iterator[str]:
+    """A queue with a limit, and those above it."""
+    seen: set[str] = set()
+    while queue in queues and queue not in seen:
+        seen.add(queue)
+        yield queue
+        queue = queues[queue].parent
+
+
+def _capped(objects: Sequence[dict[str, Any]], where: str) -> Iterator[tuple[str, CappedQueue]]:
+    for one in objects:
+        if one["kind"] != "Queue":
+            continue
+        spec, name, at = section(one, "spec"), name_of(one), f"{where}: Queue {name_of(one)}"
+        if str(one.get("apiVersion")).startswith("scheduling.volcano.sh/"):
+            amounts = section(spec, "capability")
+            resource = next((key for key in amounts if is_gpu(key)), "")
+            most = whole(amounts[resource], resource, at) if resource else -1
+            above = str(spec.get("parent") or "")
+            yield name, CappedQueue(kind=VOLCANO, resource=resource, most=most, parent=above)
+        elif str(one.get("apiVersion")).startswith("scheduling.run.ai/"):
+            limit = section(spec, "resources", "gpu").get("limit")
+            most = -1 if limit in (None, -1) else whole(limit, "limit", at)
+            above = str(spec.get("parentQueue") or "")
+            yield name, CappedQueue(kind=KAI, resource="gpu", most=most, parent=above)
+
+
+def _named(objects: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The queue of each pod that names one, by itself or by its PodGroup."""
+    groups = {
+        name_of(one): str(section(one, "spec")["queue"])
+        for one in objects
+        if one["kind"] == "PodGroup" and section(one, "spec").get("queue")
+    }
+    found = {}
+    for one in objects:
+        if one["kind"] == "Pod":
+            words = {
+                **section(one, "metadata", "labels"),
+                **section(one, "metadata", "annotations"),
+            }
+            group = words.get("scheduling.k8s.io/group-name") or words.get("pod-group-name")
+            namespace = section(one, "metadata").get("namespace")
+            own = next((str(words[name]) for name in NAMED if name in words), "")
+            found[name_of(one)] = own or groups.get(f"{namespace}/{group}", "")
+    return found
