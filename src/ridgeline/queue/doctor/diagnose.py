@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ridgeline.queue.doctor.lasting import Lasting
 from ridgeline.queue.doctor.rules import doctor_rules, in_words_of
 from ridgeline.queue.doctor.state import SLURM, LiveCluster, LiveNode, LivePod, several
+from ridgeline.queue.doctor.tainted_nodes import with_taints_as_doors
 from ridgeline.queue.doctor.worth import with_worth
 from ridgeline.records.queue_finding import QueueDiagnosis
 
@@ -18,6 +19,7 @@ def diagnose_cluster(state: LiveCluster, *, source: str = "") -> QueueDiagnosis:
         state: The cluster at one moment.
         source: What it was read from, for the answer.
     """
+    state = with_taints_as_doors(state)
     findings = [one for rule in doctor_rules().values() if (one := rule(state)) is not None]
     findings.sort(key=lambda one: (-one.lost_gpus * one.confidence, one.cause))
     lasting = Lasting(state)

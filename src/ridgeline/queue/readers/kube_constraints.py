@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ridgeline.queue.doctor.constraints import (
-    HARD,
     Constraints,
     PodTerm,
     Requirement,
@@ -15,7 +12,6 @@ from ridgeline.queue.doctor.constraints import (
     Term,
     Tolerated,
 )
-from ridgeline.queue.doctor.state import LiveNode, LivePod
 
 _OF_THE_SYSTEM = "node.kubernetes.io/"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -28,39 +24,6 @@ def taints_of(spec: dict[str, Any]) -> tuple[Taint, ...]:
         for one in _dicts(spec.get("taints"))
         if not _text(one, "key").startswith(_OF_THE_SYSTEM)
     )
-
-
-def closed_by_taints(nodes: Sequence[LiveNode], pods: Sequence[LivePod]) -> list[LiveNode]:
-    """The nodes, of which those are closed that have a taint which no pod of the state stands.
-
-    A pod without GPUs that stands every taint says nothing, as daemons do; where all nodes with
-    GPUs have the taint, it is the pods that are wrong.
-    """
-    able = {
-        one
-        for pod in pods
-        for one in pod.constraints.tolerated
-        if one.key or pod.num_gpus or pod.slices
-    }
-    with_gpus = [node for node in nodes if node.num_gpus or node.slices]
-
-    def standing(node: LiveNode) -> list[Taint]:
-        hard = [one for one in node.taints if one.effect in HARD]
-        return [one for one in hard if not any(other.covers(one) for other in able)]
-
-    barring = {node.name: standing(node) for node in with_gpus}
-    if all(barring.values()):
-        return list(nodes)
-    return [
-        replace(
-            node,
-            closed=f"taint {barring[node.name][0].key}, which no pod here tolerates",
-            taints=tuple(one for one in node.taints if one not in barring[node.name]),
-        )
-        if barring.get(node.name) and not node.closed
-        else node
-        for node in nodes
-    ]
 
 
 def constraints_of(spec: dict[str, Any], namespace: str) -> Constraints:

@@ -10,7 +10,7 @@ from typing import Any
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import NOT_READY, AskedTemplate, LiveCluster, LiveNode
 from ridgeline.queue.readers.kube_claims import Claimable, claimable
-from ridgeline.queue.readers.kube_constraints import closed_by_taints, taints_of
+from ridgeline.queue.readers.kube_constraints import taints_of
 from ridgeline.queue.readers.kube_gangs import enough_pods, gangs_held_to_groups
 from ridgeline.queue.readers.kube_kinds import KIND_LABELS
 from ridgeline.queue.readers.kube_pods import (
@@ -109,7 +109,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         )
     started = {pod.workload.partition(" ")[2] for pod in pods}
     return LiveCluster(
-        nodes=tuple(closed_by_taints(nodes, pods)),
+        nodes=tuple(nodes),
         pods=tuple(left),
         num_homeless=num_homeless,
         num_unknown_claims=len(claims.unknown),

@@ -8,10 +8,9 @@ from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LiveNode, several
+from ridgeline.queue.doctor.tainted_nodes import TAINT
 from ridgeline.records.queue_finding import QueueFinding
 
-TAINT = "taint "
-"""How the reason of a node begins that is closed by one."""
 COMING_UP_SECONDS = 600.0
 """A node that is not ready for less than this may just have been made, or been started anew."""
 
