@@ -209,7 +209,7 @@ NO_FILES = {
     ("roofline", "image"),
     ("validate vision", "calibration"),
     *{("queue share", one) for one in ("allow", "namespace", "price")},
-    *{("queue simulate", one) for one in ("autoscale", "placement")},
+    *{("queue simulate", one) for one in ("autoscale", "column", "placement")},
 }
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {

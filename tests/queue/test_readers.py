@@ -312,3 +312,61 @@ def test_what_other_commands_print_is_one_line_with_the_command_to_take(
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "submits", "runs", "gpus"),
+    [
+        (("Job ID;Submitted At;Started At;Finished At;GPUs Requested\n"
+          "1;01.03.2026 09:15;01.03.2026 09:20;01.03.2026 12:20;8\n"
+          "2;01.03.2026 09:17;01.03.2026 12:20;01.03.2026 13:20;4\n"),
+         [0, 120], [10800, 3600], [8, 4]),
+        ("id,createdAt,runtime_minutes,gpu_count\na,2026-03-01T09:15:00+01:00,90,8\n",
+         [0], [5400], [8]),
+        ("job,submit,walltime,n_gpus\na,1772352900,01:30:00,8\nb,1772352960,1 day 0:00:01,16\n",
+         [0, 60], [5400, 86401], [8, 16]),
+        ("timestamp\tDuration (ms)\tgpus\n1772352900000\t5400000\t8\n1772352960000\t1\t1\n",
+         [0, 60], [5400, 0.001], [8, 1]),
+        ("job,arrival_time,service_time,gpu_demand\n1,5,100,2\n", [0], [100], [2]),
+        ("name,submit_time,duration_hours,nodes,gpus_per_node\na,2026-03-01 09:15,2.5,4,8\n",
+         [0], [9000], [32]),
+        ("name,submit_s,duration_s,num_gpus,nodes,gpus_per_node\na,0,60,32,4,8\n",
+         [0], [60], [32]),
+    ],
+)  # fmt: skip
+def test_columns_are_known_by_what_people_call_them(
+    table: str, submits: list[float], runs: list[float], gpus: list[float], tmp_path: Path
+) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(table)
+    found = read_jobs(path).jobs
+    assert found.submit_seconds.tolist() == submits
+    assert found.duration_seconds.tolist() == pytest.approx(runs)
+    assert found.num_gpus.tolist() == gpus
+
+
+def test_columns_are_those_that_the_user_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("when,took,cards,duration\n0,90,2,7\n60000,30,4,7\n")
+    words = ["queue", "simulate", str(path), "--gpus", "8", "--policy", "fifo", "--json"]
+    named = ["--column", "submit_seconds=when:ms", "--column", "num_gpus=cards",
+             "--column", "duration_seconds=took:min"]  # fmt: skip
+    assert main.run([*words, *named]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["policies"][0]["mean_completion_seconds"] == 3600.0
+    assert "Numbers of submit_seconds are taken as milliseconds." in answer["notes"]
+    for wrong, says in [
+        ("gpus=cards", "give NAME=COLUMN with a name of name, submit_seconds"),
+        ("num_gpus=card", "no column card, which --column names; it has when, took, cards"),
+        ("num_gpus=cards:ms", "ms is no unit of a time"),
+    ]:
+        assert main.run([*words, *named, "--column", wrong]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_times_that_can_hardly_be_seconds_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("submit_time,duration,num_gpu\n0,2868294000,1\n201694000,4472936000,8\n")
+    assert any("if these are no seconds, say it" in one for one in read_jobs(path).notes)

@@ -38,6 +38,14 @@ def queue_simulate(
     gpus: Annotated[
         int | None, typer.Option(help="GPUs of one pool, instead of a cluster file.")
     ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OURS=NAME",
+            help="What a column of the jobs is called, as num_gpus=cards; with a unit,"
+            " duration_seconds=took:min; repeatable.",
+        ),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -108,6 +116,7 @@ def queue_simulate(
     from ridgeline.queue.answer import simulate_queue
     from ridgeline.queue.gpu_kinds import told_kinds
     from ridgeline.queue.policies import policy_names
+    from ridgeline.queue.readers.columns import given_columns
     from ridgeline.queue.readers.jobs_file import read_jobs
     from ridgeline.report.views.queue_simulation import queue_simulation_document
 
@@ -122,7 +131,7 @@ def queue_simulate(
     where = (
         None if autoscale is not None else _cluster(cluster, gpus, restart, checkpoint, placement)
     )
-    traced = read_jobs(jobs, skip_bad=skip_bad)
+    traced = read_jobs(jobs, skip_bad=skip_bad, given=given_columns(column or []))
     chosen, notes = traced.jobs, traced.notes
     if traced.kinds_if_told:
         chosen, more = told_kinds(chosen, where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ridgeline.errors import InputError
 from ridgeline.queue.jobs import jobs_in_order
@@ -16,6 +16,7 @@ from ridgeline.queue.readers.columns import (
     without_waits,
 )
 from ridgeline.queue.readers.moments import MISSING, duration_seconds, moment_seconds
+from ridgeline.queue.readers.time_units import in_seconds, told_units, units_by_size
 from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
 from ridgeline.queue.readers.wants_columns import HEEDED, of_workers, wants_of
 from ridgeline.queue.wants import JobWants
@@ -26,8 +27,20 @@ UNENDED = "that had not ended or never started"
 SEVERAL_PARTS = "of several parts of GPUs"
 
 
-def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
+def read_table(
+    text: str,
+    where: str,
+    *,
+    skip_bad: bool = False,
+    given: Mapping[str, tuple[str, str]] | None = None,
+) -> TracedJobs:
     """Jobs out of a table; those without GPUs or without an end are left out, with a note.
+
+    Args:
+        text: The table.
+        where: What it is called, for errors.
+        skip_bad: Leave rows out that are no jobs.
+        given: Columns as `given_columns` has them.
 
     Raises:
         InputError: A column is missing or misspelt, or a row is no job and `skip_bad` does not
@@ -35,7 +48,9 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
     """
     rows = list(_rows(text.lstrip("\ufeff"), where))
     head = rows.pop(0)[1] if rows else []
-    places = without_waits(find_columns(head, where), head, [cells for _, cells in rows])
+    columns_found = find_columns(head, where, given)
+    places = without_waits(columns_found.places, head, [cells for _, cells in rows])
+    seconds = columns_found.seconds | units_by_size(columns_found, [one for _, one in rows])
     left: Counter[str] = Counter()
     restated = 0
     bad = BadRows(skip=skip_bad)
@@ -50,6 +65,7 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
             if len(cells) != len(head):
                 raise InputError(f"{at}: {len(cells)} cells under {len(head)} columns")
             row = {name: cells[place].strip() for name, place in places.items()}
+            row |= {name: in_seconds(row[name], unit) for name, unit in seconds.items()}
             workers = _workers(row, at)
             gpus, runs = _gpus(row, at), _runs(row, at)
             if not gpus or runs is None:
@@ -89,6 +105,7 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
             f"{restated:,} jobs ran from their start to their end for another time than their"
             " duration tells: their start and end were taken."
         )
+    notes += told_units(seconds, columns["runs"])
     if unheeded := unheeded_columns(places, head):
         notes.append(f"Columns that nothing here heeds: {', '.join(unheeded)}.")
     return TracedJobs(jobs=jobs, notes=tuple(notes))

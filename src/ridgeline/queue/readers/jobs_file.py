@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from ridgeline.errors import InputError
@@ -24,8 +25,15 @@ _OTHER_FORMS = (
 """How a file begins that holds jobs in a form that is not read: what it is, what to print."""
 
 
-def read_jobs(path: Path, *, skip_bad: bool = False) -> TracedJobs:
+def read_jobs(
+    path: Path, *, skip_bad: bool = False, given: Mapping[str, tuple[str, str]] | None = None
+) -> TracedJobs:
     """Read jobs out of CSV, Philly's log, or what sacct or kubectl prints.
+
+    Args:
+        path: The file.
+        skip_bad: Leave rows out that are no jobs.
+        given: Columns of CSV as `given_columns` has them.
 
     Raises:
         InputError: It is none of them, or a row is no job and `skip_bad` does not leave it out:
@@ -47,7 +55,7 @@ def read_jobs(path: Path, *, skip_bad: bool = False) -> TracedJobs:
     elif slurm.is_header(first):
         found = slurm.read_table(start, where, skip_bad=skip_bad)
     else:
-        found = job_table.read_table(text, where, skip_bad=skip_bad)
+        found = job_table.read_table(text, where, skip_bad=skip_bad, given=given)
     if not len(found.jobs):
         left = " ".join(found.notes)
         raise InputError(f"{where}: no job in it; {left + ' ' if left else ''}{CURE}")

@@ -10,7 +10,15 @@ MISSING = {"", "none", "null", "nan", "unknown", "n/a", "-", "invalid"}
 """What stands for a time that there is none of."""
 _NO_LIMIT = {"unlimited", "infinite", "not_set", "partition_limit"}
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?")
-_FORMATS = ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%d/%m/%Y %H:%M:%S", "%Y-%m-%d %H:%M:%S %Z")
+_SPELT = re.compile(
+    r"(?:(\d+(?:\.\d+)?) ?d(?:ays?)?,? ?)?(?:(\d+(?:\.\d+)?) ?h(?:ours?|rs?)?,? ?)?"
+    r"(?:(\d+(?:\.\d+)?) ?m(?:in(?:ute)?s?)?,? ?)?(?:(\d+(?:\.\d+)?) ?s(?:ec(?:ond)?s?)?)?"
+)
+_WITH_DAYS = re.compile(r"(\d+) days?,? (\d+:\d\d:\d\d(?:\.\d+)?)")
+_FORMATS = (
+    "%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%d/%m/%Y %H:%M:%S", "%Y-%m-%d %H:%M:%S %Z",
+    "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M:%S %p", "%m/%d/%Y %I:%M %p",
+)  # fmt: skip
 
 
 def moment_seconds(text: str) -> float | None:
@@ -38,18 +46,24 @@ def moment_seconds(text: str) -> float | None:
 
 
 def duration_seconds(text: str) -> float | None:
-    """Seconds of a number or of a clock as Slurm writes it; NaN: it is no duration.
+    """Seconds of a number, a clock as Slurm or Python writes it, or units; NaN: no duration.
 
     >>> duration_seconds("90"), duration_seconds("1-02:03:04"), duration_seconds("01:30")
     (90.0, 93784.0, 90.0)
+    >>> duration_seconds("1 day, 2:03:04"), duration_seconds("1h30m"), duration_seconds("12 min")
+    (93784.0, 5400.0, 720.0)
     """
-    words = text.strip()
+    words = _WITH_DAYS.sub(r"\1-\2", text.strip())
     if words.casefold() in MISSING:
         return None
     try:
         return _finite(float(words))
     except ValueError:
         pass
+    spelt = _SPELT.fullmatch(words)
+    if spelt is not None:
+        amounts = zip(spelt.groups(), (86400.0, 3600.0, 60.0, 1.0), strict=True)
+        return sum(float(amount or 0) * unit for amount, unit in amounts)
     found = _CLOCK.fullmatch(words)
     if found is None:
         return math.nan
