@@ -123,9 +123,54 @@ def test_half_a_state_of_slurm_or_a_mixed_one_is_one_line(
         ([squeue], "what sinfo prints is lacking"),
         ([sinfo, sinfo], "a second file of sinfo"),
         ([sinfo, squeue, str(kube)], "state.json: nothing that"),
-        ([sinfo, squeue, "--dcgm", str(samples)], "samples are by pod"),
+        ([sinfo, squeue, "--dcgm", str(samples)], "give samples as CSV with the columns hpc_job"),
     ):
         assert main.run(["queue", "doctor", *words]) == 2
         said = capsys.readouterr().err.strip()
         assert line in said
         assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "idle"),
+    [
+        ("Hostname,gpu,hpc_job", ["{busy},0,1000", "{idle},0,1001"], ["1001/1"]),
+        ("gpu,hpc_job", ["0,1000", "0,1001"], ["1001/0", "1001/1"]),
+        ("Hostname,gpu", ["{busy},0", "{idle},0"], ["1001/1"]),
+    ],
+)
+def test_a_job_of_slurm_that_leaves_its_gpus_idle_is_told_by_samples_of_it_or_of_its_node(
+    columns: str, rows: list[str], idle: list[str], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A job of two nodes of which one was measured to be idle, beside one that works."""
+    cluster = SlurmCluster()
+    names = [cluster.node(state="allocated") for _ in range(3)]
+    cluster.runs(names[0], 8)
+    cluster.runs(f"{names[1]},{names[2]}", 16, count=2)
+    samples = tmp_path / "dcgm.csv"
+    filled = [one.format(busy=names[0], idle=f"{names[2]}.cluster:9400") for one in rows]
+    lines = [f"{one},{used}" for one, used in zip(filled, (90, 1), strict=True)] * 3
+    samples.write_text("\n".join([f"{columns},DCGM_FI_DEV_GPU_UTIL", *lines]) + "\n")
+    words = [*written(cluster, tmp_path), "--dcgm", str(samples)]
+    (found,) = diagnosed(words, capsys).findings
+    assert (found.cause, found.where) == ("idle-gpus", idle)
+    assert found.setting.startswith("scancel 1001\n")
+
+
+def test_gpus_that_nodes_have_given_away_to_jobs_that_were_not_given_count_as_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `squeue -u me` leaves out is not free for the job that waits."""
+    cluster = SlurmCluster()
+    cluster.runs(cluster.node(), 2)
+    cluster.waits(8)
+    sinfo, squeue = written(cluster, tmp_path)
+    fields = "HOSTNAMES GRES GRES_USED STATE PARTITION\n"
+    node = "gpu:h100:8(S:0-1) gpu:h100:{}(IDX:0-6) mixed gpu*\n"
+    Path(sinfo).write_text(f"{fields}n000 {node.format(7)}n001 {node.format(3)}")
+    found = diagnosed([sinfo, squeue], capsys)
+    assert (found.gpus, found.allocated_gpus, found.findings) == (16, 10, [])
+    assert any("8 GPUs more are in use" in one for one in found.notes)
+    Path(sinfo).write_text(f"{fields}n000 {node.format(2)}n001 {node.format(0)}")
+    assert diagnosed([sinfo, squeue], capsys).allocated_gpus == 2

@@ -25,7 +25,9 @@ def queue_doctor(
     ] = None,
     dcgm: Annotated[
         Path | None,
-        typer.Option(metavar="SAMPLES.csv", help="Utilisation by pod, as DCGM's exporter has it."),
+        typer.Option(
+            metavar="SAMPLES.csv", help="Utilisation by pod or job, as DCGM's exporter has it."
+        ),
     ] = None,
     html: Html = None,
     json: Json = False,

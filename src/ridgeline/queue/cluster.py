@@ -152,13 +152,17 @@ class QueuedCluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.gpu_hour_price if own is None else own
 
 
-def read_queued_cluster(path: Path) -> QueuedCluster:
+def read_queued_cluster(path: Path, *, cure: str = "") -> QueuedCluster:
     """Read a cluster file.
+
+    Args:
+        path: The file.
+        cure: What else it may be, for the error where it is no TOML.
 
     Raises:
         InputError: It cannot be read, a key is unknown, or a number makes no sense.
     """
-    found = read_toml(path, QueuedCluster, option="--cluster")
+    found = read_toml(path, QueuedCluster, option="--cluster", cure=cure)
     check_queued_cluster(found, f"--cluster {path}")
     return found
 

@@ -48,10 +48,15 @@ def _slices(holders: Iterable[LiveNode | LivePod]) -> int:
 def _notes(state: LiveCluster) -> list[str]:
     notes = []
     if state.scheduler == SLURM:
-        notes.append("a job of Slurm is told of as a pod on each of its nodes; whether its GPUs"
-                     " are idle is not looked at")  # fmt: skip
-    elif not state.used_share:
+        notes.append("a job of Slurm is told of as a pod on each of its nodes")
+    if not state.used_share:
         notes.append("without --dcgm nobody can tell which allocated GPUs are idle")
+    if state.num_unlisted_gpus:
+        notes.append(
+            f"by the nodes' own count {several(state.num_unlisted_gpus, 'GPU')} more are in use"
+            " than the jobs that were given hold; they count as in use (squeue without -u shows"
+            " all)"
+        )
     if state.num_homeless:
         notes.append(
             f"{several(state.num_homeless, 'pod')} on nodes that were not given (gone, or selected"

@@ -173,6 +173,8 @@ class LiveCluster:
     pods: tuple[LivePod, ...]
     num_homeless: int = 0
     """Pods that run on nodes which were not given, and are left out: their node may be gone."""
+    num_unlisted_gpus: int = 0
+    """GPUs and slices that nodes say are in use by jobs which were not given."""
     num_unknown_claims: int = 0
     """Pods that claim devices of which no claim was given."""
     num_fractions: int = 0

@@ -68,7 +68,7 @@ def read_cluster(path: Path) -> QueuedCluster:
             for one in read_node_table(path)
         )  # fmt: skip
         return _grouped(listed, path, NODES_CURE)
-    return read_queued_cluster(path)
+    return read_queued_cluster(path, cure="" if path.suffix == ".toml" else CLUSTER_CURE)
 
 
 def _of_kubectl(path: Path) -> QueuedCluster:

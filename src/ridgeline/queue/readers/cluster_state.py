@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import LiveCluster
-from ridgeline.queue.readers.dcgm import used_by_pod
+from ridgeline.queue.readers.dcgm import used_by_job, used_by_pod
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, cluster_of, kube_objects
 from ridgeline.queue.readers.pod_table import read_pod_table
 from ridgeline.queue.readers.slurm_printed import is_slurm
@@ -25,7 +25,7 @@ def read_cluster_state(
         paths: Files of `kubectl get ... -o json`, of sinfo, squeue and sacct, or one table of pods
             (CSV).
         nodes: The table of nodes that belongs to a table of pods.
-        dcgm: Utilisation of GPUs by pod, as DCGM's exporter gives it, in CSV.
+        dcgm: Utilisation of GPUs by pod or job, as DCGM's exporter gives it, in CSV.
 
     Raises:
         InputError: A file is neither, or says what cannot be; which, and where in it.
@@ -42,9 +42,9 @@ def read_cluster_state(
             f"--cluster {nodes}: only for a table of pods; kubectl and sinfo tell the nodes"
         )
     elif any(is_slurm(read_text(path, cure=KUBECTL_CURE)) for path in paths):
-        if dcgm is not None:
-            raise InputError(f"--dcgm {dcgm}: samples are by pod, and jobs of Slurm are none")
-        return read_slurm_state(paths)
+        state = read_slurm_state(paths)
+        used = {} if dcgm is None else used_by_job(dcgm, state)
+        return replace(state, used_share=used)
     else:
         found = [one for path in paths for one in kube_objects(path)]
         state = cluster_of(found, where=", ".join(str(path) for path in paths))

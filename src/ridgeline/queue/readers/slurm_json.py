@@ -106,6 +106,9 @@ def _node_cells(one: Mapping[str, Any]) -> Iterator[Cells]:
         yield {
             "NODELIST": ",".join(names),
             "GRES": _text(gres, "total") if isinstance(gres, Mapping) else str(gres or ""),
+            "GRES_USED": _text(gres, "used")
+            if isinstance(gres, Mapping)
+            else _text(one, "gres_used") or _text(one, "tres_used"),
             "STATE": "+".join(states),
             "PARTITION": each,
             "CPUS": _shown(_number(_least(one.get("cpus")))),

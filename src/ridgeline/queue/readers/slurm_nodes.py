@@ -32,6 +32,8 @@ class SlurmNodes:
     cpus: dict[str, float] = field(default_factory=dict)
     """Where it is told, as is memory."""
     memory_gibibytes: dict[str, float] = field(default_factory=dict)
+    used: dict[str, str] = field(default_factory=dict)
+    """The generic resources of each that are given away, as they are written, where it is told."""
     closed: dict[str, str] = field(default_factory=dict)
     """Why nodes take no jobs, of those that take none."""
     partitions: dict[str, set[str]] = field(default_factory=dict)
@@ -55,7 +57,8 @@ def prints_nodes(text: str) -> bool:
     """Whether a text may be nodes as Slurm prints them."""
     start = text.lstrip("\ufeff").lstrip()
     first = start.partition("\n")[0]
-    return "NODELIST" in first or bool(slurm_show.BEGINS.match(start))
+    named = "NODELIST" in first or {"HOSTNAMES", "GRES"} <= set(first.split())
+    return named or bool(slurm_show.BEGINS.match(start))
 
 
 def open_nodes(text: str, where: str) -> list[OpenNode]:
@@ -90,7 +93,7 @@ def slurm_nodes(rows: Sequence[SlurmRow], where: str) -> SlurmNodes:
     for row in rows:
         gres = cell(row, "GRES", SINFO)
         gpus = num_gpus(gres)
-        partition = cell(row, "PARTITION", SINFO)
+        partition = row.cells.get("PARTITION", "")
         if partition.endswith("*"):
             found.usual = partition.rstrip("*")
         inside = found.partitions.setdefault(partition.rstrip("*"), set())
@@ -105,6 +108,8 @@ def slurm_nodes(rows: Sequence[SlurmRow], where: str) -> SlurmNodes:
             if (memory := row.cells.get("MEMORY", "")).isdigit():
                 found.memory_gibibytes[name] = int(memory) / 1024.0
             inside.add(name)
+            if "GRES_USED" in row.cells:
+                found.used[name] = row.cells["GRES_USED"]
             state = cell(row, "STATE", SINFO).casefold().replace("powered_down", "")
             if any(word in state for word in _CLOSED):
                 found.closed[name] = cell(row, "STATE", SINFO).casefold()

@@ -56,6 +56,8 @@ def read_slurm_now(paths: Sequence[Path], *, partition: str = "", gpu_type: str 
     for kind, how in (("sinfo", SINFO), ("squeue", SQUEUE), ("sacct", SACCT)):
         if kind not in printed:
             raise InputError(f"--state: what {kind} prints is lacking; print it with {how}")
+    for row in printed["sinfo"].rows:
+        cell(row, "PARTITION", SINFO)
     nodes = slurm_nodes(printed["sinfo"].rows, printed["sinfo"].where)
     chosen = _partition(nodes, partition)
     of_type = {name for name, kinds in nodes.types.items() if not gpu_type or gpu_type in kinds}

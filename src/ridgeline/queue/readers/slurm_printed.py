@@ -67,7 +67,7 @@ def is_slurm(text: str) -> bool:
         or slurm_json.BEGINS.match(start)
         or slurm_show.BEGINS.match(start)
         or "JOBID" in words
-        or {"NODELIST", "GRES"} <= words
+        or _tells_nodes(words)
     )
 
 
@@ -84,7 +84,7 @@ def printed_by_slurm(text: str, where: str) -> SlurmPrint:
         kind, rows = slurm_show.shown_rows(text, where)
     elif "JOBID" in words:
         return SlurmPrint(kind="squeue", where=where, rows=_rows(text, where, SQUEUE))
-    elif "NODELIST" in words and "GRES" in words:
+    elif _tells_nodes(words):
         return SlurmPrint(kind="sinfo", where=where, rows=_rows(text, where, SINFO))
     else:
         raise InputError(f"{where}: nothing that sinfo, squeue or sacct prints; {SLURM_CURE}")
@@ -95,15 +95,25 @@ def printed_by_slurm(text: str, where: str) -> SlurmPrint:
     )
 
 
+def _tells_nodes(words: set[str]) -> bool:
+    """Whether the names of columns are those of sinfo, by `-o` or `-O`."""
+    return "GRES" in words and bool({"NODELIST", "HOSTNAMES"} & words)
+
+
+_SAME = {"HOSTNAMES": "NODELIST"}
+"""Names of columns that `-O` has for what another is."""
+
+
 def _rows(text: str, where: str, how: str) -> list[SlurmRow]:
     """Lines under their header, which are parted by `|`, or else by blanks."""
     lines = text.lstrip("\ufeff").splitlines()
     mark = "|" if "|" in lines[0] else None
-    head = [one.strip() for one in lines[0].split(mark)]
+    names = [one.strip() for one in lines[0].split(mark)]
+    head = names if "NODELIST" in names else [_SAME.get(one, one) for one in names]
     found = []
     for number, line in enumerate(lines[1:], 2):
         cells = [one.strip() for one in line.split(mark)]
-        if not line.strip() or cells == head:
+        if not line.strip() or cells == names:
             continue
         if len(cells) != len(head):
             raise InputError(

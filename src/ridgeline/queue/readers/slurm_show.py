@@ -37,6 +37,7 @@ def _node_cells(found: Cells) -> Iterator[Cells]:
         yield {
             "NODELIST": found["NodeName"],
             "GRES": found.get("Gres") or found.get("CfgTRES", ""),
+            "GRES_USED": found.get("GresUsed") or found.get("AllocTRES", ""),
             "STATE": found.get("State", ""),
             "PARTITION": partition,
             "CPUS": found.get("CPUTot", ""),

@@ -69,9 +69,11 @@ def read_slurm_state(paths: Sequence[Path]) -> LiveCluster:
     kept = [job for job in jobs if job.state in HOLDS | WAITS]
     now = max((job.latest for job in kept if job.latest is not None), default=None)
     pods = [pod for job in kept for pod in _pods(job, nodes, now)]
+    unlisted = _unlisted(nodes, pods)
     return LiveCluster(
         nodes=tuple(_node(name, nodes) for name in nodes.gpus),
-        pods=(*pods, *_ended(printed.get("sacct"))),
+        pods=(*pods, *unlisted, *_ended(printed.get("sacct"))),
+        num_unlisted_gpus=sum(pod.num_gpus + sum(pod.slices.values()) for pod in unlisted),
         num_homeless=sum(job.gpus > 0 and job.state in HOLDS and not job.known(nodes)
                          for job in kept),
         now_seconds=now,
@@ -182,7 +184,7 @@ def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
             cpu_milli=round(1000 * job.cpus / job.num_nodes),
             memory_bytes=round(job.memory_bytes / job.num_nodes),
             slices={one: max(1, count // job.num_nodes) for one, count in job.slices.items()},
-            constraints=Constraints() if place else _nodes_for(job),
+            constraints=Constraints() if place else _nodes_for(job, nodes),
             gated=not place and (bool(limit) or waits_on_purpose(job.row)),
             limit=limit,
             deleted_seconds=started + job.ran_seconds if completing and started else None,
@@ -194,9 +196,34 @@ def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
     ]
 
 
-def _nodes_for(job: _Job) -> Constraints:
+def _unlisted(nodes: SlurmNodes, pods: Sequence[LivePod]) -> list[LivePod]:
+    """What nodes say is given away beside the jobs that were given: jobs of others hold it."""
+    found = []
+    for name, text in nodes.used.items():
+        used = gpus_by_kind(text)
+        held = [pod for pod in pods if pod.node == name]
+        gpus = sum(count for kind, count in used.items() if not profile_in(kind))
+        slices = {one: count for kind, count in used.items() if (one := profile_in(kind))}
+        more = {
+            one: rest
+            for one, count in slices.items()
+            if (rest := count - sum(pod.slices.get(one, 0) for pod in held)) > 0
+        }
+        rest = gpus - sum(pod.num_gpus for pod in held)
+        if more or (rest > 0 and not slices):
+            found.append(
+                LivePod(
+                    name=f"unlisted on {name}", workload=f"unlisted on {name}", node=name,
+                    num_gpus=max(0, rest), slices=more, gang=True,
+                )
+            )  # fmt: skip
+    return found
+
+
+def _nodes_for(job: _Job, nodes: SlurmNodes) -> Constraints:
     """The nodes of any of the partitions that a job may be in, with the kinds that it asks for."""
-    names = [one for one in job.row.cells.get("PARTITION", "").split(",") if one]
+    told = any(nodes.partitions)
+    names = [one for one in job.row.cells.get("PARTITION", "").split(",") if one and told]
     kinds = [one for one in job.kinds if one and not profile_in(one)]
     return Constraints(
         selector=tuple(Requirement(key=f"GPUs {one}", operator="Exists") for one in kinds),

@@ -41,7 +41,7 @@ def in_words_of(scheduler: str, finding: QueueFinding) -> QueueFinding:
     told = _cures()[finding.cause].get(scheduler)
     if told is None:
         return finding
-    first = finding.where[0] if finding.where else ""
+    first = finding.where[0].partition("/")[0] if finding.where else ""  # of a job: no node of it
     cure, setting = (told[key].replace("{first}", first) for key in ("cure", "setting"))
     return msgspec.structs.replace(finding, cure=cure, setting=setting.strip() + "\n")
 
