@@ -147,6 +147,19 @@ def test_a_given_definition_judges_its_kind_and_gets_no_verdict(check):
     assert "3 checked: 2 would be rejected" in said
 
 
+def test_a_version_that_a_given_definition_does_not_serve_is_rejected(check):
+    """Whether it lists the version as not served, or not at all."""
+    old = changed(definition(), "spec.versions[0].served", False)
+    old["spec"]["versions"].append({**old["spec"]["versions"][0], "name": "v2", "served": True})
+    code, said = check(old, trial(gpus=2), {**trial(gpus=2), "apiVersion": "example.com/v2"})
+    assert code == 3
+    assert "the cluster's definition of Trial does not serve example.com/v1" in said
+    assert "write it as example.com/v2" in said
+    assert "2 checked: 1 would be rejected" in said
+    code, said = check(definition(), {**trial(gpus=2), "apiVersion": "example.com/v1alpha1"})
+    assert (code, "write it as example.com/v1" in said) == (3, True)
+
+
 def test_a_rule_of_a_given_definition_that_is_not_understood_is_said(check):
     code, said = check(definition(), trial(gpus=2))
     assert code == 0

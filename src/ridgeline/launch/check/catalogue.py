@@ -29,6 +29,8 @@ class ManifestKind:
     custom: bool
     """A custom resource is checked by its schema and CEL, not by server code."""
     schema: Mapping[str, Any]
+    served: bool = True
+    """Whether the API server takes and gives objects of this version."""
 
     @property
     def group(self) -> str:
@@ -45,6 +47,17 @@ def find_kind(api_version: str, kind: str, given: Given = NONE_GIVEN) -> Manifes
     """The kind, or None when no schema is known."""
     wanted = (api_version, kind)
     return given.get(wanted) or core_kinds().get(wanted) or _custom_kind(api_version, kind)
+
+
+def served_versions(api_version: str, kind: str, given: Given) -> list[str] | None:
+    """The versions of a kind that a given definition serves, if it does not serve this one.
+
+    None where it serves this one, or where no given definition is of the kind.
+    """
+    group = api_version.rpartition("/")[0]
+    defined = [one for one in given.values() if (one.group, one.name) == (group, kind)]
+    served = [one.api_version for one in defined if one.served]
+    return None if not defined or api_version in served else served
 
 
 def other_versions(api_version: str, kind: str) -> list[str]:
@@ -112,6 +125,7 @@ def kinds_of_spec(spec: Mapping[str, Any]) -> list[ManifestKind]:
             name=spec["names"]["kind"],
             custom=True,
             schema=version["schema"]["openAPIV3Schema"],
+            served=version.get("served", True),
         )
         for version in spec["versions"]
     ]

@@ -65,6 +65,7 @@ class _VersionSchema(msgspec.Struct, frozen=True):
 class _Version(msgspec.Struct, frozen=True):
     name: str
     schema: _VersionSchema
+    served: bool = True
 
 
 class _Names(msgspec.Struct, frozen=True):

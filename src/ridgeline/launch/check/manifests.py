@@ -14,6 +14,7 @@ from ridgeline.launch.check.catalogue import (
     ManifestKind,
     find_kind,
     other_versions,
+    served_versions,
 )
 from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems, metadata_problems
 from ridgeline.launch.check.definitions import kinds_defined_by
@@ -146,7 +147,10 @@ def _verdict(
         name = str(manifest["metadata"].get("name") or manifest["metadata"].get("generateName", ""))
     kind = None if missing else find_kind(str(api_version), str(kind_name), given)
     pods, problems = 0, _missing_problems(missing)
-    if kind is not None:
+    served = None if missing else served_versions(str(api_version), str(kind_name), given)
+    if served is not None:
+        problems = _not_served(f"{api_version}/{kind_name}", served)
+    elif kind is not None:
         problems = _problems(manifest, kind, partners)
     elif not missing:
         pods, problems = pods_inside(manifest)
@@ -154,7 +158,7 @@ def _verdict(
         source=document.source,
         kind=f"{api_version}/{kind_name}",
         name=name,
-        known=kind is not None or bool(missing),
+        known=kind is not None or served is not None or bool(missing),
         pods=pods,
         accepted=not any(problem.rule == SERVER for problem in problems),
         runs=not any(problem.severity == "error" for problem in problems),
@@ -166,6 +170,16 @@ def _missing_problems(missing: Iterable[str]) -> tuple[ManifestProblem, ...]:
     found = Problems()
     for key in missing:
         found.required(key, "every object names its kind")
+    return tuple(found.found)
+
+
+def _not_served(kind: str, served: Sequence[str]) -> tuple[ManifestProblem, ...]:
+    """What a server says of a version that its definition of the kind does not serve."""
+    found = Problems()
+    version, _, name = kind.rpartition("/")
+    cure = f"write it as {served[0]}" if served else "let the definition serve a version"
+    message = f"the cluster's definition of {name} does not serve {version}"
+    found.add("apiVersion", "NotFound", message, cure)
     return tuple(found.found)
 
 
