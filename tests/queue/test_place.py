@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -241,3 +242,35 @@ def test_bad_tasks_and_nodes_are_one_line_that_says_where(
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+
+
+def test_jobs_and_clusters_as_the_simulator_reads_them_are_placed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A job of two nodes is two tasks; what is in no node's words is told."""
+    (tmp_path / "jobs.csv").write_text(
+        "submit_seconds,duration_seconds,num_gpus,cpus,gpu_type\n"
+        "0,60,16,64,A100\n5,60,0.5,4,\n9,60,4,16,H200\n"
+    )
+    (tmp_path / "sinfo.txt").write_text(
+        "NODELIST|GRES|STATE|PARTITION|CPUS|MEMORY\n"
+        "n[1-2]|gpu:a100:8|idle|gpu*|64|512000\nn3|gpu:1g.10gb:21|idle|gpu*|64|512000\n"
+    )
+    words = [str(tmp_path / "jobs.csv"), "--cluster", str(tmp_path / "sinfo.txt")]
+    assert main.run(["queue", "place", *words, "--json", "--policy", "fgd"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["num_tasks"], found["nodes"], found["gpus"]) == (4, 2, 16)
+    (said,) = found["notes"]
+    assert said.startswith("1 of 4 tasks fit no empty node, and are always refused; one asks for")
+    assert said.endswith("4 GPUs of type H200 with 16 cores and 0 GiB.")
+
+
+def test_tasks_of_openb_are_placed_on_other_clusters_by_what_these_count(
+    capsys: pytest.CaptureFixture[str], files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "cluster.toml").write_text("[[nodes]]\ncount = 2\ngpus = 8\n")
+    words = [str(files[0]), "--cluster", str(tmp_path / "cluster.toml"), "--policy", "fgd"]
+    assert main.run(["queue", "place", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["gpus"], found["notes"]) == (16, [])
+    assert found["policies"][0]["points"][-1]["allocated_share"] > 0.9

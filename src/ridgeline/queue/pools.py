@@ -46,10 +46,11 @@ def wishes_of(jobs: Jobs, pool: GpuPool) -> list[Asked]:
     """What each job asks of the pool; jobs that ask alike ask for one thing."""
     if not isinstance(pool, DetailedPool):
         return start_sizes(jobs)
-    return _wishes(jobs, pool.largest)
+    return job_wishes(jobs, pool.largest)
 
 
-def _wishes(jobs: Jobs, largest: int) -> list[Wish]:
+def job_wishes(jobs: Jobs, largest: int) -> list[Wish]:
+    """What each job asks of nodes of which the largest has so many GPUs."""
     sizes = start_sizes(jobs)
     made: dict[Any, Wish] = {}
     wants = jobs.wants or (PLAIN,) * len(jobs)
@@ -114,16 +115,17 @@ def _by_count(cluster: QueuedCluster) -> PlacementName:
 
 
 def _detailed(cluster: QueuedCluster) -> DetailedPool:
-    return DetailedPool(*_rooms(cluster), _by_count(cluster))
+    return DetailedPool(*rooms_of(cluster), _by_count(cluster))
 
 
 def _ruled(cluster: QueuedCluster, jobs: Jobs, seed: int) -> RuledPool:
-    rooms, domains = _rooms(cluster)
-    wishes = _wishes(jobs, max(1, *(room.whole for room in rooms)))
+    rooms, domains = rooms_of(cluster)
+    wishes = job_wishes(jobs, max(1, *(room.whole for room in rooms)))
     return RuledPool(rooms, domains, rule=cluster.placement, wishes=wishes, seed=seed)
 
 
-def _rooms(cluster: QueuedCluster) -> tuple[list[NodeRoom], dict[Level, list[int]]]:
+def rooms_of(cluster: QueuedCluster) -> tuple[list[NodeRoom], dict[Level, list[int]]]:
+    """What is free on each node of an empty cluster, and the domain of each, by level."""
     rooms: list[NodeRoom] = []
     domains: dict[Level, list[int]] = {"node": [], "nvlink": [], "rack": []}
     if not cluster.nodes:

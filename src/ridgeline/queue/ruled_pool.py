@@ -54,7 +54,7 @@ class RuledPool(DetailedPool):
         self._kinds: dict[NodePiece, TaskKind] = {}
         asked = [self._kind(piece) for wish in wishes
                  for piece, times in wish.pieces() for _ in range(times)]  # fmt: skip
-        self._nodes = NodeState([_seen_by_rule(rooms[node]) for node in self._met])
+        self._nodes = NodeState([seen_by_rule(rooms[node]) for node in self._met])
         typical = TypicalTasks(tasks_of(asked))
         self._choice = NodeChoice(self._nodes, card, make(typical), random)
 
@@ -89,21 +89,31 @@ class RuledPool(DetailedPool):
     def _kind(self, piece: NodePiece) -> TaskKind:
         found = self._kinds.get(piece)
         if found is None:
-            milli = piece.milli or round(WHOLE * self.gpus_of(piece.gpu_slice))
-            found = self._kinds[piece] = TaskKind(
-                cpu_milli=piece.cpu_milli,
-                gpu_milli=milli or (WHOLE if piece.gpus else 0),
-                num_gpus=1 if milli else piece.gpus,
-                memory_bytes=piece.memory_bytes,
-                models=tuple(kinds_in(piece.gpu_type)),
-            )
+            found = self._kinds[piece] = task_kind(piece, self.gpus_of(piece.gpu_slice))
         return found
 
 
-def _seen_by_rule(room: NodeRoom) -> PlacedNode:
+def task_kind(piece: NodePiece, part: float) -> TaskKind:
+    """What a rule takes a piece of a job for.
+
+    Args:
+        piece: What is asked of one node.
+        part: The part of a GPU that its MIG instance is; 0: it is none.
+    """
+    milli = piece.milli or round(WHOLE * part)
+    return TaskKind(
+        cpu_milli=piece.cpu_milli,
+        gpu_milli=milli or (WHOLE if piece.gpus else 0),
+        num_gpus=1 if milli else piece.gpus,
+        memory_bytes=piece.memory_bytes,
+        models=tuple(kinds_in(piece.gpu_type)),
+    )
+
+
+def seen_by_rule(room: NodeRoom, name: str = "") -> PlacedNode:
     """A node with nothing on it; what it does not count, it has none of, and nobody asks for."""
     return PlacedNode(
-        name="",
+        name=name,
         cpu_milli=0 if room.cpu_milli == UNCOUNTED else room.cpu_milli,
         memory_bytes=0 if room.memory_bytes == UNCOUNTED else room.memory_bytes,
         num_gpus=room.whole,

@@ -5,6 +5,8 @@ Shares are of all GPUs of the cluster; means, and the least and most over the se
 
 from __future__ import annotations
 
+import msgspec
+
 from ridgeline.records.finite import Computed
 
 
@@ -48,3 +50,5 @@ class QueuePlacement(Computed, frozen=True, kw_only=True):
     gpus: int
     seeds: int
     policies: list[PlacementOutcome]
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What was left out of the files, and how they were understood."""

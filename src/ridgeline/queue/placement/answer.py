@@ -9,9 +9,9 @@ import numpy as np
 from ridgeline.errors import InputError
 from ridgeline.queue.placement.fill import FilledCluster, FilledPoint, fill_cluster
 from ridgeline.queue.placement.fragmentation import TypicalTasks
-from ridgeline.queue.placement.nodes import PlacedNode
+from ridgeline.queue.placement.nodes import NodeState, PlacedNode
 from ridgeline.queue.placement.rules import find_rule
-from ridgeline.queue.placement.tasks import PlacedTasks, arriving
+from ridgeline.queue.placement.tasks import WHOLE, PlacedTasks, arriving
 from ridgeline.records.queue_placement import PlacedPoint, PlacementOutcome, QueuePlacement
 
 STEP = 0.1
@@ -26,6 +26,7 @@ def place_tasks(
     names: tuple[str, str] = ("", ""),
     arrivals: float = 1.3,
     seeds: int = 3,
+    notes: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda _line: None,
 ) -> QueuePlacement:
     """Fill a cluster under each rule.
@@ -37,6 +38,7 @@ def place_tasks(
         names: What tasks and cluster are called in the answer.
         arrivals: Demand at the end, as a multiple of all GPUs.
         seeds: How many orders each rule is tried on, the same ones for all.
+        notes: What was said of the files, for the answer.
         on_progress: Told what is being done.
 
     Raises:
@@ -67,7 +69,25 @@ def place_tasks(
         gpus=gpus,
         seeds=seeds,
         policies=outcomes,
+        notes=[*notes, *_too_large(tasks, nodes)],
     )
+
+
+def _too_large(tasks: PlacedTasks, nodes: Sequence[PlacedNode]) -> list[str]:
+    """A note on tasks that no empty node has room for."""
+    empty = NodeState(nodes)
+    without = {place for place, kind in enumerate(tasks.kinds) if not len(empty.holding(kind))}
+    count = sum(place in without for place in tasks.kind_of.tolist())
+    if not count:
+        return []
+    first = tasks.kinds[min(without)]
+    kinds = f" of type {' or '.join(first.models)}" if first.models else ""
+    asked = (
+        f"{first.total_milli / WHOLE:g} GPUs{kinds} with {first.cpu_milli / 1000:g} cores and"
+        f" {first.memory_bytes / 2**30:g} GiB"
+    )
+    said = f"{count:,} of {len(tasks):,} tasks fit no empty node, and are always refused"
+    return [f"{said}; one asks for {asked}."]
 
 
 def _outcome(rule: str, filled: Sequence[FilledCluster], gpus: int) -> PlacementOutcome:

@@ -19,6 +19,21 @@ TASKS_CURE = (
 )
 
 
+def lists_nodes(path: Path) -> bool:
+    """Whether a file is a table of nodes in openb's columns."""
+    head = read_text(path, option="--cluster", cure=NODES_CURE).partition("\n")[0]
+    return "sn" in _names(head) or "cpu_milli" in _names(head)
+
+
+def lists_tasks(path: Path) -> bool:
+    """Whether a file is a table of tasks in openb's columns."""
+    return "gpu_milli" in _names(read_text(path, cure=TASKS_CURE).partition("\n")[0])
+
+
+def _names(head: str) -> list[str]:
+    return [one.strip().lstrip("\ufeff") for one in head.split(",")]
+
+
 def read_nodes(path: Path) -> list[PlacedNode]:
     """Nodes with their CPU, memory and GPUs.
 

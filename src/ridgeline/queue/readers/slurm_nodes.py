@@ -14,7 +14,7 @@ from ridgeline.queue.readers.slurm_printed import (
     node_names,
     printed_by_slurm,
 )
-from ridgeline.queue.readers.slurm_resources import gpu_types, num_gpus
+from ridgeline.queue.readers.slurm_resources import gpu_types, gpus_by_kind, num_gpus, profile_in
 
 _CLOSED = ("down", "drain", "drng", "fail", "maint", "unk", "resv", "reserved", "reboot", "futur",
            "inval", "block", "no_respond", "*")  # fmt: skip
@@ -62,7 +62,7 @@ def prints_nodes(text: str) -> bool:
 
 
 def open_nodes(text: str, where: str) -> list[OpenNode]:
-    """Each node with GPUs that takes jobs.
+    """Each node with whole GPUs that takes jobs; MIG instances are none, and are left out.
 
     Raises:
         InputError: A field is missing, or no node has a GPU.
@@ -71,16 +71,20 @@ def open_nodes(text: str, where: str) -> list[OpenNode]:
     if printed.kind != "sinfo":
         raise InputError(f"{where}: what {printed.kind} prints, and no nodes; print {SINFO}")
     nodes = slurm_nodes(printed.rows, where)
-    return [
-        OpenNode(
-            gpus=gpus,
-            gpu_type=next(iter(kinds)) if len(kinds := nodes.types[name]) == 1 else "",
-            cpus=nodes.cpus.get(name),
-            memory_gibibytes=nodes.memory_gibibytes.get(name),
-        )
-        for name, gpus in nodes.gpus.items()
-        if name not in nodes.closed
-    ]
+    found = []
+    for name in nodes.gpus:
+        kinds = {kind: count for kind, count in gpus_by_kind(nodes.gres[name]).items()
+                 if not profile_in(kind)}  # fmt: skip
+        if kinds and name not in nodes.closed:
+            found.append(
+                OpenNode(
+                    gpus=sum(kinds.values()),
+                    gpu_type=next(iter(kinds)) if len(kinds) == 1 else "",
+                    cpus=nodes.cpus.get(name),
+                    memory_gibibytes=nodes.memory_gibibytes.get(name),
+                )
+            )
+    return found
 
 
 def slurm_nodes(rows: Sequence[SlurmRow], where: str) -> SlurmNodes:

@@ -33,6 +33,7 @@ def queue_placement_document(found: QueuePlacement) -> doc.ReportDocument:
             ),
             doc.Chapter("At the end", [_ends(found)], NOTE),
             doc.Chapter("Allocated, by demand so far", [_by_demand(found)]),
+            *([doc.Lines(found.notes, "warning")] if found.notes else []),
             doc.Only("page", doc.figure("allocated", _figure(found, fragmented=False), 320)),
             doc.Only("page", doc.figure("fragmented", _figure(found, fragmented=True), 320)),
         ],
