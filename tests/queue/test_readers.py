@@ -265,6 +265,13 @@ def test_replicas_of_shared_gpus_are_no_whole_ones(
     assert main.run(["queue", "doctor", str(written(tmp_path, node)), "--json"]) == 0
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert any("counted there as 32 GPUs is replicas of 8 GPUs" in one for one in notes)
+    gpus = "".join(f"GPU-{number},4,46068,100,NVIDIA-L40S,0,true:" for number in range(2))
+    by_hami = {"name": "n", "annotations": {"hami.io/node-nvidia-register": gpus}}
+    whole = {"allocatable": {"nvidia.com/gpu": "8", "cpu": "64"}}
+    node |= {"metadata": by_hami, "status": whole}
+    assert main.run(["queue", "doctor", str(written(tmp_path, node)), "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert any("counted there as 8 GPUs is replicas of 2 GPUs" in one for one in notes)
 
 
 def test_a_mig_instance_of_slurm_is_a_job_of_that_slice(tmp_path: Path) -> None:

@@ -69,9 +69,9 @@ def _notes(state: LiveCluster) -> list[str]:
         counted = sum(node.num_gpus for node in shared)
         whole = sum(node.num_gpus / node.replicas for node in shared)
         notes.append(
-            f"{several(len(shared), 'node')} share their GPUs by time-slicing or MPS"
-            f" (nvidia.com/gpu.replicas): what is counted there as {several(counted, 'GPU')} is"
-            f" replicas of {several(whole, 'GPU')}"
+            f"{several(len(shared), 'node')} share their GPUs (time-slicing or MPS by"
+            " nvidia.com/gpu.replicas, or HAMi): what is counted there as"
+            f" {several(counted, 'GPU')} is replicas of {several(whole, 'GPU')}"
         )
     cut = [node for node in state.nodes if node.num_gpus and "-MIG-" in node.model]
     if cut:

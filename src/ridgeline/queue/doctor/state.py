@@ -41,7 +41,7 @@ class LiveNode:
     closed: str = ""
     """Why it takes no pods; empty: it does."""
     closed_seconds: float | None = None
-    """Since when, in Unix time; none: nobody says."""
+    """Since when at the earliest, in Unix time: a node is no older; none: nobody says."""
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
 

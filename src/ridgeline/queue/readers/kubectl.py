@@ -40,6 +40,9 @@ from ridgeline.records.yaml_documents import parse_yaml
 KUBECTL_CURE = "give what kubectl get nodes,pods --all-namespaces -o json prints"
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 """How often NVIDIA's device plugin counts each GPU that pods share by time-slicing or MPS."""
+HAMI_NOTES = ("hami.io/node-nvidia-register", "4pd.io/node-nvidia-register")
+"""Annotations in which HAMi keeps a node's GPUs: `UUID,10,46068,100,...:` or JSON with counts."""
+_HAMI_SPLIT = re.compile(r'GPU-[\w-]+,(\d+),|"count":\s*(\d+)')
 LARGEST_STATE = 10**7
 """Values of one YAML document: some 30,000 pods."""
 YAML_BEGINS = re.compile(r"(#.*\s+)*(---\s+)?(- )?(apiVersion|kind|items|metadata):")
@@ -144,7 +147,7 @@ def _node(one: dict[str, Any], where: str, claims: Claimable) -> LiveNode:
         name=name,
         num_gpus=gpus + claims.gpus[name],
         broken_gpus=max(0, _gpus(section(status, "capacity"), where) - gpus),
-        replicas=max(1, whole(labels.get(REPLICAS_LABEL) or 1, REPLICAS_LABEL, where)),
+        replicas=_replicas(one, where),
         slices=asked_slices(amounts, where) | dict(claims.slices.get(name, {})),
         others=other_resources(amounts, where),
         cpu_milli=milli(amounts.get("cpu"), "cpu", where),
@@ -155,13 +158,23 @@ def _node(one: dict[str, Any], where: str, claims: Claimable) -> LiveNode:
         ),
         closed=closed,
         closed_seconds=unix_seconds(
-            ready[0].get("lastTransitionTime") or one["metadata"].get("creationTimestamp")
-        )
-        if closed == NOT_READY
-        else None,
+            (closed == NOT_READY and ready[0].get("lastTransitionTime"))
+            or one["metadata"].get("creationTimestamp")
+        ),
         labels={str(key): str(value) for key, value in labels.items()},
         taints=taints_of(section(one, "spec")),
     )
+
+
+def _replicas(one: dict[str, Any], where: str) -> int:
+    """How often a node counts each of its GPUs: by NVIDIA's label, or by what HAMi notes there."""
+    told = section(one, "metadata", "labels").get(REPLICAS_LABEL)
+    if told:
+        return max(1, whole(told, REPLICAS_LABEL, where))
+    notes = section(one, "metadata", "annotations")
+    registered = str(next((notes[name] for name in HAMI_NOTES if name in notes), ""))
+    split = [int(count or again) for count, again in _HAMI_SPLIT.findall(registered)]
+    return max(split, default=1)
 
 
 def _gpus(amounts: dict[str, Any], where: str) -> int:
