@@ -144,3 +144,39 @@ def test_a_row_that_is_no_node_is_one_line(
     said = capsys.readouterr().err
     assert says in said
     assert said.count("\n") == 1
+
+
+SPEC = "num_switch,num_node_p_switch,num_gpu_p_node,num_cpu_p_node,mem_p_node\n"
+OPENB_NODE = """apiVersion: v1
+kind: Node
+metadata:
+  name: openb-node-{number}
+  labels: {{alibabacloud.com/gpu-card-model: V100M16}}
+status:
+  allocatable: {{alibabacloud.com/gpu-count: "8", alibabacloud.com/gpu-milli: "8000", cpu: 96}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("n6g8.csv", f"{SPEC}2,3,8,92,520", "48 GPUs on 6 nodes"),
+        ("n.yaml", "---\n".join(OPENB_NODE.format(number=one) for one in range(6)),
+         "48 GPUs on 6 nodes"),
+        ("n0.csv", f"{SPEC}2,0,8,92,520", "line 2: num_node_p_switch is '0'; give a whole number"),
+        ("n.csv", f"{SPEC}2,3,8,92,520\n2,3,8,92,520", "give one line of numbers under"),
+    ],
+)  # fmt: skip
+def test_clusters_of_other_simulators_are_read(
+    name: str, text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of Tiresias and what came after it, and openb's nodes as FGD's has them."""
+    (tmp_path / name).write_text(text)
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("submit_s,duration_s,num_gpus,gpu_spec\n0,60,8,V100M16|V100M32\n")
+    if name.endswith(".csv"):
+        jobs.write_text("submit_s,duration_s,num_gpus\n0,60,8\n")
+    words = ["queue", "simulate", str(jobs), "--cluster", str(tmp_path / name), "--policy", "fifo"]
+    code = main.run(words)
+    said = capsys.readouterr()
+    assert (code, says in said.out + said.err) == (0 if "GPUs" in says else 2, True)

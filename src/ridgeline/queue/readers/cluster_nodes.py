@@ -27,7 +27,7 @@ from ridgeline.queue.cluster import (
 from ridgeline.queue.readers import slurm_json
 from ridgeline.queue.readers.kube_shares import shares_of
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, YAML_BEGINS, cluster_of, kube_objects
-from ridgeline.queue.readers.node_table import NODES_CURE, read_node_table
+from ridgeline.queue.readers.node_table import NODES_CURE, is_spec, read_node_table, read_spec
 from ridgeline.queue.readers.slurm_nodes import open_nodes, prints_nodes
 from ridgeline.records.input_file import read_text
 
@@ -59,6 +59,8 @@ def read_cluster(path: Path) -> QueuedCluster:
         return _grouped(nodes, path, CLUSTER_CURE)
     if path.suffix == ".json" or YAML_BEGINS.match(text.lstrip("\ufeff").lstrip()):
         return _of_kubectl(path)
+    if path.suffix == ".csv" and is_spec(text):
+        return QueuedCluster(nodes=[_of_spec(path)])
     if path.suffix == ".csv":
         listed = (
             _Node(
@@ -91,6 +93,17 @@ def _of_kubectl(path: Path) -> QueuedCluster:
     )  # fmt: skip
     check_queued_cluster(cluster, where)
     return cluster
+
+
+def _of_spec(path: Path) -> NodeGroup:
+    found = read_spec(path)
+    return NodeGroup(
+        count=found.switches * found.nodes_of_switch,
+        gpus=found.gpus,
+        cpus=found.cpus,
+        memory_gibibytes=found.memory_gibibytes,
+        nodes_per_rack=found.nodes_of_switch,
+    )
 
 
 def _grouped(nodes: Iterable[_Node], path: Path, cure: str) -> QueuedCluster:

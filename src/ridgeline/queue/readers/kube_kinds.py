@@ -7,7 +7,7 @@ from ridgeline.queue.doctor.constraints import Constraints, Term
 KIND_LABELS = (
     "nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator",
     "gpu.nvidia.com/model", "gpu.nvidia.com/class", "karpenter.k8s.aws/instance-gpu-name",
-    "accelerator", "gpu-type", "gpu_type",
+    "alibabacloud.com/gpu-card-model", "accelerator", "gpu-type", "gpu_type",
 )  # fmt: skip
 """Labels of NVIDIA's and AMD's operators, GKE, CoreWeave and Karpenter, and what people write."""
 

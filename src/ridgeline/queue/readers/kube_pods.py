@@ -18,6 +18,7 @@ _GPU = re.compile(
     r"|habana\.(ai|com)/gaudi|google\.com/tpu|aws\.amazon\.com/neuron(device)?"
     r"|huawei\.com/Ascend\d+\w*|cambricon\.com/mlu\d*|(metax-tech|iluvatar|birentech)\.com/gpu"
     r"|hygon\.com/dcu|enflame\.com/gcu|mthreads\.com/gpu|qualcomm\.com/qaic|furiosa\.ai/npu"
+    r"|alibabacloud\.com/gpu-count"
 )
 """Names under which device plugins count whole accelerators."""
 SHARED = "nvidia.com/gpu.shared"

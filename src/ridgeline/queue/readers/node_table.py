@@ -69,6 +69,50 @@ def read_node_table(path: Path) -> list[ListedNode]:
     return nodes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """A cluster of alike nodes under switches, as simulators after Tiresias' write it."""
+
+    switches: int
+    nodes_of_switch: int
+    gpus: int
+    cpus: float | None
+    memory_gibibytes: float | None
+
+
+_SPEC = ("num_switch", "num_node_p_switch", "num_gpu_p_node")
+
+
+def is_spec(text: str) -> bool:
+    """Whether a table is one line on all nodes: so many under each switch, alike."""
+    head = text.lstrip("\ufeff").partition("\n")[0].split(",")
+    return set(_SPEC) <= {plain_name(one) for one in head}
+
+
+def read_spec(path: Path) -> ClusterSpec:
+    """The one line of such a table.
+
+    Raises:
+        InputError: There is another number of lines, or a number makes no sense.
+    """
+    where = f"--cluster {path}"
+    rows = list(csv_rows(read_text(path, option="--cluster", cure=NODES_CURE), where=where))
+    if len(rows) != 2 or len(rows[0][1]) != len(rows[1][1]):
+        raise InputError(f"{where}: give one line of numbers under {', '.join(_SPEC)}")
+    head = [plain_name(one.lstrip("\ufeff")) for one in rows[0][1]]
+    row = dict(zip(head, (one.strip() for one in rows[1][1]), strict=True))
+    at = f"{where}, line {rows[1][0]}"
+    counts = [_amount(row, name, at) or 0.0 for name in _SPEC]
+    for name, count in zip(_SPEC, counts, strict=True):
+        if count != int(count) or not count:
+            raise InputError(f"{at}: {name} is {row[name]!r}; give a whole number above 0")
+    switches, nodes, gpus = (int(one) for one in counts)
+    return ClusterSpec(
+        switches=switches, nodes_of_switch=nodes, gpus=gpus,
+        cpus=_amount(row, "num_cpu_p_node", at), memory_gibibytes=_amount(row, "mem_p_node", at),
+    )  # fmt: skip
+
+
 def _node(row: dict[str, str], where: str) -> ListedNode:
     gpus = _amount(row, "gpus", where) or 0.0
     if gpus != int(gpus):
