@@ -450,6 +450,27 @@ def test_what_is_no_state_is_one_line(
 
 
 @pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("NAME     READY   STATUS\nllm-0    1/1     Running\n", "kubectl's table or description"),
+        ("Name:               gpu-1\nRoles:              worker\n", "table or description"),
+        ("PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\ngpu* up 7-00 1 mix g1\n",
+         "a table of sinfo's without GRES"),
+    ],
+)  # fmt: skip
+def test_what_is_printed_for_people_is_one_line_with_the_command_to_take(
+    text: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "state.txt"
+    path.write_text(text)
+    assert main.run(["queue", "doctor", str(path)]) == 2
+    printed = capsys.readouterr().err.strip()
+    assert line in printed
+    assert "print sinfo -N" in printed or "-o json" in printed
+    assert "\n" not in printed
+
+
+@pytest.mark.parametrize(
     ("table", "line"),
     [
         ("pod,util\na,1\n", "lacks columns; give samples as CSV"),

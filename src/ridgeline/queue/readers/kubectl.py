@@ -40,6 +40,8 @@ from ridgeline.records.yaml_documents import parse_yaml
 KUBECTL_CURE = "give what kubectl get nodes,pods --all-namespaces -o json prints"
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 """How often NVIDIA's device plugin counts each GPU that pods share by time-slicing or MPS."""
+_FOR_PEOPLE = re.compile(r"\s*((NAMESPACE +)?NAME +(READY|STATUS)|Name: +\S+\s+(Namespace|Roles):)")
+"""How what `kubectl get` without `-o` and `kubectl describe` print begins."""
 HAMI_NOTES = ("hami.io/node-nvidia-register", "4pd.io/node-nvidia-register")
 """Annotations in which HAMi keeps a node's GPUs: `UUID,10,46068,100,...:` or JSON with counts."""
 _HAMI_SPLIT = re.compile(r'GPU-[\w-]+,(\d+),|"count":\s*(\d+)')
@@ -57,6 +59,8 @@ def kube_objects(path: Path) -> list[dict[str, Any]]:
         InputError: The file is neither, or holds no Kubernetes objects.
     """
     text = read_text(path, cure=KUBECTL_CURE)
+    if _FOR_PEOPLE.match(text.lstrip("\ufeff")):
+        raise InputError(f"{path}: this is kubectl's table or description; {KUBECTL_CURE}")
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "[", ""):
         documents = [parse_json(text.encode(), object, where=str(path), cure=KUBECTL_CURE)]
     else:

@@ -66,7 +66,7 @@ def is_slurm(text: str) -> bool:
         slurm.is_header(first)
         or slurm_json.BEGINS.match(start)
         or slurm_show.BEGINS.match(start)
-        or "JOBID" in words
+        or {"JOBID", "NODELIST"} & words
         or _tells_nodes(words)
     )
 
@@ -86,6 +86,10 @@ def printed_by_slurm(text: str, where: str) -> SlurmPrint:
         return SlurmPrint(kind="squeue", where=where, rows=_rows(text, where, SQUEUE))
     elif _tells_nodes(words):
         return SlurmPrint(kind="sinfo", where=where, rows=_rows(text, where, SINFO))
+    elif "NODELIST" in words:
+        raise InputError(
+            f"{where}: a table of sinfo's without GRES, the GPUs of its nodes; print {SINFO}"
+        )
     else:
         raise InputError(f"{where}: nothing that sinfo, squeue or sacct prints; {SLURM_CURE}")
     return SlurmPrint(
