@@ -326,3 +326,45 @@ def test_sacct_with_arrays_components_and_clocks(
     assert main.run(["queue", "simulate", str(path), "--gpus", "32", "--json"]) == 0
     found = msgspec.json.decode(capsys.readouterr().out, type=QueueSimulation)
     assert (found.jobs, [one.group for one in found.policies[0].by_size]) == (2, ["5-8", "9-16"])
+
+
+@pytest.mark.parametrize("policy", ["srtf", "las", "priority"])
+def test_jobs_that_slow_each_other_down_do_not_interrupt_each_other_without_end(
+    policy: str,
+) -> None:
+    """By ends that sharers make later, the last two would take turns at one moment for ever."""
+    jobs = jobs_in_order(
+        names=list("abcd"), submit_seconds=[4, 18, 27, 25], duration_seconds=[147, 58, 82, 65],
+        num_gpus=[0.5, 0.5, 0.5, 1], priority=[0, 1, 1, 2],
+    )  # fmt: skip
+    cluster = QueuedCluster(
+        nodes=[NodeGroup(count=1, gpus=2)], sharing="time-slicing", restart_seconds=5.0
+    )
+    played = play_queue(jobs, cluster, policy)
+    assert (played.end_seconds < 1000).all()
+    assert played.interruptions.sum() <= 4
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(
+    st.tuples(st.integers(0, 60), st.integers(20, 200), st.sampled_from([0.5, 1.0, 2.0, 16.0])),
+    min_size=2, max_size=12,
+))  # fmt: skip
+def test_shortest_remaining_first_ends_whatever_the_speeds(
+    asked: list[tuple[int, int, float]],
+) -> None:
+    jobs = jobs_in_order(
+        names=[str(one) for one in range(len(asked))],
+        submit_seconds=[one for one, _, _ in asked],
+        duration_seconds=[one for _, one, _ in asked],
+        num_gpus=[one for _, _, one in asked],
+        wants=[JobWants(comm_share=0.5, level="rack", required=False) for _ in asked],
+    )
+    cluster = QueuedCluster(
+        nodes=[NodeGroup(count=4, gpus=8, gpu_type="h100", nodes_per_rack=2)], sharing="mps",
+        network=Network(device="h100", rack_oversubscription=8.0), restart_seconds=7.0,
+        checkpoint_seconds=30.0,
+    )  # fmt: skip
+    played = play_queue(jobs, cluster, "srtf")
+    assert np.isfinite(played.end_seconds).all()
+    assert played.interruptions.sum() <= len(asked) ** 2

@@ -123,6 +123,10 @@ class ClusterState:
         """The moment at which a running job will have done so many seconds of work more."""
         return max(self.now, self._since[job]) + seconds / self._speed[job]
 
+    def ends_at_best(self, job: int) -> float:
+        """When a running job would end that from its last change on ran at its best speed."""
+        return self._since[job] + self.remaining[job] - self._done[job]
+
     def next_end(self) -> float:
         """When the next running job ends."""
         while self._ends and self._stale(self._ends[0]):

@@ -19,8 +19,12 @@ class ShortestRemainingFirst(Preempting):
         return (self.state.remaining[job], self.state.submit[job])
 
     def last_first(self, job: int) -> Rank:
-        """The latest end first: all running jobs go on at one speed."""
-        return (-self.state.ends_at[job],)
+        """The latest end first, each at its best speed, as that of a waiting job is foretold.
+
+        By ends as they are, two jobs that both run slower than at best could interrupt each other
+        without end.
+        """
+        return (-self.state.ends_at_best(job),)
 
     def below(self, job: int) -> float:
         """The number of a job that ends when it would, plus what an interruption costs."""
