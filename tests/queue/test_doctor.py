@@ -435,6 +435,8 @@ def broken(change: Callable[[list[dict[str, Any]]], None]) -> object:
          "nvidia.com/gpu is 'eight'"),
         (broken(lambda all_: all_[2]["spec"]["containers"][0]["resources"]["requests"].update(
             cpu="many")), "cpu is 'many'"),
+        (broken(lambda all_: all_[0].update(status={"conditions": 3}) or
+                all_[2]["spec"].update(containers="x")), "Node gpu-000: no status.allocatable"),
     ],
     ids=str,
 )  # fmt: skip
@@ -447,6 +449,38 @@ def test_what_is_no_state_is_one_line(
     printed = capsys.readouterr().err.strip()
     assert line in printed
     assert "\n" not in printed
+
+
+def test_a_node_that_gives_no_gpu_any_more_keeps_its_pods_out_of_what_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its driver is gone while pods run there, and others wait for whole nodes elsewhere."""
+    cluster = Cluster(0)
+    names = cluster.nodes(4)
+    for name in names:
+        cluster.pod(gpus=4, node=name, ran=500)
+    cluster.objects[0]["status"]["allocatable"][GPU] = "0"
+    cluster.pod(gpus=8, waited=90)
+    found = diagnosed(write(cluster, tmp_path), capsys)
+    assert [one.cause for one in found.findings] == ["unhealthy-gpus", "spreading"]
+    assert all(one.worth is not None for one in found.findings)
+    assert found.gpus == 24
+
+
+def test_a_workload_in_part_keeps_what_it_has_where_a_strict_queue_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(0)
+    names = cluster.nodes(6)
+    cluster.gang("part", running=names[:2], waiting=2, gpus=8)
+    cluster.pod(gpus=8, waited=500, prefix="large")
+    for name in names[2:]:
+        for _ in range(4):
+            cluster.pod(gpus=2, node=name, ran=50, waited=60)
+    found = diagnosed(write(cluster, tmp_path), capsys)
+    causes = {one.cause: one for one in found.findings}
+    assert causes.keys() == {"no-gang", "large-jobs-starve"}
+    assert causes["large-jobs-starve"].worth is not None
 
 
 @pytest.mark.parametrize(

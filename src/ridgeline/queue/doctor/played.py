@@ -136,8 +136,11 @@ def _sorted(ahead: ClusterAhead) -> _Sorted:
     state, found = ahead.state, _Sorted()
     on_nodes: dict[str, list[LivePod]] = defaultdict(list)
     lacking: dict[str, list[LivePod]] = defaultdict(list)
+    # A node whose device plugin gives no GPU any more has nothing that others could have.
+    with_gpus = {node.name for node in state.nodes if node.num_gpus}
+    in_part = ahead.together or not (ahead.policy or state.scheduler == SLURM)
     for pod in state.running:
-        if pod.num_gpus:
+        if pod.num_gpus and pod.node in with_gpus:
             on_nodes[unit_of(pod)].append(pod)
     for pod in sorted(state.waiting, key=lambda one: (one.created_seconds or 0.0, one.name)):
         if pod.num_gpus:
@@ -145,7 +148,11 @@ def _sorted(ahead: ClusterAhead) -> _Sorted:
     for name, pods in on_nodes.items():
         enough = state.enough_pods.get(name, len(state.pods))
         if name in lacking and len(pods) < enough:
-            found.partly[name] = pods + lacking.pop(name)
+            if in_part:
+                found.partly[name] = pods + lacking.pop(name)
+            else:  # where jobs start whole, it never computes, and keeps what it has
+                found.blocking += pods
+                del lacking[name]
         else:
             idle = all(pod.name in ahead.idle for pod in pods)
             (found.blocking if idle else found.begun).extend(pods)

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ridgeline.queue.readers.kube_pods import name_of, section
-from ridgeline.queue.readers.kube_quotas import mappings_in
+from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section
 
 _DRIVERS = re.compile(
     r"(gpu|mig|vfio)\.(nvidia|amd|intel)\.com|tpu\.google\.com|neuron\.amazonaws\.com"

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from ridgeline.queue.doctor.state import LivePod
-from ridgeline.queue.readers.kube_pods import name_of, section
-from ridgeline.queue.readers.kube_quotas import mappings_in
+from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section
 
 
 def gangs_held_to_groups(

@@ -80,7 +80,7 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
     words = {**section(one, "metadata", "labels"), **section(one, "metadata", "annotations")}
     asked = _asked(spec, where)
     workload, ranks = _workload(one, words)
-    conditions = [c for c in status.get("conditions") or [] if isinstance(c, dict)]
+    conditions = mappings_in(status.get("conditions"))
     wanted = section(spec, "nodeSelector")
     quota = words.get("kueue.x-k8s.io/queue-name") or words.get("kueue.x-k8s.io/cluster-queue-name")
     return LivePod(
@@ -170,6 +170,11 @@ def section(one: dict[str, Any], *keys: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def mappings_in(found: object) -> list[dict[str, Any]]:
+    """The mappings in a list; of anything else none."""
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
 def unix_seconds(text: object) -> float | None:
     """The moment that a text of Kubernetes names; None where it names none."""
     try:
@@ -188,9 +193,9 @@ def _number(amount: object, name: str, where: str, times: int) -> int:
 def _asked(spec: dict[str, Any], where: str) -> dict[str, Any]:
     """What the containers ask for together, or the largest that starts before them."""
     at_once: dict[str, Any] = {}
-    for one in spec.get("containers") or []:
+    for one in mappings_in(spec.get("containers")):
         _add(at_once, _requests(one), where, lambda a, b: a + b)
-    for one in spec.get("initContainers") or []:
+    for one in mappings_in(spec.get("initContainers")):
         stays = one.get("restartPolicy") == "Always"
         _add(at_once, _requests(one), where, (lambda a, b: a + b) if stays else max)
     _add(at_once, section(spec, "overhead"), where, lambda a, b: a + b)
@@ -240,8 +245,8 @@ def _group(one: dict[str, Any], words: dict[str, Any]) -> str:
 def _stalled(status: dict[str, Any]) -> str:
     """Why a container of a pod waits; empty: none does."""
     for key in ("initContainerStatuses", "containerStatuses"):
-        for one in status.get(key) or []:
-            if isinstance(one, dict) and (found := section(one, "state", "waiting").get("reason")):
+        for one in mappings_in(status.get(key)):
+            if found := section(one, "state", "waiting").get("reason"):
                 return str(found)
     return ""
 
@@ -250,20 +255,20 @@ def _outlived(spec: dict[str, Any], status: dict[str, Any]) -> str:
     """Whether only containers without GPUs of it run on, as what stalls it; empty: no."""
     with_gpus = {
         str(one.get("name"))
-        for one in spec.get("containers") or []
+        for one in mappings_in(spec.get("containers"))
         if any(is_gpu(name) or _SLICE.fullmatch(name) for name in _requests(one))
     }
     ended = {
         str(one.get("name"))
-        for one in status.get("containerStatuses") or []
-        if isinstance(one, dict) and section(one, "state", "terminated")
+        for one in mappings_in(status.get("containerStatuses"))
+        if section(one, "state", "terminated")
     }
     return OUTLIVED if with_gpus and with_gpus <= ended else ""
 
 
 def _volumes(conditions: list[dict[str, Any]]) -> str:
     """What the scheduler says of a waiting pod's volumes."""
-    told = _VOLUMES.search(_unscheduled(conditions).get("message") or "")
+    told = _VOLUMES.search(str(_unscheduled(conditions).get("message")))
     return told[0] if told else ""
 
 
@@ -292,7 +297,7 @@ def _unscheduled(conditions: list[dict[str, Any]]) -> dict[str, Any]:
 def _ended(status: dict[str, Any], conditions: list[dict[str, Any]]) -> float | None:
     ends = [
         unix_seconds(section(one, "state", "terminated").get("finishedAt"))
-        for one in status.get("containerStatuses") or [] if isinstance(one, dict)
+        for one in mappings_in(status.get("containerStatuses"))
     ]  # fmt: skip
     ends += [unix_seconds(c.get("lastTransitionTime")) for c in conditions
              if c.get("type") == "DisruptionTarget"]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ridgeline.queue.doctor.state import GpuQuota, NamespaceQuota
 from ridgeline.queue.readers.kube_constraints import constraints_of
-from ridgeline.queue.readers.kube_pods import is_gpu, name_of, section, whole
+from ridgeline.queue.readers.kube_pods import is_gpu, mappings_in, name_of, section, whole
 from ridgeline.queue.shares import CohortShare, FlavorQuota, check_shares
 
 
@@ -188,8 +188,3 @@ def _limits(spec: dict[str, Any], where: str, only: str = "") -> _Limits:
     if not counted:
         return _Limits(0, 0, None, None)
     return _Limits(len(counted), nominal, together("borrowingLimit"), together("lendingLimit"))
-
-
-def mappings_in(found: object) -> list[dict[str, Any]]:
-    """The mappings in a list; of anything else none."""
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

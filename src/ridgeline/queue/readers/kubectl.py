@@ -19,6 +19,7 @@ from ridgeline.queue.readers.kube_pods import (
     asks_by_annotation,
     is_gpu,
     live_pod,
+    mappings_in,
     milli,
     name_of,
     other_resources,
@@ -141,7 +142,7 @@ def _node(one: dict[str, Any], where: str, claims: Claimable) -> LiveNode:
         raise InputError(f"{where}: no status.allocatable; {KUBECTL_CURE}")
     name = str(one["metadata"].get("name", ""))
     gpus = _gpus(amounts, where)
-    ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
+    ready = [c for c in mappings_in(status.get("conditions")) if c.get("type") == "Ready"]
     closed = ""
     if section(one, "spec").get("unschedulable"):
         closed = "cordoned"
