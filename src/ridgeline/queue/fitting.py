@@ -37,7 +37,8 @@ def fitting_jobs(jobs: Jobs, cluster: QueuedCluster, *, skip_unfit: bool) -> Job
 
 def _asked_for(jobs: Jobs, place: int) -> str:
     """What a job asks for, in words."""
-    gpus = f"{jobs.num_gpus[place]:,} GPUs"
+    count = float(jobs.num_gpus[place])
+    gpus = f"{count:,.0f} GPUs" if count.is_integer() else f"{count:g} of a GPU"
     wants = jobs.wants[place] if jobs.wants else PLAIN
     words = [
         _of_kind(wants.gpu_type),
