@@ -194,7 +194,7 @@ def test_layers_may_be_of_different_schemes(
     model = tiny()
     source = sources[FLOAT32]
     config = json.loads((source / "config.json").read_text())
-    linears = [key for key, one in model.named_modules() if type(one) is torch.nn.Linear]
+    linears = {key: key for key, one in model.named_modules() if type(one) is torch.nn.Linear}
     writer = CompressedWriter(tmp_path / "out", config, source=source, linears=linears)
     for key, tensor in model.state_dict().items():
         scheme = "w4a16-g32" if "mlp" in key else "w8a16-channel"
@@ -226,7 +226,7 @@ def test_a_cache_of_8_bits_is_described_and_loads(
     kv = parse("kvfp8").kv
     assert kv is not None
     config = json.loads((source / "config.json").read_text())
-    writer = CompressedWriter(tmp_path / "out", config, source=source, linears=["lm_head"], kv=kv)
+    writer = CompressedWriter(tmp_path / "out", config, source=source, linears={"lm_head": "lm_head"}, kv=kv)
     for key, tensor in model.state_dict().items():
         writer.dense(key, tensor)
     scale = ActivationScales(format=kv, scale=torch.tensor([0.02]))
@@ -250,7 +250,7 @@ def test_a_model_without_rounded_layers_has_no_quantization_config(
 ) -> None:
     source, model = sources[FLOAT32], tiny()
     config = json.loads((source / "config.json").read_text())
-    writer = CompressedWriter(tmp_path / "out", config, source=source, linears=["lm_head"])
+    writer = CompressedWriter(tmp_path / "out", config, source=source, linears={"lm_head": "lm_head"})
     for key, tensor in model.state_dict().items():
         writer.dense(key, tensor)
     size = writer.close()
@@ -271,7 +271,7 @@ def test_nothing_is_written_over(sources: dict[torch.dtype, Path], tmp_path: Pat
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
     with pytest.raises(InputError, match="there is something already"):
-        CompressedWriter(tmp_path / "out", {}, source=sources[FLOAT32], linears=[])
+        CompressedWriter(tmp_path / "out", {}, source=sources[FLOAT32], linears={})
 
 
 def test_what_an_interrupted_writer_left_is_thrown_away(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class CompressedWriter:
         config: dict[str, Any],
         *,
         source: Path,
-        linears: Sequence[str],
+        linears: Mapping[str, str],
         kv: NumberFormat | None = None,
         limit_bytes: int = LIMIT_BYTES,
     ) -> None:
@@ -97,8 +98,9 @@ class CompressedWriter:
             out_dir: Must not exist, or be empty.
             config: The model's `config.json`, as it is to be written (sizes of a pruned model).
             source: The model that is compressed: tokenizer and generation config are copied.
-            linears: Names of all of the model's linear layers (what is not quantised is listed
-                under `ignore`).
+            linears: The stored name of each of the model's linear layers, by its module's: they
+                differ where transformers renames what it reads (what is not quantised is listed
+                under `ignore`, by both).
             kv: What keys and values are rounded to.
             limit_bytes: Of a shard.
 
@@ -108,7 +110,7 @@ class CompressedWriter:
         self._aside = open_aside(out_dir)
         self._out_dir, self._source, self._kv = out_dir, source, kv
         self._config = config
-        self._linears = tuple(linears)
+        self._linears = dict(linears)
         self._groups: dict[tuple[NumberFormat, NumberFormat | None], list[str]] = {}
         self._shards = Shards(self._aside, limit_bytes)
 
@@ -145,17 +147,27 @@ class CompressedWriter:
         move_into_place(self._aside, self._out_dir)
         return num_bytes
 
+    def _by_both_names(self, stored: Iterable[str]) -> list[str]:
+        """Layers as the files name them, and as transformers' modules do."""
+        modules: dict[str, list[str]] = defaultdict(list)
+        for module, name in self._linears.items():
+            modules[name].append(module)
+        both = [name for of_files in stored for name in (of_files, *modules[of_files])]
+        return list(dict.fromkeys(both))
+
     def _quantised_config(self) -> dict[str, Any]:
         """What `config.json` says more, or otherwise, of a quantised model."""
         quantised = {name for names in self._groups.values() for name in names}
-        dense = [name for name in self._linears if name not in quantised]
+        dense = self._by_both_names(
+            stored for stored in self._linears.values() if stored not in quantised
+        )
         if any(form.kind == "codebook" for form, _ in self._groups):
             forms = (form for form, _ in self._groups)
             return {"quantization_config": aqlm.described(forms, dense)}
         groups = {}
         for number, ((weights, activations), names) in enumerate(self._groups.items()):
             groups[f"group_{number}"] = {
-                "targets": ["Linear"] if len(self._groups) == 1 else names,
+                "targets": ["Linear"] if len(self._groups) == 1 else self._by_both_names(names),
                 "weights": described(weights),
                 "input_activations": described(activations) if activations else None,
                 "output_activations": None,

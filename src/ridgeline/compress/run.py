@@ -294,10 +294,14 @@ def _ignores(scheme: Scheme, layer: str) -> bool:
     return any(layer == name or layer.endswith(f".{name}") for name in scheme.ignore)
 
 
-def _linears(skeleton: ModelSkeleton) -> list[str]:
-    return [
-        name for name, module in skeleton.model.named_modules() if isinstance(module, nn.Linear)
-    ]
+def _linears(skeleton: ModelSkeleton) -> dict[str, str]:
+    """The stored name of each linear layer by its module's; a tied one has only that."""
+    found = {}
+    for name, module in skeleton.model.named_modules():
+        if isinstance(module, nn.Linear):
+            pieces = skeleton.pieces.get(f"{name}.weight")
+            found[name] = pieces[0].saved_name.removesuffix(".weight") if pieces else name
+    return found
 
 
 def _check(job: CompressionJob, skeleton: ModelSkeleton) -> None:

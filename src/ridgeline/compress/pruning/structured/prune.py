@@ -292,7 +292,7 @@ def _write(
 ) -> None:
     names = _Names(skeleton, choice)
     smaller.check_loads(choice.config, dict(names.shapes(checkpoint)))
-    writer = CompressedWriter(out, choice.config, source=checkpoint.directory, linears=())
+    writer = CompressedWriter(out, choice.config, source=checkpoint.directory, linears={})
     for name in checkpoint.names:
         new = names.of(name)
         if new is None:
