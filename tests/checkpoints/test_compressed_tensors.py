@@ -47,6 +47,7 @@ WEIGHT_ONLY = (
 )
 WITH_INPUTS = ("w8a8", "w8a8-static", "w4a8-g32", "fp8", "fp8-static", "mxfp4", "mxfp8", "nvfp4")
 FLOAT32, BFLOAT16 = torch.float32, torch.bfloat16
+HEAD = {"lm_head": "lm_head"}
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +227,7 @@ def test_a_cache_of_8_bits_is_described_and_loads(
     kv = parse("kvfp8").kv
     assert kv is not None
     config = json.loads((source / "config.json").read_text())
-    writer = CompressedWriter(tmp_path / "out", config, source=source, linears={"lm_head": "lm_head"}, kv=kv)
+    writer = CompressedWriter(tmp_path / "out", config, source=source, linears=HEAD, kv=kv)
     for key, tensor in model.state_dict().items():
         writer.dense(key, tensor)
     scale = ActivationScales(format=kv, scale=torch.tensor([0.02]))
@@ -250,7 +251,7 @@ def test_a_model_without_rounded_layers_has_no_quantization_config(
 ) -> None:
     source, model = sources[FLOAT32], tiny()
     config = json.loads((source / "config.json").read_text())
-    writer = CompressedWriter(tmp_path / "out", config, source=source, linears={"lm_head": "lm_head"})
+    writer = CompressedWriter(tmp_path / "out", config, source=source, linears=HEAD)
     for key, tensor in model.state_dict().items():
         writer.dense(key, tensor)
     size = writer.close()

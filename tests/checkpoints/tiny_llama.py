@@ -60,7 +60,7 @@ def write(
     """
     model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
     schemes = cycle(parse(one) for one in name.split())
-    linears = [key for key, module in model.named_modules() if type(module) is nn.Linear]
+    linears = {key: key for key, module in model.named_modules() if type(module) is nn.Linear}
     config = json.loads((source / "config.json").read_text())
     writer = CompressedWriter(out, config, source=source, linears=linears, **options)
     for key, tensor in model.state_dict().items():

@@ -92,7 +92,8 @@ def quantise(model: Path, out: Path, name: str) -> None:
     assert scheme.weights is not None
     checkpoint = CheckpointFiles(model)
     linears = [n.removesuffix(".weight") for n in checkpoint.names if "_proj" in n]
-    writer = CompressedWriter(out, checkpoint.config, source=model, linears=[*linears, "lm_head"])
+    names = {name: name for name in (*linears, "lm_head")}
+    writer = CompressedWriter(out, checkpoint.config, source=model, linears=names)
     inputs = None if scheme.activations is None else ActivationScales(format=scheme.activations)
     for stored in checkpoint.names:
         layer = stored.removesuffix(".weight")

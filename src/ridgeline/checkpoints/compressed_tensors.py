@@ -298,7 +298,12 @@ class WeightReader:
             raise InputError(
                 f"{path}: compressed by {method!r}; {' and '.join(_METHODS)} are read here"
             )
-        self._layers = quantised_layers(path, about)
+        self.layers = quantised_layers(path, about)
+
+    @property
+    def directory(self) -> Path:
+        """Where it is, by the name that other readers have for it."""
+        return self.path
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -306,7 +311,7 @@ class WeightReader:
         found: dict[str, None] = {}
         for name in self.tensors.names:
             layer, _, part = name.rpartition(".")
-            if part in WEIGHT_PARTS and self._is_quantised(layer):
+            if part in WEIGHT_PARTS and self.is_quantised(layer):
                 found[f"{layer}.weight"] = None
             elif part not in {*ACTIVATION_PARTS.values(), *CACHE_PARTS}:
                 found[name] = None
@@ -315,7 +320,7 @@ class WeightReader:
     def read(self, name: str) -> Tensor | Quantised:
         """Read one of `names`: a tensor as it is stored, or a weight in its levels."""
         layer = name.removesuffix(".weight")
-        if not self._is_quantised(layer):
+        if not self.is_quantised(layer):
             return self.tensors.read(name)
         return read_weight(self.tensors, layer, self.format_of(layer))
 
@@ -333,8 +338,10 @@ class WeightReader:
         rows, octets = self.tensors.shape(f"{layer}.weight_packed")  # two codes in each
         return rows, 2 * octets
 
-    def _is_quantised(self, layer: str) -> bool:
-        return any(f"{layer}.{part}" in self.tensors for part in ("weight_scale", "codes"))
+    def is_quantised(self, layer: str) -> bool:
+        """Whether the layer of that name is stored compressed."""
+        parts = ("weight_scale", "weight_packed", "codes")
+        return any(f"{layer}.{part}" in self.tensors for part in parts)
 
     def activations(self, layer: str) -> ActivationScales | None:
         """What the activations of a quantised layer become; None: they stay as they are."""
@@ -350,7 +357,7 @@ class WeightReader:
 
     def format_of(self, layer: str) -> LayerFormat:
         """How a quantised layer is stored."""
-        found = self._layers.of(layer)
+        found = self.layers.of(layer)
         if found is None:
             raise InputError(
                 f"{self.path}: {layer} is quantised, but no group of quantization_config is for it"

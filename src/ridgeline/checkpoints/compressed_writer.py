@@ -90,6 +90,7 @@ class CompressedWriter:
         source: Path,
         linears: Mapping[str, str],
         kv: NumberFormat | None = None,
+        read_packed: bool = True,
         limit_bytes: int = LIMIT_BYTES,
     ) -> None:
         """Begin to write a directory.
@@ -102,6 +103,7 @@ class CompressedWriter:
                 differ where transformers renames what it reads (what is not quantised is listed
                 under `ignore`, by both).
             kv: What keys and values are rounded to.
+            read_packed: Whether transformers can read the family's layers without unpacking them.
             limit_bytes: Of a shard.
 
         Raises:
@@ -109,7 +111,7 @@ class CompressedWriter:
         """
         self._aside = open_aside(out_dir)
         self._out_dir, self._source, self._kv = out_dir, source, kv
-        self._config = config
+        self._config, self._read_packed = config, read_packed
         self._linears = dict(linears)
         self._groups: dict[tuple[NumberFormat, NumberFormat | None], list[str]] = {}
         self._shards = Shards(self._aside, limit_bytes)
@@ -194,7 +196,8 @@ class CompressedWriter:
             # are refused as of the wrong shape, and blocks become bfloat16 in a float32 model. It
             # reads a model of several formats as if all layers had the first one's.
             alone = activations is None and len(self._groups) == 1
-            if alone and (not weights.symmetric or (blocks and wide)):
+            unpacked = not self._read_packed or not weights.symmetric or (blocks and wide)
+            if alone and unpacked:
                 about["dequantize"] = True
             elif blocks and wide:
                 changes["dtype"] = "bfloat16"

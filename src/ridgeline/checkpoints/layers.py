@@ -83,7 +83,7 @@ class Matrix:
 def matrices_of(skeleton: ModelSkeleton, block: int) -> tuple[Matrix, ...]:
     """The matrices of a loaded block, in the order of their definition.
 
-    Linear layers of one output (Qwen's shared_expert_gate) and matrices of other modules (routers)
+    Linear layers of one output (Qwen's shared_expert_gate), routers, and matrices of other modules
     are `kept`.
 
     Raises:
@@ -98,16 +98,18 @@ def matrices_under(skeleton: ModelSkeleton, root: nn.Module, prefix: str) -> tup
     from torch.nn.modules.conv import _ConvNd
 
     found: list[Matrix] = []
+    counts = _numbers_of_experts(skeleton.model.config)
     for path, module in root.named_modules():
         inner = f"{prefix}{path}." if path else prefix
         for leaf, parameter in module.named_parameters(recurse=False):
             pieces = skeleton.pieces.get(inner + leaf, [])
             linear = is_linear(module) and leaf == "weight"
-            experts = parameter.ndim == 3 and not isinstance(module, _ConvNd)
+            experts = parameter.ndim == 3 and len(parameter) in counts
+            if isinstance(module, _ConvNd) or not (experts or parameter.ndim == 2):
+                continue
             if experts:
                 _require_single_experts(skeleton, inner + leaf, pieces)
-            elif parameter.ndim != 2:
-                continue
+            router = linear and len(parameter) in counts and is_named_as_router(path)
             for piece in pieces:
                 matrix = Matrix(
                     name=piece.saved_name.removesuffix(".weight"),
@@ -115,10 +117,26 @@ def matrices_under(skeleton: ModelSkeleton, root: nn.Module, prefix: str) -> tup
                     piece=piece,
                     transposed=is_transposed(module),
                     bias=getattr(module, "bias", None) if linear else None,
-                    kept=not experts and not (linear and min(parameter.shape) > 1),
+                    kept=router or not (experts or (linear and min(parameter.shape) > 1)),
                 )
                 found.append(matrix)
     return tuple(found)
+
+
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""The names under which configurations of transformers say how many experts a layer has."""
+ROUTERS = frozenset({"gate", "router", "wg"})
+"""What modules are called that choose experts; GLUs call a layer so, too, which is wider."""
+
+
+def _numbers_of_experts(config: Any) -> frozenset[int]:
+    found = [getattr(config, name, None) for name in EXPERTS]
+    return frozenset(number for number in found if isinstance(number, int) and number > 1)
+
+
+def is_named_as_router(path: str) -> bool:
+    """Whether a layer of this name may choose experts: `mlp.gate`, `router.layer`."""
+    return not ROUTERS.isdisjoint(path.split(".")[-2:])
 
 
 def _require_single_experts(skeleton: ModelSkeleton, name: str, pieces: list[StoredPiece]) -> None:

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,21 @@ class StoredPiece:
         """The view of the parameter that this piece fills."""
         whole = parameter if self.expert is None else parameter[self.expert]
         return whole if self.rows is None else whole[self.rows[0] : self.rows[1]]
+
+
+class StoredShapes(Protocol):
+    """Which weights a directory has, dense or compressed."""
+
+    @property
+    def directory(self) -> Path:
+        """Where it is."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all of them."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of one of them, unpacked."""
 
 
 class ModelSkeleton:
@@ -156,6 +171,23 @@ def empty_model(
     return model
 
 
+def is_read_packed(model: Any) -> bool:
+    """Whether transformers can read this model with linear layers that have no `weight`.
+
+    Some families' `_init_weights` asks every layer for it, also where all was read (Mamba, Falcon,
+    StarCoder; transformers 5.23).
+    """
+    bare = empty_model(model.config, dtype=torch.float32)
+    for module in list(bare.modules()):
+        if isinstance(module, nn.Linear):
+            del module._parameters["weight"]
+    try:
+        bare.initialize_weights()
+    except AttributeError:
+        return False
+    return True
+
+
 def read_generation_config(model: Any, directory: Path) -> None:
     """Give a model of transformers what its folder says of generation, where it says something."""
     from transformers import GenerationConfig
@@ -173,17 +205,23 @@ def _without_weights(checkpoint: CheckpointFiles) -> Any:
         raise InputError(f"{where}: it is compressed already; start from the uncompressed model")
     with read_by_library(where, what="config.json makes no causal language model"):
         config = AutoConfig.from_pretrained(where)
+    if getattr(config, "is_encoder_decoder", False):
+        raise InputError(
+            f"{where}: models of the family {config.model_type} have an encoder; only causal "
+            "language models are compressed block by block"
+        )
+    with read_by_library(where, what="config.json makes no causal language model"):
         config._experts_implementation = "eager"  # a matmul per expert, which can be watched
         model = empty_model(config, dtype=torch.float32)
     return model.eval().requires_grad_(requires_grad=False)
 
 
 def _blocks_of(model: nn.Module, checkpoint: CheckpointFiles) -> tuple[str, nn.ModuleList]:
-    """The longest list of modules of one class that lies in no other such list."""
+    """The longest list of modules that lies in no other such list."""
     lists = {
         name: module
         for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and len({type(item) for item in module}) == 1
+        if isinstance(module, nn.ModuleList) and len(module)
     }
     outermost = [
         name
@@ -192,14 +230,14 @@ def _blocks_of(model: nn.Module, checkpoint: CheckpointFiles) -> tuple[str, nn.M
     ]
     if not outermost:
         raise InputError(
-            f"{checkpoint.directory}: {type(model).__name__} has no list of equal blocks, so it "
-            "cannot be compressed block by block"
+            f"{checkpoint.directory}: {type(model).__name__} has no list of blocks, so it cannot "
+            "be compressed block by block"
         )
     longest = max(outermost, key=lambda name: len(lists[name]))
     return longest, lists[longest]
 
 
-def stored_pieces(model: Any, checkpoint: CheckpointFiles) -> dict[str, list[StoredPiece]]:
+def stored_pieces(model: Any, checkpoint: StoredShapes) -> dict[str, list[StoredPiece]]:
     """For each parameter and stored buffer, what fills it; a tied one stands under one name.
 
     Raises:
@@ -224,7 +262,7 @@ def stored_pieces(model: Any, checkpoint: CheckpointFiles) -> dict[str, list[Sto
     return dict(found)
 
 
-def _piece(source: str, names: StoredNames, model: Any, checkpoint: CheckpointFiles) -> Any:
+def _piece(source: str, names: StoredNames, model: Any, checkpoint: StoredShapes) -> Any:
     """Where a stored tensor belongs; None: transformers ignores it too."""
     from transformers.core_model_loading import Concatenate, MergeModulelist
 
@@ -255,7 +293,7 @@ def _piece(source: str, names: StoredNames, model: Any, checkpoint: CheckpointFi
     return StoredPiece(source=source, target=target, expert=expert, rows=rows)
 
 
-def _laid_out(pieces: list[StoredPiece], checkpoint: CheckpointFiles) -> list[StoredPiece]:
+def _laid_out(pieces: list[StoredPiece], checkpoint: StoredShapes) -> list[StoredPiece]:
     """In order, with the rows that each part of an expert fills."""
     placed: list[StoredPiece] = []
     next_row: dict[int | None, int] = defaultdict(int)
@@ -270,7 +308,7 @@ def _laid_out(pieces: list[StoredPiece], checkpoint: CheckpointFiles) -> list[St
 
 
 def _check_shape(
-    target: str, expected: tuple[int, ...], pieces: list[StoredPiece], checkpoint: CheckpointFiles
+    target: str, expected: tuple[int, ...], pieces: list[StoredPiece], checkpoint: StoredShapes
 ) -> None:
     empty = torch.empty(expected, device="meta")
     filled = 0

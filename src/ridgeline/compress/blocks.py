@@ -130,6 +130,9 @@ METHODS: dict[str, Any] = {
 
 UNPACKED = "saved as rounded but unpacked (inputs as they are): GPT-2's layers have no packed form"
 
+UNSEEN = "left as it is: the block computes with its weight by other ways than a layer's"
+"""Mamba's step sizes: a reader that replaces the layer by a packed one would not compute them."""
+
 
 def compress_block(block: LoadedBlock) -> Finished:
     """All matrices of a block; the block then computes with the result.
@@ -239,6 +242,9 @@ def _compress(
     """Matrices with the same schemes and inputs: prune each, then round all of them."""
     bundle = tuple(matrix for matrix in bundle if not matrix.kept)
     if not bundle:
+        return
+    if block.runs and not seen.num_tokens and not any("expert" in one.name for one in bundle):
+        result.layers += [_done(matrix, (), 0.0, (UNSEEN,)) for matrix in bundle]
         return
     schemes = block.schemes[bundle[0].name]
     parts = [_pruned(block, matrix, schemes, seen) for matrix in bundle]

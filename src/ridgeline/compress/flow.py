@@ -11,6 +11,7 @@ as fast, and what is rounded is what will be rounded when it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,15 @@ CHUNK_TOKENS = 512
 """Tokens that go through a block at once, all lanes together, but at least one sequence in each;
 twice as many where activations within are bfloat16, which take half the memory."""
 
+Arguments = list[tuple[tuple[Any, ...], dict[str, Any]]]
+"""What each block is handed beside activations."""
+
+LENGTHS = (None, 1, 2, 3)
+"""How blocks give their activations: alone, or first in a tuple of that length."""
+
+NOTHING = object()
+"""What blocks that only note their arguments give beside activations."""
+
 HELD = 4
 """Times the activations between blocks that may be held within one, between two stops."""
 
@@ -41,7 +51,8 @@ class Flow:
     def __init__(self, skeleton: ModelSkeleton, tokens: Tensor) -> None:
         self._in_bfloat16 = computes_in_bfloat16(skeleton)
         self._chunk = chunk_sequences(tokens.shape[1], in_bfloat16=self._in_bfloat16)
-        self._arguments: dict[int, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {}
+        self._arguments: dict[int, Arguments] = {}  # by the length of a chunk
+        self._own: dict[int, Arguments] = {}  # by a chunk's beginning, where they depend on tokens
         self.hidden = self._embedded(skeleton, tokens)
 
     def chunks(self) -> Iterator[Tensor]:
@@ -50,12 +61,17 @@ class Flow:
 
     def through(self, block: nn.Module, number: int, hidden: Tensor) -> Tensor:
         """The output of block `number` for one chunk."""
-        args, kwargs = self._arguments[len(hidden)][number]
+        own = self._own.get(hidden.storage_offset() // hidden.stride(0))
+        args, kwargs = (own or self._arguments[len(hidden)])[number]
         lowered = torch.autocast("cpu", torch.bfloat16, enabled=self._in_bfloat16)
         with torch.no_grad(), lowered:
             output = block(hidden, *args, **kwargs)
-        result = output[0] if isinstance(output, tuple) else output
-        assert isinstance(result, Tensor)
+        result = output[0] if isinstance(output, tuple | list) else output
+        if not isinstance(result, Tensor):
+            raise InputError(
+                f"a {type(block).__name__} gives a {type(result).__name__} where a tensor of "
+                "activations is expected, so its model cannot be compressed block by block"
+            )
         return result
 
     def passes(self, block: nn.Module, number: int) -> tuple[ForwardPass, ...]:
@@ -80,42 +96,115 @@ class Flow:
             chunk.copy_(self.through(block, number, chunk))
 
     def _embedded(self, skeleton: ModelSkeleton, tokens: Tensor) -> Tensor:
-        embedding = skeleton.model.get_input_embeddings()
         head = skeleton.model.get_output_embeddings()
         names = {id(parameter): name for name, parameter in skeleton.model.named_parameters()}
-        table = names[id(embedding.weight)]
+        tables = _tables(skeleton)
         beside = [
             target
             for target in skeleton.pieces
             if skeleton.is_outside(target)
-            and target != table
+            and target not in tables
             and (head is None or target != names.get(id(head.weight)))
         ]
         skeleton.load(beside)
         hidden: Tensor | None = None
-        stored = skeleton.pieces[table][0].source
         for start in range(0, len(tokens), self._chunk):
             part = tokens[start : start + self._chunk]
-            # Only the rows that this chunk needs are read: the table can outweigh every block.
-            used, numbers = part.unique(return_inverse=True)
-            rows = skeleton.checkpoint.rows(stored, used).float()
-            empty = embedding.weight
-            set_tensor(embedding, "weight", rows)
-            try:
-                first, arguments = _recorded(skeleton, numbers)
-            finally:
-                embedding._parameters["weight"] = empty
-            if len(part) not in self._arguments:
-                lowered = _Lowered()
-                self._arguments[len(part)] = (
-                    lowered.of(arguments) if self._in_bfloat16 else arguments
-                )
+            with _rows_read(skeleton, tables):
+                first, arguments = _recorded(skeleton, part)
+            self._keep(arguments, start, len(part))
             if hidden is None:
                 hidden = torch.empty(len(tokens), *first.shape[1:])
+            if len(first) != len(part):
+                raise InputError(
+                    f"{skeleton.checkpoint.directory}: the blocks of a "
+                    f"{type(skeleton.model).__name__} hand on {list(first.shape)} of {len(part)} "
+                    "sequences, so it cannot be compressed block by block"
+                )
             hidden[start : start + len(part)] = first
         skeleton.unload(beside)
         assert hidden is not None
         return hidden
+
+    def _keep(self, arguments: Arguments, start: int, length: int) -> None:
+        """Note what blocks are handed beside activations, once where all chunks have the same.
+
+        Embeddings of each layer (Gemma 4) depend on the tokens, and so does what blocks will write
+        into an empty dictionary that they share: keys and values for those after them.
+        """
+        arguments = _Lowered().of(arguments) if self._in_bfloat16 else arguments
+        shared = self._arguments.setdefault(length, arguments)
+        if not _same(_in_tuples(shared), _in_tuples(arguments)):
+            self._own[start] = arguments
+
+
+def _tables(skeleton: ModelSkeleton) -> dict[str, nn.Module]:
+    """The embeddings outside of blocks, by the names of their weights: what numbers look up."""
+    kinds = {nn.Embedding, type(skeleton.model.get_input_embeddings())}
+    return {
+        f"{name}.weight": module
+        for name, module in skeleton.model.named_modules()
+        if type(module) in kinds and skeleton.is_outside(name) and _is_whole(skeleton, name)
+    }
+
+
+def _is_whole(skeleton: ModelSkeleton, name: str) -> bool:
+    pieces = skeleton.pieces.get(f"{name}.weight", [])
+    return [(piece.expert, piece.rows) for piece in pieces] == [(None, None)]
+
+
+@contextmanager
+def _rows_read(skeleton: ModelSkeleton, tables: dict[str, nn.Module]) -> Iterator[None]:
+    """Within, a table has the rows that are looked up, read when they are.
+
+    A vocabulary's table can outweigh every block, and Gemma 4's of every layer still more.
+    """
+    hooks = []
+    for target, module in tables.items():
+        empty, stored = skeleton.value(target), skeleton.pieces[target][0].source
+
+        def before(module: Any, given: tuple[Any, ...], stored: str = stored) -> tuple[Any, ...]:
+            used, numbers = given[0].unique(return_inverse=True)
+            set_tensor(module, "weight", skeleton.checkpoint.rows(stored, used).float())
+            return (numbers, *given[1:])
+
+        def after(module: Any, _given: Any, _made: Any, empty: Tensor = empty) -> None:
+            module._parameters["weight"] = empty
+
+        hooks += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _holds(wanted: object, value: Any) -> bool:
+    """Whether an object lies in lists, tuples and dictionaries."""
+    if isinstance(value, list | tuple):
+        return any(_holds(wanted, one) for one in value)
+    if isinstance(value, dict):
+        return any(_holds(wanted, one) for one in value.values())
+    return value is wanted
+
+
+def _in_tuples(arguments: Arguments) -> list[tuple[Any, ...]]:
+    return [(args, *kwargs.items()) for args, kwargs in arguments]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values that a model hands its blocks are equal; objects of its own are taken so.
+
+    Lists, tuples and dictionaries are looked into; two empty dictionaries will be filled otherwise.
+    """
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one is other or (one.shape == other.shape and torch.equal(one, other))
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        alike = one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return alike and (one is other or bool(one))
+    return True
 
 
 def chunk_sequences(length: int, *, in_bfloat16: bool) -> int:
@@ -154,31 +243,34 @@ class _Lowered:
             return self._done[id(value)]
         if type(value) in {list, tuple}:
             return type(value)(self.of(one) for one in value)
-        if type(value) is dict:
+        if type(value) is dict and value:
             return {key: self.of(one) for key, one in value.items()}
-        return value
+        return value  # also an empty dictionary, which blocks share and write into
 
 
 def _recorded(
     skeleton: ModelSkeleton, tokens: Tensor
 ) -> tuple[Tensor, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
     """What flows into the first block, and each block's other arguments."""
-    found = []
-    for in_tuple in (False, True):
+    furthest, why = -1, ""
+    for length in LENGTHS:
         seen: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
-        error = _run_recording(skeleton, tokens, seen, in_tuple=in_tuple)
+        error = _run_recording(skeleton, tokens, seen, length)
         shapes = {getattr(hidden, "shape", None) for hidden, _, _ in seen}
         alike = len(shapes) == 1 and None not in shapes
-        if error is None and len(seen) == len(skeleton.blocks) and alike:
+        handed_on = any(_holds(NOTHING, (args, kwargs)) for _, args, kwargs in seen)
+        if error is None and len(seen) == len(skeleton.blocks) and alike and not handed_on:
             return seen[0][0].clone(), [(args, kwargs) for _, args, kwargs in seen]
-        what = f"{len(seen)} of {len(skeleton.blocks)} blocks were called"
-        if error is not None:
-            what = f"{what}, then {type(error).__name__}: {in_words(error)}"
-        found.append(f"given {'tuples' if in_tuple else 'tensors'}, {what}")
+        if len(seen) > furthest:
+            furthest, why = len(seen), f"{len(seen)} of {len(skeleton.blocks)} blocks were called"
+            if error is not None:
+                why = f"{why}, then {type(error).__name__}: {in_words(error)}"
+            elif handed_on:
+                why = "some read what others give beside their activations"
     raise InputError(
         f"{skeleton.checkpoint.directory}: the blocks of a {type(skeleton.model).__name__} do not "
         "follow one another with one tensor between them, so it cannot be compressed block by "
-        f"block ({'; '.join(found)})"
+        f"block ({why})"
     )
 
 
@@ -186,10 +278,12 @@ def _run_recording(
     skeleton: ModelSkeleton,
     tokens: Tensor,
     seen: list[tuple[Any, tuple[Any, ...], dict[str, Any]]],
-    *,
-    in_tuple: bool,
+    length: int | None,
 ) -> Exception | None:
-    """Run the model on blocks that note what they are given; what it raised, if it did."""
+    """Run the model on blocks that note what they are given; what it raised, if it did.
+
+    They give what they were given, in a tuple of that length (None: as it is).
+    """
     last = len(skeleton.blocks) - 1
 
     def recording(number: int) -> Any:
@@ -197,7 +291,7 @@ def _run_recording(
             seen.append((hidden, args, kwargs))
             if number == last:
                 raise Stop
-            return (hidden,) if in_tuple else hidden
+            return hidden if length is None else (hidden, *[NOTHING] * (length - 1))
 
         return forward
 

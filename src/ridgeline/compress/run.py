@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from ridgeline.checkpoints.compressed_writer import CompressedWriter, check_scheme, check_together
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import Matrix, matrices_of, matrices_under
-from ridgeline.checkpoints.skeleton import ModelSkeleton
+from ridgeline.checkpoints.skeleton import ModelSkeleton, is_read_packed
 from ridgeline.compress import rounding
 from ridgeline.compress.activations import round_activations
 from ridgeline.compress.blocks import LoadedBlock, compress_block
@@ -132,6 +132,7 @@ class Staged:
             source=checkpoint.directory,
             linears=_linears(skeleton),
             kv=next((scheme.kv for scheme in self.job.schemes if scheme.kv), None),
+            read_packed=is_read_packed(skeleton.model),
         )
         blocks = [self._log.read(self._count - 1)] if self._has_head else []
         replaced = {f"{name}.weight" for block in blocks for name in block.quantised}
@@ -265,7 +266,7 @@ def _compressed(
         dtypes=_dtypes(skeleton, matrices),
         schemes={matrix.name: job.schemes_of(matrix.name) for matrix in matrices},
         runs=runs,
-        head_dim=_head_dim(skeleton.model.config),
+        head_dim=_head_dim(skeleton.blocks[number], skeleton.model.config),
         importance=job.importance,
     )
     result = compress_block(loaded)
@@ -282,12 +283,14 @@ def _dtypes(skeleton: ModelSkeleton, matrices: tuple[Matrix, ...]) -> dict[str, 
     return {matrix.name: skeleton.checkpoint.dtype(matrix.piece.source) for matrix in matrices}
 
 
-def _head_dim(config: Any) -> int | None:
-    """The width of an attention head, by the names that configurations use."""
-    found = getattr(config, "head_dim", None)
-    if found is None and getattr(config, "num_attention_heads", None):
-        found = config.hidden_size // config.num_attention_heads
-    return found
+def _head_dim(block: nn.Module, config: Any) -> int | None:
+    """The width of a block's attention heads: its own (Gemma 4's differ), or the model's."""
+    for module in block.modules():
+        if isinstance(found := getattr(module, "head_dim", None), int):
+            return found
+    if getattr(config, "num_attention_heads", None):
+        return int(config.hidden_size // config.num_attention_heads)
+    return None
 
 
 def _ignores(scheme: Scheme, layer: str) -> bool:

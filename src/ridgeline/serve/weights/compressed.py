@@ -1,8 +1,9 @@
 """Compressed checkpoints, read into layers that stay compressed; codebooks (AQLM) as numbers.
 
 What `ridgeline compress` and llm-compressor write (`checkpoints/compressed_tensors.py`).
-No kernel here multiplies by codebooks, so their weights lie in memory as numbers, in the dtype of
-the rest. transformers would read such a model too, but multiplies with dequantised copies.
+No kernel here multiplies by codebooks or by compressed experts, so these lie in memory as numbers,
+in the dtype of the rest. transformers would read such a model too, but multiplies with dequantised
+copies.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.checkpoints.compressed_tensors import (
-    ACTIVATION_PARTS,
-    CACHE_PARTS,
-    WEIGHT_PARTS,
     LayerFormat,
+    WeightReader,
     quantisation_of,
-    quantised_layers,
     read_weight,
 )
 from ridgeline.checkpoints.files import StoredTensors
 from ridgeline.checkpoints.layers import place_module
 from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.checkpoints.skeleton import (
+    StoredPiece,
     empty_model,
     owner_of,
     read_generation_config,
     set_tensor,
+    stored_pieces,
 )
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats import fp4, mx
 from ridgeline.models.folder import read_by_library
 from ridgeline.serve.weights.layers import int4_layer, int8_layer, w8a8_layer
 from ridgeline.serve.weights.linears import FrozenLinear
+from ridgeline.serve.weights.shrink import is_shrunk
 
 
 def is_compressed(directory: str) -> bool:
@@ -67,8 +68,8 @@ def load_compressed(
     """
     from transformers import AutoConfig
 
-    quantised = quantised_layers(directory, quantisation_of(directory))
-    for _, group in quantised.groups:
+    reader = WeightReader(Path(directory))
+    for _, group in reader.layers.groups:
         _int8_activations(group)  # refused before anything is read
     with read_by_library(directory):
         about = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
@@ -76,83 +77,51 @@ def load_compressed(
         model = empty_model(
             about, dtype=dtype, attention=attention, trust_remote_code=trust_remote_code
         )
-    tensors = StoredTensors(Path(directory))
-    left = dict.fromkeys(tensors.names)
     device = torch.device(device)
-    for name, module in list(model.named_modules()):
-        found = quantised.of(name) if type(module) is nn.Linear else None
-        if found is None or _is_tied_head(model, module, name, tensors):
-            continue
-        if found.weights.kind == "codebook":
-            _read_codebooks(model, tensors, name, found, dtype, device)
-            for part in WEIGHT_PARTS:
-                left.pop(f"{name}.{part}", None)
-            continue
-        made = linear_from(tensors, name, found, device, dtype)
-        sizes, expected = [made.out_features, made.in_features], list(module.weight.shape)
-        if sizes != expected:
-            raise InputError(f"{directory}: {name}.weight is {sizes}, config.json says {expected}")
+    pieces = stored_pieces(model, reader)
+    compressed = {
+        name: layer
+        for name, module in model.named_modules()
+        if is_shrunk(module) and (layer := _kept_compressed(reader, pieces.get(f"{name}.weight")))
+    }
+    for name, layer in compressed.items():
+        made = linear_from(reader.tensors, layer, reader.format_of(layer), device, dtype)
         place_module(model, name, made)
-        for part in (*WEIGHT_PARTS, *ACTIVATION_PARTS.values(), "bias"):
-            left.pop(f"{name}.{part}", None)
-    _read_dense(model, tensors, list(left), dtype, device)
+    for target, parts in pieces.items():
+        if target.rpartition(".")[0] not in compressed:
+            _fill(model, target, parts, reader, device)
+    model.tie_weights()  # type: ignore[attr-defined]
     read_generation_config(model, Path(directory))
     return model.to(device).eval().requires_grad_(requires_grad=False)  # type: ignore[no-any-return]
 
 
-def _is_tied_head(model: Any, module: nn.Module, name: str, tensors: StoredTensors) -> bool:
-    """Whether this is a head that has no tensors of its own."""
-    head = model.get_output_embeddings()
-    return module is head and not any(f"{name}.{part}" in tensors for part in WEIGHT_PARTS)
+def _kept_compressed(reader: WeightReader, pieces: list[StoredPiece] | None) -> str | None:
+    """The stored name of a layer that kernels multiply by as it is compressed; None: as numbers."""
+    if pieces is None:  # a tied head
+        return None
+    layer = pieces[0].source.removesuffix(".weight")
+    whole = len(pieces) == 1 and pieces[0].expert is None and pieces[0].rows is None
+    if not whole or not reader.is_quantised(layer):
+        return None
+    return None if reader.format_of(layer).weights.kind == "codebook" else layer
 
 
-def _read_dense(
-    model: Any, tensors: StoredTensors, left: list[str], dtype: torch.dtype, device: torch.device
-) -> None:
-    """Give the model the tensors that no quantised layer took."""
-    places = dict(model.named_parameters()) | dict(model.named_buffers())
-    calibrated = quantisation_of(tensors.directory).get("kv_cache_scheme")
-    for name in left:
-        if calibrated and name.rpartition(".")[2] in CACHE_PARTS:
-            continue  # `calibrated_cache` reads them
-        if name not in places:
-            raise InputError(
-                f"{tensors.directory}: {name} is no tensor of a {type(model).__name__}; its layout "
-                "is not known here, so save the model uncompressed and use --weights"
-            )
-        stored = tensors.read(name).to(device)
-        if stored.is_floating_point():
-            stored = stored.to(dtype)
-        if stored.shape != places[name].shape:
-            raise InputError(
-                f"{tensors.directory}: {name} is {list(stored.shape)}, "
-                f"config.json says {list(places[name].shape)}"
-            )
-        set_tensor(*owner_of(model, name), stored)
-    model.tie_weights()
-    for name, parameter in model.named_parameters():
-        if parameter.is_meta:
-            raise InputError(f"{tensors.directory}: {name} is missing")
-
-
-def _read_codebooks(
-    model: Any,
-    tensors: StoredTensors,
-    name: str,
-    found: LayerFormat,
-    dtype: torch.dtype,
+def _fill(
+    model: nn.Module,
+    target: str,
+    pieces: list[StoredPiece],
+    reader: WeightReader,
     device: torch.device,
 ) -> None:
-    """Give a layer its weight as numbers."""
-    weight = read_weight(tensors, name, found)
-    owner, part = owner_of(model, f"{name}.weight")
-    expected = getattr(owner, part).shape
-    if weight.shape != expected:
-        raise InputError(
-            f"{tensors.directory}: {name}.weight is {list(weight.shape)}, config.json says "
-            f"{list(expected)}"
-        )
-    set_tensor(owner, part, weight.dequantised(dtype).to(device))
+    """Give the model a parameter or buffer as numbers: what is dense, experts, and codebooks."""
+    owner, leaf = owner_of(model, target)
+    empty: Tensor = getattr(owner, leaf)
+    values = torch.empty(empty.shape, dtype=empty.dtype)
+    for piece in pieces:
+        found = reader.read(piece.source)
+        number = found if isinstance(found, Tensor) else found.dequantised(empty.dtype)
+        piece.of(values).copy_(number)
+    set_tensor(owner, leaf, values.to(device))
 
 
 def linear_from(

@@ -1,0 +1,130 @@
+"""What is compressed of each kind of family is read back as it was measured, and served."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.serve.engine.workloads import answers, finished, greedy, plain_greedy, tiny_engine
+from tests.serve.model.tiny_families import VOCAB, tiny
+from torch import Tensor
+
+from ridgeline.checkpoints.files import CheckpointFiles
+from ridgeline.checkpoints.skeleton import ModelSkeleton
+from ridgeline.compress.flow import Flow
+from ridgeline.compress.run import CompressionJob, Staged, stage
+from ridgeline.errors import InputError
+from ridgeline.records.scheme_names import parse
+
+READ_BY_BOTH = (
+    "afmoe",  # its router is a linear layer
+    "bamba",  # blocks give their activations in a tuple of two
+    "deepseek_v3",
+    "falcon",  # transformers asks its layers for weights
+    "flint",
+    "gemma4_text",  # each block is handed embeddings of its own, heads differ in width
+    "gpt_neox",
+    "hy_v3",  # its shared experts are renamed when they are read
+    "jamba",  # blocks of two classes
+    "lfm3",
+    "mamba",  # a layer whose weight is used by other ways than a layer's
+    "nemotron_h",
+    "qwen3_moe",
+)
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tensor:
+    return torch.randint(3, VOCAB, (24, 32), generator=torch.Generator().manual_seed(0))
+
+
+def staged(family: str, scheme: str, tokens: Tensor, folder: Path) -> Staged:
+    tiny(family).save_pretrained(folder / "model")
+    job = CompressionJob(
+        model=folder / "model", schemes=(parse(scheme),), tokens=tokens, work=folder / "work"
+    )
+    return stage(job)
+
+
+@pytest.mark.sweep("hy_v3", "jamba", "mamba", "gemma4_text")
+@pytest.mark.parametrize("family", READ_BY_BOTH)
+def test_transformers_and_the_server_compute_what_was_measured(
+    family: str, tokens: Tensor, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    done = staged(family, "w4a16-gptq-g4", tokens, tmp_path)
+    measured: Any = done.emulated()
+    done.save(tmp_path / "out")
+    engine = tiny_engine(tmp_path / "out", max_length=64)
+    prompt = tokens[0, :9].tolist()
+    engine.handle(greedy("asked", prompt, 4))
+    assert answers(finished(engine))["asked", 0] == plain_greedy(measured, prompt, 4)
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    with torch.no_grad():
+        torch.testing.assert_close(read(tokens[:2]).logits, measured(tokens[:2]).logits)
+
+
+def test_what_blocks_are_handed_of_each_sequence_flows_into_them(
+    tokens: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    monkeypatch.setattr("ridgeline.compress.flow.CHUNK_TOKENS", 160)
+    tiny("gemma4_text").save_pretrained(tmp_path)
+    whole = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    expected: list[Tensor] = []
+    for block in whole.model.layers:
+        block.register_forward_hook(lambda _m, _a, output: expected.append(output))
+    with torch.no_grad():
+        whole(tokens)
+    skeleton = ModelSkeleton(CheckpointFiles(tmp_path))
+    flow = Flow(skeleton, tokens)
+    for number in range(len(skeleton.blocks)):
+        flow.advance(skeleton.load_block(number), number)
+        torch.testing.assert_close(flow.hidden, expected[number], rtol=1e-4, atol=1e-4)
+
+
+def test_routers_stay_as_they_are(tokens: Tensor, tmp_path: Path) -> None:
+    done = staged("afmoe", "w8a16-channel", tokens, tmp_path)
+    assert any("experts" in layer.name for layer in done.layers)
+    assert not any("router" in layer.name for layer in done.layers)
+
+
+@pytest.mark.parametrize(
+    ("family", "why"),
+    [
+        ("glm_moe_dsa", "some read what others give beside their activations"),
+        ("gemma3n_text", r"hand on \[4, "),
+        ("gpt_oss", "holds all experts in one tensor"),
+        ("t5", "have an encoder"),
+    ],
+)
+def test_blocks_that_do_not_follow_one_another_are_refused_in_one_line(
+    family: str, why: str, tokens: Tensor, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=why) as refused:
+        staged(family, "w4a16-gptq-g4", tokens, tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_left_out_is_named_as_files_and_as_modules_name_it(
+    tokens: Tensor, tmp_path: Path
+) -> None:
+    tiny("hy_v3").save_pretrained(tmp_path / "model")
+    left = {f"model.layers.{number}.mlp.shared_mlp.up_proj": () for number in (1, 2, 3)}
+    job = CompressionJob(
+        model=tmp_path / "model",
+        schemes=(parse("w8a16-channel"),),
+        tokens=tokens,
+        work=tmp_path / "work",
+        of_layer=left,
+    )
+    stage(job).save(tmp_path / "out")
+    about = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
+    assert set(left) < set(about["ignore"])
+    assert "model.layers.1.mlp.shared_experts.up_proj" in about["ignore"]
+    assert not any("gate_proj" in name for name in about["ignore"])
