@@ -131,7 +131,7 @@ METHODS: dict[str, Any] = {
 UNPACKED = "saved as rounded but unpacked (inputs as they are): GPT-2's layers have no packed form"
 
 UNSEEN = "left as it is: the block computes with its weight by other ways than a layer's"
-"""Mamba's step sizes: a reader that replaces the layer by a packed one would not compute them."""
+"""What is said of Mamba's step sizes, which a reader with packed layers could not compute."""
 
 
 def compress_block(block: LoadedBlock) -> Finished:
