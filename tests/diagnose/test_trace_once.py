@@ -96,6 +96,39 @@ def test_a_program_that_only_starts_is_bound_by_its_start(
     assert found["cause"] == cause
 
 
+@pytest.mark.parametrize(
+    ("start", "cause"), [(3000, "compute-bound"), (30_000, "compute-bound"),
+                         (110_000, "host-bound-start-up")],
+)  # fmt: skip
+def test_nobody_can_be_sure_of_what_bounds_a_program_that_mostly_starts(
+    start: float, cause: str, first_of: Any
+) -> None:
+    """Whoever runs it once waits for its start; whoever wants to know of its kernels does not."""
+    found = first_of([call(0, start, 0, "cudaMalloc"), call(start + 10, 8, 1),
+                      kernel(start + 20, 9000, correlation=1)])  # fmt: skip
+    assert found["cause"] == cause
+    assert (found["confidence"] > 0.6) == (start == 3000)
+
+
+def test_contexts_that_the_first_frees_make_are_no_cost_of_memory(first_of: Any) -> None:
+    """`cudaFree` makes the context and a library's handle; memory that recurs costs little here."""
+    events, now = [call(0, 400_000, 0, "cudaFree"), call(400_010, 900_000, 0, "cudaFree")], 1.4e6
+    for number in range(1, 201):
+        events += [call(now, 5, 0, "cudaMalloc"), call(now + 6, 8, number)]
+        events += [kernel(now + 20, 30, correlation=number), call(now + 60, 5, 0, "cudaFree")]
+        now += 2000
+    assert first_of(events)["cause"] == "host-bound"
+
+
+def test_the_time_between_moves_of_pages_comes_before_the_moves(first_of: Any) -> None:
+    events = [call(0, 8, 1), kernel(20, 400, correlation=1)]
+    events += [
+        kernel(1000.0 * number, 200, name="Memcpy Unified DtoH", category="gpu_memcpy")
+        for number in range(1, 60)
+    ]
+    assert first_of(events)["cause"] == "unexplained-idle"
+
+
 def worked(since: float, steps: int = 3) -> list[dict[str, Any]]:
     """Steps of 20 ms, in nine tenths of which the GPU copies what the host has not pinned."""
     now, events = since, []

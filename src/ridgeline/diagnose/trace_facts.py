@@ -44,6 +44,7 @@ from ridgeline.trace.time.offload import Offload, offload
 from ridgeline.trace.time.summary import RankSummary, summarize, summarize_view
 from ridgeline.trace.time.sync import HostWait, sync_points
 from ridgeline.trace.windows import View, judged_window, middle_of, views
+from ridgeline.trace.working_span import beside_us
 
 _SINGLE_PRECISION = re.compile(r"sgemm|ffma|scudnn|_simt_sgemm|engine<float|f32f32_f32f32")
 _SMALL_US = 5.0
@@ -132,6 +133,8 @@ class RankFacts:
     """Are there worker processes already? None without a loader in the trace."""
     copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
+    beside_us: float = 0.0
+    """Recorded before and after the window of a program without steps."""
     recorded: Recorded | None = None
     """Signs of GPU work, of a rank without any."""
 
@@ -237,6 +240,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         offload=offload(view),
         loader_workers=loader_workers(trace),
         link_us=_link_us(view),
+        beside_us=beside_us(trace, view.start_us, view.end_us),
         copies_us=_copies(view, over_a_link(trace)[view.rows]),
     )
 

@@ -48,6 +48,9 @@ guess."""
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
 _UNEXPLAINED = ("unexplained-idle",)
+_STARTING = "host-bound-start-up"
+_FAR_MORE = 3.0
+"""So many times what is explained comes first, though nothing explains it."""
 _OF_THE_GPU = ("compute-bound", "memory-bound", "gpu-bound")
 _NO_RIVALS = (
     *_OF_THE_GPU, "no-tensor-cores", "small-kernels", "unknown-kernels", "not-bucketed",
@@ -74,7 +77,11 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
     rest = max((one.worth_us for _, one in leading if one.cause not in _OF_THE_GPU), default=0.0)
     filled = reading.share(lambda fact: fact.summary.compute_us) > _MOST
     most = rest if filled else math.nextafter(_AS_MUCH * rest, math.inf)
-    leading.sort(key=lambda one: (_is_skew(one[1], skew), *_importance(one, most)))
+    explained = max((weight for weight, one in leading
+                     if one.cause not in (*_UNEXPLAINED, *_OF_THE_GPU)), default=0.0)  # fmt: skip
+    leading.sort(
+        key=lambda one: (_is_skew(one[1], skew), *_importance(one, most, _FAR_MORE * explained))
+    )
     others.sort(key=lambda one: (one[1].cause in _NO_RIVALS, -one[0]))
     return _with_doubt(leading, others, reading)
 
@@ -97,13 +104,16 @@ def _is_skew(finding: TraceFinding, skew_us: float) -> bool:
 
 
 def _importance(
-    one: tuple[float, TraceFinding], kernels_us: float
+    one: tuple[float, TraceFinding], kernels_us: float, explained: float
 ) -> tuple[bool, bool, bool, float]:
-    """Sort causes, the first one first; kernels whose cure is worth less than that come last."""
+    """Sort causes, the first one first; kernels whose cure is worth less than that come last.
+
+    Idle time that nothing explains comes last, too, unless it weighs more than `explained`.
+    """
     weight, finding = one
     return (
         finding.cause not in _INSTEAD,
-        finding.cause in _UNEXPLAINED,
+        finding.cause in _UNEXPLAINED and weight < explained,
         finding.cause in _OF_THE_GPU and finding.worth_us < kernels_us,
         -weight,
     )
@@ -116,6 +126,8 @@ def _with_doubt(
 ) -> list[TraceFinding]:
     weighed = leading + others
     found = [finding for _, finding in weighed]
+    if found and found[0].cause not in (*_INSTEAD, _STARTING) and _mostly_beside(reading):
+        found[0] = _at_most(found[0], _ARGUABLE)
     if len(found) < 2 or found[0].cause in _INSTEAD:
         return found
     first, weight = found[0], weighed[0][0]
@@ -135,8 +147,16 @@ def _with_doubt(
         one.cause == _NOT_SHOWN and one.share > first.share for _, one in weighed[1:]
     ):
         most = _ARGUABLE
-    first = msgspec.structs.replace(first, confidence=min(first.confidence, most))
-    return [first, *found[1:]]
+    return [_at_most(first, most), *found[1:]]
+
+
+def _at_most(finding: TraceFinding, most: float) -> TraceFinding:
+    return msgspec.structs.replace(finding, confidence=min(finding.confidence, most))
+
+
+def _mostly_beside(reading: TraceReading) -> bool:
+    """Was more recorded of a program without steps than the window that is judged?"""
+    return any(fact.beside_us > fact.window_us for fact in reading.facts)
 
 
 def _beside_kernels(weighed: list[tuple[float, TraceFinding]], reading: TraceReading) -> bool:

@@ -23,6 +23,8 @@ _FREE = re.compile(r"^(cuda|hip)(Host|Mem)?Free|^cuMemFree")
 _NEVER_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch|Query")
 _START_UP_US = 1000.0
 """A shorter call starts nothing, unless it is the first launch of a kernel."""
+_MAKES_A_CONTEXT = 100.0
+"""So many times what an allocator's calls usually take is not spent on memory."""
 _PARTS = 5
 """What comes in all but one of so many parts of the time comes throughout."""
 _FREED = 0.3
@@ -54,12 +56,28 @@ def _first_calls(trace: Trace) -> Ints:
     found = launches & ~never & (host.duration_us > LONG_LAUNCH_US)
     found[_launched_again(trace)] = False
     found[rows[launches_into_full_queues(trace)[0]]] = False
-    if not allocator_recurs(trace):
+    if allocator_recurs(trace):
+        found[_before_any_work(trace, np.flatnonzero(long & allocating))] = True
+    else:
         found |= long & allocating
     others = np.flatnonzero(long & ~launches & ~allocating)
     found[others[~_throughout(trace, others)]] = True
     found[_first_of_all(trace)] = True
     return np.flatnonzero(found)
+
+
+def _before_any_work(trace: Trace, rows: Ints) -> Ints:
+    """Those calls of a driver's allocator that made a context or a library's handle.
+
+    They come before any work of the GPU, and take many times what the others take.
+    """
+    host, gpu = trace.host, trace.gpu
+    if not len(gpu) or not len(rows):
+        return rows[:0]
+    others = host.is_call & names_matching(trace, ALLOCATOR)[host.name]
+    usual_us = float(np.median(host.duration_us[others]))
+    before = host.start_us[rows] < float(gpu.start_us[0])
+    return rows[before & (host.duration_us[rows] > _MAKES_A_CONTEXT * usual_us)]
 
 
 def _first_of_all(trace: Trace) -> Ints:

@@ -23,10 +23,11 @@ _FILLING = 3.0
 """A GPU that is empty for this many times what it is idle in a step was being reached, or left."""
 _AHEAD = 0.05
 """A host whose GPU waits for longer than this share of the work is not ahead of it."""
-_NOTHING_BESIDE = 20.0
+_NOTHING_BESIDE = 8.0
 """A program that starts for so many times as long as its GPU then works only starts."""
 _PUTS_AWAY = re.compile(
-    r"^(cuda|hip)Device(Synchronize|Reset)$|^(cuda|hip|cu)\w*(Free|Destroy|Unload|Unregister|Unmap|Release)"
+    r"^(cuda|hip)Device(Synchronize|Reset)$|^cuCtxSynchronize$"
+    r"|^(cuda|hip|cu)\w*(Free|Destroy|Unload|Unregister|Unmap|Release)"
 )
 """A wait for a device that has nothing left to do, and what gives back what the work needed."""
 _BY_TORCH = re.compile(r"^(enumerate\(DataLoader\)|Optimizer\.)")
@@ -138,10 +139,25 @@ def _start_up_us(trace: Trace, start_us: float, end_us: float) -> float:
     return measure(clipped(union(host.start_us[rows], host.end_us[rows]), start_us, end_us))
 
 
-def _of_launching_threads(trace: Trace) -> Ints:
+def beside_us(trace: Trace, start_us: float, end_us: float) -> float:
+    """What was recorded of the threads that launch, before and after a window without steps.
+
+    What CUDA takes to start, and what is put away at the end, are no part of `working_span`. Where
+    they last longer than it does, a program of one round spends its time there.
+    """
+    rows = _of_launching_threads(trace, with_end=True)
+    if profiler_steps(trace) or not len(rows):
+        return 0.0
+    host = trace.host
+    before = max(0.0, start_us - float(host.start_us[rows].min()))
+    return before + max(0.0, float(host.end_us[rows].max()) - end_us)
+
+
+def _of_launching_threads(trace: Trace, *, with_end: bool = False) -> Ints:
     """Host events of the threads that start GPU work, without what the profiler does itself.
 
-    Steps do not count: the profiler stops inside of the last one, which lasts until it has.
+    Steps do not count: the profiler stops inside of the last one, which lasts until it has. Nor
+    does what is put away when all is done, unless `with_end`.
     """
     host = trace.host
     calls = launch_rows(trace)
@@ -149,7 +165,7 @@ def _of_launching_threads(trace: Trace) -> Ints:
     working = np.isin(host.thread, threads) & (host.category != Category.OVERHEAD)
     working &= ~names_matching(trace, _PROFILER)[host.name]
     working &= ~names_matching(trace, PROFILER_STEP)[host.name]
-    if len(trace.gpu):
+    if len(trace.gpu) and not with_end:
         away = host.is_call & names_matching(trace, _PUTS_AWAY)[host.name]
         working &= ~(away & (host.start_us > float(trace.gpu.end_us.max())))
     return np.flatnonzero(working)

@@ -15,10 +15,23 @@ CAUSES = ("host-bound-start-up",)
 LEADS_FROM = 0.12
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
+_ALL_THERE_IS = 20.0
+"""A start that lasts for so many times all the rest is what such a program does."""
 
 
 def _start_up_us(fact: RankFacts) -> float:
     return fact.idle["start_up"]
+
+
+def _arguable(fact: RankFacts) -> bool:
+    """Does it come before the first event of a program without steps, which goes on for a while?
+
+    Whoever wants to know of its kernels leaves it out.
+    """
+    edge, start_us = fact.edge_gap, _start_up_us(fact)
+    if fact.summary.steps or edge is None or edge.place != "before" or edge.us < 0.5 * start_us:
+        return False
+    return start_us < _ALL_THERE_IS * (fact.window_us - start_us)
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
@@ -32,7 +45,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             "host-bound-start-up",
             of=_start_up_us,
             worth_us=reading.saved("start_up"),
-            confidence=0.85,
+            confidence=0.55 if _arguable(worst) else 0.85,
             summary=f"{percent(share)} of the window is start-up: the GPU waits while the host "
             f"initialises ({', '.join(worst.start_up_calls[:2])}).",
             evidence={
