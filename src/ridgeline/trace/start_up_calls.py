@@ -67,7 +67,7 @@ def _first_calls(trace: Trace) -> Ints:
 
 
 def _before_any_work(trace: Trace, rows: Ints) -> Ints:
-    """Those calls of a driver's allocator that made a context or a library's handle.
+    """Calls of the driver's allocator that made a context or a library's handle.
 
     They come before any work of the GPU, and take many times what the others take.
     """
