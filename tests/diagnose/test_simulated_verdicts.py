@@ -20,7 +20,7 @@ REPRESENTATIVE = (
     "gpt-side-copy-behind-frees", "dlrm-loader-in-each-step-and-before",
     "gpt-late-module-dearer-than-stalls", "decode-poll-beside-side-copy",
     "resnet-stall-before-the-last-wait", "prefill-slow-softmax-s1-50",
-    "diffusion-python-between-operators",
+    "diffusion-python-between-operators", "fsdp-saves", "gpt-optimizer-on-the-host-subtle",
 )  # fmt: skip
 WITHIN, FLOOR = 0.25, 0.02
 """How far a worth may be off: of the truth, or of the run where that is more."""

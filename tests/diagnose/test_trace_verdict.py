@@ -273,6 +273,22 @@ def test_tiny_kernels_from_an_empty_queue_are_launch_bound(tmp_path: Path) -> No
     assert found[0].confidence >= 0.8
 
 
+@pytest.mark.parametrize(("small", "sure"), [(10, True), (90, False)])
+def test_kernels_too_small_for_their_launches_may_be_what_saves_most(
+    tmp_path: Path, small: int, sure: bool
+) -> None:
+    """The queue is full, so that no gap shows what fewer kernels would save."""
+    events, now, number = [], 1000.0, 0
+    for _ in range(10):
+        for length in (800.0, *[3.0] * small):
+            number += 1
+            events += [call(number, 0.5, number), kernel(now, length, correlation=number)]
+            now += length + 0.8
+    found = verdict(tmp_path, events)
+    assert found[0].cause in {"compute-bound", "memory-bound", "gpu-bound"}
+    assert (found[0].confidence > 0.6) == sure
+
+
 def attention(dims: list[int], kernels: list[str]) -> list[dict[str, Any]]:
     """Layers of kernels of a millisecond, a softmax over these sizes among them."""
     events, now = [], 0.0

@@ -88,6 +88,8 @@ class RankFacts:
         default_factory=lambda: dict.fromkeys(HOST_PARTS, 0.0)
     )
     """The host's parts of it in stretches that no single dispatch explains."""
+    fetched_us: float = 0.0
+    """The host's part of it while it works on much data that it has waited for."""
     saved: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CURES, 0.0))
     """Cure → by how much it shortens the window, in µs."""
     graphs: RankGraphs | None = None
@@ -210,6 +212,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         host_span_us=_host_span(trace),
         idle=causes.us,
         idle_in_long_gaps=causes.long_us,
+        fetched_us=causes.fetched_us,
         saved=saved,
         graphs=graphs,
         start_up_calls=_start_up_calls(trace),

@@ -49,6 +49,7 @@ _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
 _UNEXPLAINED = ("unexplained-idle",)
 _STARTING = "host-bound-start-up"
+_SMALL, _MANY_SMALL = "small-kernels", 0.15
 _FAR_MORE = 3.0
 """So many times what is explained comes first, though nothing explains it."""
 _OF_THE_GPU = ("compute-bound", "memory-bound", "gpu-bound")
@@ -136,7 +137,7 @@ def _with_doubt(
     if first.cause in _OF_THE_GPU or not leading:
         # Kernels that fill the window are no reason not to cure what else takes a tenth of it.
         close = _OF_NOTE if leading else weight / _CLOSE
-        if any(other > close for other, _ in rivals):
+        if any(other > close for other, _ in rivals) or _many_small(found):
             most = _ARGUABLE
     else:
         if any(other > weight for other, _ in rivals):  # though it could not bound the run alone
@@ -152,6 +153,11 @@ def _with_doubt(
 
 def _at_most(finding: TraceFinding, most: float) -> TraceFinding:
     return msgspec.structs.replace(finding, confidence=min(finding.confidence, most))
+
+
+def _many_small(found: list[TraceFinding]) -> bool:
+    """Do small kernels take so much that fewer ones may be what saves most?"""
+    return any(one.cause == _SMALL and one.share >= _MANY_SMALL for one in found)
 
 
 def _mostly_beside(reading: TraceReading) -> bool:

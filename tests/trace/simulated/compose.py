@@ -27,13 +27,16 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "late-host": (1.1, 2.5),
     "late-gpu": (0.1, 0.8), "side-stream": (0.1, 0.8), "stall": (0.1, 0.8),
     "odd-gemm": (0.25, 0.5), "slow-softmax": (0.1, 0.4), "lead": (0.2, 2.0),
-    "lone-gap": (1.0, 2.0),
+    "lone-gap": (1.0, 2.0), "small-copies": (100, 4000), "pause": (0.2, 2.0),
+    "recompile": (0.2, 2.0), "cpu-optimizer": (0.15, 1.5), "save": (0.1, 1.0),
+    "loop-optimizer": (20, 200), "synced-passes": (1, 1), "late-message": (0.1, 1.0),
 }  # fmt: skip
 """The range that a strength is drawn from, evenly on a logarithmic scale."""
 _ANY = ("item-step", "poll-step", "prepare", "finish", "start-up", "late-module", "pageable",
         "side-stream", "side-copy", "stall", "lead", "uncached", "lone-gap")  # fmt: skip
-_TRAINS = (*_ANY, "slow-loader", "slow-workers", "slow-python", "offload")
-_TALKS = ("no-overlap", "slow-link", "slow-network", "late-host", "late-gpu")
+_TRAINS = (*_ANY, "slow-loader", "slow-workers", "slow-python", "offload", "small-copies", "pause",
+           "recompile", "cpu-optimizer", "save", "loop-optimizer")  # fmt: skip
+_TALKS = ("late-message", "no-overlap", "slow-link", "slow-network", "late-host", "late-gpu")
 POSSIBLE: dict[str, tuple[str, ...]] = {
     "gpt": (*_TRAINS, "odd-gemm", "slow-softmax", "item-layer"),
     "resnet": (*_TRAINS, "item-layer", "event-layer"),
@@ -52,7 +55,7 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
         "lead",
         "eager",
     ),
-    "diffusion": (*_ANY, "slow-python", "item-layer"),
+    "diffusion": (*_ANY, "slow-python", "item-layer", "pause", "recompile"),
     "ddp": (*_TALKS, "unbucketed", "item-step", "plain-loader", "prepare", "odd-gemm"),
     "resnet_ddp": (*_TALKS, "small-reduces", "unbucketed", "item-step", "slow-loader", "pageable"),
     "fsdp": (*_TALKS, "item-step", "slow-workers", "offload"),
@@ -63,6 +66,7 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 EXCLUSIVE = (
     {"slow-link", "slow-network"}, {"slow-loader", "plain-loader", "slow-workers"},
     {"item-step", "poll-step", "item-layer", "event-layer"}, {"small-reduces", "unbucketed"},
+    {"cpu-optimizer", "loop-optimizer"},
 )  # fmt: skip
 """Of each of these a program has one: they change the same thing."""
 

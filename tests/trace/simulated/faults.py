@@ -114,6 +114,46 @@ def unbucketed(program: Program, strength: float) -> Program:
     return _parallel(program, bucket_bytes=1.0, pieces=int(strength))
 
 
+def cpu_optimizer(program: Program, strength: float) -> Program:
+    """AdamW on the host, for this share of the GPU's step, a tenth of it copies each way."""
+    whole = strength * program.step_us()
+    moved = 0.1 * whole * 1e-6 * gpu_of(program.gpu).pinned_bytes_per_second
+    return _trouble(program, host_optimizer_us=0.8 * whole, host_optimizer_bytes=moved)
+
+
+def saving(program: Program, strength: float) -> Program:
+    """A checkpoint in the middle, for this share of the run: a seventh of it copies."""
+    whole = strength * program.step_us() * program.steps
+    rate = gpu_of(program.gpu).pageable_bytes_per_second
+    return _trouble(program, save_us=0.86 * whole, save_bytes=0.14 * whole * 1e-6 * rate)
+
+
+def loop_optimizer(program: Program, strength: float) -> Program:
+    """An optimizer that goes tensor by tensor, in this many kernels for each fused one."""
+    tensors = max(1, int(strength))
+    ops = tuple(
+        replace(op, name="aten::addcdiv_", kernels=tuple(
+            replace(kernel, flops=kernel.flops / tensors, bytes=kernel.bytes / tensors,
+                    blocks=max(1, min(kernel.blocks, int(kernel.bytes / tensors / 28 / 1024))))
+            for kernel in op.kernels
+        ))
+        for op in program.optimizer for _ in range(tensors)
+    )  # fmt: skip
+    return replace(program, optimizer=ops)
+
+
+def synced_passes(program: Program, strength: float) -> Program:
+    """Gradients are all-reduced after each of so many passes, not after the last."""
+    _ = strength
+    return _parallel(program, each_pass=True)
+
+
+def late_message(program: Program, strength: float) -> Program:
+    """One collective takes this share of the run longer."""
+    whole = strength * program.step_us() * program.steps
+    return _trouble(program, late_message=3, late_message_us=whole)
+
+
 def link(name: str) -> Fault:
     def slow_link(program: Program, strength: float) -> Program:
         """The ranks talk over a slower link; the strength says nothing."""
@@ -166,6 +206,16 @@ FAULTS: dict[str, Fault] = {
         program, gap_us=strength * program.step_us() * program.steps
     ),
     "late-module": late_module,
+    "small-copies": lambda program, strength: _trouble(program, small_copies=int(strength)),
+    "pause": lambda program, strength: _trouble(program, pause_us=strength * program.step_us()),
+    "recompile": lambda program, strength: _trouble(
+        program, compile_us=strength * program.step_us() * program.steps
+    ),
+    "cpu-optimizer": cpu_optimizer,
+    "save": saving,
+    "loop-optimizer": loop_optimizer,
+    "synced-passes": synced_passes,
+    "late-message": late_message,
     "side-copy": side_copy,
     "odd-gemm": lambda program, strength: _rebuilt(program, gemm=strength),
     "slow-softmax": lambda program, strength: _rebuilt(program, softmax=strength),
@@ -178,14 +228,16 @@ healthy: what makes kernels slower comes last."""
 _BY_CAUSE = {
     "input-bound": "slow-loader slow-workers plain-loader",
     "sync-bound": "item-step poll-step item-layer event-layer poll-layer",
-    "host-bound": "slow-python prepare finish lone-gap lead late-module plain-loader",
-    "host-bound-start-up": "start-up lead late-module",
-    "launch-bound": "eager",
+    "host-bound": "slow-python prepare finish lone-gap lead late-module plain-loader"
+    " small-copies pause recompile cpu-optimizer save loop-optimizer",
+    "host-bound-start-up": "start-up lead late-module recompile",
+    "launch-bound": "eager small-copies loop-optimizer",
     "allocator-bound": "uncached",
-    "copy-bound": "pageable offload side-copy",
+    "copy-bound": "pageable offload side-copy small-copies save",
     "dependency-wait": "side-stream side-copy",
     "device-stall": "stall",
-    "communication-bound": "no-overlap slow-link slow-network small-reduces unbucketed",
+    "communication-bound": "no-overlap slow-link slow-network small-reduces unbucketed"
+    " synced-passes late-message",
     "rank-skew": "late-host late-gpu",
     "compute-bound": "odd-gemm fp32",
     "memory-bound": "slow-softmax",

@@ -156,6 +156,8 @@ class Parallel:
     link: str = "nvlink"
     bucket_bytes: float = 25e6
     overlap: bool = True
+    each_pass: bool = False
+    """Gradients are sent after each of a step's passes, not after the last one."""
     pieces: int = 1
     """Tensors that an operator's gradient consists of; each is sent by itself where they do not
     fill a bucket."""
@@ -216,6 +218,21 @@ class Trouble:
     """The first launch of a kernel that only one step in the middle needs, inside its call."""
     side_copy_bytes: float = 0.0
     """A pinned copy on a side stream in every step, which the main stream waits for."""
+    small_copies: int = 0
+    """Pinned copies of a few numbers, one after the other, at the start of every step."""
+    pause_us: float = 0.0
+    """The host stands still in the middle of every forward pass, in nothing that is recorded."""
+    compile_us: float = 0.0
+    """torch.compile compiles again, once, in the middle of the run."""
+    host_optimizer_us: float = 0.0
+    """The optimizer works on the host: gradients go out, weights come in."""
+    host_optimizer_bytes: float = 0.0
+    save_bytes: float = 0.0
+    """Weights go to the host and are written, once, in the middle of the run."""
+    save_us: float = 0.0
+    late_message: int = -1
+    """The collective of this number takes `late_message_us` longer."""
+    late_message_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +243,8 @@ class Program:
     gpu: str
     steps: int
     forward: tuple[Op, ...]
+    passes: int = 1
+    """Forward and backward passes whose gradients a step adds up."""
     warm: int = 0
     """Steps before those that the profiler records; they count among `steps`."""
     backward: tuple[Op, ...] = ()

@@ -22,11 +22,15 @@ from tests.trace.simulated.machine import Machine, Work
 from tests.trace.simulated.program import Op, Program
 from tests.trace.simulated.talk import DataParallel, collective
 from tests.trace.simulated.trouble import (
+    compile_again,
+    host_optimizer,
     late_module,
     offload,
     pageable_copies,
+    save,
     side_copy,
     side_work,
+    small_copies,
     stop,
 )
 
@@ -163,14 +167,20 @@ class _Main:
             return
         self.at_stall = number in trouble.stall_steps
         yield from pageable_copies(main)
-        yield from self.forward(number)
-        if self.program.backward:
-            yield from self.backward()
-        if self.program.optimizer:
+        yield from small_copies(main)
+        for at in range(self.program.passes):
+            yield from self.forward(number)
+            if self.program.backward:
+                yield from self.backward(last_pass=at == self.program.passes - 1)
+        if trouble.host_optimizer_us:
+            yield from host_optimizer(main)
+        elif self.program.optimizer:
             with main.span("annotation", "Optimizer.step#AdamW.step"):
                 for op in self.program.optimizer:
                     yield from self.operator(main, op)
         yield from offload(main)
+        if number == self.program.steps // 2:
+            yield from save(main)
         if self.program.stops.per == "step":
             yield from stop(main)
         if trouble.finish_us:
@@ -218,6 +228,7 @@ class _Main:
         yield from side_copy(self.main)
         if number == self.program.steps // 2:
             yield from late_module(self.main)
+            compile_again(self.main)
         if self.program.graph:
             yield from self.replay()
             return
@@ -231,6 +242,8 @@ class _Main:
             if at == middle and number == self.program.steps // 2 and self.program.trouble.gap_us:
                 with self.main.span("python", "callbacks.py(210): on_evaluate"):
                     self.main.work(self.program.trouble.gap_us)
+            if at == middle and self.program.trouble.pause_us:
+                self.main.work(self.program.trouble.pause_us)
             yield from self.operator(self.main, op)
 
     def replay(self) -> Blocking:
@@ -248,7 +261,7 @@ class _Main:
             )  # fmt: skip
             self.rank.machine.submit(work)
 
-    def backward(self) -> Blocking:
+    def backward(self, *, last_pass: bool) -> Blocking:
         thread = self.autograd
         thread.now = self.main.now + thread.jitter(25.0)
         layer, last = -1, len(self.program.backward) - 1
@@ -258,7 +271,8 @@ class _Main:
                 yield from self.talk.enter_layer(thread, op.layer, forward=False)
             with thread.span("cpu_op", f"autograd::engine::evaluate_function: {op.name}"):
                 yield from self.operator(thread, op)
-            yield from self.talk.gradients(thread, op, last=at == last)
+            if last_pass or self.program.parallel.each_pass:
+                yield from self.talk.gradients(thread, op, last=at == last)
         self.main.now = thread.now + thread.jitter(15.0)
         self.talk.join(self.main)
 

@@ -16,6 +16,8 @@ def collective(thread: Thread, what: Collective, stream: int) -> Blocking:
     number, parallel = rank.collectives, rank.program.parallel
     rank.collectives += 1
     transfer = what.time_us(rank.gpu, parallel.link, parallel.ranks)
+    if number == rank.program.trouble.late_message:
+        transfer += rank.program.trouble.late_message_us
     args = {} if what.kind in _QUIET else {"collective": what, "seq": number}
     with thread.span("cpu_op", f"c10d::{what.operation}_"):
         thread.now += thread.jitter(14.0)

@@ -17,6 +17,46 @@ def pageable_copies(main: Thread) -> Blocking:
             yield from main.blocking_copy("HtoD", trouble.copy_bytes, pinned=False)
 
 
+def small_copies(main: Thread) -> Blocking:
+    """Numbers go to the device one by one, without a wait."""
+    for _ in range(main.rank.program.trouble.small_copies):
+        with main.span("cpu_op", "aten::to"), main.span("cpu_op", "aten::copy_"):
+            main.work(9.0, 0.2)
+            yield from main.copy("HtoD", 4096, pinned=True)
+
+
+def host_optimizer(main: Thread) -> Blocking:
+    """Gradients go to the host, an optimizer there works on them, and weights come back."""
+    trouble = main.rank.program.trouble
+    with main.span("cpu_op", "aten::copy_"):
+        yield from main.blocking_copy("DtoH", trouble.host_optimizer_bytes, pinned=True)
+    with main.span("cpu_op", "DeepSpeedCPUAdam::adam_update"):
+        main.work(trouble.host_optimizer_us)
+    with main.span("cpu_op", "aten::copy_"):
+        yield from main.copy("HtoD", trouble.host_optimizer_bytes, pinned=True)
+
+
+def save(main: Thread) -> Blocking:
+    """Weights are copied to pageable memory and written to a disk."""
+    trouble = main.rank.program.trouble
+    if not trouble.save_us:
+        return
+    with main.span("python", "checkpoint.py(40): save"):
+        with main.span("cpu_op", "aten::to"), main.span("cpu_op", "aten::copy_"):
+            yield from main.blocking_copy("DtoH", trouble.save_bytes, pinned=False)
+        main.work(trouble.save_us)
+
+
+def compile_again(main: Thread) -> None:
+    """A guard fails, and the graph is compiled anew."""
+    whole = main.rank.program.trouble.compile_us
+    if whole:
+        with main.span("cpu_op", "_compile.compile_inner (dynamo_timed)"):
+            main.work(0.3 * whole)
+            with main.span("cpu_op", "compile_fx_inner (dynamo_timed)"):
+                main.work(0.7 * whole)
+
+
 def offload(main: Thread) -> Blocking:
     """State goes to the host and comes back, and the main stream waits for both."""
     size = main.rank.program.trouble.offload_bytes

@@ -35,7 +35,7 @@ MATTERS = 0.10
 """Share of the run from which on a fault bounds it."""
 SLOW_OPERATOR_US = 30.0
 """A host that needs longer for an operator is slow itself, not only its launches many."""
-ONCE = {"start-up", "lead", "late-module", "lone-gap"}
+ONCE = {"start-up", "lead", "late-module", "lone-gap", "recompile", "save", "late-message"}
 """Faults that do not happen in every step."""
 OF_KERNELS = ("odd-gemm", "slow-softmax", "fp32")
 """Faults that a trace shows only when it says what the kernels had to do."""

@@ -157,10 +157,12 @@ def diffusion(gpu: str, *, batch: int = 8, softmax: float | None = None,
     return Program(name="diffusion", gpu=gpu, steps=steps, forward=tuple(ops))
 
 
-def ddp(gpu: str, *, ranks: int = 2, steps: int = 3, **shape: Any) -> Program:
+def ddp(gpu: str, *, ranks: int = 2, steps: int = 3, passes: int = 1, link: str = "nvlink",
+        **shape: Any) -> Program:  # fmt: skip
     """A GPT over data-parallel ranks; buckets overlap with the backward pass."""
     one = gpt(gpu, steps=steps, **({"hidden": 1536, "layers": 8} | shape))
-    return replace(one, name="ddp", parallel=Parallel(ranks=ranks, kind="ddp"))
+    parallel = Parallel(ranks=ranks, kind="ddp", link=link)
+    return replace(one, name="ddp", passes=passes, parallel=parallel)
 
 
 def resnet_ddp(gpu: str, *, ranks: int = 2, batch: int = 64, steps: int = 3) -> Program:

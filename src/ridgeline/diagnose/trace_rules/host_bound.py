@@ -46,7 +46,8 @@ def leads_from(finding: TraceFinding) -> float:
     between = float(evidence.get("in_python_us", 0.0))
     if "in_operator_us" in evidence:  # where operators are recorded, dispatch is inside of them
         between += float(evidence.get("in_untraced_us", 0.0))
-    beside = max(float(evidence["in_long_gaps_us"]), between)
+    fetched = float(evidence.get("on_data_from_the_gpu_us", 0.0))
+    beside = max(float(evidence["in_long_gaps_us"]), between, fetched)
     mostly = beside >= _MOSTLY * float(evidence["idle_for_the_host_us"])
     return _LEADS_BESIDE_DISPATCH if mostly else LEADS_FROM
 
@@ -90,6 +91,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
                 "in_long_gaps_us": reading.mean(
                     lambda fact: sum(fact.idle_in_long_gaps[part] for part in _BESIDE_DISPATCH)
                 ),
+                "on_data_from_the_gpu_us": reading.mean(lambda fact: fact.fetched_us) or None,
                 "launch_to_start_median_us": launches.delay_us.get("median") if launches else None,
                 "kernels_under_5us_share": small,
                 "shorter_than_their_launch_share": launches.shorter_than_launch_share

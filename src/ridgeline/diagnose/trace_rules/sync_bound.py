@@ -2,7 +2,8 @@
 
 While the host is blocked nothing is queued, so after every wait the GPU stands still until the host
 has launched again. What the waits cost is what the window would lose if the host never waited: a
-run that is launch-bound anyway would lose nothing.
+run that is launch-bound anyway would lose nothing. Where the host has fetched much data and works
+on them, it is slow itself: it could not have gone on without.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ _AS_MUCH = 0.95
 def _gap_us(fact: RankFacts) -> float:
     """Idle time around the ends of waits and while the host polls, as far as they cause it."""
     around = fact.sync_gap_us + fact.idle["synchronise"]
-    return min(around, fact.idle_of_host_us, fact.saved["synchronise"])
+    gap_us = min(around, fact.idle_of_host_us, fact.saved["synchronise"])
+    return max(0.0, gap_us - fact.fetched_us)
+
+
+def _saved_us(reading: TraceReading) -> float:
+    """What the run would gain without waits, but for those whose data the host goes on to use."""
+    fetched = reading.mean(lambda fact: fact.fetched_us)
+    return max(0.0, reading.saved("synchronise") - fetched)
 
 
 def explains_the_host(reading: TraceReading) -> bool:
@@ -32,7 +40,7 @@ def explains_the_host(reading: TraceReading) -> bool:
 
     Then the host is late because it waited, and is not slow.
     """
-    waited, python = reading.saved("synchronise"), reading.saved("python")
+    waited, python = _saved_us(reading), reading.saved("python")
     least = max(_EXPLAINS * reading.saved("host"), _AS_MUCH * python)
     return (
         reading.share(_gap_us) >= LEADS_FROM
@@ -50,7 +58,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     worst = reading.worst(_gap_us)
     count = sum(point.count for point in worst.sync_points)
     polled = reading.share(lambda fact: fact.idle["synchronise"])
-    saved = reading.saved("synchronise")
+    saved = _saved_us(reading)
     if saved < _LEAST_SHARE * reading.window_us:
         return []
     if share < _LEAST_SHARE or (count < _LEAST_COUNT and polled < _LEAST_SHARE):

@@ -26,6 +26,7 @@ from ridgeline.trace.columns import ABSENT, Floats, Ints, Mask, Narrow, Trace
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import Intervals, covered, difference, measure
 from ridgeline.trace.sorting import distinct
+from ridgeline.trace.time.copy_directions import rows_towards
 from ridgeline.trace.time.host_activities import (
     HOST_PARTS,
     busy_time,
@@ -38,6 +39,8 @@ from ridgeline.trace.windows import View
 
 IDLE_PARTS = (*HOST_PARTS, "dependency", "stall", "launch_gap", "unknown")
 _AGAIN = 3
+_MUCH_BYTES = 1_000_000
+"""A host that has waited for so much data works on them, and not because it has waited."""
 _LONG_US = 200.0
 """No operator's dispatch takes that long: in a longer gap the host did something else."""
 
@@ -55,6 +58,8 @@ class IdleCauses:
     """Part of `IDLE_PARTS` → time; they add up to the idle time."""
     long_us: dict[str, float]
     """Part of the host's → its time in stretches that no single dispatch explains."""
+    fetched_us: float
+    """The host's time in such stretches that begin when much data had come from the GPU."""
 
     @property
     def host_us(self) -> float:
@@ -84,12 +89,14 @@ def idle_causes(view: View) -> IdleCauses:
     threads = _threads(trace, calls[of_host])
     low, high = found.start_us[of_host], until[of_host]
     long = high - low >= _LONG_US
+    fetched = long & np.isin(low, _ends_of_large_copies(view))
     long_us = _by_activity(trace, threads[long], low[long], high[long])
     rest = _by_activity(trace, threads[~long], low[~long], high[~long])
     us.update({part: long_us[part] + rest[part] for part in HOST_PARTS})
     return IdleCauses(
         gaps=found, stalled=stalled,
         pending_us=np.where(waits, pending, 0.0), us=us, long_us=long_us,
+        fetched_us=float((high - low)[fetched].sum()),
     )  # fmt: skip
 
 
@@ -100,6 +107,12 @@ def _launches(view: View, found: Gaps) -> Ints:
     if has.any():
         rows[has] = launch_rows(view.trace)[found.after[has]]
     return rows
+
+
+def _ends_of_large_copies(view: View) -> Floats:
+    rows = rows_towards(view, "DtoH")
+    gpu = view.trace.gpu
+    return gpu.end_us[rows[gpu.bytes[rows] >= _MUCH_BYTES]]
 
 
 def _asked(trace: Trace, found: Gaps, calls: Ints) -> tuple[Floats, Mask]:
