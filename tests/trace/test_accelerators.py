@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.trace.simulated.kineto import write_run
+from tests.trace.simulated.run import simulate
+from tests.trace.simulated.truth import cases
 from tests.trace.written import call, document, host, kernel, write
 
 from ridgeline.cli.main import run
@@ -68,6 +71,32 @@ def test_the_categories_of_other_backends_are_known_by_their_ending(
     assert trace.host.category.tolist() == [Category.RUNTIME, Category.DRIVER]
     assert (len(trace.gpu_annotations), len(trace.sync)) == (1, 1)
     assert (trace.warnings, trace.skipped) == ((), {})
+
+
+_SYCL = {"cudaLaunchKernel": "urEnqueueKernelLaunchWithArgsExp",
+         "cudaMemcpyAsync": "urEnqueueUSMMemcpy", "cudaStreamSynchronize": "urQueueFinish",
+         "cudaDeviceSynchronize": "urQueueFinish", "cudaMalloc": "urUSMDeviceAlloc",
+         "cudaFree": "urUSMFree"}  # fmt: skip
+"""What torch calls on an Intel GPU, as its profiler writes it."""
+
+
+@pytest.mark.parametrize("name", ["resnet-uncached", "resnet-loader-item"])
+def test_calls_of_sycl_wait_and_allocate_as_those_of_cuda_do(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = cases()[name]
+    (path,) = write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    assert run(["trace", "summary", str(path), "--json"]) == 0
+    on_cuda = json.loads(capsys.readouterr().out)["verdict"]
+    document = json.loads(path.read_text())
+    for event in document["traceEvents"]:
+        if event.get("cat") == "cuda_runtime":
+            event |= {"cat": "xpu_runtime", "name": _SYCL.get(event["name"], event["name"])}
+    path.write_text(json.dumps(document))
+    assert run(["trace", "summary", str(path), "--json"]) == 0
+    on_xpu = json.loads(capsys.readouterr().out)["verdict"]
+    assert [one["cause"] for one in on_xpu] == [one["cause"] for one in on_cuda]
+    assert on_xpu[0]["worth_us"] == pytest.approx(on_cuda[0]["worth_us"], rel=0.01)
 
 
 def first_finding(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def _rows_by_start(trace: Trace, thread: int) -> Ints:
     return rows[by_start(host.start_us[rows], host.duration_us[rows])]
 
 
+WAIT_CALLS = re.compile(r"[Ss]ynchronize$|^ur(QueueFinish|EventWait)$")
+"""Calls that return when the GPU has done something: CUDA's, HIP's, Level Zero's, and SYCL's."""
 _BLOCK = 1024
 """So many events of a thread are looked at together, or passed over together."""
 

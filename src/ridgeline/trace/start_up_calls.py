@@ -18,9 +18,10 @@ from ridgeline.trace.sorting import distinct
 
 ALLOCATOR = re.compile(
     r"^(cuda|hip)(Host|Mem)?(Malloc|Free|Alloc)|^(cu|hip)Mem(Alloc|Free|Create|Map|AddressReserve)"
+    r"|^urUSM\w*(Alloc|Free)|^zeMem(Alloc|Free)"
 )
-_FREE = re.compile(r"^(cuda|hip)(Host|Mem)?Free|^cuMemFree")
-_NEVER_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|GraphLaunch|Query")
+_FREE = re.compile(r"^(cuda|hip)(Host|Mem)?Free|^(cu|ze)MemFree|^urUSMFree")
+_NEVER_START_UP = re.compile(r"Synchronize|Memcpy|Memset|Wait|Finish|GraphLaunch|Query")
 _START_UP_US = 1000.0
 """A shorter call starts nothing, unless it is the first launch of a kernel."""
 _MAKES_A_CONTEXT = 100.0

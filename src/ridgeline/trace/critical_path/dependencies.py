@@ -42,7 +42,7 @@ from ridgeline.trace.critical_path.moments import (
     tightened,
 )
 from ridgeline.trace.full_queues import LONG_LAUNCH_US, launches_into_full_queues
-from ridgeline.trace.host_calls import launch_rows, launch_start_us
+from ridgeline.trace.host_calls import WAIT_CALLS, launch_rows, launch_start_us, names_matching
 from ridgeline.trace.polling import polls
 from ridgeline.trace.sorting import distinct, on_ticks, quantile
 from ridgeline.trace.start_up_calls import allocator_recurs
@@ -55,8 +55,7 @@ from ridgeline.trace.waits import (
     waits_for,
 )
 
-_WAITING = ("Synchronize", "synchronize")
-_FREEING = ("cudaFree", "hipFree", "cuMemFree", "cuMemFree_v2")
+_FREEING = ("cudaFree", "hipFree", "cuMemFree", "cuMemFree_v2", "urUSMFree", "zeMemFree")
 """They return when the GPU has done all that was launched, where memory is freed repeatedly."""
 
 
@@ -129,8 +128,8 @@ class _Building:
 
     def _waiting_calls(self) -> Ints:
         """Host rows of calls that return only when GPU work is done."""
-        host, names = self.host, self.trace.names
-        waiting = np.array([name.endswith(_WAITING) for name in names], bool)
+        host = self.host
+        waiting = names_matching(self.trace, WAIT_CALLS)
         by_name = np.flatnonzero(host.is_call & (waiting | self._freeing())[host.name])
         known = np.flatnonzero((self.launch != ABSENT) & (self.gpu.kind != Kind.KERNEL))
         ends = self.gpu.end_us[known] - grain_us(self.trace)

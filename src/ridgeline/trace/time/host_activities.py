@@ -23,12 +23,12 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, Mask, Trace
 from ridgeline.trace.copy_calls import blocking_copies
-from ridgeline.trace.host_calls import launch_rows, names_matching, rows_by_start
+from ridgeline.trace.host_calls import WAIT_CALLS, launch_rows, names_matching, rows_by_start
 from ridgeline.trace.intervals import NOTHING, Intervals, difference, union
 from ridgeline.trace.polling import polls_of_thread
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.start_up_calls import ALLOCATOR, allocator_recurs, first_calls
-from ridgeline.trace.time.idle import LOADER, SYNCHRONISE
+from ridgeline.trace.time.idle import LOADER
 from ridgeline.trace.waits import FRAMES
 
 HOST_PARTS = (
@@ -90,7 +90,7 @@ def _chosen(trace: Trace, rows: Ints) -> dict[str, Mask]:
         starting |= allocating
     return {
         "loader": names_matching(trace, LOADER)[names],
-        "synchronise": call & names_matching(trace, SYNCHRONISE)[names],
+        "synchronise": call & names_matching(trace, WAIT_CALLS)[names],
         "start_up": starting,
         "allocator": allocating,
         "copy": np.isin(rows, blocking_copies(trace)),

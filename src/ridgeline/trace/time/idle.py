@@ -21,6 +21,7 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Codes, Floats, Ints, Mask, Trace
 from ridgeline.trace.host_calls import (
+    WAIT_CALLS,
     busiest_call,
     launch_rows,
     launch_start_us,
@@ -116,7 +117,6 @@ def overrun_us(view: View, stream: int) -> float:
     return float(np.maximum(ends[:-1] - gpu.start_us[rows][1:], 0.0).sum())
 
 
-SYNCHRONISE = re.compile(r"Synchronize$")
 LOADER = re.compile(r"DataLoader|dataloader\.py\(\d+\): (__next__|_next_data|_get_data)")
 
 
@@ -267,7 +267,7 @@ def _host_activities(trace: Trace) -> dict[str, Mask]:
     call = host.is_call
     return {
         "loader": names_matching(trace, LOADER)[host.name],
-        "synchronise": call & names_matching(trace, SYNCHRONISE)[host.name],
+        "synchronise": call & names_matching(trace, WAIT_CALLS)[host.name],
         "allocator": call & names_matching(trace, ALLOCATOR)[host.name],
         "runtime": call,
         "operator": host.category == Category.OPERATOR,

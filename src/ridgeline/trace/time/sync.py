@@ -26,7 +26,7 @@ from ridgeline.trace.sorting import by_start
 from ridgeline.trace.windows import RankRecord, host_window
 
 _BLOCKING = re.compile(
-    r"^(cuda|hip|cu|xpu|ze)\w*Synchronize|^(cuda|hip)Memcpy(2D|3D)?$|^hipMemcpyWithStream$"
+    r"^(cuda|hip|cu|xpu|ze)\w*Synchronize|^ur(QueueFinish|EventWait)$|^(cuda|hip)Memcpy(2D|3D)?$|^hipMemcpyWithStream$"
     r"|^(cu|hip)Memcpy(DtoH|HtoD|DtoD)(_v2)?$"
 )
 _PAGEABLE = re.compile(r"Memcpy DtoH \(.*Pageable\)")
