@@ -11,14 +11,16 @@ address and the place of every file that FOLDER lacks, one to a line.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.public.trace_table import PublicTrace, read_trace_table
+
+from ridgeline.cli.main import run
 
 AT_LEAST = 0.97
 """Share of labels that the verdict must meet."""
@@ -43,19 +45,14 @@ class Judgement:
 
 def judge(trace: PublicTrace, folder: Path) -> Judgement:
     """Run the command on the files of `trace` below `folder` and hold its verdict to the label."""
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "ridgeline.cli.main", "trace", "summary", "--json",
-            *map(str, trace.located(folder)),
-        ],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        clear = done.returncode == 2 and "Traceback" not in done.stderr
-        wrong = "" if trace.refused and clear else lines[-1] if lines else "no word"
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        code = run(["trace", "summary", "--json", *map(str, trace.located(folder))])
+    if code:
+        lines = errors.getvalue().strip().splitlines()
+        wrong = "" if trace.refused and code == 2 else lines[-1] if lines else "no word"
         return Judgement(trace=trace, cause="refused", share=0, confidence=1, wrong=wrong)
-    document = json.loads(done.stdout)
+    document = json.loads(out.getvalue())
     findings = document["verdict"]
     first = findings[0] if findings else {"cause": "", "share": 0.0, "confidence": 0.0}
     return Judgement(

@@ -112,11 +112,13 @@ def test_public_files_are_those_that_were_labelled(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_busy_times_of_public_traces_are_exact(judgements: list[Judgement]) -> None:
     assert not [judgement for judgement in judgements if judgement.wrong.startswith("busy ")]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_verdicts_on_public_traces_meet_their_labels(judgements: list[Judgement]) -> None:
     wrong = {
         judgement.trace.name: (judgement.cause, judgement.wrong)
