@@ -222,7 +222,7 @@ _ABOUT = (
     "([decision 23](../decisions/0023-first-is-what-saves-most.md)): ten were changed by it after "
     "their answers were known. Of 41 traces of 22 repositories that were added then, labelled "
     "before the tool was asked, 28 were right at first sight and 38 after mending; of 54 of 37 "
-    "more repositories 40, and 51 after mending; of 66 of 34 more, most of them small programs "
+    "more repositories 40, and 51 after mending; of 66 of 39, most of them small programs "
     "in CUDA C, 58 (50 of the 58 with GPU work), and 63 after mending; the labels of five were "
     "widened then to what may come first with a confidence of 0.6 at most (64 of them are below). "
     "Of 36 simulated runs of kinds that were not there before (checkpoints, an optimizer on the "
