@@ -9,6 +9,7 @@ from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.flow import Flow, _Lowered
 from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.errors import InputError
+from ridgeline.kernels.causal_attention import causal_attention
 from ridgeline.records.scheme_names import parse
 
 
@@ -72,10 +73,13 @@ def test_what_a_model_raises_on_the_way_to_its_blocks_is_said(tiny_model, tokens
     assert "0 of 2 blocks were called, then ValueError: no angles" in str(refused.value)
 
 
-@pytest.mark.skipif(
+multiplies_bfloat16 = pytest.mark.skipif(
     not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()),
     reason="this processor does not multiply bfloat16",
 )
+
+
+@multiplies_bfloat16
 @pytest.mark.parametrize("name", ["w4a16-gptq-g16", "w4a16-awq-g16"])
 def test_a_bfloat16_model_seen_in_bfloat16_is_rounded_as_well_as_one_seen_in_float32(
     tiny_model, tokens, tmp_path, monkeypatch, name
@@ -90,7 +94,54 @@ def test_a_bfloat16_model_seen_in_bfloat16_is_rounded_as_well_as_one_seen_in_flo
         job = CompressionJob(
             model=tmp_path / "model", schemes=(parse(name),), work=work, tokens=tokens
         )
-        errors.append(torch.tensor([layer.error for layer in stage(job).layers]))
+        staged = stage(job)
+        assert ("bfloat16" in staged.calibrated_in) == native
+        errors.append(torch.tensor([layer.error for layer in staged.layers]))
     assert not torch.equal(*errors)  # they were computed otherwise
     torch.testing.assert_close(errors[0], errors[1], rtol=0.08, atol=0.0)
     assert float(errors[0].sum()) <= 1.02 * float(errors[1].sum())
+
+
+@multiplies_bfloat16
+@pytest.mark.sweep(every=4)
+@pytest.mark.parametrize("kind", ["llama", "tied", "gpt2", "opt", "mixtral", "qwen2moe", "gemma3"])
+def test_a_bfloat16_block_held_as_it_is_stored_sees_what_one_held_in_float32_does(
+    tiny_model, tokens, tmp_path, kind
+):
+    model = AutoModelForCausalLM.from_pretrained(tiny_model(kind), dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "model")
+    seen = []
+    for held in (True, False):
+        skeleton = ModelSkeleton(CheckpointFiles(tmp_path / "model"))
+        flow = Flow(skeleton, tokens)
+        assert flow.in_bfloat16
+        for number in range(len(skeleton.blocks)):
+            targets = skeleton.block_targets(number) if held else []
+            matrices = {name for name in targets if skeleton.value(name).ndim > 1}
+            flow.advance(skeleton.load_block(number, matrices), number)
+            assert {skeleton.value(name).dtype for name in matrices} <= {torch.bfloat16}
+            skeleton.unload_block(number)
+        seen.append(flow.hidden)
+    assert torch.equal(*seen)
+
+
+@multiplies_bfloat16
+def test_ranges_of_a_cache_are_seen_where_a_kernel_of_ours_computes_attention(
+    tiny_model, tokens, tmp_path, monkeypatch
+):
+    model = AutoModelForCausalLM.from_pretrained(tiny_model("llama"), dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "model")
+    called = []
+    monkeypatch.setattr(
+        "ridgeline.compress.watching.attention.causal_attention",
+        lambda *given: called.append(given) or causal_attention(*given),
+    )
+    job = CompressionJob(
+        model=tmp_path / "model", schemes=(parse("kvfp8"),), work=tmp_path / "work", tokens=tokens
+    )
+    stage(job).save(tmp_path / "out")
+    assert called
+    stored = CheckpointFiles(tmp_path / "out")
+    scale = stored.read("model.layers.1.self_attn.k_scale")
+    largest = max(keys.abs().amax() for _, keys, _, _ in called[len(called) // 2 :])
+    assert float(scale) == pytest.approx(float(largest) / 448.0, rel=0.01)

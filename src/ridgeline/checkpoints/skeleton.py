@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,7 +67,7 @@ class StoredShapes(Protocol):
 class ModelSkeleton:
     """The model on the meta device; blocks get their weights for as long as they are needed.
 
-    Weights are computed with in float32, whatever they are stored in.
+    Weights are float32, whatever they are stored in, but those that are asked for as stored.
 
     Raises:
         InputError: config.json and tensors do not fit, or the architecture is not known.
@@ -86,12 +87,19 @@ class ModelSkeleton:
         """Whether this parameter belongs to no block."""
         return not target.startswith(f"{self.prefix}.")
 
-    def load(self, targets: list[str]) -> None:
-        """Give these parameters and buffers their stored values, as float32."""
+    def load(self, targets: list[str], as_stored: Collection[str] = ()) -> None:
+        """Give these parameters and buffers their stored values, as float32.
+
+        Args:
+            targets: Their names in the model.
+            as_stored: Those among them that keep the dtype of the files.
+        """
         for target in targets:
             parent, leaf = owner_of(self.model, target)
             current = self.value(target)
             dtype = torch.float32 if current.is_floating_point() else current.dtype
+            if target in as_stored:
+                dtype = self.checkpoint.dtype(self.pieces[target][0].source)
             values = torch.empty(current.shape, dtype=dtype)
             for piece in self.pieces[target]:
                 piece.of(values).copy_(self.checkpoint.finite(piece.source))
@@ -109,9 +117,9 @@ class ModelSkeleton:
         assert isinstance(found, Tensor)
         return found
 
-    def load_block(self, block: int) -> nn.Module:
-        """Give one block its weights."""
-        self.load(self.block_targets(block))
+    def load_block(self, block: int, as_stored: Collection[str] = ()) -> nn.Module:
+        """Give one block its weights, all or some of them as `load` does."""
+        self.load(self.block_targets(block), as_stored)
         module = self.blocks[block]
         assert isinstance(module, nn.Module)
         return module

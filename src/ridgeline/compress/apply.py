@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 from torch import Tensor
 
@@ -43,15 +44,23 @@ from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_record
 
 
+class AppliedScheme(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What there is to tell of a compression that was saved."""
+
+    seconds: float = 0.0
+    """Seconds that it took; 0 where an earlier run had made it."""
+    notices: tuple[str, ...] = ()
+    calibrated_in: str = ""
+    """The arithmetic in which calibration went through the blocks; empty: none did."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemeRow:
     """One scheme that was applied, and its directory."""
 
     scheme: str
     directory: Path
-    seconds: float
-    """Seconds that it took; 0 where an earlier run had made it."""
-    notices: tuple[str, ...] = ()
+    applied: AppliedScheme
 
 
 def steps(
@@ -94,7 +103,11 @@ def steps(
                 notices = kept.notices
             seconds = time.monotonic() - began
             made.append(
-                SchemeRow(scheme=scheme.name, directory=directory, seconds=seconds, notices=notices)
+                SchemeRow(
+                    scheme=scheme.name,
+                    directory=directory,
+                    applied=AppliedScheme(seconds=seconds, notices=notices),
+                )
             )
             start, together = directory, []
             continue
@@ -108,10 +121,8 @@ def steps(
             importance=importance,
             of_layer=shares_in_layers(start, tuple(together), importance),
         )
-        seconds, said = saved(job, directory, scheme.name, on_progress)
-        made.append(
-            SchemeRow(scheme=scheme.name, directory=directory, seconds=seconds, notices=said)
-        )
+        applied = saved(job, directory, scheme.name, on_progress)
+        made.append(SchemeRow(scheme=scheme.name, directory=directory, applied=applied))
     return made
 
 
@@ -123,8 +134,8 @@ def _multiple(later: Sequence[Scheme]) -> int:
 
 def saved(
     job: CompressionJob, directory: Path, name: str, on_progress: OnProgress
-) -> tuple[float, tuple[str, ...]]:
-    """Compress, unless an earlier run has; returns seconds and notices.
+) -> AppliedScheme:
+    """Compress, unless an earlier run has.
 
     Args:
         job: What to do.
@@ -136,7 +147,7 @@ def saved(
         InputError: As `stage` says.
     """
     if directory.exists():
-        return 0.0, ()
+        return AppliedScheme()
     began = time.monotonic()
     peak_bytes = max(1e6, forecast(job).peak_bytes)
     on_progress(f"{name}: about {quantity.memory(peak_bytes)} of memory are needed")
@@ -149,7 +160,9 @@ def saved(
     notices = tuple(
         f"{layer.name}: {notice}" for layer in staged.layers for notice in layer.notices
     )
-    return time.monotonic() - began, notices
+    return AppliedScheme(
+        seconds=time.monotonic() - began, notices=notices, calibrated_in=staged.calibrated_in
+    )
 
 
 LEDGER = "ledger.json"
@@ -262,7 +275,13 @@ def row(judge: QualityJudge | None, step: SchemeRow) -> CompressionRow:
         found = _unjudged(step.scheme, step.directory)
     else:
         found = judge.row(step.scheme, step.directory)
-    return replace(found, seconds=step.seconds, notices=step.notices)
+    applied = step.applied
+    return replace(
+        found,
+        seconds=applied.seconds,
+        notices=applied.notices,
+        calibrated_in=applied.calibrated_in,
+    )
 
 
 def _unjudged(scheme: str, directory: Path) -> CompressionRow:

@@ -6,12 +6,13 @@
        with everything before it compressed already (GPTQ's "true sequential"); its matrices are
        pruned and quantised.
 
-Weights are float32 here; what is handed on has the dtype of the files.
+Weights are float32 here, or bfloat16 where the block multiplies that; what is handed on has the
+dtype of the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -37,7 +38,7 @@ from ridgeline.records.scheme import Scheme
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedBlock:
-    """Weights are float32, whatever they are stored in."""
+    """A block and what is to become of it."""
 
     module: nn.Module
     matrices: tuple[Matrix, ...]
@@ -57,6 +58,22 @@ RESCALING: dict[str, Any] = {"awq": awq, "smoothquant": smoothquant}
 """Methods that rescale first: `scale(weights, seen, scheme, channels)`."""
 
 NOTICE = "nothing before it can take scales over: rounded without"
+
+
+def multiplied_as_stored(
+    matrices: Iterable[Matrix], schemes_of: Callable[[str], tuple[Scheme, ...]]
+) -> frozenset[str]:
+    """The names of parameters that a bfloat16 block can hold in bfloat16, as it multiplies them.
+
+    They take half the memory then, and are not rounded anew for each chunk of calibration. Where a
+    scheme rescales there are none: scales are multiplied into weights one after another there, and
+    the result is rounded once.
+    """
+    found = tuple(matrices)
+    schemes = [scheme for matrix in found for scheme in schemes_of(matrix.name)]
+    if any(scheme.weights and scheme.method in RESCALING for scheme in schemes):
+        return frozenset()
+    return frozenset(matrix.piece.target for matrix in found if not matrix.kept)
 
 
 def rescale(block: LoadedBlock) -> dict[str, str]:

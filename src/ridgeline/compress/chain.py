@@ -24,7 +24,15 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from ridgeline.compress.apply import LEDGER, SchemeRow, check_order, refusal, row, steps
+from ridgeline.compress.apply import (
+    LEDGER,
+    AppliedScheme,
+    SchemeRow,
+    check_order,
+    refusal,
+    row,
+    steps,
+)
 from ridgeline.compress.evaluate.allowance import allowance
 from ridgeline.compress.evaluate.judge import Bench, OnProgress, QualityJudge, with_speed
 from ridgeline.compress.evaluate.loaded import (
@@ -173,11 +181,11 @@ class _Chain:
             self.on_progress,
             later_schemes(self.chain, stages[-1].name),
         )
-        for stage, applied in zip(stages, made, strict=True):
-            self.models[stage.name] = applied.directory
+        for stage, found in zip(stages, made, strict=True):
+            self.models[stage.name] = found.directory
             note = self._place(stage) / MADE
             if not note.exists():
-                write_atomically(note, msgspec.json.encode((applied.seconds, applied.notices)))
+                write_atomically(note, msgspec.json.encode(found.applied))
 
     def _trained(self, stage: ChainStage) -> Path:
         place = self._place(stage)
@@ -225,13 +233,12 @@ class _Chain:
         place, directory = self._place(stage), self.models[stage.name]
         if stage.recipe is not None:
             training = _training_of(read_record(place / RUN / RESULT, TrainingRun))
-            step = SchemeRow(scheme=stage.name, directory=directory, seconds=training.seconds)
+            applied = AppliedScheme(seconds=training.seconds)
+            step = SchemeRow(scheme=stage.name, directory=directory, applied=applied)
             return replace(row(self._judging(), step), training=training)
-        seconds, notices = msgspec.json.decode(
-            (place / MADE).read_bytes(), type=tuple[float, tuple[str, ...]]
-        )
+        applied = msgspec.json.decode((place / MADE).read_bytes(), type=AppliedScheme)
         name = f"{stage.name} ({stage.scheme})"
-        step = SchemeRow(scheme=name, directory=directory, seconds=seconds, notices=notices)
+        step = SchemeRow(scheme=name, directory=directory, applied=applied)
         return row(self._judging(), step)
 
     def _kept(self, path: Path, make: Callable[[], CompressionRow]) -> CompressionRow:

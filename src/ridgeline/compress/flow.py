@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ridgeline.checkpoints.layers import matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton, set_tensor
+from ridgeline.compress.watching.attention import CausalInBfloat16
 from ridgeline.compress.watching.capture import Stop
 from ridgeline.compress.watching.halfway import ForwardPass, HeldBetweenStops
 from ridgeline.compress.watching.lanes import num_lanes
@@ -49,8 +50,9 @@ class Flow:
     """
 
     def __init__(self, skeleton: ModelSkeleton, tokens: Tensor) -> None:
-        self._in_bfloat16 = computes_in_bfloat16(skeleton)
-        self._chunk = chunk_sequences(tokens.shape[1], in_bfloat16=self._in_bfloat16)
+        self.in_bfloat16 = computes_in_bfloat16(skeleton)
+        """Whether matmuls and attention within blocks compute in bfloat16."""
+        self._chunk = chunk_sequences(tokens.shape[1], in_bfloat16=self.in_bfloat16)
         self._arguments: dict[int, Arguments] = {}  # by the length of a chunk
         self._own: dict[int, Arguments] = {}  # by a chunk's beginning, where they depend on tokens
         self.hidden = self._embedded(skeleton, tokens)
@@ -63,8 +65,7 @@ class Flow:
         """The output of block `number` for one chunk."""
         own = self._own.get(hidden.storage_offset() // hidden.stride(0))
         args, kwargs = (own or self._arguments[len(hidden)])[number]
-        lowered = torch.autocast("cpu", torch.bfloat16, enabled=self._in_bfloat16)
-        with torch.no_grad(), lowered:
+        with torch.no_grad(), self._lowered():
             output = block(hidden, *args, **kwargs)
         result = output[0] if isinstance(output, tuple | list) else output
         if not isinstance(result, Tensor):
@@ -73,6 +74,14 @@ class Flow:
                 "activations is expected, so its model cannot be compressed block by block"
             )
         return result
+
+    @contextmanager
+    def _lowered(self) -> Iterator[None]:
+        if not self.in_bfloat16:
+            yield
+            return
+        with torch.autocast("cpu", torch.bfloat16), CausalInBfloat16():
+            yield
 
     def passes(self, block: nn.Module, number: int) -> tuple[ForwardPass, ...]:
         """A way of each chunk through block `number`, which goes on where it was stopped."""
@@ -132,7 +141,7 @@ class Flow:
         Embeddings of each layer (Gemma 4) depend on the tokens, and so does what blocks will write
         into an empty dictionary that they share: keys and values for those after them.
         """
-        arguments = _Lowered().of(arguments) if self._in_bfloat16 else arguments
+        arguments = _Lowered().of(arguments) if self.in_bfloat16 else arguments
         shared = self._arguments.setdefault(length, arguments)
         if not _same(_in_tuples(shared), _in_tuples(arguments)):
             self._own[start] = arguments
@@ -220,6 +229,13 @@ def computes_in_bfloat16(skeleton: ModelSkeleton) -> bool:
         for number in range(len(skeleton.blocks))
         for matrix in matrices_of(skeleton, number)
     )
+
+
+def arithmetic_of(skeleton: ModelSkeleton) -> str:
+    """In what blocks multiply, in words."""
+    if computes_in_bfloat16(skeleton):
+        return "bfloat16, with sums in float32"
+    return "float32"
 
 
 class _Lowered:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import Matrix, matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
-from ridgeline.compress.blocks import RESCALING
+from ridgeline.compress.blocks import RESCALING, multiplied_as_stored
 from ridgeline.compress.flow import HELD, chunk_sequences, computes_in_bfloat16
 from ridgeline.compress.watching.capture import SAMPLE_ROWS
 from ridgeline.compress.watching.lanes import num_lanes
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ridgeline.compress.run import CompressionJob
 
 FLOAT_BYTES = 4
-"""All is computed in float32."""
+"""All that is not bfloat16 is float32."""
 HESSIANS = 3
 """Matrices as large as a Hessian that GPTQ holds at once: H, and the two that its factor is found
 in (`inverse_factor`). Before that every lane has sums of its own."""
@@ -32,7 +32,7 @@ class MemoryForecast:
     """Bytes at the peak, beside the program itself."""
 
     block_bytes: int
-    """The largest block's weights, in float32, and its finished tensors."""
+    """The largest block's weights, as they are held, and its finished tensors."""
     statistics_bytes: int
     """What calibration gathers and a method works with, for the largest layer."""
     activation_bytes: int
@@ -53,9 +53,9 @@ def forecast(job: CompressionJob) -> MemoryForecast:
     """
     skeleton = ModelSkeleton(CheckpointFiles(job.model))
     blocks = range(len(skeleton.blocks))
-    largest = max(blocks, key=lambda number: _block_bytes(skeleton, number))
+    largest = max(blocks, key=lambda number: _block_bytes(job, skeleton, number))
     matrices = [matrix for matrix in matrices_of(skeleton, largest) if not matrix.kept]
-    weights = _block_bytes(skeleton, largest)
+    weights = _block_bytes(job, skeleton, largest)
     finished = sum(_finished_bytes(job, skeleton, matrix) for matrix in matrices)
     return MemoryForecast(
         block_bytes=weights + finished,
@@ -64,9 +64,14 @@ def forecast(job: CompressionJob) -> MemoryForecast:
     )
 
 
-def _block_bytes(skeleton: ModelSkeleton, number: int) -> int:
-    targets = skeleton.block_targets(number)
-    return FLOAT_BYTES * sum(skeleton.value(target).numel() for target in targets)
+def _block_bytes(job: CompressionJob, skeleton: ModelSkeleton, number: int) -> int:
+    narrow: frozenset[str] = frozenset()
+    if job.tokens is not None and computes_in_bfloat16(skeleton):
+        narrow = multiplied_as_stored(matrices_of(skeleton, number), job.schemes_of)
+    return sum(
+        skeleton.value(target).numel() * (FLOAT_BYTES // 2 if target in narrow else FLOAT_BYTES)
+        for target in skeleton.block_targets(number)
+    )
 
 
 def _finished_bytes(job: CompressionJob, skeleton: ModelSkeleton, matrix: Matrix) -> int:

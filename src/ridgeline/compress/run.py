@@ -31,9 +31,9 @@ from ridgeline.checkpoints.layers import Matrix, matrices_of, matrices_under
 from ridgeline.checkpoints.skeleton import ModelSkeleton, is_read_packed
 from ridgeline.compress import rounding
 from ridgeline.compress.activations import round_activations
-from ridgeline.compress.blocks import LoadedBlock, compress_block
+from ridgeline.compress.blocks import LoadedBlock, compress_block, multiplied_as_stored
 from ridgeline.compress.finished import BlockLog, Finished, LayerDone, fingerprint_of
-from ridgeline.compress.flow import Flow
+from ridgeline.compress.flow import Flow, arithmetic_of
 from ridgeline.compress.heap import large_blocks_given_back, large_blocks_used_again
 from ridgeline.compress.watching.halfway import ForwardPass
 from ridgeline.compress.watching.lanes import side_by_side
@@ -86,6 +86,8 @@ class Staged:
         self._skeleton = skeleton
         self._log = log
         self._count = log.num_done()
+        self.calibrated_in = "" if job.tokens is None else arithmetic_of(skeleton)
+        """The arithmetic in which calibration went through the blocks; empty: none did."""
         self.layers: tuple[LayerDone, ...] = tuple(
             layer for number in range(self._count) for layer in log.read(number).layers
         )
@@ -211,7 +213,7 @@ def _blocks(
     done = log.num_done()
     has_head = _is_head_wanted(skeleton, job.schemes_of)
     for number in range(num_blocks):
-        block = skeleton.load_block(number)
+        block = skeleton.load_block(number, _as_stored(job, skeleton, flow, number))
         runs = () if flow is None else flow.passes(block, number)
         if number >= done:
             result = _compressed(job, skeleton, runs, number)
@@ -235,6 +237,15 @@ def _blocks(
         log.write(num_blocks, _compressed_head(skeleton, flow, job.schemes_of))
 
 
+def _as_stored(
+    job: CompressionJob, skeleton: ModelSkeleton, flow: Flow | None, number: int
+) -> frozenset[str]:
+    """The parameters of a block that are held as they are stored; the rest is float32."""
+    if flow is None or not flow.in_bfloat16:
+        return frozenset()
+    return multiplied_as_stored(matrices_of(skeleton, number), job.schemes_of)
+
+
 def _flow_on(_lane: int, run: ForwardPass) -> None:
     run.given.copy_(run.go_on())
 
@@ -250,7 +261,7 @@ def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> bool:
                 saved = result.dense[name].to(view.dtype)
             else:
                 weight, _ = result.quantised[name.removesuffix(".weight")]
-                saved = weight.dequantised()
+                saved = weight.dequantised().to(view.dtype)
             changed = changed or not torch.equal(view, saved)
             view.copy_(saved)
     return changed

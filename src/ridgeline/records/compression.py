@@ -213,6 +213,9 @@ class CompressionRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Why it is not faster than the row above, or why that was not measured."""
     notices: tuple[str, ...] = ()
     """What the methods had to do that was not asked for."""
+    calibrated_in: str = ""
+    """The arithmetic in which calibration went through the blocks; empty: none did, or an earlier
+    run had made the row."""
 
 
 class LayerLoss(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

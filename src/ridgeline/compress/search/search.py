@@ -22,7 +22,7 @@ import msgspec
 from torch import Tensor
 
 from ridgeline.checkpoints.compressed_writer import check_together
-from ridgeline.compress.apply import SchemeRow, finished, row, saved
+from ridgeline.compress.apply import AppliedScheme, SchemeRow, finished, row, saved
 from ridgeline.compress.evaluate.allowance import Allowance
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, OnProgress, QualityJudge, with_speed
 from ridgeline.compress.evaluate.sensitive import layer_losses, swapped
@@ -130,7 +130,7 @@ class _Ground:
 
     def compress(
         self, of_layer: Mapping[str, Scheme], directory: Path, name: str, on_progress: OnProgress
-    ) -> tuple[float, tuple[str, ...]]:
+    ) -> AppliedScheme:
         job = CompressionJob(
             model=self.material.model,
             schemes=(),
@@ -304,10 +304,8 @@ def _saved_row(
         }
         directory = _place(ground.material, place)
         name = _named(of_layer)
-        seconds, notices = ground.compress(of_layer, directory, name, on_progress)
-        found = row(
-            judge, SchemeRow(scheme=name, directory=directory, seconds=seconds, notices=notices)
-        )
+        applied = ground.compress(of_layer, directory, name, on_progress)
+        found = row(judge, SchemeRow(scheme=name, directory=directory, applied=applied))
         assert found.quality is not None
         assert found.divergence is not None
         if walk.tell(place, found.quality, found.divergence) or place == 1:

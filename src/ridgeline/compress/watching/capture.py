@@ -21,6 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ridgeline.checkpoints.layers import Matrix
 from ridgeline.checkpoints.quantised import ActivationScales
 from ridgeline.compress.activations import activation_scales
+from ridgeline.compress.watching.attention import KEYS_AND_VALUES
 from ridgeline.compress.watching.lanes import num_lanes, side_by_side
 from ridgeline.compress.watching.statistics import CalibrationStatistics, add_products, mirror
 from ridgeline.records.scheme import NumberFormat
@@ -321,7 +322,7 @@ class _Attention(MatmulMode):
         self._layer = matmul[0].name.rpartition(".")[0]
 
     def _other(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is functional.scaled_dot_product_attention:
+        if func in KEYS_AND_VALUES:
             most = args[1].abs().amax().reshape(1), args[2].abs().amax().reshape(1)
             before = self.largest.get(self._layer, most)
             self.largest[self._layer] = (

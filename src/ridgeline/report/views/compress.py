@@ -143,6 +143,7 @@ def _remarks(ledger: CompressionLedger) -> list[str]:
     for row in ledger.rows:
         said = [
             *_trained(row.training),
+            row.calibrated_in and f"calibrated in {row.calibrated_in}",
             row.remark,
             *_zeros(row.zeros),
             *outlier_lines(row.outliers),

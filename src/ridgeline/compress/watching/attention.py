@@ -1,0 +1,70 @@
+"""Attention of bfloat16 blocks, by a kernel that multiplies what it is given.
+
+PyTorch's own on a CPU multiplies bfloat16 heads in float32 where there is no AMX, at a third of the
+speed of `kernels/causal_attention.py`. Only what is plainly causal is handed over: masks, windows
+and attention to other keys stay PyTorch's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from ridgeline.kernels.causal_attention import causal_attention
+
+KEYS_AND_VALUES = (functional.scaled_dot_product_attention, torch.ops.ridgeline.paged_attention)
+"""What computes attention; keys and values are its second and third argument."""
+
+
+class CausalInBfloat16(TorchFunctionMode):
+    """Computes plain causal attention in bfloat16 with our own kernel.
+
+    It is the innermost mode: those around it see the kernel as they see other functions.
+    """
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """What torch calls in place of each of its functions."""
+        del types
+        kwargs = kwargs or {}
+        if func is functional.scaled_dot_product_attention and _is_plain(*args, **kwargs):
+            return _attention(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _is_plain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **_: Any,
+) -> bool:
+    return (
+        is_causal
+        and attn_mask is None
+        and dropout_p == 0.0
+        and query.ndim == 4
+        and {query.dtype, key.dtype, value.dtype} == {torch.bfloat16}
+        and query.shape[2:] == key.shape[2:] == value.shape[2:]
+        and query.shape[0] == key.shape[0]
+        and key.shape == value.shape
+        and query.shape[1] % key.shape[1] == 0
+    )
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **kwargs: Any) -> Tensor:
+    scale = kwargs.get("scale")
+    return causal_attention(
+        query, key, value, query.shape[-1] ** -0.5 if scale is None else float(scale)
+    )
