@@ -44,7 +44,7 @@ from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_record
 
 
-class AppliedScheme(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class SavedScheme(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What there is to tell of a compression that was saved."""
 
     seconds: float = 0.0
@@ -60,7 +60,7 @@ class SchemeRow:
 
     scheme: str
     directory: Path
-    applied: AppliedScheme
+    applied: SavedScheme
 
 
 def steps(
@@ -106,7 +106,7 @@ def steps(
                 SchemeRow(
                     scheme=scheme.name,
                     directory=directory,
-                    applied=AppliedScheme(seconds=seconds, notices=notices),
+                    applied=SavedScheme(seconds=seconds, notices=notices),
                 )
             )
             start, together = directory, []
@@ -132,9 +132,7 @@ def _multiple(later: Sequence[Scheme]) -> int:
     return math.lcm(MULTIPLE, *groups)
 
 
-def saved(
-    job: CompressionJob, directory: Path, name: str, on_progress: OnProgress
-) -> AppliedScheme:
+def saved(job: CompressionJob, directory: Path, name: str, on_progress: OnProgress) -> SavedScheme:
     """Compress, unless an earlier run has.
 
     Args:
@@ -147,7 +145,7 @@ def saved(
         InputError: As `stage` says.
     """
     if directory.exists():
-        return AppliedScheme()
+        return SavedScheme()
     began = time.monotonic()
     peak_bytes = max(1e6, forecast(job).peak_bytes)
     on_progress(f"{name}: about {quantity.memory(peak_bytes)} of memory are needed")
@@ -160,7 +158,7 @@ def saved(
     notices = tuple(
         f"{layer.name}: {notice}" for layer in staged.layers for notice in layer.notices
     )
-    return AppliedScheme(
+    return SavedScheme(
         seconds=time.monotonic() - began, notices=notices, calibrated_in=staged.calibrated_in
     )
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ridgeline.compress.apply import (
     LEDGER,
-    AppliedScheme,
+    SavedScheme,
     SchemeRow,
     check_order,
     refusal,
@@ -233,10 +233,10 @@ class _Chain:
         place, directory = self._place(stage), self.models[stage.name]
         if stage.recipe is not None:
             training = _training_of(read_record(place / RUN / RESULT, TrainingRun))
-            applied = AppliedScheme(seconds=training.seconds)
+            applied = SavedScheme(seconds=training.seconds)
             step = SchemeRow(scheme=stage.name, directory=directory, applied=applied)
             return replace(row(self._judging(), step), training=training)
-        applied = msgspec.json.decode((place / MADE).read_bytes(), type=AppliedScheme)
+        applied = msgspec.json.decode((place / MADE).read_bytes(), type=SavedScheme)
         name = f"{stage.name} ({stage.scheme})"
         step = SchemeRow(scheme=name, directory=directory, applied=applied)
         return row(self._judging(), step)

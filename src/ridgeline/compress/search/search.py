@@ -22,7 +22,7 @@ import msgspec
 from torch import Tensor
 
 from ridgeline.checkpoints.compressed_writer import check_together
-from ridgeline.compress.apply import AppliedScheme, SchemeRow, finished, row, saved
+from ridgeline.compress.apply import SavedScheme, SchemeRow, finished, row, saved
 from ridgeline.compress.evaluate.allowance import Allowance
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, OnProgress, QualityJudge, with_speed
 from ridgeline.compress.evaluate.sensitive import layer_losses, swapped
@@ -130,7 +130,7 @@ class _Ground:
 
     def compress(
         self, of_layer: Mapping[str, Scheme], directory: Path, name: str, on_progress: OnProgress
-    ) -> AppliedScheme:
+    ) -> SavedScheme:
         job = CompressionJob(
             model=self.material.model,
             schemes=(),
