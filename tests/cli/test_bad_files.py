@@ -237,6 +237,7 @@ ELSEWHERE = {
     ("bisect", "link"): "linked, not read",
     ("hardware", "disk"): "a folder; test_hardware.py",
     ("predict training", "disk"): "a folder; tests/plan/test_predict.py",
+    ("plan training", "disk"): "a folder; tests/cli/test_plan_training.py",
     ("loadtest", "model"): "a name that a server knows",
     ("loadtest", "url"): "an address",
     **{

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -100,10 +101,39 @@ def test_overrides_of_the_cluster_change_the_answer(capsys: pytest.CaptureFixtur
     assert slow["best"]["estimate"][step] > fast["best"]["estimate"][step]
 
 
+def test_a_plan_with_everything_on_disk_is_written_for_deepspeed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ask = [*ASK, "--offload", "all-on-disk", "--disk-bandwidth"]
+    slow, fast = document(capsys, *ask, "0.5"), document(capsys, *ask, "5")
+    best = slow["best"]
+    assert (best["layout"]["offload"], best["layout"]["zero"]) == ("all-on-disk", 3)
+    assert best["estimate"]["step_seconds"] > fast["best"]["estimate"]["step_seconds"]
+    words = {launch["framework"]: launch["files"] for launch in slow["launch"]}
+    zero = json.loads(words["deepspeed"]["ds_config.json"])["zero_optimization"]
+    assert zero["offload_param"]["device"] == "nvme"
+
+
+def test_a_recipe_of_a_plan_with_state_on_disk_names_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "ridgeline.plan.training.disk.cached_storage",
+        lambda _: SimpleNamespace(sequential_bytes_per_second=1e9, write_bytes_per_second=1e9),
+    )
+    recipe = tmp_path / "recipe.toml"
+    ask = [*ASK, "--offload", "optimizer-on-disk", "--disk", str(tmp_path)]
+    assert run([*ask, "--write", str(recipe)]) == 0
+    assert read_recipe(recipe).memory.offload_path == str(tmp_path)
+
+
 @pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--disk-bandwidth", "2"], "go with --offload"),
+        (["--offload", "all-on-disk", "--write", "recipe.toml"], "DeepSpeed"),
+        (["--offload", "optimizer-on-disk", "--write", "recipe.toml"], "--disk DIR"),
         (["--cluster", "8xH1000"], "did you mean"),
         (["--cluster", "H100"], "write a count"),
         (["--cluster", "8xH100,8xA100"], "name one"),

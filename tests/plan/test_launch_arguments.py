@@ -253,6 +253,16 @@ def test_deepspeed_gets_optimizer_schedule_and_checkpointing_of_the_recipe() -> 
     assert keys(content) - known("deepspeed") == set()
 
 
+def test_deepspeed_gets_parameters_on_disk_with_buffers_that_hold_the_largest() -> None:
+    asked = request(dp=2, fsdp=2, zero=3, global_batch=32, offload="all-on-disk")
+    written = deepspeed.write(asked)
+    content = json.loads(written.files["ds_config.json"])
+    both = [content["zero_optimization"][f"offload_{one}"] for one in ("optimizer", "param")]
+    assert [one["device"] for one in both] == ["nvme", "nvme"]
+    assert both[1]["buffer_size"] * 2 >= asked.model.hidden * asked.model.vocab
+    assert keys(content) - known("deepspeed") == set()
+
+
 def test_torchtitan_gets_every_number_of_the_layout() -> None:
     asked = request(
         dp=2, fsdp=4, zero=1, tp=2, sp=True, pp=2, vpp=3, schedule="interleaved", cp=2,
@@ -311,7 +321,7 @@ def test_a_rack_of_trays_is_launched_by_tray() -> None:
         (deepspeed, {"dp": 16, "fsdp": 16, "zero": 1, "offload": "optimizer-on-disk"}, "ZeRO-3"),
         (megatron, {"dp": 16, "fsdp": 16, "zero": 1, "offload": "optimizer-on-disk"}, "on disk"),
         (titan, {"dp": 16, "fsdp": 16, "zero": 3, "offload": "optimizer-on-disk"}, "on disk"),
-        (fsdp, {"dp": 16, "fsdp": 16, "zero": 3, "offload": "optimizer-on-disk"}, "on disk"),
+        (fsdp, {"dp": 16, "fsdp": 16, "zero": 3, "offload": "all-on-disk"}, "on disk"),
         (nemo, {"dp": 16, "fsdp": 16, "zero": 3}, "another strategy"),
         (nemo, {"dp": 4, "pp": 4, "schedule": "zero-bubble"}, "1F1B"),
     ],

@@ -67,6 +67,25 @@ def test_a_state_on_disk_spares_its_memory_and_costs_its_bytes_over_the_bandwidt
     assert shared.disk_write_bytes_per_second == pytest.approx(1e8)
 
 
+def test_everything_on_disk_costs_what_zero_infinity_counts_and_no_memory_of_the_device() -> None:
+    plain = predict()
+    shard = plain.memory.stages[0].terms["master"] / 4.0
+    layout = msgspec.structs.replace(LAYOUT, offload="all-on-disk", recompute="full")
+    rate, micro = 1e9, layout.num_microbatches
+    found = predict(layout=layout, cluster=cluster_with_disk(parse_cluster("8xH100"), None, rate))
+    # Gradients and twelve bytes of state in, these and 16-bit parameters out.
+    assert found.breakdown["optimizer"] == pytest.approx((4 + 12 + 12 + 2) * shard / rate)
+    loads = micro * 3 * 2 + micro * 4 + (micro - 1) * 4
+    waits = sum(found.breakdown[term] for term in found.breakdown if term != "optimizer")
+    assert waits == pytest.approx(loads * shard / rate, rel=0.2)
+    assert found.breakdown["disk"] < loads * shard / rate
+    terms = found.memory.stages[0].terms
+    assert not any(terms.get(name) for name in ("weights", "gradients", "master", "optimizer"))
+    fast = cluster_with_disk(parse_cluster("8xH100"), None, 1e13)
+    hidden = predict(layout=layout, cluster=fast)
+    assert hidden.breakdown.get("disk", 0.0) == 0.0
+
+
 def test_an_architecture_without_published_runs_is_called_assumed() -> None:
     words = " ".join(predict(cluster="8xMI355X").assumed)
     assert "assumed: no published run with bf16 on CDNA 4" in words
@@ -152,6 +171,7 @@ def test_a_bad_calibration_file_is_one_line(tmp_path: Path, content: object, wor
         (["--disk-bandwidth", "2"], "go with --offload optimizer-on-disk"),
         (["--offload", "optimizer-on-disk", "--disk", ".", "--disk-bandwidth", "2"], "give one"),
         (["--offload", "optimizer-on-disk", "--disk-bandwidth", "0"], "give above 0"),
+        (["--offload", "all-on-disk", "--zero", "1"], "give --zero 3"),
     ],
 )
 def test_a_disk_is_told_once_and_where_it_matters(

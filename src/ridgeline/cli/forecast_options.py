@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ridgeline.hardware.cluster import Cluster
     from ridgeline.models.vision.network import VisionNetwork
     from ridgeline.plan.vision.measured import MeasuredImages
+    from ridgeline.records.layout import Offload
 
 _MODEL = typer.Option(
     help="A preset such as Llama-3-8B or resnet50, a config.json, or sizes as layers=…,hidden=…; a"
@@ -141,6 +142,23 @@ Oversubscription = Annotated[
     float | None, typer.Option(help="How far the network's core is oversubscribed; 1 is not.")
 ]
 
+Disk = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="With --offload …-on-disk: a folder whose disk hardware --probe measured.",
+        rich_help_panel=TOKENS_PANEL,
+    ),
+]
+DiskBandwidth = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GB/S",
+        help="In place of --disk: what one device's share of the disks reads and writes.",
+        rich_help_panel=TOKENS_PANEL,
+    ),
+]
+
 
 def cluster_of(
     text: str,
@@ -228,3 +246,24 @@ def image_size_of(text: str | None) -> tuple[int, int] | None:
     if found is None or int(found[1]) < 1 or int(found[2] or 1) < 1:
         raise InputError(f"--image {text}: give pixels, as 224, or height x width, as 384x640")
     return int(found[1]), int(found[2] or found[1])
+
+
+def with_disk(
+    place: Cluster, offload: Offload | None, folder: Path | None, bandwidth: float | None
+) -> Cluster:
+    """The cluster with the disk that `Disk` and `DiskBandwidth` tell of.
+
+    Raises:
+        InputError: Nothing lies on disk, both are given, or the disk was not probed.
+    """
+    if offload is None or not offload.endswith("-on-disk"):
+        if folder is not None or bandwidth is not None:
+            raise InputError(
+                "--disk and --disk-bandwidth go with --offload optimizer-on-disk or all-on-disk"
+            )
+        return place
+    if folder is not None and bandwidth is not None:
+        raise InputError("--disk and --disk-bandwidth say the same thing; give one")
+    from ridgeline.plan.training.disk import cluster_with_disk
+
+    return cluster_with_disk(place, folder, None if bandwidth is None else bandwidth * 1e9)

@@ -11,6 +11,8 @@ from ridgeline.cli.forecast_options import (
     IMAGES_PANEL,
     TOKENS_PANEL,
     Cores,
+    Disk,
+    DiskBandwidth,
     DomainBandwidth,
     DomainSize,
     Epochs,
@@ -28,10 +30,12 @@ from ridgeline.cli.forecast_options import (
     cluster_of,
     image_size_of,
     network_seen,
+    with_disk,
 )
 from ridgeline.cli.given_options import needed, refuse_typed
 from ridgeline.cli.output_options import Html, Json, output_file
 from ridgeline.errors import InputError
+from ridgeline.records.layout import Offload
 from ridgeline.records.plan import Objective
 
 if TYPE_CHECKING:
@@ -50,6 +54,8 @@ OF_TOKENS = {
     "tokens": "--images and --epochs give the length of its run",
     "days": "give the candidates as --cluster 8xA100,16xA100: the answer says how long each takes",
     "software": "eager and compiled PyTorch are both tried; leave it out",
+    "offload": "every device holds the whole network; leave it out",
+    **dict.fromkeys(("disk", "disk_bandwidth"), "nothing of it lies on disk; leave it out"),
     "write": "recipes of networks for images are written by hand; leave it out",
 }
 """Options of language models → what to do in place of them."""
@@ -90,6 +96,16 @@ def plan_training(
         ),
     ] = None,
     software: Software = "torch",
+    offload: Annotated[
+        Offload | None,
+        typer.Option(
+            help="What waits in the host's memory, or on disk. Default: as much as it takes to"
+            " fit, in memory.",
+            rich_help_panel=TOKENS_PANEL,
+        ),
+    ] = None,
+    disk: Disk = None,
+    disk_bandwidth: DiskBandwidth = None,
     days: Annotated[
         float | None,
         typer.Option(
@@ -152,13 +168,22 @@ def plan_training(
         return
     check_known(model)
     refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
-    tasks = _tasks(model, places, needed("--global-batch", global_batch), seq, precision, software)
+    places = [with_disk(place, offload, disk, disk_bandwidth) for place in places]
+    tasks = _tasks(
+        model,
+        places,
+        global_batch=needed("--global-batch", global_batch),
+        seq=seq,
+        precisions=precision,
+        software=software,
+        offload=offload,
+    )
     amount = None if tokens is None else amount_of("--tokens", tokens)
     if write is not None:
-        _check_trainable(tasks[0].model)
+        _check_trainable(tasks[0].model, offload, disk)
     task, plan = _planned(tasks, amount, days, objective)
     if write is not None:
-        _write_recipe(write, plan, model, task)
+        _write_recipe(write, plan, model, task, disk)
     _show(plan, task, html, json)
 
 
@@ -184,34 +209,19 @@ def _show_images(found: VisionTrainingPlan, html: Path | None, json: bool) -> No
     show_answer(found, document, json=json, html=html)
 
 
-def _tasks(
-    model: str,
-    places: Sequence[Cluster],
-    global_batch: int,
-    seq: int | None,
-    precisions: list[str] | None,
-    software: str,
-) -> list[TrainingTask]:
+def _tasks(model: str, places: Sequence[Cluster], **asked: Any) -> list[TrainingTask]:
     from ridgeline.plan.training.plan import task_of
 
-    return [
-        task_of(
-            model,
-            place,
-            global_batch=global_batch,
-            seq=seq,
-            precisions=precisions,  # type: ignore[arg-type]  # checked there, word by word
-            software=software,
-        )
-        for place in places
-    ]
+    return [task_of(model, place, **asked) for place in places]
 
 
-def _write_recipe(path: Path, plan: Plan, model: str, task: TrainingTask) -> None:
+def _write_recipe(
+    path: Path, plan: Plan, model: str, task: TrainingTask, disk: Path | None
+) -> None:
     from ridgeline.plan.training.recipe import recipe_of
     from ridgeline.records.recipe_file import write_recipe
 
-    write_recipe(path, recipe_of(plan, model, task.model, task.cluster))
+    write_recipe(path, recipe_of(plan, model, task.model, task.cluster, disk))
 
 
 def _show(plan: Plan, task: TrainingTask, html: Path | None, json: bool) -> None:
@@ -222,7 +232,17 @@ def _show(plan: Plan, task: TrainingTask, html: Path | None, json: bool) -> None
     show_answer(plan, _document(plan, task, curves=False), json=json)
 
 
-def _check_trainable(model: ModelSpec) -> None:
+def _check_trainable(model: ModelSpec, offload: Offload | None, disk: Path | None) -> None:
+    if offload == "all-on-disk":
+        raise InputError(
+            "--write: `ridgeline train` keeps the optimizer's state alone on disk; leave --write"
+            " out, and take what the plan says for DeepSpeed, or --offload optimizer-on-disk"
+        )
+    if offload == "optimizer-on-disk" and disk is None:
+        raise InputError(
+            "--write: a recipe names the folder that takes the optimizer's state; give it as"
+            " --disk DIR, which `ridgeline hardware --probe --disk DIR` measures"
+        )
     if not model.is_causal_language_model:
         raise InputError(
             f"--write: `ridgeline train` trains causal language models, and {model.name} is none;"

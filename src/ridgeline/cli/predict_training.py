@@ -11,6 +11,8 @@ from ridgeline.cli.forecast_options import (
     IMAGES_PANEL,
     TOKENS_PANEL,
     Cores,
+    Disk,
+    DiskBandwidth,
     DomainBandwidth,
     DomainSize,
     Epochs,
@@ -30,6 +32,7 @@ from ridgeline.cli.forecast_options import (
     image_size_of,
     measured_images,
     network_seen,
+    with_disk,
 )
 from ridgeline.cli.given_options import needed, refuse_typed
 from ridgeline.cli.output_options import Html, Json
@@ -154,26 +157,12 @@ def predict_training(
     offload: Annotated[
         Offload,
         typer.Option(
-            help="What waits in the host's memory, or in a file on disk.",
+            help="What waits in the host's memory, or on disk.",
             rich_help_panel=TOKENS_PANEL,
         ),
     ] = "none",
-    disk: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="With --offload optimizer-on-disk: a folder whose disk hardware --probe measured.",
-            rich_help_panel=TOKENS_PANEL,
-        ),
-    ] = None,
-    disk_bandwidth: Annotated[
-        float | None,
-        typer.Option(
-            metavar="GB/S",
-            help="In place of --disk: what one device's share of the disks reads and writes.",
-            rich_help_panel=TOKENS_PANEL,
-        ),
-    ] = None,
+    disk: Disk = None,
+    disk_bandwidth: DiskBandwidth = None,
     software: Software = "torch",
     calibrate: Annotated[
         list[Path] | None,
@@ -234,7 +223,7 @@ def predict_training(
     refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
     from ridgeline.plan.training.filled_layout import filled_layout
 
-    place = _with_disk(place, offload, disk, disk_bandwidth)
+    place = with_disk(place, offload, disk, disk_bandwidth)
     layout = filled_layout(
         place,
         tp=tp,
@@ -262,21 +251,6 @@ def predict_training(
         "measured": calibrate or (),
     }
     _of_tokens(model, place, setting, title=name, html=html, json=json)
-
-
-def _with_disk(
-    place: Cluster, offload: Offload, folder: Path | None, bandwidth: float | None
-) -> Cluster:
-    """The cluster with the disk that the options tell of."""
-    if offload != "optimizer-on-disk":
-        if folder is not None or bandwidth is not None:
-            raise InputError("--disk and --disk-bandwidth go with --offload optimizer-on-disk")
-        return place
-    if folder is not None and bandwidth is not None:
-        raise InputError("--disk and --disk-bandwidth say the same thing; give one")
-    from ridgeline.plan.training.disk import cluster_with_disk
-
-    return cluster_with_disk(place, folder, None if bandwidth is None else bandwidth * 1e9)
 
 
 def _of_images(

@@ -31,6 +31,7 @@ TERMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "bubble": ("pipeline bubble", ("pp", "vpp", "schedule", "micro_batch", "dp")),
     "logits": ("logits and loss", ("tp", "pp")),
     "data": ("waiting for gradients", ("dp", "fsdp", "zero", "tp", "pp")),
+    "disk": ("waiting for the disk", ("offload", "micro_batch", "zero", "fsdp")),
     "optimizer": ("optimizer", ("zero", "fsdp", "offload", "tp", "pp")),
     "host": ("waiting for the host", ("micro_batch", "pp", "tp", "recompute")),
     "straggle": ("waiting for the slowest device", ("dp",)),

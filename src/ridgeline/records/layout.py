@@ -24,9 +24,10 @@ TRAINED: tuple[Precision, ...] = ("fp32", "bf16", "fp16", "fp8")
 UNTRAINED: frozenset[str] = frozenset(get_args(Precision)) - frozenset(TRAINED)
 """What only other programs compute in."""
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
-Offload = Literal["none", "optimizer", "optimizer+parameters", "optimizer-on-disk"]
-"""What is kept away from the devices: in their host's memory, or, of the last, in a file on disk
-that is read and written portion by portion while the weights are updated."""
+Offload = Literal["none", "optimizer", "optimizer+parameters", "optimizer-on-disk", "all-on-disk"]
+"""What is kept away from the devices: in their host's memory, or on disk: the optimizer's state,
+read and written portion by portion while the weights are updated, or with it parameters and
+gradients, layer by layer."""
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,6 +92,15 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         (True, False)
         """
         return self.offload in ("optimizer", "optimizer+parameters")
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether anything of the model lies on disk.
+
+        >>> Layout(offload="all-on-disk").on_disk, Layout(offload="optimizer").on_disk
+        (True, False)
+        """
+        return self.offload.endswith("-on-disk")
 
     @property
     def num_microbatches(self) -> int:

@@ -60,6 +60,12 @@ class RecipeMemory(Section, frozen=True, kw_only=True):
             )
 
     def _check_disk(self, recipe: Recipe) -> None:
+        if recipe.layout.offload == "all-on-disk":
+            raise InputError(
+                'recipe: layout.offload "all-on-disk": `ridgeline train` keeps the optimizer\'s'
+                ' state on disk ("optimizer-on-disk"), and parameters and gradients in memory;'
+                " `ridgeline plan training --offload all-on-disk` writes what DeepSpeed runs"
+            )
         on_disk = recipe.layout.offload == "optimizer-on-disk"
         if self.offload_path and not on_disk:
             raise InputError(

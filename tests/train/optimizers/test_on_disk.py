@@ -133,6 +133,7 @@ def _refused(memory: dict[str, Any], offload: str, optimizer: str = "adamw") -> 
 def test_what_cannot_lie_on_disk_is_refused_with_the_cure(tmp_path: Path) -> None:
     there = {"offload_path": str(tmp_path)}
     assert "wants memory.offload_path" in _refused({}, "optimizer-on-disk")
+    assert "writes what DeepSpeed runs" in _refused(there, "all-on-disk")
     assert "set that, or leave the path out" in _refused(there, "none")
     assert "optimizer.name to adamw" in _refused(there, "optimizer-on-disk", "adafactor")
     with pytest.raises(InputError, match="no such folder; make it"):

@@ -19,8 +19,9 @@ RECOMPUTES = ("none", "selective", "full")
 NONE, SELECTIVE, FULL = range(3)
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
-OFFLOADS = ("none", "optimizer", "optimizer+parameters", "optimizer-on-disk")
+OFFLOADS = ("none", "optimizer", "optimizer+parameters", "optimizer-on-disk", "all-on-disk")
 ON_DISK = OFFLOADS.index("optimizer-on-disk")
+ALL_ON_DISK = OFFLOADS.index("all-on-disk")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

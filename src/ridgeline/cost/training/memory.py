@@ -16,7 +16,7 @@ from ridgeline.cost.arrays import Floats
 from ridgeline.cost.disk_state import PORTION_BYTES, WINDOWS
 from ridgeline.cost.state_scan import STATE_BYTES
 from ridgeline.cost.training.head import fused_loss, head_rows
-from ridgeline.cost.training.layouts import FULL, NONE, ON_DISK
+from ridgeline.cost.training.layouts import ALL_ON_DISK, FULL, NONE, ON_DISK
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, held_parameters
 
@@ -154,6 +154,8 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
     on_disk = layouts.offload == ON_DISK
     kept = np.where(zero >= 1, states, full) * trained
     by_optimizer = kept * np.where((layouts.offload > 0) & ~on_disk, 0.0, 1.0)
+    # Gradients that lie on disk pass through the layers that are gathered.
+    by_device = np.where(layouts.offload == ALL_ON_DISK, 0.0, trained)
     moments = np.where(on_disk, _windows(setting, kept), by_optimizer * software.optimizer_bytes)
     # Fully sharded weights are the master copy themselves; the 16-bit copy lives for two layers.
     two_layers = 2.0 * full * layouts.pp / dims.layers
@@ -169,7 +171,7 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
         "weights": copy * software.weight_bytes
         + np.where(zero == 3, states, 0.0)
         * (np.where(software.master_bytes > 0, 0.0, software.weight_bytes)),
-        "gradients": trained
+        "gradients": by_device
         * (
             np.where(zero >= 2, states, full) * software.gradient_bytes
             + by_optimizer * software.step_gradient_bytes

@@ -25,10 +25,11 @@ from ridgeline.cost.arrays import Floats
 from ridgeline.cost.disk_state import disk_state_seconds
 from ridgeline.cost.training.attention import attention_flops
 from ridgeline.cost.training.communication import exposed_data_seconds, exposed_waits
+from ridgeline.cost.training.everything_on_disk import exposed_disk_seconds, update_disk_seconds
 from ridgeline.cost.training.head import head_matmul, head_seconds
 from ridgeline.cost.training.host import launch_seconds, update_seconds
 from ridgeline.cost.training.layer import in_sixteen_bits, layer_matmuls, layer_pass, total
-from ridgeline.cost.training.layouts import ON_DISK, SCHEDULES, Layouts
+from ridgeline.cost.training.layouts import ALL_ON_DISK, ON_DISK, SCHEDULES, Layouts
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, held_parameters
 
@@ -55,6 +56,7 @@ def step_terms(setting: Setting) -> dict[str, Floats]:
     terms["logits"] = micro * head / layouts.pp
     terms["bubble"] = bubble_seconds(layouts, dims.layers, stage, head)
     terms["data"] = exposed_data_seconds(setting, stage)
+    terms["disk"] = _waits_for_disk(setting, stage + head / layouts.pp)
     terms["optimizer"] = optimizer_seconds(setting)
     terms["straggle"] = _straggling(setting) * total(terms)
     return {name: rates.pace * value for name, value in terms.items()}
@@ -71,6 +73,12 @@ def stalled_seconds(setting: Setting, layers: Floats, busy: tuple[Floats, Floats
     whole = np.maximum(forward + backward - busy[0] - busy[1], 0.0)
     apart = np.maximum(forward - busy[0], 0.0) + np.maximum(backward - busy[1], 0.0)
     return np.where(setting.dims.moe_layers > 0, apart, whole)
+
+
+def _waits_for_disk(setting: Setting, busy: Floats) -> Floats:
+    """Waits for parameters and gradients that lie on disk, beside micro-batches that long."""
+    everything = setting.layouts.offload == ALL_ON_DISK
+    return np.where(everything, exposed_disk_seconds(setting, local_parameters(setting), busy), 0.0)
 
 
 def _straggling(setting: Setting) -> Floats:
@@ -139,7 +147,8 @@ def optimizer_seconds(setting: Setting) -> Floats:
     count = local_parameters(setting)
     on_device = count * moved / (site.memory_bytes_per_second * setting.rates.memory)
     crossing = count * (software.gradient_bytes + software.weight_bytes)
-    on_host = crossing / site.host_bytes_per_second + count * moved / HOST_MEMORY_BYTES_PER_SECOND
+    by_host = count * moved / HOST_MEMORY_BYTES_PER_SECOND
+    on_host = crossing / site.host_bytes_per_second + by_host
     moments = count * software.optimizer_bytes
     from_disk = disk_state_seconds(
         moments, site.disk_read_bytes_per_second, site.disk_write_bytes_per_second
@@ -148,4 +157,6 @@ def optimizer_seconds(setting: Setting) -> Floats:
     beside_disk = np.maximum(from_disk, 2.0 * moments / site.host_bytes_per_second + on_device)
     offload = setting.layouts.offload
     away = np.where(offload == ON_DISK, beside_disk, on_host)
+    everything = np.maximum(update_disk_seconds(setting, count), by_host)
+    away = np.where(offload == ALL_ON_DISK, everything, away)
     return np.where(offload > 0, away, on_device)

@@ -105,7 +105,7 @@ def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: b
         origin = f"assumed: no published run with {precision} on {device.architecture} was fitted"
     stack_used: Stack = question.workload.stack
     images = [_IMAGES] if question.model.kind == "vision" else []
-    disk = [_DISK] if question.layout.offload == "optimizer-on-disk" and _usual(question) else []
+    disk = [_DISK] if question.layout.on_disk and _usual(question) else []
     units = [] if device.chip.num_units else [_UNITS.format(device.name, ASSUMED_UNITS)]
     return [
         *images,

@@ -42,7 +42,7 @@ from ridgeline.plan.training.search import FAMILY, Candidates
 from ridgeline.plan.training.stacks import require_precision, stack
 from ridgeline.plan.training.task import SearchOutcome, TrainingTask, find, nothing_fits
 from ridgeline.records.estimate import Estimate
-from ridgeline.records.layout import Layout, Precision
+from ridgeline.records.layout import Layout, Offload, Precision
 from ridgeline.records.plan import (
     Bill,
     Choice,
@@ -87,6 +87,7 @@ def plan_training(
     objective: Objective = "time",
     precisions: Sequence[Precision] | None = None,
     software: str = "torch",
+    offload: Offload | None = None,
 ) -> Plan:
     """The best layout for training `model` on `cluster`, out of every valid one.
 
@@ -100,6 +101,7 @@ def plan_training(
             the cluster and its halves, quarters, …
         precisions: The dtype of the matmuls; by default the device's 16-bit dtype.
         software: The class of software whose costs are counted (`plan/training/stacks.toml`).
+        offload: What waits off the devices in every layout; None: as much as it takes to fit.
 
     >>> plan = plan_training("gpt2", "8xA100", global_batch=64, seq=1024)
     >>> plan.best.layout.num_devices, plan.best.estimate.memory.verdict
@@ -112,6 +114,7 @@ def plan_training(
         seq=seq,
         precisions=precisions,
         software=software,
+        offload=offload,
     )
     return plan_task(task, tokens=tokens, objective=objective)
 
@@ -139,6 +142,7 @@ def task_of(
     seq: int | None,
     precisions: Sequence[Precision] | None = None,
     software: str = "torch",
+    offload: Offload | None = None,
 ) -> TrainingTask:
     """The arguments of a plan, checked."""
     spec = model if isinstance(model, ModelSpec) else load_model(model)
@@ -157,6 +161,7 @@ def task_of(
         global_batch=global_batch,
         precisions=chosen,
         coefficients=coefficients_for(where.device),
+        offload=offload,
     )
 
 

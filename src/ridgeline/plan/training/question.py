@@ -42,6 +42,11 @@ def check(question: TrainingQuestion) -> None:
             f"--pp {layout.pp} x --vpp {layout.vpp} is more than the {layers} layers of"
             f" {model.name}; use fewer stages"
         )
+    if layout.offload == "all-on-disk" and layout.zero != 3:
+        raise InputError(
+            f"--offload all-on-disk keeps shards of parameters on disk, and --zero {layout.zero}"
+            " shards none; give --zero 3"
+        )
     if layout.ep > 1:
         _check_experts(model, layout)
     if question.workload.seq % layout.cp:

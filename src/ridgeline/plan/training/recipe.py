@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models import parameter_count
 from ridgeline.models.spec import ModelSpec
@@ -15,16 +17,28 @@ from ridgeline.records.recipe import (
     RecipeOptimizer,
     RecipePrediction,
 )
+from ridgeline.records.recipe_memory import RecipeMemory
 
 
-def recipe_of(plan: Plan, config: str, model: ModelSpec, cluster: Cluster) -> Recipe:
-    """The plan's best layout as a recipe; `config` is what the user called the model."""
+def recipe_of(
+    plan: Plan, config: str, model: ModelSpec, cluster: Cluster, disk: Path | None = None
+) -> Recipe:
+    """The plan's best layout as a recipe.
+
+    Args:
+        plan: Of a language model.
+        config: What the user called the model.
+        model: That model.
+        cluster: Where the plan is for.
+        disk: The folder that takes what the layout keeps on disk.
+    """
     rate = starting_rate(parameter_count(model))
     estimate = plan.best.estimate
     return Recipe(
         model=RecipeModel(config=config),
         data=RecipeData(seq=plan.seq, tokens=None if plan.bill is None else plan.bill.tokens),
         layout=plan.best.layout,
+        memory=RecipeMemory(offload_path="" if disk is None else str(disk.resolve())),
         optimizer=RecipeOptimizer(
             learning_rate=rate, final_learning_rate=round(rate * FINAL_SHARE, 9)
         ),

@@ -26,8 +26,11 @@ from ridgeline.cost.training.setting import setting_of
 from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models.spec import ModelSpec
+from ridgeline.records.layout import Offload
 from ridgeline.records.plan import Objective
 
+OF_SHARDS = ("optimizer+parameters", "all-on-disk")
+"""What goes with ZeRO-3 alone: parameters that are away are gathered layer by layer."""
 FAMILY = ("tp", "pp", "cp", "ep", "etp", "zero", "schedule", "recompute", "precision", "offload")
 """Layouts that agree in these knobs, and in whether all data ranks share one shard group, are one
 family; the others are tuned inside it."""
@@ -74,12 +77,29 @@ class Found:
     feasible: int
 
 
-def search(chunks: Iterable[Layouts], judge: Judge, objective: Objective = "time") -> Found:
-    """Judge every layout of `chunks`; raises ValueError when there is none at all."""
+def search(
+    chunks: Iterable[Layouts],
+    judge: Judge,
+    objective: Objective = "time",
+    offload: Offload | None = None,
+) -> Found:
+    """Judge every layout of `chunks`; raises ValueError when there is none at all.
+
+    Args:
+        chunks: Layouts that keep everything on the device.
+        judge: What the cost model says of them.
+        objective: What to keep low.
+        offload: How all of them are offloaded; None: as much as it takes to fit.
+    """
     keeper = _Keeper(judge=judge, objective=objective)
     nearest: Candidates | None = None
     searched = 0
-    for layouts, peaks in _with_offloading(chunks, judge, always=objective == "memory"):
+    judged = (
+        _with_offloading(chunks, judge, always=objective == "memory")
+        if offload is None
+        else _offloaded(chunks, judge, offload)
+    )
+    for layouts, peaks in judged:
         searched += len(layouts)
         nearest = _least_memory(nearest, layouts, peaks)
         fits = peaks <= judge.limit_bytes
@@ -181,6 +201,22 @@ def _family_codes(layouts: Layouts) -> Ints:
         codes = (codes ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         codes ^= codes >> np.uint64(29)
     return codes.view(np.int64)
+
+
+def _offloaded(
+    chunks: Iterable[Layouts], judge: Judge, offload: Offload
+) -> Iterator[tuple[Layouts, Floats]]:
+    """Chunks offloaded as the user says, with their peak memory."""
+    level = OFFLOADS.index(offload)
+    for plain in chunks:
+        some = plain
+        if offload in OF_SHARDS:
+            alone = plain.dp * plain.cp == 1  # with one rank to a shard, all of ZeRO is the same
+            some = replace(plain, zero=np.where(alone, 3, plain.zero))
+            some = some.take(some.zero == 3)
+        if len(some):
+            some = replace(some, offload=np.full(len(some), level, dtype=np.int64))
+            yield some, judge.peak_bytes(some)
 
 
 def _with_offloading(

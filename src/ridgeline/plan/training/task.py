@@ -17,7 +17,7 @@ from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.enumeration import Space, chunks, skeletons
 from ridgeline.plan.training.search import Found, judge_of, search
 from ridgeline.records.estimate import Estimate
-from ridgeline.records.layout import Layout, Precision, Schedule
+from ridgeline.records.layout import Layout, Offload, Precision, Schedule
 from ridgeline.records.plan import Objective
 
 CHUNK = 8192
@@ -37,6 +37,8 @@ class TrainingTask:
     thorough: bool = True
     """Whether everything is tried, or only what is usual; see `Space`."""
     schedules: tuple[Schedule, ...] = ("1f1b", "interleaved")
+    offload: Offload | None = None
+    """How every layout is offloaded; None: as much as it takes to fit."""
 
     def space(self, widest_tensor: int) -> Space:
         """The layouts to look at."""
@@ -108,7 +110,7 @@ def find(task: TrainingTask, objective: Objective = "time") -> SearchOutcome:
         if not skeletons(space):
             continue
         judge = judge_of(task.model, task.cluster, task.workload, task.coefficients, tight=tight)
-        found = search(_pieces(space), judge, objective)
+        found = search(_pieces(space), judge, objective, task.offload)
         outcome = SearchOutcome(found=found, notes=notes)
         if outcome.fits:
             return outcome
@@ -154,7 +156,7 @@ def _enough_devices(task: TrainingTask, most: int = 65_536) -> int | None:
         space = larger.space(min(larger.cluster.domain_size, count))
         if skeletons(space):
             judge = judge_of(larger.model, larger.cluster, larger.workload, larger.coefficients)
-            if search(_pieces(space), judge).feasible:
+            if search(_pieces(space), judge, offload=task.offload).feasible:
                 return count
         count *= 2
     return None

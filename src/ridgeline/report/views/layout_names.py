@@ -40,8 +40,8 @@ def layout_name(layout: Layout) -> str:
     if layout.recompute != "none":
         parts.append(f"{layout.recompute} recompute")
     if layout.offload != "none":
-        on_disk = layout.offload == "optimizer-on-disk"
-        parts.append("optimizer on disk" if on_disk else f"{layout.offload} offloaded")
+        kept = layout.offload.removesuffix("-on-disk")
+        parts.append(f"{kept} on disk" if layout.on_disk else f"{kept} offloaded")
     if not layout.compiled:
         parts.append("eager")
     return " · ".join(parts)

@@ -40,7 +40,7 @@ def cannot(request: LaunchRequest) -> list[str]:
         reasons.append("hybrid sharding (MiCS) does not combine with AutoTP")
     if layout.offload != "none" and layout.zero == 0:
         reasons.append("offloading needs ZeRO-1 or more")
-    if layout.offload == "optimizer-on-disk" and layout.zero in (1, 2):
+    if layout.on_disk and layout.zero in (1, 2):
         reasons.append("NVMe takes the state of ZeRO-3 alone")
     if layout.recompute == "selective":
         reasons.append("its checkpointing is per layer")
@@ -61,7 +61,7 @@ def write(request: LaunchRequest) -> Written:
             "\n# in train.py: deepspeed.checkpointing.checkpoint around each layer, or, of"
             " transformers, model.gradient_checkpointing_enable()"
         )
-    if request.layout.offload == "optimizer-on-disk":
+    if request.layout.on_disk:
         command += f"\n# in {FILE}: nvme_path is where the node's NVMe disk is mounted"
     return Written(
         command=command, files={FILE: json.dumps(configuration(request), indent=2) + "\n"}
@@ -137,10 +137,23 @@ def _offload(request: LaunchRequest) -> dict[str, Any]:
     kept = request.layout.offload
     if kept == "none":
         return {}
-    if kept == "optimizer-on-disk":
+    if request.layout.on_disk:
         pipelined = {"pipeline_read": True, "pipeline_write": True, "buffer_count": 4}
         disk = {"device": "nvme", "nvme_path": NVME_PATH, "pin_memory": True}
-        return {"offload_optimizer": disk | pipelined}
-    host = {"device": "cpu", "pin_memory": True}
+        return {"offload_optimizer": disk | pipelined} | (
+            {"offload_param": disk | _param_buffers(request)} if kept == "all-on-disk" else {}
+        )
+    host: dict[str, Any] = {"device": "cpu", "pin_memory": True}
     both = kept == "optimizer+parameters"
     return {"offload_optimizer": host} | ({"offload_param": dict(host)} if both else {})
+
+
+LEAST_BUFFER = 10**8
+"""Elements of a buffer of DeepSpeed's own choice."""
+
+
+def _param_buffers(request: LaunchRequest) -> dict[str, int]:
+    """Buffers of as many elements as a rank's share of the largest parameter has."""
+    model, layout = request.model, request.layout
+    largest = model.hidden * max(model.vocab, model.ffn)
+    return {"buffer_count": 5, "buffer_size": max(LEAST_BUFFER, -(-largest // layout.fsdp))}

@@ -31,7 +31,7 @@ def cannot(request: LaunchRequest) -> list[str]:
         reasons.append("it cannot replicate over data ranks and shard over cp alone")
     if layout.offload == "optimizer" or (layout.offload != "none" and layout.zero == 0):
         reasons.append("it offloads parameters with the optimizer, not the optimizer alone")
-    if layout.offload == "optimizer-on-disk":
+    if layout.on_disk:
         reasons.append("it keeps nothing on disk")
     if layout.recompute == "selective":
         reasons.append("its checkpointing is per layer")

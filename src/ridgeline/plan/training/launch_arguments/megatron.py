@@ -30,7 +30,7 @@ def cannot(request: LaunchRequest) -> list[str]:
         reasons.append("its FSDP is documented without a pipeline")
     if layout.offload == "optimizer+parameters":
         reasons.append("it offloads the optimizer, not parameters")
-    if layout.offload == "optimizer-on-disk":
+    if layout.on_disk:
         reasons.append("it keeps nothing on disk")
     if layout.offload != "none" and layout.zero != 1:
         reasons.append("its optimizer offload goes with the distributed optimizer (ZeRO-1)")

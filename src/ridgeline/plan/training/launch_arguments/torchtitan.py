@@ -62,7 +62,7 @@ def cannot(request: LaunchRequest) -> list[str]:
         reasons.append("experts are not split by tensor parallelism (etp)")
     if layout.offload == "optimizer":
         reasons.append("it offloads parameters with the optimizer, not the optimizer alone")
-    if layout.offload == "optimizer-on-disk":
+    if layout.on_disk:
         reasons.append("it keeps nothing on disk")
     if layout.precision == "fp16":
         reasons.append("it trains in bf16, not fp16")
