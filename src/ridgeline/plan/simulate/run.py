@@ -16,7 +16,7 @@ from ridgeline.batching.load.summary import DEFINITIONS, request_seconds, summar
 from ridgeline.batching.load.workload import describe, planned
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cost.training.estimate import COVERAGE_80
-from ridgeline.errors import Interrupted
+from ridgeline.errors import InputError, Interrupted
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.simulate.deployment import Deployment, Setup, changed_by
 from ridgeline.plan.simulate.fit import Fitted
@@ -71,19 +71,15 @@ def simulate_serving(
     trace = trace_of(load)
     question = SimulationQuestion(load=load, trace=trace, seed=seed, model=model, measured=measured)
     asked = _Asked(question, on_progress)
-    changed = [(change, *changed_by(deployment, scaling, change)) for change in what_if]
     setup, unsure = setup_of(question, deployment, scaling)
+    changed = [(change, _changed(question, deployment, scaling, change)) for change in what_if]
     on_progress(f"{describe(load)}; Ctrl-C ends it early")
     found = asked.simulation(setup)
     figures = asked.figures(found)
     if found.run.interrupted and not figures.requests.ok:
         raise Interrupted("interrupted before any request was answered: there are no figures")
     band = asked.interval(setup, unsure, figures) if interval else None
-    others = [
-        one
-        for change, other, scaled in changed
-        if (one := asked.alternative(change, other, scaled))
-    ]
+    others = [one for change, other in changed if (one := asked.alternative(change, other))]
     exchanges = found.run.exchanges
     return Simulated(
         **msgspec.structs.asdict(figures),
@@ -105,6 +101,17 @@ def simulate_serving(
         deployment=_written(setup),
         what_if=tuple(others),
     )
+
+
+def _changed(
+    question: SimulationQuestion, deployment: Deployment, scaling: Scaling | None, change: str
+) -> Setup:
+    """Another fleet that is asked for; what cannot be is said before anything is simulated."""
+    other, scaled = changed_by(deployment, scaling, change)
+    try:
+        return setup_of(question, other, scaled)[0]
+    except InputError as error:
+        raise InputError(f"--what-if {change}: {error}") from None
 
 
 @dataclass(slots=True)
@@ -143,14 +150,11 @@ class _Asked:
         self.interrupted = self.interrupted or found.run.interrupted
         return found
 
-    def alternative(
-        self, change: str, deployment: Deployment, scaling: Scaling | None
-    ) -> Alternative | None:
+    def alternative(self, change: str, setup: Setup) -> Alternative | None:
         """The same load on another deployment; None: interrupted."""
         if self.interrupted:
             return None
         self.on_progress(f"what if {change}")
-        setup, _ = setup_of(self.question, deployment, scaling)
         found = self.simulation(setup)
         if found.run.interrupted:
             return None
