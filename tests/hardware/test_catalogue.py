@@ -43,6 +43,7 @@ def edited(tmp_path: Path) -> Callable[[str, str, str], Path]:
         ("NVIDIA A100-PCIE-40GB", "A100-PCIe-40GB"),
         ("NVIDIA H100 80GB HBM3", "H100-SXM-80GB"),
         ("NVIDIA H100 PCIe", "H100-PCIe-80GB"),
+        ("NVIDIA H100 NVL", "H100-NVL-94GB"),
         ("NVIDIA H200", "H200-SXM-141GB"),
         ("NVIDIA B200", "B200"),
         ("NVIDIA GB200", "GB200"),
@@ -62,7 +63,7 @@ def test_a_driver_s_name_finds_its_device(reported: str, name: str) -> None:
     assert device(reported) is found
 
 
-@pytest.mark.parametrize("reported", ["NVIDIA H100 NVL", "NVIDIA GeForce RTX 4090 D", "H100"])
+@pytest.mark.parametrize("reported", ["NVIDIA H20", "NVIDIA GeForce RTX 4090 D", "H100"])
 def test_a_similar_name_is_not_the_same_device(reported: str) -> None:
     assert match_reported_name(reported) is None
 
