@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
@@ -242,4 +242,13 @@ def changed_by(
         scaled.setdefault("minimum", found.replicas)
         return found, msgspec.convert(scaled, Scaling, strict=False)
     except msgspec.ValidationError as error:
-        raise InputError(f"--what-if {change}: {error}") from None
+        raise InputError(f"--what-if {change}: {error}{_values(str(error))}") from None
+
+
+def _values(refused: str) -> str:
+    """The words that the field of a refused value takes, where it takes words."""
+    field = re.search(r" - at `\$\.(\w+)`", refused)
+    known = get_type_hints(Deployment) | get_type_hints(Scaling)
+    words = get_args(known.get(field[1])) if field else ()
+    named = [word for word in words if isinstance(word, str)]
+    return f"; one of {', '.join(named)}" if named else ""
