@@ -152,7 +152,7 @@ def test_a_recipe_of_a_plan_with_state_on_disk_names_its_folder(
         (["--domain-size", "0"], "1 or more"),
         (["--write", "/dev/null/recipe.toml"], "recipe.toml"),
         (["--html", "/dev/null/page.html"], "--html"),
-        (["--model", "Llama-3.1-405B"], "too much"),
+        (["--model", "Llama-3.1-405B"], "keeps on NVMe"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

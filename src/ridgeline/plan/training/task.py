@@ -143,8 +143,12 @@ def nothing_fits(task: TrainingTask, outcome: SearchOutcome) -> str:
     )
     enough = _enough_devices(task)
     if enough is None:
-        return line + "; more devices of this kind do not help: take ones with more memory"
-    return line + f"; {enough}x{task.cluster.device.name} would fit"
+        line += "; more devices of this kind do not help: take ones with more memory"
+    else:
+        line += f"; {enough}x{task.cluster.device.name} would fit"
+    if task.offload is None and find(replace(task, offload="all-on-disk")).fits:
+        line += ", and on these, slowly, what --offload all-on-disk keeps on NVMe"
+    return line
 
 
 def _enough_devices(task: TrainingTask, most: int = 65_536) -> int | None:
