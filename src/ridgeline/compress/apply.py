@@ -23,10 +23,12 @@ from torch import Tensor
 
 from ridgeline import quantity
 from ridgeline.checkpoints.adapters import examine
-from ridgeline.checkpoints.files import disk_bytes
+from ridgeline.checkpoints.files import CheckpointFiles, disk_bytes
+from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.evaluate.allowance import Allowance
 from ridgeline.compress.evaluate.judge import AS_GIVEN, Bench, OnProgress, QualityJudge, with_speed
 from ridgeline.compress.evaluate.loaded import device_of
+from ridgeline.compress.flow import arithmetic_of
 from ridgeline.compress.material import Material, check, claimed, prepared
 from ridgeline.compress.memory import forecast
 from ridgeline.compress.merging import merge
@@ -95,18 +97,21 @@ def steps(
         if scheme.pruning is not None and scheme.pruning.structure != "weights":
             began = time.monotonic()
             notices: tuple[str, ...] = ()
+            seen_in = ""
             if not directory.exists():
                 on_progress(f"{scheme.name}: choosing what to prune")
                 before = made[-1].directory if made else given
                 multiple = _multiple([*schemes[count:], *later])
                 kept = prune_units(before, scheme.pruning, directory, tokens, multiple=multiple)
                 notices = kept.notices
+                if scheme.pruning.criterion == "wanda":  # others look at no activations
+                    seen_in = arithmetic_of(ModelSkeleton(CheckpointFiles(before)))
             seconds = time.monotonic() - began
             made.append(
                 SchemeRow(
                     scheme=scheme.name,
                     directory=directory,
-                    applied=SavedScheme(seconds=seconds, notices=notices),
+                    applied=SavedScheme(seconds=seconds, notices=notices, calibrated_in=seen_in),
                 )
             )
             start, together = directory, []
