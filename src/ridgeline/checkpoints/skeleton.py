@@ -54,7 +54,7 @@ class StoredShapes(Protocol):
 
     @property
     def directory(self) -> Path:
-        """Where it is."""
+        """The folder that holds them."""
 
     @property
     def names(self) -> tuple[str, ...]:
