@@ -17,7 +17,8 @@ from tests.diagnose.profiles import profile
 import ridgeline.tune.search as searching
 from ridgeline.errors import ChildDied, ScriptError
 from ridgeline.measure.statistics.intervals import RatioInterval
-from ridgeline.measure.wire import Applied
+from ridgeline.measure.wire import Applied, Updates
+from ridgeline.records import LedgerRow
 from ridgeline.techniques import Applicability, Context, Gain, technique
 from ridgeline.tune import candidates as choosing
 from ridgeline.tune import questions
@@ -214,6 +215,37 @@ def test_a_side_question_that_fails_costs_its_row_and_not_the_search(
     (row,) = one.ledger().rows
     assert not row.kept
     assert "SIGKILL" in row.reason
+
+
+def test_a_patch_that_steps_otherwise_than_its_stack_is_not_offered(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Losses that differ by a rounding say nothing yet of a weight decay that was lost."""
+    one = search(monkeypatch, tmp_path, {frozenset({FUSED}): (1.4, 1.5, 1.6)}, [])
+    stack = members(FUSED)
+    one.whole(stack)
+    key = questions._question([], stack)
+    one.memory.answers.updates[key] = Updates(settings=[{"weight_decay": 0.1}] * 3)
+    monkeypatch.setattr(one.verifier, "_shaken", lambda *_: ([1.0, 0.9, 0.8, 0.70001], None))
+    variant = Variant(command=["patched.py"])
+
+    def row_of(weight_decay: float) -> LedgerRow:
+        steps = Updates(settings=[{"weight_decay": weight_decay}] * 3)
+
+        def run_ab(*_: object) -> ABRun:
+            interval = RatioInterval(ratio=1.5, low=1.4, high=1.6, rounds=18)
+            losses = [*LOSSES[:-1], LOSSES[-1] + 1e-5]
+            return ABRun(
+                interval=interval, a_rounds=[1.0], b_rounds=[0.7], b_losses=losses, b_updates=steps
+            )
+
+        monkeypatch.setattr(questions, "run_ab", run_ab)
+        return one.patched(stack, variant, stack)
+
+    assert row_of(0.1).kept
+    refused = row_of(0.0)
+    assert not refused.kept
+    assert "`weight_decay` of the optimizer's step 0" in refused.verification
 
 
 def test_step_times_and_ratio_of_a_row_agree(

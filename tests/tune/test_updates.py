@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -63,6 +64,33 @@ def test_weights_in_sixteen_bits_sparse_gradients_and_half_ones_are_weighed() ->
     assert all(norm > 0 for norm in seen.norms)
     assert seen.short is False
     assert watch.report() == Updates()
+
+
+@pytest.mark.parametrize("name", ["lr", "weight_decay", "betas", "eps"])
+@pytest.mark.parametrize("equivalence", ["bit-equal", "rounding", "statistical"])
+def test_a_setting_of_the_optimizer_is_the_same_or_wrong(name: str, equivalence: str) -> None:
+    def updates(**settings: Any) -> Updates:
+        watch = UpdateWatch(2)
+        layer = nn.Linear(4, 2)
+        # Two groups or one: the same settings are the same however they are grouped.
+        parts = (
+            [{"params": [p]} for p in layer.parameters()] if not settings else layer.parameters()
+        )
+        optimizer = torch.optim.AdamW(parts, **settings)
+        for _ in range(2):
+            layer(torch.ones(3, 4)).sum().backward()
+            watch.before_step(optimizer)
+            watch.boundary()
+        return watch.report()
+
+    other = {"lr": 2e-3, "weight_decay": 0.0, "betas": (0.9, 0.99), "eps": 1e-7}[name]
+    base = updates()
+    assert update_fault(equivalence, base, updates(lr=1e-3), None) is None
+    fault = update_fault(equivalence, base, updates(**{name: other}), base)
+    assert fault is not None
+    assert f"`{name}" in fault
+    moves = updates(**{name: other})
+    assert update_fault(equivalence, base, moves, moves) is None, "it depends on the gradients"
 
 
 @pytest.mark.usefixtures("warm")

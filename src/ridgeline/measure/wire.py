@@ -103,6 +103,8 @@ class Updates(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Norm of all gradients, step by step."""
     tensors: list[int] = []
     """How many parameters had a gradient that is not zero, step by step."""
+    settings: list[dict[str, float]] = []
+    """What the optimizers' groups say (`lr`, `weight_decay`, …), weighted by their elements."""
     short: bool | None = None
     """Do all weights fit in 16 bits? None: not looked at yet."""
 
@@ -115,6 +117,7 @@ class Updates(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return Updates(
             norms=self.norms + later.norms,
             tensors=self.tensors + later.tensors,
+            settings=self.settings + later.settings,
             short=self.short if later.short is None else later.short,
         )
 

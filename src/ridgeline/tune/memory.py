@@ -34,6 +34,8 @@ class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What its optimizers stepped by."""
     rows: dict[str, LedgerRow] = {}
     samples: dict[str, dict[str, list[float]]] = {}
+    updates: dict[str, Updates] = {}
+    """Question → what the optimizers of its changed side stepped by."""
 
 
 class JobMemory:

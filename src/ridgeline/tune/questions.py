@@ -15,7 +15,7 @@ from time import monotonic
 from msgspec.structs import replace
 
 from ridgeline import quantity
-from ridgeline.measure.wire import Applied
+from ridgeline.measure.wire import Applied, Updates
 from ridgeline.records import LedgerRow, LossCheck, StepProfile
 from ridgeline.techniques import Equivalence, Gain, technique
 from ridgeline.tune.ab_run import ABPlan, ABRun, run_ab
@@ -178,6 +178,7 @@ class Questions:
         row = measured(asked, result, check, self.threshold)
         if key is not None:
             self.memory.answers.samples[key] = {"a": result.a_steps, "b": result.b_steps}
+            self.memory.answers.updates[key] = result.b_updates
         return row
 
     def _plan(self, added: list[Applied], stage: str) -> ABPlan:
@@ -220,6 +221,8 @@ class Questions:
         answers = self.memory.answers
         answers.rows[_question(below, now)] = row
         answers.samples[_question(below, now)] = answers.samples.get(_question(below, was), {})
+        updates = answers.updates.get(_question(below, was), Updates())
+        answers.updates[_question(below, now)] = updates
 
     def forget(self, a: list[Applied], b: list[Applied]) -> None:
         """Ask this question anew when it comes up."""
@@ -237,11 +240,16 @@ class Questions:
         """
         stacked = self.whole(stack).loss_check
         twin = stacked if len(placed) == len(stack) else None
+        stepped_by = self.memory.answers.updates.get(_question([], stack), Updates())
 
         def same_as_the_stack(result: ABRun) -> LossCheck:
             assert twin is not None, "only asked where there is one"
             return self.verifier.check(
-                "rounding", twin.candidate, result.b_losses, stack=rounding_of(stack)
+                "rounding",
+                twin.candidate,
+                result.b_losses,
+                stack=rounding_of(stack),
+                updates=(stepped_by, result.b_updates),
             )
 
         try:

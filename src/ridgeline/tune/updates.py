@@ -1,15 +1,17 @@
-"""Does a changed run step by the same gradients, of the same parameters, from weights as wide?
+"""Does a changed run step by the same gradients, of the same parameters, under the same settings?
 
 Beside the losses (`losses.py`), which tell a wrong update late or not at all: an optimizer that
 divides by the gradient's size trains on as before when gradients are clipped, kept from the step
 before, or missing for a layer. How far rounding moves the norm of the gradients is what it does in
 the disturbed run, step for step in stretches as with losses, and no less than a floor: noise that
-points nowhere hardly changes a norm, and rounding to fewer bits may.
+points nowhere hardly changes a norm, and rounding to fewer bits may. Settings of optimizers
+(learning rate, weight decay, …) are no result of rounding: they are the same or they are wrong.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -30,12 +32,17 @@ FLOORS: Mapping[str, float] = MappingProxyType({"rounding": 1e-3, "reduced-preci
 """Equivalence → relative difference of the norm that rounding may make in any script."""
 _STRETCHES = (0, 3, 8)
 _LEAST_NORM = 1e-30
+_SAME_SETTING = 1e-7
+"""Relative difference of a sum of settings that only rounds."""
 
 
 def update_fault(
     equivalence: str, base: Updates, other: Updates, shaken: Updates | None
 ) -> str | None:
     """What is wrong with the updates of a changed run; None: nothing that was seen."""
+    reset = _settings_fault(base, other, shaken)
+    if reset is not None:
+        return reset
     if equivalence not in FLOORS:
         return None
     if other.short and base.short is False:
@@ -59,6 +66,18 @@ def update_fault(
                 f"gradients of steps {first} to {end - 1} part by {size:.2g} of their norm, "
                 f"{size / reach:.0f} times what rounding does to this script ({reach:.2g})"
             )
+    return None
+
+
+def _settings_fault(base: Updates, other: Updates, shaken: Updates | None) -> str | None:
+    """Which setting of the optimizers differs, unless a disturbance moves it, too."""
+    disturbed = shaken.settings if shaken is not None else []
+    for step, (was, now) in enumerate(zip(base.settings, other.settings, strict=False)):
+        moved = disturbed[step] if step < len(disturbed) else was
+        for name in was.keys() & now.keys():
+            same = math.isclose(was[name], now[name], rel_tol=_SAME_SETTING)
+            if not same and math.isclose(was[name], moved.get(name, was[name]), rel_tol=1e-12):
+                return f"`{name}` of the optimizer's step {step} is not the baseline's"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What optimizers are about to step by: how large the gradients are, and of how many tensors.
+"""What optimizers are about to step by: gradients, of how many tensors, under which settings.
 
 A loss shows a wrong update only steps later, and hardly at all where the optimizer divides by the
 gradient's own size: clipping that was added, gradients that were kept, a layer that was frozen
@@ -14,6 +14,9 @@ import torch
 
 from ridgeline.measure.wire import Updates
 
+_SETTINGS = ("lr", "weight_decay", "betas", "momentum", "dampening", "nesterov", "eps", "alpha",
+             "amsgrad", "maximize", "lr_decay", "lambd", "rho")  # fmt: skip
+"""What of a group decides what a step does; `fused` and `foreach` only say how it is done."""
 _SAMPLED = 256
 """Elements of each parameter that are looked at."""
 _SHORT_BITS = 16
@@ -28,6 +31,8 @@ class UpdateWatch:
         self._short: torch.Tensor | None = None
         self._now: list[torch.Tensor] = []
         self._steps: list[list[torch.Tensor]] = []
+        self._set: dict[str, Any] = {}
+        self._settings: list[dict[str, Any]] = []
 
     @torch.no_grad()
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -40,6 +45,8 @@ class UpdateWatch:
             if gradient is not None:
                 wide = torch.float32 if gradient.element_size() < 4 else None
                 self._now.append(torch.linalg.vector_norm(gradient, dtype=wide))
+        for group in optimizer.param_groups:
+            _add_settings(self._set, group)
         if self._left == 1:
             short = [_is_short(plain) for plain in map(_plain, parameters) if plain is not None]
             self._short = torch.stack([one.cpu() for one in short]).all() if short else None
@@ -48,19 +55,38 @@ class UpdateWatch:
         """Close the step that ended."""
         if self._left > 0 and self._now:
             self._steps.append(self._now)
-            self._now = []
+            self._settings.append(self._set)
+            self._now, self._set = [], {}
             self._left -= 1
 
     def report(self) -> Updates:
         """What was seen since the last report."""
         steps, self._steps = self._steps, []
+        settings, self._settings = self._settings, []
         weighed = [[float(norm) for norm in step] for step in steps]
         short, self._short = self._short, None
         return Updates(
             norms=[math.hypot(*norms) for norms in weighed],
             tensors=[sum(norm > 0 for norm in norms) for norms in weighed],
+            settings=[{name: float(sum_) for name, sum_ in step.items()} for step in settings],
             short=None if short is None else bool(short),
         )
+
+
+def _add_settings(sums: dict[str, Any], group: dict[str, Any]) -> None:
+    """Add a group's settings to those of the others, each times the elements it is for."""
+    elements = sum(parameter.numel() for parameter in group["params"])
+    for name in _SETTINGS:
+        found = group.get(name)
+        for number, value in enumerate(found if isinstance(found, (tuple, list)) else [found]):
+            if isinstance(value, (bool, int, float)) or _is_number(value):
+                key = f"{name}[{number}]" if isinstance(found, (tuple, list)) else name
+                sums[key] = sums.get(key, 0.0) + elements * value
+
+
+def _is_number(value: Any) -> bool:
+    """Is it a number in a tensor, as learning rates of captured steps are?"""
+    return isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_meta
 
 
 def _plain(tensor: Any) -> torch.Tensor | None:
