@@ -127,6 +127,9 @@ PATCHED: Final[dict[str, str]] = {
     "random:seed": "as torch.manual_seed",
     "numpy.random:seed": "as torch.manual_seed",
     "numpy.random:default_rng": "as torch.manual_seed",
+    "numpy.random.bit_generator:randbits": "runs that are compared draw the same without a seed",
+    "torch:seed": "the same",
+    "torch.random:seed": "the same",
     # -- the measured process: techniques
     "torch.nn.parallel:DistributedDataParallel.__init__":
         "settings of DDP are constructor arguments",

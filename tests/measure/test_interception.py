@@ -369,6 +369,15 @@ def test_what_python_waits_for_is_communication_and_takes_nothing_else_from_back
     assert phases["backward"]["p50"] > 0.2 * phases["forward"]["p50"]
 
 
+@pytest.mark.usefixtures("warm")
+def test_runs_that_are_compared_draw_the_same_also_without_a_seed() -> None:
+    def losses() -> list[float]:
+        with Conductor(command("draws_by_chance.py"), Session(fix_seed=True)) as run:
+            return run.steps(3)[0].losses
+
+    assert losses() == losses()
+
+
 @pytest.mark.slow
 def test_shifted_seeds_change_the_losses_and_equal_seeds_do_not() -> None:
     def losses(offset: int) -> list[float]:

@@ -12,6 +12,7 @@ import msgspec
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.conversation import Conversation
+from ridgeline.measure.child.entropy import pin_entropy
 from ridgeline.measure.child.guard import attempt, write_to
 from ridgeline.measure.child.habits import watch_habits
 from ridgeline.measure.child.hooks import Hooks
@@ -44,6 +45,7 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     _lend_terminal(session)
     if session.fix_seed:
         attempt(fix_seeds, session.seed_offset, otherwise=None)
+        attempt(pin_entropy, session.seed_offset, otherwise=None)
     if session.seed_offset:
         attempt(offset_seeds, session.seed_offset, otherwise=None)
     if session.shake:

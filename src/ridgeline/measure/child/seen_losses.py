@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from ridgeline.measure.child.guard import guarded
 from ridgeline.measure.child.inputs import tensors_in
 
 _OUTPUTS_KEPT = 24
+_OUTPUTS_OF_A_CALL = 4
+"""Tensors of one call that are looked at: caches and hidden states may follow them."""
 
 
 class SeenLosses:
@@ -41,15 +44,20 @@ class SeenLosses:
 
     @guarded()
     def remember_output(self, result: Any) -> None:
-        """Keep a projection of the first outputs of what may be an inference script.
+        """Keep projections of what the first calls of what may be an inference script return.
 
-        It stands in for the loss, so that techniques can be verified on it.
+        They stand in for the loss, so that techniques can be verified on them. A detector returns
+        boxes and scores: each is looked at.
         """
         if not self._recording or len(self.by_step) >= _OUTPUTS_KEPT:
             return
-        output = next(tensors_in(result), None)
-        if output is not None and output.is_floating_point() and not output.is_meta:
-            self.by_step.append([_projection(output.detach())])
+        outputs = [
+            _projection(output.detach())
+            for output in itertools.islice(tensors_in(result), _OUTPUTS_OF_A_CALL)
+            if output.is_floating_point() and output.numel() and not output.is_meta
+        ]
+        if outputs:
+            self.by_step.append(outputs)
 
     def scaled(self, scaled: torch.Tensor, factor: float) -> None:
         """Remember by how much a gradient scaler multiplied a loss."""
