@@ -34,6 +34,20 @@ def test_slow_steps_give_a_profile_of_few_within_the_budget(
     assert [line for line in profile["warnings"] if line.startswith("from ")]
 
 
+@pytest.mark.slow
+def test_where_there_is_time_for_one_more_step_its_operators_are_looked_at(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["doctor", "--budget", "16", "--json", "--", SLOW, "0", "6"]) == 0
+    captured = capsys.readouterr()
+    assert "s: looking closer at the second" in captured.err
+    profile = json.loads(captured.out)["profile"]
+    assert (profile["steps"], profile["warmup_steps"], profile["steady"]) == (1, 0, False)
+    assert profile["operator_calls"] > 5
+    assert len(profile["losses"]) == 2, "each is told once"
+    assert 6.0 <= profile["step_seconds"]["p50"] < 9.0
+
+
 def test_whoever_waits_for_the_first_step_is_told_where_the_script_stands(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -121,6 +121,16 @@ class Live:
         """How the user's files were protected; None as long as it goes on."""
         return self.conductor.outcome
 
+    def begin(self) -> list[Report]:
+        """Wait for the very first step, as `Conductor.begin` does."""
+        left = self._patience()
+        self.conductor.wait_for(left if math.isfinite(left) else None)
+        try:
+            return self.conductor.begin()
+        except BaseException:
+            self.failed = True
+            raise
+
     def steps(
         self,
         count: int,

@@ -293,6 +293,11 @@ class RunWindows:
         if not first or not first[0].steps or first[0].facts is None:
             return False
         self.saw(first)
+        self.let_speak(first)
+        return True
+
+    def let_speak(self, first: list[Report]) -> None:
+        """Take the very first step for the one that is timed."""
         self.slow.append(first)
         self.warmup_seconds = [step.seconds for step in first[0].steps]
         self.warnings.append(
@@ -300,7 +305,6 @@ class RunWindows:
             "happens only once (allocating, compiling) is in it, and what comes before a call is "
             "not"
         )
-        return True
 
     def settle(self) -> None:
         """Let the last slow step speak where none could be timed, and say how few there are."""

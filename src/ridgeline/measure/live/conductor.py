@@ -90,6 +90,8 @@ class Conductor:
         self._timed_some = False
         self._connections: list[Connection] = []
         self._first: list[Report] = []
+        self._untold: list[Report] = []
+        """The same, until losses and updates of it were handed on."""
         self._last_output = ""
         self._process: ScriptProcess | None = None
 
@@ -169,6 +171,18 @@ class Conductor:
         """The very first step on every rank, from the first call of a model on."""
         return self._first
 
+    def begin(self) -> list[Report]:
+        """Wait for the script's very first step; what it was, one report per rank.
+
+        Raises:
+            ScriptError: the script failed, or ended without a single step.
+            ChildDied: it was killed.
+        """
+        if not self._connections:
+            self._gather()
+            self._untold = self._first
+        return self._first
+
     def steps(
         self,
         count: int,
@@ -192,10 +206,8 @@ class Conductor:
             ScriptError: the script failed, or ended without a single step.
             ChildDied: it was killed.
         """
-        first: list[Report] = []
-        if not self._connections:
-            self._gather()
-            first = self._first
+        self.begin()
+        first, self._untold = self._untold, []
         if self.ended:
             return first or [Report(steps=[], losses=[], ended=True) for _ in self._connections]
         alone = within_seconds if len(self._connections) == 1 else None

@@ -57,6 +57,9 @@ class LiveRun(Protocol):
     def outcome(self) -> Outcome | None:
         """How the user's files were protected; None as long as the run goes on."""
 
+    def begin(self) -> list[Report]:
+        """Wait for the script's very first step, as `Conductor.begin` does."""
+
     def steps(
         self,
         count: int,
@@ -78,6 +81,8 @@ _LONG_SECONDS = 0.25
 fewer of them are timed and looked at closer."""
 _INSTRUMENTS: tuple[Instrument, ...] = ("sampler", "operators", "profiler")
 """In the order in which they look."""
+_INSTRUMENTS_WHEN_SLOW: tuple[Instrument, ...] = ("operators", "profiler", "sampler")
+"""The same where there may not be time for all: what bounds the step first."""
 _SLOW_SECONDS = 1.0
 """Steps that take longer run one by one, and are not left out while there are few."""
 _WINDOW = 3
@@ -85,6 +90,13 @@ _SAMPLER_SECONDS = 1.5
 _EVALUATION_SHARE, _FIRST_STEP_SHARE = 0.6, 0.8
 """Shares of the budget for which an evaluation before the first step is waited for, and the end
 of a first step that calls its model again and again; then these calls are measured."""
+_STEPS_OF_A_LOOK = 2.5
+"""Where what is left has no room for so many steps, the next one is looked at, and none is timed:
+what a second one takes is worth less than what the operators are."""
+_ONCE_SHARE = 0.5
+"""A step that takes less than this of the first shows that the first did what happens once."""
+_LATE_SHARE = 0.4
+"""Share of the budget by which a step that is looked at may end after it."""
 _LEAST_SAMPLED, _LEAST_LONG_SAMPLED = 6, 3
 """Steps that tell growth of memory from its ups and downs."""
 
@@ -185,13 +197,7 @@ def _silent(text: str) -> None:
 
 def replace_session(session: Session) -> Session:
     """The same session, counting outermost calls as steps."""
-    return Session(
-        assume_inference=True,
-        stack=session.stack,
-        seed_offset=session.seed_offset,
-        fix_seed=session.fix_seed,
-        saved_folder=session.saved_folder,
-    )
+    return msgspec.structs.replace(session, assume_inference=True)
 
 
 def _plan_for(plan: MeasurementPlan, total: int) -> MeasurementPlan:
@@ -268,12 +274,45 @@ class _Measurement:
 
     def take_windows(self) -> None:
         """Warm up, time, and look closer, for as long as the script goes on."""
+        if self._is_slow_from_the_first():
+            return
         self._warm_up()
-        if not self.windows.ended:
+        looks_only = self._has_time_for_a_look_only(self.windows.warmup_seconds)
+        if not (self.windows.ended or looks_only):
             self._time()
-        for name in _INSTRUMENTS:
+        for name in _INSTRUMENTS_WHEN_SLOW if looks_only else _INSTRUMENTS:
             if self.plan.window and not self.windows.ended:
                 self._look(name)
+
+    def _has_time_for_a_look_only(self, seconds: list[float]) -> bool:
+        if not seconds or self.plan.warmup is not None or not self.plan.window:
+            return False
+        return seconds[-1] > max(_SLOW_SECONDS, self._left_seconds() / _STEPS_OF_A_LOOK)
+
+    def _is_slow_from_the_first(self) -> bool:
+        """Did the first step take so long that it must speak, for there is time for one look?
+
+        False too where the second is much quicker: the first compiled something, or allocated.
+        """
+        first, windows = self.run.begin(), self.windows
+        facts = first[0].facts if first else None
+        if facts is None or first[0].ended or facts.settings.graph_compiles:
+            return False
+        seconds = [step.seconds for step in first[0].steps]
+        if not self._has_time_for_a_look_only(seconds):
+            return False
+        if seconds[-1] > self._left_seconds() + _LATE_SHARE * self.plan.budget_seconds:
+            return windows.fall_back_on(first)
+        self.on_progress(f"the first step took {seconds[-1]:.0f} s: looking closer at the second")
+        reports = self.run.steps(1, "operators", facts=True)
+        windows.saw(reports)
+        if not reports[0].steps or reports[0].steps[0].seconds < _ONCE_SHARE * seconds[-1]:
+            return windows.ended
+        windows.tried.append("operators")
+        if all(report.instrument == "operators" for report in reports):
+            windows.looks["operators"] = reports
+        windows.let_speak(first)
+        return True
 
     def _spent_seconds(self) -> float:
         return monotonic() - self.started - self.windows.start_seconds
