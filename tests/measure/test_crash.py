@@ -56,6 +56,21 @@ def test_a_scripts_own_crash_shows_its_traceback_without_our_frames(
     assert "running it without ridgeline" in told
 
 
+def test_a_script_that_asks_for_more_than_it_is_given_is_told_to_take_it_from_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\nsize = int(input('How many layers? '))\n")
+    assert run(["doctor", "--", "train.py"]) == 2
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1].endswith(
+        "it asks for input, which a measured run has not: give the answers as a file, with "
+        "`< answers.txt` behind the command"
+    )
+    assert 'train.py", line 2' in told
+    assert "running it without ridgeline" not in told, "it would ask again"
+
+
 def test_a_crash_that_needs_us_is_our_defect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

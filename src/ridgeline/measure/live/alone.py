@@ -15,6 +15,7 @@ from ridgeline.measure.live.crash import Crash, ScriptFailed, crash_of, told_of
 from ridgeline.measure.wire import Session
 
 PROTECT = "ridgeline.measure.child.attach:protect"
+_PIPE = "give the answers as a file, with `< answers.txt` behind the command"
 _LEAST_SECONDS = 15.0
 _MOST_SECONDS = 120.0
 _MARGIN = 2.0
@@ -26,6 +27,11 @@ def judged(
 ) -> RidgelineError:
     """The error to raise for a script that failed under us: is it its own fault, or ours?"""
     crash = failed.crash
+    if crash.asked_for_input:
+        told = (
+            f"{told_of(command, crash)}; it asks for input, which a measured run has not: {_PIPE}"
+        )
+        return ScriptError(told, details=crash.traceback)
     limit = min(max(_MARGIN * failed.after_seconds + 5.0, _LEAST_SECONDS), _MOST_SECONDS)
     on_progress(
         f"the script failed; running it without ridgeline, for at most {limit:.0f} s, to compare"

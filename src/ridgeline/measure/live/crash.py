@@ -14,9 +14,11 @@ from ridgeline.errors import ScriptError
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _BEGINS = "Traceback (most recent call last):"
-_STARTS = re.compile(r"(?:^\s*|\S)" + re.escape(_BEGINS) + r"\s*$")
+_STARTS = re.compile(r"(?:^\s*|\S|[?:>\])] )" + re.escape(_BEGINS) + r"\s*$")
 """Right behind a prompt or a progress bar, too; not as the end of a sentence, as where a loader
 tells of the one in its worker, which is part of an error's message."""
+_NO_MORE_INPUT = "EOFError: EOF when reading a line"
+"""How Python's `input` fails."""
 _LINES_SHOWN = 40
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
 _ADDRESS = re.compile(r"0x[0-9a-f]+|\d+")
@@ -40,6 +42,11 @@ class Crash:
         if self.exit_code < 0:
             return f"killed by {signal.Signals(-self.exit_code).name}"
         return self.last_line or f"exit code {self.exit_code}, and it printed nothing"
+
+    @property
+    def asked_for_input(self) -> bool:
+        """Did it read a line where no more were given?"""
+        return self.what == _NO_MORE_INPUT
 
     def is_like(self, other: Crash) -> bool:
         """The same error, numbers and addresses aside?"""
