@@ -212,6 +212,13 @@ def test_calls_that_come_from_changing_threads_are_looked_at_in_each() -> None:
         assert run.steps(200, "sampler")[0].hot_lines
 
 
+def test_calls_go_on_in_another_thread_of_a_pool_while_the_first_waits_in_vain() -> None:
+    with Conductor(command("inference.py", "pool"), Session()) as run:
+        assert len(run.steps(40)[0].steps) == 40
+        seen = run.steps(4, "operators")[0].operators
+        assert sum(call.calls for call in seen if call.name == "aten::addmm") == 2 * 4
+
+
 def test_operators_carry_exact_flops_and_bytes() -> None:
     with Conductor(command("plain_loop.py"), Session()) as run:
         run.steps(5)
@@ -221,6 +228,22 @@ def test_operators_carry_exact_flops_and_bytes() -> None:
     assert first.flops == 2 * (2 * 16 * 32 * 64)
     assert first.bytes == 2 * 4 * (64 + 16 * 32 + 32 * 64 + 16 * 64)
     assert first.phase == "forward"
+
+
+def test_under_inference_mode_products_are_counted_as_elsewhere() -> None:
+    with Conductor(command("inference_mode.py"), Session()) as run:
+        run.steps(10)
+        calls = run.steps(2, "operators")[0].operators
+    names = {call.name for call in calls}
+    assert not names & {"aten::conv2d", "aten::linear", "aten::matmul"}
+    assert "aten::frac" not in names, "what we do with an output is not the script's"
+    flops = {(call.name, call.shapes): call.flops / 2 for call in calls if call.flops}
+    assert sorted(flops.values()) == [
+        2 * 2 * 8 * 8 * 16,  # of attention
+        2 * 2 * (2 * 8 * 8 * 16),  # its other product, and the last
+        2 * (2 * 8) * 64 * 16,
+        2 * (2 * 8 * 8 * 8) * 3 * 9,
+    ]
 
 
 def test_losses_are_those_that_the_script_computes(tmp_path: Path) -> None:

@@ -86,18 +86,20 @@ class Agent:
         """Is this the process and the thread that steps?"""
         return self.active and self.thread.is_current()
 
-    def calls_here(self) -> bool:
+    def calls_here(self, module: nn.Module) -> bool:
         """Is this the process and the thread that steps, seen from where a model is called?
 
         A server may answer each request in a thread of its own. Where that of the latest call has
-        ended, the next to call a model goes on with the steps; of threads that live on, one is
-        watched.
+        ended, or others are called in its place, the next to call a model goes on with the steps;
+        of threads that answer side by side, one is watched.
         """
         if self.thread.is_exactly_current() or not self.active:
+            self.thread.called()
             return self.is_mine()
         if self.kind == "training" or self._trains:
             return self.is_mine()
-        if not self.thread.inherit():
+        is_step = not self.clock.depth and self.watched.is_main_model(module)
+        if not self.thread.inherit(is_step=is_step):
             return False
         if self.on_moved is not None:
             attempt(self.on_moved, otherwise=None)
@@ -218,7 +220,8 @@ class Agent:
             if self.latest_model is not None and self.latest_model.float_outputs is None:
                 self.latest_model.float_outputs = attempt(float_outputs, result, otherwise=[])
             if not (self._trains or self.kind == "training"):
-                self.losses.remember_output(result)
+                with _disable_current_modes():
+                    self.losses.remember_output(result)
             self._maybe_inference_boundary(module)
 
     @guarded()

@@ -82,7 +82,7 @@ class Hooks:
             self._disarm()
 
     def _before_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling() or not self.agent.calls_here():
+        if torch.compiler.is_compiling() or not self.agent.calls_here(module):
             return
         if torch.jit.is_tracing():  # what is looked at would become part of the program
             return
@@ -164,7 +164,7 @@ class Hooks:
             if (
                 torch.compiler.is_compiling()
                 or self._inside is not None
-                or not self.agent.calls_here()
+                or not self.agent.calls_here(module)
                 or not self._begin(module)
             ):
                 return compiled(*args, **kwargs)

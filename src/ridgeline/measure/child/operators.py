@@ -1,10 +1,9 @@
 """Watch every operator of a few steps: FLOPs, bytes, callers, and which tensors are alive.
 
-A dispatch mode sees operators below autograd, backward included. FLOPs come from torch's own
-formula registry (`torch.utils.flop_counter`, multiply-add = 2), and from the formulas below for
-what it leaves out on the CPU. Bytes are the least an operator could move: each input read once,
-each output (or argument changed in place) written once; views move nothing. Memory is the live
-storage bytes by category, followed through weak references, so freed tensors count no more.
+A dispatch mode sees operators below autograd, backward included. What FLOPs they take is known to
+`flop_formulas.py`. Bytes are the least an operator could move: each input read once, each output
+(or argument changed in place) written once; views move nothing. Memory is the live storage bytes
+by category, followed through weak references, so freed tensors count no more.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.anatomy import buffers, parameters
+from ridgeline.measure.child.flop_formulas import flops_of
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.wire import MemorySample, OperatorCall
@@ -60,6 +59,8 @@ class OperatorMode(TorchDispatchMode):
         self.pageable_copies = 0
         self.memory = LiveMemory(agent)
         self._paused = False
+        self._whole: set[Any] = set()
+        """Operators that consist of no others."""
         self.finished = False
         """Nothing is collected any more, wherever the mode is still on."""
         agent.watched.operator_names.clear()
@@ -70,6 +71,14 @@ class OperatorMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._paused or self.finished:
             return func(*args, **kwargs)
+        if func not in self._whole:
+            # Inference mode hands `conv2d` and `linear` on whole; elsewhere autograd takes them
+            # apart before they come here, into what FLOPs are known of.
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+            self._whole.add(func)
         started = perf_counter()
         out = func(*args, **kwargs)
         seconds = perf_counter() - started
@@ -118,7 +127,7 @@ class OperatorMode(TorchDispatchMode):
         moved = 0.0
         if written and not func.is_view:
             moved = float(sum(map(_bytes, inputs)) + sum(map(_bytes, written)))
-        flops = attempt(_flops, packet, args, kwargs, out, otherwise=0.0)
+        flops = attempt(flops_of, packet, args, kwargs, out, otherwise=0.0)
         dtype = next((_dtype(t) for t in inputs if t.is_floating_point()), "")
         shapes = ",".join(filter(None, map(_sizes, inputs)))
         name = packet._qualified_op_name
@@ -187,11 +196,6 @@ def leave_finished() -> None:
             mode.leave()
 
 
-def _flops(packet: Any, args: Any, kwargs: Any, out: Any) -> float:
-    formula = flop_registry.get(packet) or FLOP_FORMULAS.get(packet)
-    return float(formula(*args, **kwargs, out_val=out)) if formula else 0.0
-
-
 def _changed(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
     """Tensors that an operator without outputs writes in place (a fused optimizer step).
 
@@ -213,48 +217,6 @@ def _is_scores(tensor: torch.Tensor) -> bool:
     if tensor.dim() == 4:
         return min(tensor.shape[-2:]) >= 16
     return tensor.dim() == 3 and tensor.shape[-1] == tensor.shape[-2] >= 16
-
-
-def _attention_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
-
-
-def _attention_backward_flops(
-    grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any
-) -> int:
-    return int(sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape))
-
-
-def _lstm_flops(inputs: Any, weight: Any, recurrent: Any, *args: Any, **kwargs: Any) -> int:
-    """Each time step multiplies every sample by both weight matrices."""
-    rows = inputs.numel() // inputs.shape[-1]
-    return 2 * rows * (weight.numel() + recurrent.numel())
-
-
-def _lstm_backward_flops(*args: Any, **kwargs: Any) -> int:
-    return 2 * _lstm_flops(*args)
-
-
-def _encoder_layer_flops(source: Any, *args: Any, **kwargs: Any) -> int:
-    """One fused transformer layer: every row meets every weight, and every row of its sample."""
-    weights = [t for t in args if isinstance(t, torch.Tensor) and t.dim() == 2]
-    rows = source.numel() // source.shape[-1]
-    scores = 4 * rows * source.shape[-2] * source.shape[-1]
-    return 2 * rows * sum(weight.numel() for weight in weights) + scores
-
-
-def _attention_module_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    return _encoder_layer_flops(query, *args)
-
-
-FLOP_FORMULAS: dict[Any, Any] = {
-    aten._transformer_encoder_layer_fwd: _encoder_layer_flops,
-    aten._native_multi_head_attention: _attention_module_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
-    aten.mkldnn_rnn_layer: _lstm_flops,
-    aten.mkldnn_rnn_layer_backward: _lstm_backward_flops,
-}
 
 
 def sync_kind(
