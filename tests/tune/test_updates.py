@@ -38,7 +38,26 @@ def changed(factor: float = 1.0, since: int = 0, tensors: int = 6, short: bool =
 def test_what_optimizers_step_by_tells_a_wrong_training(other: Updates, fault: str | None) -> None:
     found = update_fault("reduced-precision", BASE, other, changed(1.0001))
     assert found is None if fault is None else fault in str(found)
-    assert update_fault("statistical", BASE, other, None) is None, "other draws, other gradients"
+    assert update_fault("statistical", BASE, other, None) is None, "nothing known of other draws"
+
+
+@pytest.mark.parametrize(
+    ("other", "fault"),
+    [
+        (changed(1.5), None),
+        (changed(0.5), "gradients are 0.5 times the baseline's on the whole"),
+        (changed(2.0), "gradients are 2 times"),
+        (changed(tensors=5), "5 parameters have a gradient; in the baseline 6 have"),
+        (changed(float("nan")), "gradients are nan times"),
+    ],
+)
+def test_other_draws_do_not_excuse_other_gradients(other: Updates, fault: str | None) -> None:
+    """Accumulation or clipping that was lost hides among batches drawn otherwise."""
+    found = update_fault("statistical", BASE, other, None, seeds=[changed(1.1), changed(0.9)])
+    assert found is None if fault is None else fault in str(found)
+    far = [changed(2.5), changed(0.6)]
+    if not fault or "times" in fault:
+        assert update_fault("statistical", BASE, changed(0.5), None, seeds=far) is None
 
 
 def test_a_script_whose_gradients_rounding_moves_far_is_allowed_as_much() -> None:

@@ -27,6 +27,8 @@ class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     profiles: dict[str, StepProfile] = {}
     """Profiles of the script with a stack, by the stack in words."""
     seeds: list[list[float]] | None = None
+    seed_updates: list[Updates] = []
+    """What the optimizers stepped by under those seeds."""
     repeat: list[float] | None = None
     shaken: dict[str, list[float]] = {}
     """Equivalence → losses of the script disturbed by as much."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -31,18 +31,37 @@ added, and gradients that were kept, passed 8 where the losses let them pass.
 FLOORS: Mapping[str, float] = MappingProxyType({"rounding": 1e-3, "reduced-precision": 1e-2})
 """Equivalence → relative difference of the norm that rounding may make in any script."""
 _STRETCHES = (0, 3, 8)
+TIMES_SEEDS = 4.0
+_SEED_FLOOR = 0.15
+"""How often further than under other seeds the mean logarithm of the norms may part, and the least
+that seeds are taken to do to it: batches put together otherwise (by length) may do as much."""
 _LEAST_NORM = 1e-30
 _SAME_SETTING = 1e-7
 """Relative difference of a sum of settings that only rounds."""
 
 
 def update_fault(
-    equivalence: str, base: Updates, other: Updates, shaken: Updates | None
+    equivalence: str,
+    base: Updates,
+    other: Updates,
+    shaken: Updates | None,
+    *,
+    seeds: Sequence[Updates] = (),
 ) -> str | None:
-    """What is wrong with the updates of a changed run; None: nothing that was seen."""
+    """What is wrong with the updates of a changed run; None: nothing that was seen.
+
+    Args:
+        equivalence: What the change may do; with `statistical`, other seeds are the measure.
+        base: Updates of the incumbent.
+        other: Updates of the changed run.
+        shaken: Updates of the incumbent, disturbed by as much as rounding.
+        seeds: Updates of the incumbent under other seeds.
+    """
     reset = _settings_fault(base, other, shaken)
     if reset is not None:
         return reset
+    if equivalence == "statistical":
+        return _fault_beside_seeds(base, other, seeds)
     if equivalence not in FLOORS:
         return None
     if other.short and base.short is False:
@@ -79,6 +98,29 @@ def _settings_fault(base: Updates, other: Updates, shaken: Updates | None) -> st
             if not same and math.isclose(was[name], moved.get(name, was[name]), rel_tol=1e-12):
                 return f"`{name}` of the optimizer's step {step} is not the baseline's"
     return None
+
+
+def _fault_beside_seeds(base: Updates, other: Updates, seeds: Sequence[Updates]) -> str | None:
+    """Are there as many gradients, and as large on the whole, as other draws leave them?"""
+    runs = [run for run in seeds if run.norms]
+    if not runs or not base.norms or not other.norms:
+        return None
+    known = {count for run in (base, *runs) for count in run.tensors}
+    if len(known) == 1 and known.isdisjoint(other.tensors):
+        return f"{other.tensors[0]} parameters have a gradient; in the baseline {known.pop()} have"
+    usual = _mean_log(base.norms)
+    reach = max(_SEED_FLOOR, *(abs(_mean_log(run.norms) - usual) for run in runs))
+    parted = _mean_log(other.norms) - usual
+    if abs(parted) <= TIMES_SEEDS * reach:
+        return None
+    return (
+        f"gradients are {math.exp(parted):.2g} times the baseline's on the whole; under other "
+        f"seeds they are at most {math.exp(reach):.2g} times as large"
+    )
+
+
+def _mean_log(norms: Sequence[float]) -> float:
+    return float(np.mean(np.log(np.maximum(norms, _LEAST_NORM))))
 
 
 def _is_level(shaken: Updates | None, tensors: int) -> bool:

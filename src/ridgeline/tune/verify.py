@@ -117,7 +117,7 @@ class Verifier:
         repeats = answers.repeat is None or answers.repeat == base[: len(answers.repeat)]
         if not check.passed or base == other or not repeats:
             return check
-        fault = update_fault(equivalence, *updates)
+        fault = update_fault(equivalence, *updates, seeds=answers.seed_updates)
         return check if fault is None else replace(check, passed=False, summary=fault)
 
     def _repeat(self, steps: int) -> None:
@@ -130,7 +130,9 @@ class Verifier:
             self._on_progress(
                 "running the script under two other seeds, for the spread of its losses"
             )
-            self._memory.answers.seeds = [run for run, _ in self._run(steps, seed_sessions())]
+            runs = self._run(steps, seed_sessions())
+            self._memory.answers.seeds = [losses for losses, _ in runs]
+            self._memory.answers.seed_updates = [updates for _, updates in runs]
             self._memory.save()
 
     def _shaken(
@@ -165,7 +167,10 @@ OFFSETS = (1009, 2003)
 
 def seed_sessions() -> list[Session]:
     """Runs under other seeds."""
-    return [Session(fix_seed=True, seed_offset=offset) for offset in OFFSETS]
+    return [
+        Session(fix_seed=True, seed_offset=offset, weighed_steps=WEIGHED_STEPS)
+        for offset in OFFSETS
+    ]
 
 
 def repeat_session() -> Session:
