@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipapp
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -334,6 +335,20 @@ def test_no_process_is_left_behind() -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_what_python_runs_as_a_script_may_be_a_folder_or_an_archive(
+    form: str, tmp_path: Path
+) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/__main__.py").write_text((SCRIPTS / "plain_loop.py").read_text())
+    program = tmp_path / "app"
+    if form == "archive":
+        program = tmp_path / "app.pyz"
+        zipapp.create_archive(tmp_path / "app", program)
+    with Conductor([str(program), "40"], Session()) as run:
+        assert len(run.steps(5)[0].steps) == 5
+
+
 def test_a_frozen_script_does_not_run_on() -> None:
     with Conductor(command("plain_loop.py", "100000000"), Session()) as run:
         run.steps(5)
@@ -348,7 +363,9 @@ def test_a_frozen_script_does_not_run_on() -> None:
     [
         ([], "no script given"),
         (["missing.py"], "missing.py: no such script"),
-        (["no-such-program"], "no such program or script"),
+        (["no-such-program"], "no such program or script; give a .py file"),
+        (["note.ipynb"], "`jupyter nbconvert --to script note.ipynb` makes a .py file"),
+        (["LEVEL=1", "python", "train.py"], "put `LEVEL=1` before ridgeline"),
         (["-m"], "needs the name of a module"),
         (["torchrun", "missing.py"], "missing.py: no such script"),
     ],

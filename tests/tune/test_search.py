@@ -546,3 +546,14 @@ def test_a_side_run_of_a_slow_script_is_as_short_as_what_it_is_compared_with():
 
     assert side_run(0.1) == 16
     assert side_run(3.0) == 9
+
+
+def test_what_a_start_takes_on_a_quiet_machine_is_not_what_it_took_on_a_busy_one():
+    quiet, busy = (
+        Costs(step_seconds=0.2 * times, load_seconds=8.0 * times, slowness=times)
+        for times in (1.0, 5.0)
+    )
+    assert busy.seconds([], at_best=True, checked=False) == pytest.approx(
+        quiet.seconds([], at_best=True, checked=False)
+    )
+    assert busy.seconds([]) > 3 * quiet.seconds([])

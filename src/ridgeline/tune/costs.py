@@ -89,13 +89,14 @@ class Costs:
         True
         """
         seen, step, pace = list(rows), self.step_seconds / speedup, _LIKELY
+        load = self.load_seconds
         if at_best:
-            step, pace = step / self.slowness, _AT_BEST
-        total = self.load_seconds + pace.warm_up_steps * step
+            step, load, pace = step / self.slowness, load / self.slowness, _AT_BEST
+        total = load + pace.warm_up_steps * step
         total += 2 * pace.rounds * max(step, _LEAST_BLOCK_SECONDS)
         total += sum(self._preparing(member, seen, at_best=at_best) for member in members)
         if not checked:
-            total += self.load_seconds + self._side_run_steps(pace, step) * step
+            total += load + self._side_run_steps(pace, step) * step
         return total
 
     @staticmethod

@@ -33,13 +33,29 @@ def resolve(command: list[str]) -> list[str]:
     if first.endswith(".py"):
         _check_script(first)
         return [sys.executable, *command]
+    if _is_runnable(Path(first)):
+        return [sys.executable, *command]
     program = _program(first)
     if not program:
-        raise InputError(f"{first}: no such program or script; give a .py file or `-m module`")
+        raise InputError(f"{first}: no such program or script; {_instead_of(first)}")
     script = next((word for word in command[1:] if word.endswith(".py")), None)
     if script is not None:
         _check_script(script)
     return [*program, *command[1:]]
+
+
+def _is_runnable(path: Path) -> bool:
+    """Is it a folder with a `__main__`, or an archive of one, which Python runs as a script?"""
+    return (path / "__main__.py").is_file() or (path.suffix == ".pyz" and path.is_file())
+
+
+def _instead_of(name: str) -> str:
+    """What to give in the place of what cannot be started."""
+    if name.endswith(".ipynb"):
+        return f"`jupyter nbconvert --to script {name}` makes a .py file of a notebook"
+    if "=" in name:
+        return f"put `{name}` before ridgeline, or `env` before it"
+    return "give a .py file or `-m module`"
 
 
 def _check_script(name: str) -> None:
