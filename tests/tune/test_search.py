@@ -229,12 +229,12 @@ def test_a_patch_that_steps_otherwise_than_its_stack_is_not_offered(
     monkeypatch.setattr(one.verifier, "_shaken", lambda *_: ([1.0, 0.9, 0.8, 0.70001], None))
     variant = Variant(command=["patched.py"])
 
-    def row_of(weight_decay: float) -> LedgerRow:
+    def row_of(weight_decay: float, parts_by: float = 1e-5) -> LedgerRow:
         steps = Updates(settings=[{"weight_decay": weight_decay}] * 3)
 
         def run_ab(*_: object) -> ABRun:
             interval = RatioInterval(ratio=1.5, low=1.4, high=1.6, rounds=18)
-            losses = [*LOSSES[:-1], LOSSES[-1] + 1e-5]
+            losses = [*LOSSES[:-1], LOSSES[-1] + parts_by]
             return ABRun(
                 interval=interval, a_rounds=[1.0], b_rounds=[0.7], b_losses=losses, b_updates=steps
             )
@@ -243,9 +243,10 @@ def test_a_patch_that_steps_otherwise_than_its_stack_is_not_offered(
         return one.patched(stack, variant, stack)
 
     assert row_of(0.1).kept
-    refused = row_of(0.0)
-    assert not refused.kept
-    assert "`weight_decay` of the optimizer's step 0" in refused.verification
+    for parts_by in (0.0, 1e-5):
+        refused = row_of(0.0, parts_by)
+        assert not refused.kept
+        assert "`weight_decay` of the optimizer's step 0" in refused.verification
 
 
 def test_step_times_and_ratio_of_a_row_agree(

@@ -57,7 +57,7 @@ def update_fault(
         shaken: Updates of the incumbent, disturbed by as much as rounding.
         seeds: Updates of the incumbent under other seeds.
     """
-    reset = _settings_fault(base, other, shaken)
+    reset = settings_fault(base, other, shaken)
     if reset is not None:
         return reset
     if equivalence == "statistical":
@@ -88,8 +88,11 @@ def update_fault(
     return None
 
 
-def _settings_fault(base: Updates, other: Updates, shaken: Updates | None) -> str | None:
-    """Which setting of the optimizers differs, unless a disturbance moves it, too."""
+def settings_fault(base: Updates, other: Updates, shaken: Updates | None) -> str | None:
+    """Which setting of the optimizers differs, unless a disturbance moves it, too.
+
+    It says so also where losses are equal, and where a script does not repeat itself.
+    """
     disturbed = shaken.settings if shaken is not None else []
     for step, (was, now) in enumerate(zip(base.settings, other.settings, strict=False)):
         moved = disturbed[step] if step < len(disturbed) else was

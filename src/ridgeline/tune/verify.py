@@ -25,7 +25,7 @@ from ridgeline.techniques import environment_of
 from ridgeline.tune.losses import SHAKES, check_losses
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.stack import ENTRY
-from ridgeline.tune.updates import WEIGHED_STEPS, update_fault
+from ridgeline.tune.updates import WEIGHED_STEPS, settings_fault, update_fault
 
 Trajectory = tuple[list[float], Updates]
 """Losses of a run's first steps, and what its optimizers stepped by."""
@@ -115,9 +115,12 @@ class Verifier:
             equivalence, base, other, shaken=shaken, seeds=answers.seeds, repeat=answers.repeat
         )
         repeats = answers.repeat is None or answers.repeat == base[: len(answers.repeat)]
-        if not check.passed or base == other or not repeats:
+        if not check.passed:
             return check
-        fault = update_fault(equivalence, *updates, seeds=answers.seed_updates)
+        if base == other or not repeats:
+            fault = settings_fault(*updates)
+        else:
+            fault = update_fault(equivalence, *updates, seeds=answers.seed_updates)
         return check if fault is None else replace(check, passed=False, summary=fault)
 
     def _repeat(self, steps: int) -> None:
