@@ -231,10 +231,13 @@ def test_operators_carry_exact_flops_and_bytes() -> None:
     assert first.phase == "forward"
 
 
-def test_under_inference_mode_products_are_counted_as_elsewhere() -> None:
-    with Conductor(command("inference_mode.py"), Session()) as run:
+@pytest.mark.parametrize("block", ["all", "each"])
+def test_under_inference_mode_products_are_counted_as_elsewhere(block: str) -> None:
+    with Conductor(command("inference_mode.py", block), Session()) as run:
         run.steps(10)
         calls = run.steps(2, "operators")[0].operators
+        timed = run.steps(2, "profiler")[0].profiler
+    assert {call.name for call in timed} >= {"aten::convolution", "aten::addmm", "aten::bmm"}
     names = {call.name for call in calls}
     assert not names & {"aten::conv2d", "aten::linear", "aten::matmul"}
     assert "aten::frac" not in names, "what we do with an output is not the script's"

@@ -325,3 +325,17 @@ def test_the_disturbance_leaves_the_scripts_own_draws_alone() -> None:
         for p, b in zip(model.parameters(), before, strict=True)
     ]
     assert all(0.5 * 2.0**-8 < size < 2 * 2.0**-8 for size in moved)
+
+
+def test_the_disturbance_reaches_each_call_under_inference_mode() -> None:
+    points, shaker, model = Points(), Shaker(2.0**-8), dense().eval()
+    shaker.install(points)
+    answers = []
+    for _ in range(3):
+        with torch.inference_mode():
+            for seen in points.around_forward:
+                seen(model)
+            answers.append(model(torch.ones(4, 20)))
+    shaker.end()
+    undisturbed = model(torch.ones(4, 20))
+    assert not any(torch.equal(answer, undisturbed) for answer in answers)

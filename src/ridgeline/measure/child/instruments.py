@@ -85,6 +85,7 @@ class OperatorsInstrument(Instrument):
         self._own_tensors = OwnTensors(self._mode)
         self._own_tensors.let_through()
         self._mode.__enter__()
+        self._agent.points.around_forward.append(self._mode.around_call)
 
     def _follow_gradients(self, module: torch.nn.Module, mode: OperatorMode) -> None:
         for parameter in parameters(module):
@@ -109,6 +110,7 @@ class OperatorsInstrument(Instrument):
             return
         self._agent.watched.look_closer = False
         self._agent.on_gradients = None
+        self._agent.points.around_forward.remove(self._mode.around_call)
         self._mode.leave()
         if self._own_tensors is not None:
             self._own_tensors.restore()

@@ -90,6 +90,12 @@ class OperatorMode(TorchDispatchMode):
         if not any(mode is self for mode in _get_current_dispatch_mode_stack()):
             self.__enter__()
 
+    def around_call(self, module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+        """See what is called now, too."""
+        if not self.finished:
+            renew(self)
+        return contextlib.nullcontext()
+
     def leave(self) -> None:
         """Take the mode off in this thread, from below one that the script has entered since."""
         self.finished = True
@@ -187,6 +193,18 @@ class OperatorMode(TorchDispatchMode):
             for (kind, _, _), row in self.syncs.items()
         ]
         return sorted(points, key=lambda p: (-p.seconds, -p.calls))
+
+
+def renew(mode: TorchDispatchMode) -> None:
+    """Let a mode see again, where it is the topmost one of this thread.
+
+    One that is put on inside of `inference_mode` is on no more once that block is left, which
+    sets dispatch keys as they were, although it stays on the stack of modes.
+    """
+    modes = _get_current_dispatch_mode_stack()
+    if modes and modes[-1] is mode:
+        mode.__exit__(None, None, None)
+        mode.__enter__()
 
 
 def leave_finished() -> None:

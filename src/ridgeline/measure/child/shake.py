@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from ridgeline.measure.child.guard import attempt
+from ridgeline.measure.child.operators import renew
 from ridgeline.measure.child.own_tensors import OwnTensors
 from ridgeline.measure.child.points import Points
 from ridgeline.records.matmuls import MATMULS
@@ -60,6 +61,8 @@ class Shaker:
         if model not in self._moved:
             self._moved.add(model)
             attempt(self.begin, model, otherwise=None)
+        if self._begun:
+            attempt(renew, self._products, otherwise=None)
         return nullcontext()
 
     @torch.no_grad()
