@@ -88,6 +88,31 @@ def test_what_blocks_are_handed_of_each_sequence_flows_into_them(
         torch.testing.assert_close(flow.hidden, expected[number], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sweep("gemma4_text", "bamba")
+@pytest.mark.parametrize("family", ["gemma4_text", "bamba", "gpt2", "opt", "falcon_mamba"])
+def test_a_head_is_fitted_to_what_the_compressed_blocks_give(
+    family: str, tokens: Tensor, tmp_path: Path
+) -> None:
+    """By a scheme for it alone; its error is that of the logits, which float32 tells."""
+    model = tiny(family, tie_word_embeddings=False)
+    model.save_pretrained(tmp_path / "model")
+    (name,) = [name for name, one in model.named_modules() if one is model.get_output_embeddings()]
+    job = CompressionJob(
+        model=tmp_path / "model",
+        schemes=(),
+        of_layer={name: (parse("w4a16-gptq-g4"),)},
+        tokens=tokens,
+        work=tmp_path / "work",
+    )
+    done = stage(job)
+    (layer,) = [layer for layer in done.layers if layer.scheme]
+    with torch.no_grad():
+        as_given, as_made = model(tokens).logits, done.emulated()(tokens).logits
+    lost = (as_made - as_given).square().sum() / as_given.square().sum()
+    assert layer.name == name
+    assert layer.error == pytest.approx(float(lost), rel=0.05)
+
+
 def test_routers_stay_as_they_are(tokens: Tensor, tmp_path: Path) -> None:
     done = staged("afmoe", "w8a16-channel", tokens, tmp_path)
     assert any("experts" in layer.name for layer in done.layers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ridgeline.checkpoints.skeleton import ModelSkeleton, StoredPiece
@@ -121,6 +122,11 @@ def matrices_under(skeleton: ModelSkeleton, root: nn.Module, prefix: str) -> tup
                 )
                 found.append(matrix)
     return tuple(found)
+
+
+def stored_dtypes(skeleton: ModelSkeleton, matrices: tuple[Matrix, ...]) -> dict[str, torch.dtype]:
+    """The dtype that each matrix is stored in, by its name."""
+    return {matrix.name: skeleton.checkpoint.dtype(matrix.piece.source) for matrix in matrices}
 
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")

@@ -55,6 +55,8 @@ class Flow:
         self._chunk = chunk_sequences(tokens.shape[1], in_bfloat16=self.in_bfloat16)
         self._arguments: dict[int, Arguments] = {}  # by the length of a chunk
         self._own: dict[int, Arguments] = {}  # by a chunk's beginning, where they depend on tokens
+        self.length: int | None = None
+        """The length of the tuple in which blocks give their activations; None: they are alone."""
         self.hidden = self._embedded(skeleton, tokens)
 
     def chunks(self) -> Iterator[Tensor]:
@@ -107,7 +109,7 @@ class Flow:
     def _embedded(self, skeleton: ModelSkeleton, tokens: Tensor) -> Tensor:
         head = skeleton.model.get_output_embeddings()
         names = {id(parameter): name for name, parameter in skeleton.model.named_parameters()}
-        tables = _tables(skeleton)
+        tables = tables_of(skeleton)
         beside = [
             target
             for target in skeleton.pieces
@@ -120,7 +122,7 @@ class Flow:
         for start in range(0, len(tokens), self._chunk):
             part = tokens[start : start + self._chunk]
             with _rows_read(skeleton, tables):
-                first, arguments = _recorded(skeleton, part)
+                first, arguments, self.length = _recorded(skeleton, part)
             self._keep(arguments, start, len(part))
             if hidden is None:
                 hidden = torch.empty(len(tokens), *first.shape[1:])
@@ -147,7 +149,12 @@ class Flow:
             self._own[start] = arguments
 
 
-def _tables(skeleton: ModelSkeleton) -> dict[str, nn.Module]:
+def given(hidden: Tensor, length: int | None) -> Any:
+    """What a block gives that hands on these activations, in a tuple of that length or alone."""
+    return hidden if length is None else (hidden, *[NOTHING] * (length - 1))
+
+
+def tables_of(skeleton: ModelSkeleton) -> dict[str, nn.Module]:
     """The embeddings outside of blocks, by the names of their weights: what numbers look up."""
     kinds = {nn.Embedding, type(skeleton.model.get_input_embeddings())}
     return {
@@ -264,10 +271,8 @@ class _Lowered:
         return value  # also an empty dictionary, which blocks share and write into
 
 
-def _recorded(
-    skeleton: ModelSkeleton, tokens: Tensor
-) -> tuple[Tensor, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
-    """What flows into the first block, and each block's other arguments."""
+def _recorded(skeleton: ModelSkeleton, tokens: Tensor) -> tuple[Tensor, Arguments, int | None]:
+    """What flows into the first block, each block's other arguments, and its tuple's length."""
     furthest, why = -1, ""
     for length in LENGTHS:
         seen: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
@@ -276,7 +281,7 @@ def _recorded(
         alike = len(shapes) == 1 and None not in shapes
         handed_on = any(_holds(NOTHING, (args, kwargs)) for _, args, kwargs in seen)
         if error is None and len(seen) == len(skeleton.blocks) and alike and not handed_on:
-            return seen[0][0].clone(), [(args, kwargs) for _, args, kwargs in seen]
+            return seen[0][0].clone(), [(args, kwargs) for _, args, kwargs in seen], length
         if len(seen) > furthest:
             furthest, why = len(seen), f"{len(seen)} of {len(skeleton.blocks)} blocks were called"
             if error is not None:
@@ -307,7 +312,7 @@ def _run_recording(
             seen.append((hidden, args, kwargs))
             if number == last:
                 raise Stop
-            return hidden if length is None else (hidden, *[NOTHING] * (length - 1))
+            return given(hidden, length)
 
         return forward
 

@@ -7,18 +7,15 @@
 A block is loaded, compressed with the activations that the compressed blocks before it give
 (`blocks.py`), written to a file of its own (`finished.py`), and sends the activations on. An
 interrupted run reads the finished blocks back and sends the activations through them, which gives
-the same numbers. A head that is the embedding's table under another name is left alone: its rows
-are looked up too.
+the same numbers. The head is in `head.py`.
 """
 
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +24,14 @@ from torch import Tensor, nn
 
 from ridgeline.checkpoints.compressed_writer import CompressedWriter, check_scheme, check_together
 from ridgeline.checkpoints.files import CheckpointFiles
-from ridgeline.checkpoints.layers import Matrix, matrices_of, matrices_under
+from ridgeline.checkpoints.layers import matrices_of, stored_dtypes
 from ridgeline.checkpoints.skeleton import ModelSkeleton, is_read_packed
 from ridgeline.compress import rounding
 from ridgeline.compress.activations import round_activations
 from ridgeline.compress.blocks import LoadedBlock, compress_block, multiplied_as_stored
 from ridgeline.compress.finished import BlockLog, Finished, LayerDone, fingerprint_of
 from ridgeline.compress.flow import Flow, arithmetic_of
+from ridgeline.compress.head import compressed_head, is_head_wanted
 from ridgeline.compress.heap import large_blocks_given_back, large_blocks_used_again
 from ridgeline.compress.watching.halfway import ForwardPass
 from ridgeline.compress.watching.lanes import side_by_side
@@ -211,7 +209,7 @@ def _blocks(
     """All blocks, and the head where a scheme is for it."""
     num_blocks = len(skeleton.blocks)
     done = log.num_done()
-    has_head = _is_head_wanted(skeleton, job.schemes_of)
+    has_head = is_head_wanted(skeleton, job.schemes_of)
     for number in range(num_blocks):
         block = skeleton.load_block(number, _as_stored(job, skeleton, flow, number))
         runs = () if flow is None else flow.passes(block, number)
@@ -234,7 +232,7 @@ def _blocks(
                 BlockDone(block=number, num_blocks=num_blocks, layers=layers, resumed=number < done)
             )
     if done <= num_blocks and has_head:
-        log.write(num_blocks, _compressed_head(skeleton, flow, job.schemes_of))
+        log.write(num_blocks, compressed_head(skeleton, flow, job.schemes_of))
 
 
 def _as_stored(
@@ -274,7 +272,7 @@ def _compressed(
     loaded = LoadedBlock(
         module=skeleton.blocks[number],
         matrices=matrices,
-        dtypes=_dtypes(skeleton, matrices),
+        dtypes=stored_dtypes(skeleton, matrices),
         schemes={matrix.name: job.schemes_of(matrix.name) for matrix in matrices},
         runs=runs,
         head_dim=_head_dim(skeleton.blocks[number], skeleton.model.config),
@@ -288,10 +286,6 @@ def _compressed(
                 value = piece.of(skeleton.value(target))
                 result.dense[piece.saved_name] = value.to(dtype, copy=True)
     return result
-
-
-def _dtypes(skeleton: ModelSkeleton, matrices: tuple[Matrix, ...]) -> dict[str, Any]:
-    return {matrix.name: skeleton.checkpoint.dtype(matrix.piece.source) for matrix in matrices}
 
 
 def _head_dim(block: nn.Module, config: Any) -> int | None:
@@ -347,76 +341,3 @@ def _check(job: CompressionJob, skeleton: ModelSkeleton) -> None:
             for scheme in () if matrix.kept else job.schemes_of(matrix.name):
                 if scheme.weights is not None:
                     rounding.check_depth(matrix.weight.shape[1], scheme.weights, matrix.name)
-
-
-SchemesOf = Callable[[str], tuple[Scheme, ...]]
-
-
-def _is_head_wanted(skeleton: ModelSkeleton, schemes_of: SchemesOf) -> bool:
-    """Whether there is a head of its own that a scheme is for."""
-    name = _head_name(skeleton)
-    return name is not None and bool(schemes_of(name))
-
-
-def _compressed_head(skeleton: ModelSkeleton, flow: Flow | None, schemes_of: SchemesOf) -> Finished:
-    """The head, with the activations that the compressed blocks give."""
-    name = _head_name(skeleton)
-    assert name is not None
-    table = _table_name(skeleton)
-    outside = [
-        target for target in skeleton.pieces if skeleton.is_outside(target) and target != table
-    ]
-    skeleton.load(outside)
-    model: Any = skeleton.model
-    module = model.get_output_embeddings()
-    matrices = matrices_under(skeleton, module, f"{name}.")
-    with _blocks_hand_on(skeleton) as handed:
-        runs: tuple[ForwardPass, ...] = ()
-        if flow is not None:
-            runs = flow.passes_of(lambda chunk: partial(_run_head, skeleton, handed, chunk))
-        result = compress_block(
-            LoadedBlock(
-                module=module,
-                matrices=matrices,
-                dtypes=_dtypes(skeleton, matrices),
-                schemes={matrix.name: schemes_of(matrix.name) for matrix in matrices},
-                runs=runs,
-            )
-        )
-    skeleton.unload(outside)
-    return result
-
-
-@contextmanager
-def _blocks_hand_on(skeleton: ModelSkeleton) -> Iterator[threading.local]:
-    """Within, every block returns the `chunk` of its thread, so that only what follows computes."""
-    handed = threading.local()
-    blocks: list[Any] = list(skeleton.blocks)
-    for block in blocks:
-        block.forward = lambda *_args, **_kwargs: handed.chunk
-    try:
-        yield handed
-    finally:
-        for block in blocks:
-            del block.forward
-
-
-def _run_head(skeleton: ModelSkeleton, handed: threading.local, chunk: Tensor) -> Tensor:
-    handed.chunk = chunk
-    model: Any = skeleton.model
-    with torch.no_grad():
-        result: Tensor = model(inputs_embeds=chunk, use_cache=False).logits
-        return result
-
-
-def _head_name(skeleton: ModelSkeleton) -> str | None:
-    module: nn.Module | None = skeleton.model.get_output_embeddings()
-    if not isinstance(module, nn.Linear):
-        return None
-    name = next(name for name, found in skeleton.model.named_modules() if found is module)
-    return name if f"{name}.weight" in skeleton.pieces else None
-
-
-def _table_name(skeleton: ModelSkeleton) -> str:
-    weight = skeleton.model.get_input_embeddings().weight
-    return next(name for name, found in skeleton.model.named_parameters() if found is weight)
