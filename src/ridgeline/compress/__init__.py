@@ -2,7 +2,7 @@
 
     apply.py     schemes in order, each row measured, saved if it held: start here
     chain.py     schemes and trainings as one ledger, from a file
-    run.py       a model directory, one decoder block in memory at a time
+    run.py       a model directory, one decoder block in memory at a time; head.py its output head
     blocks.py    one block: rescaled, pruned, quantised
 
     material.py     what a compression is given, checked; memory.py: what it will need, foretold
