@@ -153,3 +153,32 @@ def test_what_is_left_out_is_named_as_files_and_as_modules_name_it(
     assert set(left) < set(about["ignore"])
     assert "model.layers.1.mlp.shared_experts.up_proj" in about["ignore"]
     assert not any("gate_proj" in name for name in about["ignore"])
+
+
+@pytest.mark.sweep(every=2)
+@pytest.mark.parametrize(
+    ("family", "scheme", "read"),
+    [
+        ("qwen3_moe", "w4a16-g8", True),
+        ("qwen3_moe", "fp8", True),
+        ("qwen3_moe", "w8a8", False),
+        ("mixtral", "w4a16-g8-asym", False),
+        ("olmo_hybrid", "w8a16-channel", False),
+    ],
+)
+def test_what_transformers_cannot_read_is_said(
+    family: str, scheme: str, read: bool, tokens: Tensor, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    done = staged(family, scheme, tokens, tmp_path)
+    told = done.unread()
+    done.save(tmp_path / "out")
+    try:
+        AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    except RuntimeError:
+        assert not read
+        assert "does not" in told[0]
+    else:
+        assert read
+        assert not told

@@ -159,10 +159,10 @@ def saved(job: CompressionJob, directory: Path, name: str, on_progress: OnProgre
         on_progress(f"{name}: block {done.block + 1} of {done.num_blocks}")
 
     staged = stage(job, progress)
-    staged.save(directory)
-    notices = tuple(
+    notices = staged.unread() + tuple(
         f"{layer.name}: {notice}" for layer in staged.layers for notice in layer.notices
     )
+    staged.save(directory)
     return SavedScheme(
         seconds=time.monotonic() - began, notices=notices, calibrated_in=staged.calibrated_in
     )

@@ -33,6 +33,7 @@ from ridgeline.compress.finished import BlockLog, Finished, LayerDone, fingerpri
 from ridgeline.compress.flow import Flow, arithmetic_of
 from ridgeline.compress.head import compressed_head, is_head_wanted
 from ridgeline.compress.heap import large_blocks_given_back, large_blocks_used_again
+from ridgeline.compress.saved.unread import Forms, unread
 from ridgeline.compress.watching.halfway import ForwardPass
 from ridgeline.compress.watching.lanes import side_by_side
 from ridgeline.errors import InputError
@@ -89,6 +90,14 @@ class Staged:
         self.layers: tuple[LayerDone, ...] = tuple(
             layer for number in range(self._count) for layer in log.read(number).layers
         )
+
+    def unread(self) -> tuple[str, ...]:
+        """What transformers does not read of what `save` writes, a line each."""
+        quantised: dict[str, Forms] = {}
+        for number in range(self._count):
+            for layer, (weight, inputs) in self._log.read(number).quantised.items():
+                quantised[layer] = (weight.format, inputs.format if inputs else None)
+        return unread(self._skeleton, quantised)
 
     def emulated(self) -> nn.Module:
         """The whole model with weights as rounded, and activations rounded as the scheme says."""
