@@ -101,6 +101,7 @@ COMPILES = (
 )
 
 
+@pytest.mark.slow
 def test_whoever_waits_for_a_compiler_is_told_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -199,6 +199,7 @@ def test_identities_and_stamps_of_the_sensor_itself_are_taken(executor: Executor
     assert 0 <= fates.stamps[0] <= time.monotonic() - began
 
 
+@pytest.mark.sweep("processes")
 @pytest.mark.parametrize("executor", ["threads", "processes"])
 def test_a_sensor_that_falls_silent_is_given_up(
     executor: ExecutorName, monkeypatch: pytest.MonkeyPatch

@@ -67,6 +67,7 @@ def test_a_body_of_unknown_length_is_cut_off_too(guarded: Server) -> None:
     assert response.status_code == 413
 
 
+@pytest.mark.sweep("True")
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_full_queue_is_a_429_that_says_when_to_come_back(guarded: Server, stream: bool) -> None:
     until(lambda: guarded.get("/health").json()["running"] == 0, "the end of what came before")
