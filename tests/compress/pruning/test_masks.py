@@ -168,6 +168,18 @@ def test_inputs_that_were_never_seen_and_repeat_each_other_end_in_no_error() -> 
         assert int((found.weight == 0).sum()) == 64
 
 
+@pytest.mark.parametrize("criterion", ["wanda", "sparsegpt"])
+def test_an_expert_that_no_token_reached_is_pruned_by_magnitude(criterion: Criterion) -> None:
+    weight = matrix(4, 8, 0)
+    found = prune(
+        weight, Pruning(criterion=criterion, share=0.5), CalibrationStatistics(num_tokens=0)
+    )
+    assert torch.equal(
+        found.weight, prune(weight, Pruning(criterion="magnitude", share=0.5)).weight
+    )
+    assert found.notices == ("calibration never reached it: pruned by magnitude",)
+
+
 def test_a_hessian_that_is_no_number_falls_back_and_says_so() -> None:
     hessian = torch.full((8, 8), torch.nan)
     found = prune(

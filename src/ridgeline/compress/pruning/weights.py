@@ -85,7 +85,10 @@ def prune(
             f"a share of {pruning.share:g} of the weights; it must be from 0 to below 1"
         )
     notices: tuple[str, ...] = ()
-    match pruning.criterion:
+    criterion = pruning.criterion
+    if NEEDS[criterion] and seen is not None and not seen.num_tokens:
+        criterion, notices = "magnitude", ("calibration never reached it: pruned by magnitude",)
+    match criterion:
         case "magnitude":
             mask = _mask(magnitudes_of(weight), pruning)
         case "wanda":
