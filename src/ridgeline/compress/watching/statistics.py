@@ -154,7 +154,7 @@ def energy(
     total = 0.0
     for part in parts:
         outputs = part if rows is None else part @ rows.to(part.dtype).T
-        total += float(outputs.float().square_().sum(dtype=torch.float64))
+        total += float(outputs.float().square().sum(dtype=torch.float64))
     return total
 
 
