@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import linecache
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,3 +134,32 @@ def test_a_module_that_fails_in_torch_itself_says_so(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="in PyTorch itself") as caught:
         convert(runtime("onnx"), model, (torch.randn(2, 4, 64, 64),), {}, tmp_path / "made")
     assert "modules.py:17: `return F.relu" in str(caught.value)
+
+
+def _writing(module: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A runtime whose package was installed into a folder of its own, and what it does."""
+    (path / "executorch").mkdir()
+    (path / "executorch-1.0.dist-info").mkdir()
+    (path / "executorch" / "__init__.py").write_text(f"def write(*_):\n    {module}\n")
+    monkeypatch.syspath_prepend(str(path))
+    monkeypatch.delitem(sys.modules, "executorch", raising=False)
+    write = importlib.import_module("executorch").write
+    return SimpleNamespace(CARD=runtime("onnx").CARD, write=write)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        ("import nowhere_to_be_found", "not-installed", "pip install 'ridgeline[export]'"),
+        ("raise ValueError('odd')", "not-followed", "forward cannot be followed"),
+    ],
+)
+def test_what_fails_inside_a_runtime_is_no_line_of_the_users(
+    body: str, kind: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowering = _writing(body, tmp_path, monkeypatch)
+    with pytest.raises(ExportError) as caught:
+        convert(lowering, torch.nn.Linear(4, 2).eval(), (torch.randn(2, 4),), {}, tmp_path / "o")
+    assert (caught.value.kind, words in str(caught.value)) == (kind, True)
+    assert "executorch/__init__.py" not in str(caught.value)
+    assert not (tmp_path / "o").exists()

@@ -7,19 +7,17 @@ package such as transformers counts where no file of the user's lies deeper.
 from __future__ import annotations
 
 import ast
+import functools
 import linecache
 import os
 import re
+import sys
 import sysconfig
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 _STANDARD = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
-_PACKAGES = tuple(
-    os.path.realpath(path) + os.sep
-    for path in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-)
 _OURS = os.path.realpath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 2)) + os.sep
 _MACHINERY = frozenset({
     "torch", "functorch", "onnx", "onnxscript", "onnx_ir", "onnxruntime", "openvino", "nncf",
@@ -49,10 +47,28 @@ class Place:
         return f"{file}:{self.line}: `{self.text}`" if self.text else f"{file}:{self.line}"
 
 
+@functools.cache
+def _packages(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The folders that packages were installed into, of those that Python imports from.
+
+    Beside site-packages those of `pip install --target` and of the distribution: wherever a
+    package's metadata lies.
+    """
+    found = {os.path.realpath(path) + os.sep for path in paths if _holds_packages(path)}
+    return tuple(sorted(found, key=len, reverse=True))
+
+
+def _holds_packages(path: str) -> bool:
+    return os.path.isdir(path) and any(
+        name.endswith((".dist-info", ".egg-info")) and os.path.isdir(os.path.join(path, name))
+        for name in os.listdir(path)
+    )
+
+
 def _rank(file: str) -> int:
     """How much a file is the user's: 2 it is, 1 a package that they use, 0 machinery."""
     real = os.path.realpath(file)
-    for root in _PACKAGES:
+    for root in _packages(tuple(path for path in sys.path if path)):
         if real.startswith(root):
             return 0 if real[len(root) :].partition(os.sep)[0] in _MACHINERY else 1
     if file.startswith("<") or real.startswith((_STANDARD, _OURS)):

@@ -49,9 +49,27 @@ def conversion(folder: Path, card: RuntimeCard, captured: Captured) -> Iterator[
             folder.rmdir()
         if isinstance(error, InputError) or not isinstance(error, Exception):
             raise
-        raise blame(
-            error, keep_log(folder, error, said.getvalue()), card.title, captured.program
-        ) from error
+        log = keep_log(folder, error, said.getvalue())
+        lacking = _lacking(error, card, log)
+        raise lacking or blame(error, log, card.title, captured.program) from error
+
+
+def _lacking(error: BaseException | None, card: RuntimeCard, log: str) -> ExportError | None:
+    """The error of a runtime without a module that it imports as it converts; None: it is another.
+
+    Forward was run before: what is imported here is the runtime's. Only what was raised `from` it
+    counts, since an error inside of `except ImportError` is not of the import.
+    """
+    while error is not None and not isinstance(error, ModuleNotFoundError):
+        error = error.__cause__
+    if error is None:
+        return None
+    return ExportError(
+        f"{card.title} imports {error.name} to write this model, which is not installed; "
+        f"run: {card.pip}",
+        kind="not-installed",
+        log=log,
+    )
 
 
 def write_artifact(
