@@ -20,6 +20,7 @@ from ridgeline.compress.images import latency
 from ridgeline.compress.images.answers import mcnemar, share
 from ridgeline.compress.images.limits import image_limit
 from ridgeline.errors import InputError
+from ridgeline.records.image_compression import Latency
 
 pytest.importorskip("onnxruntime")
 
@@ -198,6 +199,71 @@ def test_pruning_for_latency_is_refused_where_it_gains_too_little(
     assert run([*words, "--out", str(tmp_path / "out")]) == 3
     assert "as fast at batch 1, not 100 ×" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_the_fastest_of_several_prunings_is_judged_by_times_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best of several ratios, 2 ×, is 1.2 × when timed again; the net takes two images."""
+    (tmp_path / "pair.py").write_text(PAIR)
+    random = np.random.default_rng(0).normal(size=(12, 3, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "pairs.npz", left=random, right=random + 1)
+    calls = []
+
+    def in_turns(models: list[torch.nn.Module], images: Any, **_: Any) -> list[Latency]:
+        models[-1](*images)
+        calls.append(len(models))
+        times = [1.0, 0.5] if len(calls) == 1 else [1.2, 1.0]
+        return [latency_of(times[0])] + [latency_of(times[1])] * (len(models) - 1)
+
+    monkeypatch.setattr(latency, "time_in_turns", in_turns)
+    monkeypatch.setattr(latency, "MULTIPLES", (1, 8))
+    monkeypatch.setattr(latency, "SCOPES", ("layer",))
+    words = ["--calibration", str(tmp_path / "pairs.npz"), "--no-speed", "--for", "latency"]
+    words += ["--images", str(tmp_path / "pairs.npz"), "--scheme", "50%-channels"]
+    end = run(
+        [
+            "compress",
+            f"{tmp_path}/pair.py:Pair",
+            *words,
+            "--faster",
+            "1.6",
+            "--out",
+            f"{tmp_path}/o",
+        ]
+    )
+    said = capsys.readouterr().err
+    assert (end, "1.20 × as fast at batch 1, not 1.6 ×" in said) == (3, True), said
+    assert calls == [3, 2]
+    assert not (tmp_path / "o").exists()
+
+
+PAIR = """
+import torch
+
+class Pair(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 128, 3, padding=1)
+        self.second = torch.nn.Conv2d(128, 128, 3, padding=1)
+        self.last = torch.nn.Conv2d(128, 2, 1)
+
+    def forward(self, left, right):
+        left, right = self.first(left).relu(), self.first(right).relu()
+        return self.last(self.second(left - right).relu())
+"""
+
+
+def latency_of(seconds: float) -> Latency:
+    return Latency(
+        seconds=seconds,
+        round_seconds=(seconds,) * 12,
+        batch=1,
+        dtype="float32",
+        device="cpu",
+        threads=1,
+    )
 
 
 def test_intervals_and_tests_are_those_of_the_textbook() -> None:
