@@ -28,6 +28,7 @@ FAILURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "AsksATensor": ("value-decides", "torch.where", ("onnx", "openvino", "aoti")),
     "WritesItsInput": ("writes-in-place", "x.clone()", ("onnx", "openvino", "aoti")),
     "LoopsOverTheBatch": ("fixed-size", "fixes the batch to 2", ("onnx", "openvino", "aoti")),
+    "CorrelatesPairs": ("fixed-size", "the groups of a convolution", ("onnx", "openvino", "aoti")),
     "FixesTheBatch": ("fixed-size", "a batch of 1 and no other", ("onnx", "openvino", "aoti")),
     "ReturnsMore": ("varying-output", "['images']", ("onnx", "openvino", "aoti")),
     "ReturnsAnObject": ("unknown-output", "returns a ReturnsAnObject.Answer", ("onnx", "aoti")),

@@ -82,6 +82,8 @@ class RuntimeCard:
     any_dtype: bool = False
     """It runs torch's own operators, so modules may take and return complex numbers and the like.
     """
+    free_attributes: bool = False
+    """Groups of a convolution may follow from a free size: it runs them as eager does."""
     fixes_sizes: str = ""
     """Why no dimension can stay free, as the begin of a sentence; empty: they can."""
 

@@ -23,6 +23,7 @@ CARD = RuntimeCard(
     source="https://docs.pytorch.org/docs/stable/export.html",
     in_graph=("bf16",),
     any_dtype=True,
+    free_attributes=True,
 )
 
 

@@ -13,7 +13,12 @@ from ridgeline.errors import ExportError, InputError
 from ridgeline.runtimes import Artifact, Free, ModelCall, Precision, Runtime, RuntimeCard
 from ridgeline.runtimes.capture.half import HalfPrecision
 from ridgeline.runtimes.capture.program import capture, flat_calls
-from ridgeline.runtimes.capture.writing import check_dtypes, conversion, write_artifact
+from ridgeline.runtimes.capture.writing import (
+    check_attributes,
+    check_dtypes,
+    conversion,
+    write_artifact,
+)
 
 
 def convert(
@@ -59,6 +64,8 @@ def convert(
     )
     if not card.any_dtype:
         check_dtypes(card, captured)
+    if not card.free_attributes:
+        check_attributes(card, captured)
     calls = flat_calls(captured, calibration) if precision == "int8" else []
     with conversion(folder, card, captured), torch.no_grad():
         notes = runtime.write(captured, folder, calls)

@@ -372,7 +372,7 @@ def _environments(program: Any) -> Iterator[Any]:
 
 def _refuse_writes(program: Any, module: nn.Module) -> None:
     """Refuse a graph that changes a buffer or what it was given: a runtime keeps that to itself."""
-    writing = [node for node in _operators(program) if node.target._schema.is_mutable]
+    writing = [node for node in operators(program) if node.target._schema.is_mutable]
     if not writing:
         return
     buffers, inputs = _written(program)
@@ -400,7 +400,7 @@ def _written(program: Any) -> tuple[list[str], list[str]]:
     )
 
 
-def _operators(program: Any) -> Iterator[Any]:
+def operators(program: Any) -> Iterator[Any]:
     """All calls of operators, in the graphs of contexts (autocast) too."""
     for part in program.graph_module.modules():
         for node in part.graph.nodes if hasattr(part, "graph") else ():
@@ -409,6 +409,6 @@ def _operators(program: Any) -> Iterator[Any]:
 
 
 def _has_attention(program: Any) -> bool:
-    names = {str(node.target) for node in _operators(program)}
+    names = {str(node.target) for node in operators(program)}
     fused = any("scaled_dot_product" in name for name in names)
     return fused or {"aten.softmax.int", "aten.matmul.default"} <= names

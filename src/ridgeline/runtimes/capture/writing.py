@@ -6,12 +6,14 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ridgeline.errors import ExportError, InputError
 from ridgeline.runtimes import ARTIFACT_NAME, Artifact, RuntimeCard
 from ridgeline.runtimes.capture.blame import USUAL, blame, keep_log
-from ridgeline.runtimes.capture.program import Captured
+from ridgeline.runtimes.capture.program import Captured, operators
 from ridgeline.runtimes.capture.quiet import silence
+from ridgeline.runtimes.capture.sources import place_of_node
 
 
 def check_dtypes(card: RuntimeCard, captured: Captured) -> None:
@@ -27,6 +29,39 @@ def check_dtypes(card: RuntimeCard, captured: Captured) -> None:
                 + (" torch.view_as_real(x)" if odd[0].is_complex else " it as float32"),
                 kind="dtype-not-there",
             )
+
+
+_ATTRIBUTES = frozenset({"stride", "padding", "dilation", "groups", "output_padding"})
+"""What torch lets follow from a size in a convolution, and runtimes keep as plain numbers."""
+
+
+def check_attributes(card: RuntimeCard, captured: Captured) -> None:
+    """Raise ExportError where a free size decides what a runtime writes down as a number.
+
+    The groups of a correlation, one for each pair of a batch, became those of the example: the file
+    answered with another shape at any other batch.
+    """
+    for node in operators(captured.program):
+        given = {**dict(zip(_argument_names(node), node.args, strict=False)), **node.kwargs}
+        for name in sorted(_ATTRIBUTES & given.keys()):
+            if _follows(given[name]):
+                raise ExportError(
+                    f"{place_of_node(node) or 'forward'} takes the {name} of a convolution from a "
+                    f"size, and {card.title} keeps it as a number; export with that size fixed, or "
+                    "write it as a product of views (einsum)",
+                    kind="fixed-size",
+                )
+
+
+def _argument_names(node: Any) -> list[str]:
+    return [argument.name for argument in node.target._schema.arguments]
+
+
+def _follows(value: Any) -> bool:
+    """Whether an argument is computed in the graph, or one of its numbers is."""
+    if isinstance(value, list | tuple):
+        return any(map(_follows, value))
+    return hasattr(value, "meta")
 
 
 @contextlib.contextmanager
