@@ -11,9 +11,15 @@ import statistics
 from collections.abc import Sequence
 from functools import cache
 
+from ridgeline.diagnose.message_waits import (
+    LateRank,
+    bubble_us,
+    late_rank,
+    waits_are_for_messages,
+)
 from ridgeline.diagnose.trace_facts import RankFacts
-from ridgeline.trace.communication.matching import align_ranks
-from ridgeline.trace.communication.stragglers import Stragglers, stragglers
+from ridgeline.trace.communication.matching import AlignedRanks, align_ranks
+from ridgeline.trace.communication.stragglers import stragglers
 from ridgeline.trace.critical_path.job_counterfactual import JobCounterfactual
 
 
@@ -21,10 +27,15 @@ class RanksTogether:
     """The ranks of one job, whose collectives match."""
 
     def __init__(
-        self, facts: Sequence[RankFacts], found: Stragglers, joined: JobCounterfactual | None
+        self, facts: Sequence[RankFacts], aligned: AlignedRanks, joined: JobCounterfactual | None
     ) -> None:
-        self.facts, self.stragglers, self.joined = facts, found, joined
+        self.facts, self.joined = facts, joined
+        self.stragglers = stragglers([fact.collectives for fact in facts], aligned)
         self.saved_us = cache(self._saved_us)
+        self.by_messages = waits_are_for_messages(aligned)
+        """Do they wait for messages of each other more than in collectives?"""
+        self.late: LateRank | None = late_rank(facts, joined) if self.by_messages else None
+        self.bubble_us = bubble_us(facts, aligned) if self.by_messages else 0.0
         self.skew_us = self._skew_us()
 
     def _saved_us(self, cure: str) -> float:
@@ -39,6 +50,8 @@ class RanksTogether:
 
     def _skew_us(self) -> float:
         """What the job would lose if its late rank came with the others."""
+        if self.by_messages:
+            return self.late.saved_us if self.late is not None else 0.0
         late, *others = self.stragglers.ranks
         if self.joined is not None:
             places = [fact.summary.file for fact in self.facts]
@@ -65,5 +78,4 @@ def ranks_together(facts: Sequence[RankFacts]) -> RanksTogether | None:
         return None
     graphs = [fact.graphs for fact in facts if fact.graphs is not None]
     joined = JobCounterfactual(graphs, aligned) if len(graphs) == len(facts) else None
-    found = stragglers([fact.collectives for fact in facts], aligned)
-    return RanksTogether(facts, found, joined)
+    return RanksTogether(facts, aligned, joined)

@@ -21,10 +21,15 @@ from ridgeline.trace.columns import Kind, Mask, Trace
 from ridgeline.trace.communication.buckets import UnbucketedAllReduces, unbucketed
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.critical_path.counterfactual import CURES, Counterfactual
-from ridgeline.trace.critical_path.job_counterfactual import RankGraphs
+from ridgeline.trace.critical_path.job_counterfactual import COMPUTE, RankGraphs
 from ridgeline.trace.host_calls import names_matching
 from ridgeline.trace.intervals import intersection, measure
-from ridgeline.trace.kernel_names import MATRIX, kernel_classes, on_tensor_cores
+from ridgeline.trace.kernel_names import (
+    MATRIX,
+    is_communication,
+    kernel_classes,
+    on_tensor_cores,
+)
 from ridgeline.trace.loaders import loader_workers
 from ridgeline.trace.recorded import Recorded, what_was_recorded
 from ridgeline.trace.sorting import distinct
@@ -276,16 +281,19 @@ def _saved(
     part, rows = middle_of(view, _MOST_EVENTS if alike else len(view.rows))
     scale = view.window_us / part.window_us if part.window_us > 0 else 1.0
     faster = np.maximum(room.share, room.precision_share)
+    works = (~is_communication(part.trace)).astype(float)
     asked = Counterfactual(
         part,
         pending=_pending(causes if part is view else idle_causes(part)),
-        kernels={"kernels": faster[rows], "precision": room.precision_share[rows]},
+        kernels={"kernels": faster[rows], "precision": room.precision_share[rows], COMPUTE: works},
     )
     least = _LEAST_SHARE * view.window_us
     saved = {cure: scale * asked.saved_us(cure) if held[cure] >= least else 0.0 for cure in CURES}
     joined = part is view and 1 < (view.trace.world_size or 2) <= _FEW_RANKS
     of_note = [cure for cure in CURES
                if cure == _NEXT or held[cure] >= _JOINED_SHARE * view.window_us]  # fmt: skip
+    if rank_collectives(part.trace).messages:
+        of_note.append(COMPUTE)
     return saved, asked.graphs(of_note) if joined else None
 
 

@@ -23,7 +23,7 @@ from ridgeline.records.store import write_atomically
 from ridgeline.trace.columns import TABLES, Collective, Trace, TraceDevice, column_types
 
 MAGIC = b"RIDGELINE-TRACE\0"
-VERSION = 7
+VERSION = 8
 """The layout; raise it when columns change their meaning."""
 
 

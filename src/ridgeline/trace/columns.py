@@ -195,6 +195,10 @@ class Collective:
     group_description: str | None = None
     ranks: str | None = None
     """Ranks of the group as written, perhaps shortened by the profiler."""
+    source_rank: int | None = None
+    """Whom a receive is from, counted over the whole job."""
+    destination_rank: int | None = None
+    """Whom a send is to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from tests.trace.simulated.truth import ONCE, Case, Truth, truth_of
@@ -30,6 +30,7 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "lone-gap": (1.0, 2.0), "small-copies": (100, 4000), "pause": (0.2, 2.0),
     "recompile": (0.2, 2.0), "cpu-optimizer": (0.15, 1.5), "save": (0.1, 1.0),
     "loop-optimizer": (20, 200), "synced-passes": (1, 1), "late-message": (0.1, 1.0),
+    "few-passes": (2, 9),
 }  # fmt: skip
 """The range that a strength is drawn from, evenly on a logarithmic scale."""
 _ANY = ("item-step", "poll-step", "prepare", "finish", "start-up", "late-module", "pageable",
@@ -63,6 +64,11 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
     "tensor_parallel": ("slow-link", "slow-network", "late-host", "item-step", "prepare"),
 }
 """Workload → the faults that such a program can have."""
+WITH_MESSAGES: dict[str, tuple[str, ...]] = {
+    "pipeline": ("late-gpu", "late-host", "few-passes", "slow-network", "item-step"),
+    "ring": ("late-gpu", "late-host", "slow-network", "item-step", "odd-gemm"),
+}
+"""The same of ranks that send to each other; apart, so that a seed's draws stay what they were."""
 EXCLUSIVE = (
     {"slow-link", "slow-network"}, {"slow-loader", "plain-loader", "slow-workers"},
     {"item-step", "poll-step", "item-layer", "event-layer"}, {"small-reduces", "unbucketed"},
@@ -71,12 +77,14 @@ EXCLUSIVE = (
 """Of each of these a program has one: they change the same thing."""
 
 
-def draw(seed: int) -> Iterator[tuple[str, Case, Truth]]:
+def draw(
+    seed: int, possible: Mapping[str, tuple[str, ...]] = POSSIBLE
+) -> Iterator[tuple[str, Case, Truth]]:
     """Cases without end, each with its name and its truth."""
     dice = random.Random(seed)
     number = 0
     while True:
-        case = _case(dice)
+        case = _case(dice, possible)
         if any(len(group & case.faults.keys()) > 1 for group in EXCLUSIVE):
             continue
         truth = truth_of(case)
@@ -86,19 +94,19 @@ def draw(seed: int) -> Iterator[tuple[str, Case, Truth]]:
         yield "-".join((case.workload, *case.faults, f"s{seed}", str(number))), case, truth
 
 
-def _case(dice: random.Random) -> Case:
-    workload = dice.choice(list(POSSIBLE))
+def _case(dice: random.Random, possible: Mapping[str, tuple[str, ...]]) -> Case:
+    workload = dice.choice(list(possible))
     many = dice.choices((0, 1, 2, 3), (1, 6, 5, 2))[0]
     faults = {
         fault: _rounded(_between(dice, *STRENGTHS[fault]))
-        for fault in dice.sample(POSSIBLE[workload], many)
+        for fault in dice.sample(possible[workload], many)
     }
     gpu = dice.choice(("v100", "a100", "a100", "h100", "h100", "mi300x"))
     version = "old" if gpu == "v100" and dice.random() < 0.7 else "new"
     if version == "new" and gpu == "a100" and dice.random() < 0.3:
         version = "plain"
     options: dict[str, int | bool | str] = {}
-    if workload in {"ddp", "resnet_ddp", "tensor_parallel"}:
+    if workload in {"ddp", "resnet_ddp", "tensor_parallel", *WITH_MESSAGES}:
         options["ranks"] = dice.choice((2, 4))
     return Case(
         workload=workload, gpu=gpu, faults=faults, options=options, version=version,

@@ -154,6 +154,17 @@ def late_message(program: Program, strength: float) -> Program:
     return _trouble(program, late_message=3, late_message_us=whole)
 
 
+def few_passes(program: Program, strength: float) -> Program:
+    """The batch of a pipeline in so many times fewer micro-batches."""
+    times = max(1, int(strength))
+    old = program.options
+    made = built(program.name, program.gpu, old | {
+        "tokens": times * old.get("tokens", 2048), "passes": max(1, program.passes // times),
+    })  # fmt: skip
+    return replace(program, forward=made.forward, backward=made.backward, passes=made.passes,
+                   parallel=made.parallel, options=made.options)  # fmt: skip
+
+
 def link(name: str) -> Fault:
     def slow_link(program: Program, strength: float) -> Program:
         """The ranks talk over a slower link; the strength says nothing."""
@@ -221,6 +232,7 @@ FAULTS: dict[str, Fault] = {
     "slow-softmax": lambda program, strength: _rebuilt(program, softmax=strength),
     "fp32": lambda program, strength: _rebuilt(program, dtype="fp32"),
     "no-gpu": lambda program, strength: replace(program, on_gpu=False),
+    "few-passes": few_passes,
 }  # fmt: skip
 """Name → change of a program; applied in this order, so that strengths are shares of what is
 healthy: what makes kernels slower comes last."""
@@ -239,6 +251,7 @@ _BY_CAUSE = {
     "communication-bound": "no-overlap slow-link slow-network small-reduces unbucketed"
     " synced-passes late-message",
     "rank-skew": "late-host late-gpu",
+    "pipeline-bubble": "few-passes",
     "compute-bound": "odd-gemm fp32",
     "memory-bound": "slow-softmax",
     "cpu-only": "no-gpu",

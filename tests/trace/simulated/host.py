@@ -62,6 +62,8 @@ class Rank:
         self.spans: list[Span] = []
         self.correlation = 1000
         self.collectives = 0
+        self.messages: dict[tuple[int, int], int] = {}
+        """Sender and receiver → the number of the last message between them."""
         self.loaded: set[str] = set()
 
     @property

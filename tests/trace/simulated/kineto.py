@@ -182,8 +182,14 @@ class _Events:
             "Group size": ranks, "dtype": "Float" if size == 4 else "BFloat16",
             "In split size": "[]", "Out split size": "[]", "Process Group Name": "0",
             "Process Group Description": "default_pg",
-            "Process Group Ranks": str(list(range(ranks))),
+            "Process Group Ranks": str(list(range(ranks))), **self.peer(work, what),
         }  # fmt: skip
+
+    @staticmethod
+    def peer(work: Work, what: Collective) -> dict[str, Any]:
+        """Whom a message is from or to."""
+        side = {"send": "Dst Rank", "recv": "Src Rank"}.get(what.operation)
+        return {} if side is None else {side: work.args["peer"]}
 
     def sync(self, wait: Work) -> None:
         """A `cudaStreamWaitEvent` as CUPTI records it."""

@@ -13,7 +13,7 @@ other hosts.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Hashable, Iterable
 from dataclasses import dataclass, field
 
 QUEUE = 1024
@@ -68,7 +68,7 @@ class Machine:
         self.work: list[Work] = []
         self.streams: dict[tuple[int, int], list[Work]] = {}
         self.engines: dict[tuple[int, str], Work] = {}
-        self.meetings: dict[int, Meeting] = {}
+        self.meetings: dict[Hashable, Meeting] = {}
 
     def submit(self, work: Work, wait_for: Iterable[Work] = ()) -> Work:
         """Queue work behind its stream and behind `wait_for`."""
@@ -89,8 +89,8 @@ class Machine:
             self._resolve(work)
         return work
 
-    def meet(self, number: int, size: int, transfer_us: float) -> Meeting:
-        """The collective with this number; all ranks number theirs alike."""
+    def meet(self, number: Hashable, size: int, transfer_us: float) -> Meeting:
+        """The collective or message with this number; all ranks number theirs alike."""
         return self.meetings.setdefault(number, Meeting(size=size, transfer_us=transfer_us))
 
     def _resolve(self, first: Work) -> None:

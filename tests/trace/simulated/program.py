@@ -152,7 +152,9 @@ class Parallel:
 
     ranks: int = 1
     kind: str = ""
-    """`ddp`, `fsdp`, or empty: collectives stand in the operators."""
+    """`ddp`, `fsdp`, `pipeline`, `ring`, or empty: collectives stand in the operators."""
+    message_bytes: float = 0.0
+    """What a stage of a pipeline, or a rank of a ring, sends at once."""
     link: str = "nvlink"
     bucket_bytes: float = 25e6
     overlap: bool = True

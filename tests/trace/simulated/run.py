@@ -19,6 +19,7 @@ from tests.trace.simulated.host import (
     kernel_name,
 )
 from tests.trace.simulated.machine import Machine, Work
+from tests.trace.simulated.messages import Stage, pass_around
 from tests.trace.simulated.program import Op, Program
 from tests.trace.simulated.talk import DataParallel, collective
 from tests.trace.simulated.trouble import (
@@ -107,6 +108,7 @@ class _Main:
         self.main = Thread(rank, MAIN)
         self.autograd = Thread(rank, AUTOGRAD)
         self.talk = DataParallel(rank)
+        self.stage = Stage(rank)
         self.made: list[float] = []
         """When the loader's workers had made each batch."""
         self.taken: list[float] = []
@@ -168,10 +170,13 @@ class _Main:
         self.at_stall = number in trouble.stall_steps
         yield from pageable_copies(main)
         yield from small_copies(main)
-        for at in range(self.program.passes):
-            yield from self.forward(number)
-            if self.program.backward:
-                yield from self.backward(last_pass=at == self.program.passes - 1)
+        if self.program.parallel.kind == "pipeline":
+            yield from self.pipeline()
+        else:
+            for at in range(self.program.passes):
+                yield from self.forward(number)
+                if self.program.backward:
+                    yield from self.backward(last_pass=at == self.program.passes - 1)
         if trouble.host_optimizer_us:
             yield from host_optimizer(main)
         elif self.program.optimizer:
@@ -223,6 +228,16 @@ class _Main:
             began = max(self.made[at - loader.workers], asked)
             self.made.append(began + self.main.jitter(loader.batch_us, 0.05))
 
+    def pipeline(self) -> Blocking:
+        """All forward passes of this rank's layers, then all backward passes (GPipe)."""
+        program, main = self.program, self.main
+        for ops, step in ((program.forward, 1), (program.backward, -1)):
+            for _ in range(program.passes):
+                yield from self.stage.receive(main, -step)
+                for op in self.stage.own(ops):
+                    yield from self.operator(main, op)
+                yield from self.stage.send(main, step)
+
     def forward(self, number: int) -> Blocking:
         yield from side_work(self.main)
         yield from side_copy(self.main)
@@ -239,6 +254,8 @@ class _Main:
                     yield from stop(self.main)
                 layer = op.layer
                 yield from self.talk.enter_layer(self.main, op.layer, forward=True)
+                if self.program.parallel.kind == "ring":
+                    yield from pass_around(self.main)
             if at == middle and number == self.program.steps // 2 and self.program.trouble.gap_us:
                 with self.main.span("python", "callbacks.py(210): on_evaluate"):
                     self.main.work(self.program.trouble.gap_us)

@@ -144,7 +144,8 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     filled = filled_by_kernels(run)
     kernels = roofs_of(run, told=case.says_flops)
     if filled_by_kernels(run, talk=True) - filled > MATTERS:  # by its nature, not by a fault
-        kernels |= {"communication-bound"}
+        piped = run.program.parallel.kind == "pipeline"
+        kernels |= {"pipeline-bubble" if piped else "communication-bound"}
     if first is None or most < BORDER[0] * whole:
         return Truth(kernels, None, whole, filled, by_cause)
     close = {name for name in worth if _lasting(name, worth[name], run) * CLOSE >= dearest}
@@ -219,8 +220,8 @@ def _overlapping(case: Case, run: Run, worth: dict[str, float], first: set[str])
         found |= {"empty-window", "hardly-any-gpu-work"}
     if case.options.get("steps") == 1 and first & {"prepare", "finish", "slow-loader"}:
         found.add("host-bound-start-up")  # one step cannot say what comes again
-    if case.only_rank >= 0 and first & {"late-host", "late-gpu"}:
-        found.add("communication-bound")  # one rank cannot say for whom it waits
+    if case.only_rank >= 0 and first & {"late-host", "late-gpu", "few-passes"}:
+        found |= {"communication-bound", "rank-skew"}  # one cannot say for whom it waits
     if "slow-python" in first and host.slow_python_us < usual:
         found.add("launch-bound")
     if "pageable" in first:

@@ -184,11 +184,30 @@ def tensor_parallel(gpu: str, *, ranks: int = 2, talk: str = "multimem",
     return replace(prefill(gpu, split=ranks, talk=talk, **shape), name="tensor_parallel")
 
 
+def pipeline(gpu: str, *, ranks: int = 2, steps: int = 3, passes: int = 16, tokens: int = 2048,
+             hidden: int = 2048, layers: int = 8) -> Program:  # fmt: skip
+    """A GPT whose layers lie on different ranks; a step is so many micro-batches."""
+    inside = transformer(tokens, 1024, hidden, layers, "bf16")
+    return Program(
+        name="pipeline", gpu=gpu, steps=steps, passes=passes, forward=inside,
+        backward=backward_of(inside, "bf16"), optimizer=adam(12.0 * layers * hidden**2 / ranks),
+        parallel=Parallel(ranks=ranks, kind="pipeline", message_bytes=2.0 * tokens * hidden),
+    )  # fmt: skip
+
+
+def ring(gpu: str, *, ranks: int = 4, steps: int = 3, tokens: int = 8192, hidden: int = 2048,
+         layers: int = 8) -> Program:  # fmt: skip
+    """A GPT whose sequence lies on different ranks, which pass keys and values around."""
+    one = gpt(gpu, steps=steps, tokens=tokens, hidden=hidden, layers=layers)
+    parallel = Parallel(ranks=ranks, kind="ring", message_bytes=1.0 * tokens * hidden)
+    return replace(one, name="ring", parallel=parallel)
+
+
 WORKLOADS: dict[str, Callable[..., Program]] = {
     "gpt": gpt, "resnet": resnet, "prefill": prefill, "decode": decode, "dlrm": dlrm,
     "dlrm_ranks": dlrm_ranks,
     "diffusion": diffusion, "ddp": ddp, "resnet_ddp": resnet_ddp, "fsdp": fsdp,
-    "tensor_parallel": tensor_parallel,
+    "tensor_parallel": tensor_parallel, "pipeline": pipeline, "ring": ring,
 }  # fmt: skip
 
 

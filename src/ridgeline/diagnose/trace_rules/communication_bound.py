@@ -3,25 +3,31 @@
 With several ranks, transfer and skew are told apart exactly (`ranks_together.py`).
 With one, the fastest collective of the same name and size is the best guess at a transfer.
 `rank-skew` is the part that is waiting, when most is; it names who comes last, and what that
-rank's GPU was short of.
+rank's GPU was short of. Where ranks wait for messages of each other (`message_waits.py`) it names
+who works longer than the others; what all of them wait is a `pipeline-bubble`.
 """
 
 from __future__ import annotations
 
 import statistics
 
+from ridgeline.diagnose.message_waits import LateRank, waiting_share
 from ridgeline.diagnose.ranks_together import RanksTogether
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.communication.stragglers import Stragglers
+from ridgeline.trace.critical_path.job_counterfactual import COMPUTE
 
-CAUSES = ("communication-bound", "rank-skew")
+CAUSES = ("communication-bound", "rank-skew", "pipeline-bubble")
 LEADS_FROM = 0.10
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
 _PARTLY = 0.1
 """Share of the window's communication that is waiting from which on ranks are spoken of."""
+_MOSTLY = 0.5
+_ONE_ALONE = 0.5
+"""How sure anything is that one rank says about its waits for messages."""
 _NOT_ALL = 0.65
 """How sure the late rank is where not all of the job's are here."""
 _SHOWN = 8
@@ -33,6 +39,10 @@ def _exposed_us(fact: RankFacts) -> float:
     return fact.summary.communication_exposed_us
 
 
+def _waits_in_messages_us(fact: RankFacts) -> float:
+    return waiting_share(fact) * _exposed_us(fact)
+
+
 def find(reading: TraceReading) -> list[TraceFinding]:
     """Find communication that no compute covers."""
     share = reading.share(_exposed_us)
@@ -41,9 +51,16 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     together = reading.together
     total = sum(fact.summary.communication_us for fact in reading.facts)
     found = []
+    if together is None and reading.share(_waits_in_messages_us) > _MOSTLY * share:
+        return [_for_whom(reading)]
     if together is not None and together.stragglers.waited_us > _PARTLY * total:
         waited = together.stragglers.waited_us / total
-        found.append(_skew(reading, together, share, waited))
+        if not together.by_messages:
+            found.append(_skew(reading, together, share, waited))
+        elif together.late is not None:
+            found.append(_late(reading, together, together.late, waited))
+        if together.bubble_us > _LEAST_SHARE * reading.window_us:
+            found.append(_bubble(reading, together))
     if (
         together is not None
         and reading.saved("communication") < _LEAST_SHARE * reading.window_us
@@ -162,4 +179,86 @@ def _skew(
         where=[f"rank {late.rank}"],
         cure="Find what the late rank does before each collective and even it out: same batch and "
         "sequence lengths, balanced shards, no logging or checkpoints on one rank alone.",
+    )
+
+
+_WORKS = {
+    COMPUTE: "computes",
+    "host": "leaves its GPU idle for its host",
+    "loader": "leaves its GPU idle for its loader",
+}
+_CURES = {
+    COMPUTE: "Give it less to do: move layers to other stages (embeddings and the head weigh as "
+    "much as layers), cut sequences evenly; where it has as many kernels as the others, "
+    "look at that GPU's clock, power and neighbours.",
+    "host": "Find what its host does that the others' do not: logging, checkpoints, the loss on "
+    "one rank alone.",
+    "loader": "Load on every rank alike, or on none of them in the loop: workers and prefetching.",
+}
+
+
+def _late(
+    reading: TraceReading, joined: RanksTogether, late: LateRank, waiting: float
+) -> TraceFinding:
+    rank = late.fact.summary.rank
+    missing = joined.stragglers.missing_ranks
+    return reading.finding(
+        "rank-skew",
+        of=lambda one: min(joined.skew_us, one.window_us),
+        worth_us=joined.skew_us,
+        confidence=_NOT_ALL if missing else 0.85,
+        summary=f"Ranks wait for each other's messages: {percent(waiting)} of communication is "
+        f"waiting. Rank {rank} {_WORKS[late.by]} for {time_text(late.own_us)}, the others for "
+        f"{time_text(late.others_us)} in the median: as quick as they are it would save "
+        f"{time_text(joined.skew_us)}." + _not_here(joined),
+        evidence={
+            "skew_wait_us_all_ranks": joined.stragglers.waited_us,
+            "skew_wait_share_of_communication": waiting,
+            "late_rank": rank,
+            "late_by": late.by,
+            "late_rank_us": late.own_us,
+            "other_ranks_us": late.others_us,
+            "bubble_us": joined.bubble_us,
+        },
+        where=[f"rank {rank}"],
+        cure=_CURES[late.by],
+    )
+
+
+def _for_whom(reading: TraceReading) -> TraceFinding:
+    share = reading.share(_waits_in_messages_us)
+    return reading.finding(
+        "rank-skew",
+        of=_waits_in_messages_us,
+        worth_us=min(reading.saved("communication"), reading.mean(_waits_in_messages_us)),
+        confidence=_ONE_ALONE,
+        summary=f"{percent(share)} of the window is waiting in sends and receives, beyond the "
+        "fastest like them: for a slow peer, or because a pipeline fills and drains. The peers are "
+        "not here, so which of the two it is cannot be told.",
+        evidence={
+            "waits_in_messages_us": reading.mean(_waits_in_messages_us),
+            "exposed_us": reading.mean(_exposed_us),
+        },
+        cure="Load the traces of all ranks together: that tells a late stage from a bubble. Then "
+        "balance the stages, or cut a step into more micro-batches.",
+    )
+
+
+def _bubble(reading: TraceReading, joined: RanksTogether) -> TraceFinding:
+    bubble = joined.bubble_us
+    return reading.finding(
+        "pipeline-bubble",
+        of=lambda one: min(bubble, one.window_us),
+        worth_us=bubble,
+        confidence=_NOT_ALL if joined.stragglers.missing_ranks else 0.75,
+        summary=f"Every rank waits for messages of the others, the busiest one for "
+        f"{time_text(bubble)} ({percent(bubble / reading.window_us)} of the window): the pipeline "
+        "fills and drains." + _not_here(joined),
+        evidence={
+            "bubble_us": bubble,
+            "skew_us": joined.skew_us,
+        },
+        cure="Cut a step into more micro-batches: twice as many halve the bubble. Else give each "
+        "rank several stages (Interleaved1F1B), or fill the bubble with gradients of weights "
+        "(ScheduleInterleavedZeroBubble, ZBVZeroBubble of torch.distributed.pipelining).",
     )

@@ -1,6 +1,7 @@
-"""Several ranks as one job: collectives matched across ranks, and clocks aligned.
+"""Several ranks as one job: communication matched across ranks, and clocks aligned.
 
-A collective ends on all its ranks together, because nobody has the result before the last one came.
+A message joins two ranks (`messages.py`). A collective ends on all its ranks together, because
+nobody has the result before the last one came.
 So the k-th collective of a name and group on one rank is the k-th on another; the median
 difference of their ends is the difference of two clocks. Below `SAME_CLOCK_US` ranks share a clock
 and nothing is moved.
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Collective, Floats, Ints, Trace
+from ridgeline.trace.communication.messages import MessageEnd, ends_of_messages
 from ridgeline.trace.kernel_names import is_communication, short_name
 from ridgeline.trace.sorting import median
 
@@ -41,6 +43,8 @@ class RankCollectives:
     """Name and group; what has the same key on two ranks may be one collective."""
     names: tuple[str, ...]
     facts: tuple[Collective | None, ...]
+    messages: tuple[MessageEnd | None, ...] = ()
+    """What each one sends or receives, where it is no collective; empty where none does."""
 
     def name(self, position: int) -> int:
         """The rank, or the position in the input where the trace does not say."""
@@ -49,7 +53,7 @@ class RankCollectives:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedCollective:
-    """One collective as all its ranks saw it."""
+    """One collective, or one message, as all its ranks saw it."""
 
     name: str
     collective: Collective | None
@@ -60,6 +64,15 @@ class MatchedCollective:
     start_us: Floats
     """On the common clock."""
     end_us: Floats
+    is_message: bool = False
+    """Is it sent by the first of two ranks and received by the second?"""
+
+    @property
+    def wait_us(self) -> Floats:
+        """How long each rank stood in it until the last one came, or it had sent its part."""
+        arrived = self.start_us.max()
+        waits: Floats = np.minimum(self.end_us, arrived) - self.start_us
+        return waits
 
     @property
     def last(self) -> int:
@@ -107,6 +120,7 @@ def rank_collectives(trace: Trace) -> RankCollectives:
         keys=tuple(_key(name, fact) for name, fact in zip(names, facts, strict=True)),
         names=tuple(names),
         facts=tuple(facts),
+        messages=ends_of_messages(trace, rows, facts),
     )
 
 
@@ -119,10 +133,11 @@ def align_ranks(ranks: Sequence[RankCollectives]) -> AlignedRanks:
     offsets = _clock_offsets(ranks, groups, base, warnings)
     shifts = [shift + offset for shift, offset in zip(base, offsets, strict=True)]
     matched = _matched(ranks, groups, shifts, warnings)
+    matched += _matched_messages(ranks, shifts, warnings)
     return AlignedRanks(
         shift_us=tuple(shifts),
         clock_offset_us=tuple(offsets),
-        matched=tuple(matched),
+        matched=tuple(sorted(matched, key=lambda one: float(one.start_us.max()))),
         missing_ranks=tuple(missing),
         warnings=tuple(warnings),
     )
@@ -159,7 +174,8 @@ def _groups(ranks: Sequence[RankCollectives]) -> dict[tuple[str, ...], Group]:
     for position, rank in enumerate(ranks):
         keys: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for index, key in enumerate(rank.keys):
-            keys[key].append(index)
+            if not rank.messages or rank.messages[index] is None:
+                keys[key].append(index)
         for key, own in keys.items():
             found[key][position] = np.array(own, np.int64)
     return {key: group for key, group in found.items() if len(group) > 1}
@@ -248,7 +264,65 @@ def _matched(
         warnings.append(
             f"{apart} communication kernels do not end together across ranks and were not matched"
         )
-    return sorted(found, key=lambda one: float(one.start_us.max()))
+    return found
+
+
+def _messages(ranks: Sequence[RankCollectives]) -> dict[tuple[str, int, int], Group]:
+    """Group, sender and receiver → the messages between them, of the sender and the receiver."""
+    places = {rank.name(position): position for position, rank in enumerate(ranks)}
+    ends: dict[tuple[str, int, int], dict[int, list[int]]] = defaultdict(dict)
+    for position, rank in enumerate(ranks):
+        for index, message in enumerate(rank.messages):
+            if message is not None and message.peer in places:
+                own = rank.name(position)
+                pair = (own, message.peer) if message.sends else (message.peer, own)
+                ends[message.group, *pair].setdefault(position, []).append(index)
+    return {
+        key: {places[one]: np.array(found[places[one]], np.int64) for one in key[1:]}
+        for key, found in ends.items()
+        if len(found) == 2
+    }
+
+
+def _matched_messages(
+    ranks: Sequence[RankCollectives], shifts: Sequence[float], warnings: list[str]
+) -> list[MatchedCollective]:
+    """The k-th message from one rank to another is the k-th that this one receives from it."""
+    found = []
+    lost = 0
+    for group in _messages(ranks).values():
+        positions = tuple(group)  # the sender, the receiver
+        sent, received = _overlaid_rows(ranks, group, shifts)
+        for own in zip(sent.tolist(), received.tolist(), strict=True):
+            pairs = list(zip(positions, own, strict=True))
+            starts = np.array([ranks[p].start_us[row] + shifts[p] for p, row in pairs])
+            ends = np.array([ranks[p].end_us[row] + shifts[p] for p, row in pairs])
+            if starts[0] >= ends[1]:  # received before it was sent
+                lost += 1
+                continue
+            found.append(
+                MatchedCollective(
+                    name=ranks[positions[1]].names[own[1]],
+                    collective=ranks[positions[1]].facts[own[1]],
+                    positions=positions,
+                    events=tuple(int(ranks[p].rows[row]) for p, row in pairs),
+                    start_us=starts,
+                    end_us=ends,
+                    is_message=True,
+                )
+            )
+    if lost:
+        warnings.append(f"{lost} messages seem received before they were sent: not matched")
+    return found
+
+
+def _overlaid_rows(
+    ranks: Sequence[RankCollectives], group: Group, shifts: Sequence[float]
+) -> tuple[Ints, Ints]:
+    """The messages that both sides saw, those of the sender and those of the receiver."""
+    rows = _same_length(ranks, group, shifts)
+    sender, receiver = group
+    return rows[sender], rows[receiver]
 
 
 def _same_length(ranks: Sequence[RankCollectives], group: Group, shifts: Sequence[float]) -> Group:

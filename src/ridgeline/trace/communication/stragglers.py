@@ -83,7 +83,7 @@ def stragglers(ranks: Sequence[RankCollectives], aligned: AlignedRanks | None = 
     caused: dict[int, float] = defaultdict(float)
     spent: dict[int, float] = defaultdict(float)
     for one in found.matched:
-        waits = one.start_us.max() - one.start_us
+        waits = one.wait_us
         late[one.last] += 1
         caused[one.last] += float(waits.sum())
         for position, wait, start, end in zip(

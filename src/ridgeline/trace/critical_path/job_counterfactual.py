@@ -6,6 +6,7 @@ asking about (`counterfactual.py`); where they meet, they go through them in tur
 (`joined_ranks.py`), and the job ends with the last of them.
 
     saved_us(cure)      the cure on every rank
+    evened_us(rank, …)  a part of the cure on one rank: a stage as quick as the others
     skew_us             the late rank comes with the others. Chance makes every rank late at times,
                         so what would be gained without the rank that is waited for least is taken
                         off
@@ -25,6 +26,8 @@ from ridgeline.trace.critical_path.rank_path import ShortenedGraph
 
 UNCHANGED = ""
 """The cure that cures nothing."""
+COMPUTE = "compute"
+"""The cure that takes all kernels away that do not communicate; ranks take a part of it."""
 ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision"})
 """Cures that shorten the GPU's own work: those of the host cannot save more than idle time."""
 
@@ -73,6 +76,12 @@ class JobCounterfactual:
         late_end, early_end = (self._end_us(UNCHANGED, without=rank) for rank in (late, early))
         return max(0.0, early_end - late_end)
 
+    def evened_us(self, place: int, cure: str, share: float) -> float:
+        """By how much if one rank had a share of a cure, from 0 to 1, and the others nothing."""
+        graphs = [rank.under(UNCHANGED) for rank in self.ranks]
+        graphs[place] = _part_of(graphs[place], self.ranks[place].under(cure), share)
+        return max(0.0, self.end_us - job_end_us(graphs, self.shift_us, self.meetings))
+
     def _end_us(self, cure: str, *, without: int | None = None) -> float:
         graphs = [rank.under(cure) for rank in self.ranks]
         if without is not None:
@@ -111,6 +120,15 @@ def _shorter(graph: ShortenedGraph, by_us: Floats) -> ShortenedGraph:
     margin = graph.margin_us.copy()
     margin[graph.ends, 0] += by_us
     return replace(graph, margin_us=margin)
+
+
+def _part_of(graph: ShortenedGraph, cured: ShortenedGraph, share: float) -> ShortenedGraph:
+    """The graph with a share of what a cure takes out of it; both have the same edges."""
+    edges, ends = np.isfinite(graph.margin_us), np.isfinite(graph.latest_us)
+    margin, latest = graph.margin_us.copy(), graph.latest_us.copy()
+    margin[edges] += share * (cured.margin_us[edges] - graph.margin_us[edges])
+    latest[ends] += share * (cured.latest_us[ends] - graph.latest_us[ends])
+    return replace(graph, margin_us=margin, latest_us=latest)
 
 
 def _meeting(ranks: Sequence[RankGraphs], place: int, aligned: AlignedRanks) -> Meeting | None:

@@ -8,6 +8,7 @@ rank can always go on.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -135,8 +136,8 @@ class _Turn:
         self, graph: ShortenedGraph, shift_us: float, rank: int, arrivals: Sequence[_Arrival]
     ) -> None:
         self.graph, self.shift_us = graph, shift_us
-        self.starts: dict[int, tuple[_Arrival, int]] = {}
-        self.ends: dict[int, tuple[_Arrival, float]] = {}
+        self.starts: dict[int, list[tuple[_Arrival, int]]] = defaultdict(list)
+        self.ends: dict[int, list[tuple[_Arrival, float]]] = defaultdict(list)
         self.margin_us = graph.margin_us.astype(float)
         for arrival in arrivals:
             matched = arrival.meeting.matched
@@ -144,14 +145,14 @@ class _Turn:
                 continue
             index = matched.positions.index(rank)
             event = arrival.meeting.events[index]
-            self.starts[int(graph.starts[event])] = (arrival, index)
+            self.starts[int(graph.starts[event])].append((arrival, index))
             transfer = float(matched.end_us[index]) - arrival.meeting.arrived_us
             if transfer > 0:
                 own = float(matched.end_us[index] - matched.start_us[index])
                 reduction = float(graph.reduction[event])
                 # Its own start asks for the transfer at most, and has the waiting to spare.
                 least = own - min(own, transfer) + reduction * min(own, transfer)
-                self.ends[int(graph.ends[event])] = (arrival, reduction * transfer)
+                self.ends[int(graph.ends[event])].append((arrival, reduction * transfer))
                 self.margin_us[graph.ends[event], 0] = least
         self.earlier = np.zeros(len(graph.source))
 
@@ -164,14 +165,12 @@ class _Turn:
         for node in range(1, len(earlier)):
             at = node * slots
             best = min(margin[at + s] + earlier[source[at + s]] for s in range(slots))
-            if node in self.ends:
-                arrival, transfer_us = self.ends[node]
+            for arrival, transfer_us in self.ends.get(node, ()):
                 while arrival.missing:
                     yield "waits"
                 best = min(best, transfer_us + arrival.earlier)
             earlier[node] = best
-            if node in self.starts:
-                arrival, index = self.starts[node]
+            for arrival, index in self.starts.get(node, ()):
                 arrival.report(index, best)
 
     def latest(self) -> float:

@@ -39,6 +39,7 @@ _COLLECTIVE = {
     "name": "Collective name", "elements_in": "In msg nelems", "elements_out": "Out msg nelems",
     "dtype": "dtype", "group_size": "Group size", "group": "Process Group Name",
     "group_description": "Process Group Description", "ranks": "Process Group Ranks",
+    "source_rank": "Src Rank", "destination_rank": "Dst Rank",
 }  # fmt: skip
 
 

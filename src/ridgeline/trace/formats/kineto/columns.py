@@ -270,6 +270,8 @@ class Columns:
                 group=_text(args.group),
                 group_description=_text(args.group_description),
                 ranks=_text(args.ranks),
+                source_rank=_whole(args.source_rank),
+                destination_rank=_whole(args.destination_rank),
             )
         ]
 

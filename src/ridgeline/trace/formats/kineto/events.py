@@ -156,6 +156,8 @@ class GpuArgs(msgspec.Struct, frozen=True, gc=False):
     group: _Text = msgspec.field(default=None, name="Process Group Name")
     group_description: _Text = msgspec.field(default=None, name="Process Group Description")
     ranks: _Text = msgspec.field(default=None, name="Process Group Ranks")
+    source_rank: _Text = msgspec.field(default=None, name="Src Rank")
+    destination_rank: _Text = msgspec.field(default=None, name="Dst Rank")
 
 
 class OperatorArgs(msgspec.Struct, frozen=True, gc=False):
