@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,30 +39,43 @@ class LateRank:
 
     fact: RankFacts
     by: str
-    """`compute`, `host` or `loader`."""
+    """`compute`, `host` or `loader`: what it takes most beyond the others."""
     own_us: float
     others_us: float
     """The median of the other ranks."""
     saved_us: float
-    """What the job would lose if it were as quick as they are."""
+    """What the job would lose if it were as quick as they are in all of these."""
 
 
 def late_rank(facts: Sequence[RankFacts], joined: JobCounterfactual | None) -> LateRank | None:
     """The rank whose excess costs the job most; None where none is late."""
-    found = []
-    for by, work in _WORK.items():
-        spent = [work(fact) for fact in facts]
-        place = max(range(len(facts)), key=spent.__getitem__)
-        others = statistics.median(spent[:place] + spent[place + 1 :])
-        excess = spent[place] - others
-        if excess < _OF_NOTE * facts[place].window_us:
-            continue
-        saved = excess
-        if joined is not None:
-            saved = joined.evened_us(place, by, excess / spent[place])
-        found.append(LateRank(fact=facts[place], by=by, own_us=spent[place], others_us=others,
-                              saved_us=saved))  # fmt: skip
-    return max(found, key=lambda one: one.saved_us, default=None)
+    spent = {by: [work(fact) for fact in facts] for by, work in _WORK.items()}
+    longest = {max(range(len(facts)), key=times.__getitem__) for times in spent.values()}
+    found = [_late(facts, place, spent, joined) for place in sorted(longest)]
+    late = [one for one in found if one is not None]
+    return max(late, key=lambda one: one.saved_us, default=None)
+
+
+def _late(
+    facts: Sequence[RankFacts],
+    place: int,
+    spent: Mapping[str, Sequence[float]],
+    joined: JobCounterfactual | None,
+) -> LateRank | None:
+    """What one rank takes longer than the others; None where it is hardly anything."""
+    own = {by: times[place] for by, times in spent.items()}
+    others = {
+        by: statistics.median([*times[:place], *times[place + 1 :]]) for by, times in spent.items()
+    }
+    least = _OF_NOTE * facts[place].window_us
+    excess = {by: own[by] - others[by] for by in spent if own[by] - others[by] >= least}
+    if not excess:
+        return None
+    saved = sum(excess.values())
+    if joined is not None:
+        saved = joined.evened_us(place, {by: us / own[by] for by, us in excess.items()})
+    by = max(excess, key=excess.__getitem__)
+    return LateRank(fact=facts[place], by=by, own_us=own[by], others_us=others[by], saved_us=saved)
 
 
 def waits_are_for_messages(aligned: AlignedRanks) -> bool:

@@ -66,7 +66,7 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 """Workload → the faults that such a program can have."""
 WITH_MESSAGES: dict[str, tuple[str, ...]] = {
     "pipeline": ("late-gpu", "late-host", "few-passes", "slow-network", "item-step"),
-    "ring": ("late-gpu", "late-host", "slow-network", "item-step", "odd-gemm"),
+    "ring": ("late-gpu", "late-host", "slow-network", "item-step", "prepare"),
 }
 """The same of ranks that send to each other; apart, so that a seed's draws stay what they were."""
 EXCLUSIVE = (

@@ -14,7 +14,7 @@ asking about (`counterfactual.py`); where they meet, they go through them in tur
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,10 +76,14 @@ class JobCounterfactual:
         late_end, early_end = (self._end_us(UNCHANGED, without=rank) for rank in (late, early))
         return max(0.0, early_end - late_end)
 
-    def evened_us(self, place: int, cure: str, share: float) -> float:
-        """By how much if one rank had a share of a cure, from 0 to 1, and the others nothing."""
+    def evened_us(self, place: int, shares: Mapping[str, float]) -> float:
+        """By how much if one rank had a share of some cures, and the others nothing.
+
+        `shares` are from 0 to 1, by cure.
+        """
         graphs = [rank.under(UNCHANGED) for rank in self.ranks]
-        graphs[place] = _part_of(graphs[place], self.ranks[place].under(cure), share)
+        cures = [(self.ranks[place].under(cure), share) for cure, share in shares.items()]
+        graphs[place] = _part_of(graphs[place], cures)
         return max(0.0, self.end_us - job_end_us(graphs, self.shift_us, self.meetings))
 
     def _end_us(self, cure: str, *, without: int | None = None) -> float:
@@ -122,12 +126,15 @@ def _shorter(graph: ShortenedGraph, by_us: Floats) -> ShortenedGraph:
     return replace(graph, margin_us=margin)
 
 
-def _part_of(graph: ShortenedGraph, cured: ShortenedGraph, share: float) -> ShortenedGraph:
-    """The graph with a share of what a cure takes out of it; both have the same edges."""
+def _part_of(
+    graph: ShortenedGraph, cures: Sequence[tuple[ShortenedGraph, float]]
+) -> ShortenedGraph:
+    """The graph with shares of what cures take out of it; all have the same edges."""
     edges, ends = np.isfinite(graph.margin_us), np.isfinite(graph.latest_us)
     margin, latest = graph.margin_us.copy(), graph.latest_us.copy()
-    margin[edges] += share * (cured.margin_us[edges] - graph.margin_us[edges])
-    latest[ends] += share * (cured.latest_us[ends] - graph.latest_us[ends])
+    for cured, share in cures:
+        margin[edges] += share * (cured.margin_us[edges] - graph.margin_us[edges])
+        latest[ends] += share * (cured.latest_us[ends] - graph.latest_us[ends])
     return replace(graph, margin_us=margin, latest_us=latest)
 
 
