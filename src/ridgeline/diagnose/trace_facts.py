@@ -18,6 +18,7 @@ import numpy as np
 
 from ridgeline import quantity
 from ridgeline.trace.columns import Kind, Mask, Trace
+from ridgeline.trace.communication.accumulation import SyncedPasses, synced_passes
 from ridgeline.trace.communication.buckets import UnbucketedAllReduces, unbucketed
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.critical_path.counterfactual import CURES, Counterfactual
@@ -135,6 +136,8 @@ class RankFacts:
     link_us: float = 0.0
     """Copies to and from the host, or other GPUs, while no kernel ran."""
     unbucketed: UnbucketedAllReduces | None = None
+    synced: SyncedPasses | None = None
+    """Passes of a step that each send their gradients."""
     offload: Offload | None = None
     loader_workers: bool | None = None
     """Are there worker processes already? None without a loader in the trace."""
@@ -245,6 +248,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         stalls=_stalls(view, causes),
         communication_floor_us=_floor(view),
         unbucketed=unbucketed(view),
+        synced=synced_passes(view),
         offload=offload(view),
         loader_workers=loader_workers(trace),
         link_us=_link_us(view),

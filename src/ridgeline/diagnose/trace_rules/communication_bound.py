@@ -16,6 +16,7 @@ from ridgeline.diagnose.ranks_together import RanksTogether
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
+from ridgeline.trace.communication.accumulation import SyncedPasses
 from ridgeline.trace.communication.stragglers import Stragglers
 from ridgeline.trace.critical_path.job_counterfactual import COMPUTE
 
@@ -82,13 +83,15 @@ def _exposed(
     transfer = reading.saved("communication")
     costs = transfer + (together.skew_us if together else 0.0)
     sent = transfer / costs if costs > 0 else 1.0
+    synced = worst.synced
     return reading.finding(
         "communication-bound",
         of=lambda fact: sent * _exposed_us(fact),
-        worth_us=transfer,
+        worth_us=transfer if synced is None else transfer * synced.spared_share,
         confidence=0.85 if share >= 0.3 else 0.65,
         summary=f"{percent(share)} of the window is communication with no compute beside it "
         f"({percent(summary.overlap_ratio or 0.0)} of it overlaps)."
+        + _passes_words(synced)
         + _waiting_words(waiting, guess)
         + _not_here(together),
         evidence={
@@ -98,13 +101,32 @@ def _exposed(
             "skew_wait_share_of_communication": waiting,
             "above_fastest_like_it_share": guess,
             "transfer_us": together.stragglers.transfer_us if together else None,
+            "passes_that_send_gradients": synced.passes if synced else None,
         },
-        cure="Overlap it with compute (bucketed or prefetched collectives, DDP "
+        cure=_ONCE
+        if synced is not None
+        else "Overlap it with compute (bucketed or prefetched collectives, DDP "
         "gradient_as_bucket_view, FSDP prefetch), send less (bf16 gradients, accumulation with "
         "no_sync), or shard within the fast links."
         if (waiting or guess or 0.0) < 0.5
         else "Most of it is waiting for other ranks: load the traces of all ranks together "
         "(ridgeline trace stragglers) and balance the late one.",
+    )
+
+
+_ONCE = (
+    "Send gradients after a step's last pass alone: no_sync() of DistributedDataParallel, "
+    "set_requires_gradient_sync(False) of FSDP2, around all passes but the last (FSDP then keeps "
+    "whole gradients between them)."
+)
+
+
+def _passes_words(synced: SyncedPasses | None) -> str:
+    if synced is None:
+        return ""
+    return (
+        f" Each step adds up {synced.passes} passes and sends the gradients of each: "
+        f"{percent(synced.spared_share)} of communication is sent too often."
     )
 
 
