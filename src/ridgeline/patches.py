@@ -421,6 +421,8 @@ PRIVATE: Final[dict[str, str]] = {
         "selective recomputation in the place of the whole",
     "transformers.integrations.moe:use_experts_implementation._is_expert_parallel":
         "marks the experts of a mixture, one tensor each",
+    "transformers.integrations.moe:use_experts_implementation._apply_gate":
+        "what is between an expert's two products",
     "transformers:AutoModelForImageClassification._model_mapping": "which families classify images",
     # -- Python
     "atexit:_run_exitfuncs": "a script that is ended early still runs what it registered",

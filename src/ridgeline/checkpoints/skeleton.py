@@ -34,6 +34,10 @@ class StoredPiece:
     """The place along the parameter's first dimension."""
     rows: tuple[int, int] | None = None
     """The first and last + 1 of the output rows that it fills; None: all."""
+    inside: int | None = None
+    """The place along the stored tensor's first dimension; None: it is all of that tensor."""
+    transposed: bool = False
+    """Whether it is stored as [in, out], where a layer of the model has [out, in]."""
 
     @property
     def saved_name(self) -> str:

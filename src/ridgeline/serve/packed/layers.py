@@ -19,6 +19,7 @@ from ridgeline.kernels.cpu.build import load
 from ridgeline.serve.messages import LinearKernel
 from ridgeline.serve.packed.file import EntryDamaged
 from ridgeline.serve.weights.embedding import PanelEmbedding
+from ridgeline.serve.weights.experts import open_place
 from ridgeline.serve.weights.linears import (
     DenseLinear,
     FrozenLinear,
@@ -128,6 +129,7 @@ def put_together(model: nn.Module, packed: PackedModel, tensors: list[Tensor]) -
 
 def _put_together(model: nn.Module, packed: PackedModel, tensors: list[Tensor]) -> None:
     for path, layer in packed.layers.items():
+        open_place(model, path)
         _check_fit(model.get_submodule(path), path, layer)
         place_module(model, path, _layer(layer, tensors))
     for path, head in packed.panel_embeddings.items():

@@ -28,6 +28,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.freed_memory import LARGE_BYTES, return_freed_memory
 from ridgeline.models.folder import read_by_library
 from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.weights.experts import are_layers, open_experts, opened_pieces
 from ridgeline.serve.weights.shrink import is_shrunk, shrink
 
 
@@ -59,6 +60,8 @@ def read_by_layer(
         pieces = stored_pieces(model, checkpoint)
     except InputError:  # transformers reads it, or says what is wrong
         return None
+    if are_layers(config, dtype, device):
+        pieces = opened_pieces(model, pieces, open_experts(model))
     filling = _Filling(model, checkpoint, pieces, device)
     tied = {name: other for name, other in first_names(model).items() if name != other}
     linear = {name for name, module in model.named_modules() if is_shrunk(module)}
@@ -98,10 +101,17 @@ class _Filling:
         """Read one parameter or buffer."""
         parent, leaf = owner_of(self._model, target)
         empty: torch.Tensor = getattr(parent, leaf)
+        pieces = self.left.pop(target)
         values = torch.empty(empty.shape, dtype=empty.dtype)
-        for piece in self.left.pop(target):
-            piece.of(values).copy_(self._checkpoint.read(piece.source))
+        for piece in pieces:
+            place = piece.of(values.T if piece.transposed else values)
+            place.copy_(self._read(piece))
         set_tensor(parent, leaf, values.to(self._device))
+
+    def _read(self, piece: StoredPiece) -> torch.Tensor:
+        if piece.inside is None:
+            return self._checkpoint.read(piece.source)
+        return self._checkpoint.part(piece.source, 0, piece.inside, piece.inside + 1)[0]
 
     def fill_layer(self, name: str) -> None:
         """Read the parameters of one layer, as far as they are not read yet."""

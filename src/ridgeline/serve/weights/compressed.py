@@ -1,9 +1,8 @@
 """Compressed checkpoints, read into layers that stay compressed; codebooks (AQLM) as numbers.
 
 What `ridgeline compress` and llm-compressor write (`checkpoints/compressed_tensors.py`).
-No kernel here multiplies by codebooks or by compressed experts, so these lie in memory as numbers,
-in the dtype of the rest. transformers would read such a model too, but multiplies with dequantised
-copies.
+No kernel here multiplies by codebooks, so these lie in memory as numbers, in the dtype of the rest.
+transformers would read such a model too, but multiplies with dequantised copies.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from ridgeline.checkpoints.skeleton import (
 from ridgeline.errors import InputError
 from ridgeline.kernels.number_formats import fp4, mx
 from ridgeline.models.folder import read_by_library
+from ridgeline.serve.weights.experts import open_experts, opened_pieces
 from ridgeline.serve.weights.layers import int4_layer, int8_layer, w8a8_layer
 from ridgeline.serve.weights.linears import FrozenLinear
 from ridgeline.serve.weights.shrink import is_shrunk
@@ -79,14 +79,15 @@ def load_compressed(
         )
     device = torch.device(device)
     pieces = stored_pieces(model, reader)
+    if device.type == "cpu":
+        pieces = opened_pieces(model, pieces, open_experts(model))
     compressed = {
-        name: layer
+        name: layers
         for name, module in model.named_modules()
-        if is_shrunk(module) and (layer := _kept_compressed(reader, pieces.get(f"{name}.weight")))
+        if is_shrunk(module) and (layers := _kept_compressed(reader, pieces.get(f"{name}.weight")))
     }
-    for name, layer in compressed.items():
-        made = linear_from(reader.tensors, layer, reader.format_of(layer), device, dtype)
-        place_module(model, name, made)
+    for name, layers in compressed.items():
+        place_module(model, name, linear_from(reader, layers, device, dtype))
     for target, parts in pieces.items():
         if target.rpartition(".")[0] not in compressed:
             _fill(model, target, parts, reader, device)
@@ -95,15 +96,28 @@ def load_compressed(
     return model.to(device).eval().requires_grad_(requires_grad=False)  # type: ignore[no-any-return]
 
 
-def _kept_compressed(reader: WeightReader, pieces: list[StoredPiece] | None) -> str | None:
-    """The stored name of a layer that kernels multiply by as it is compressed; None: as numbers."""
+def _kept_compressed(reader: WeightReader, pieces: list[StoredPiece] | None) -> list[str] | None:
+    """The stored names of a layer that kernels multiply by as it is compressed; None: as numbers.
+
+    They are several where the rows of one matrix are stored apart, as an expert's gate and up are.
+    """
     if pieces is None:  # a tied head
         return None
-    layer = pieces[0].source.removesuffix(".weight")
-    whole = len(pieces) == 1 and pieces[0].expert is None and pieces[0].rows is None
-    if not whole or not reader.is_quantised(layer):
+    layers = [piece.source.removesuffix(".weight") for piece in pieces]
+    whole = all(piece.expert is None and piece.inside is None for piece in pieces)
+    cut = len(pieces) == 1 and pieces[0].rows is not None
+    if not whole or cut or not all(map(reader.is_quantised, layers)):
         return None
-    return None if reader.format_of(layer).weights.kind == "codebook" else layer
+    formats = [reader.format_of(layer) for layer in layers]
+    alike = all(
+        (one.weights, one.activations) == (formats[0].weights, formats[0].activations)
+        for one in formats
+    )
+    if not alike or formats[0].weights.kind == "codebook":
+        return None
+    fixed = _int8_activations(formats[0]) == "fixed"
+    steps = {_step(reader.tensors, f"{layer}.input_scale") for layer in layers} if fixed else ()
+    return None if len(steps) > 1 else layers
 
 
 def _fill(
@@ -113,41 +127,59 @@ def _fill(
     reader: WeightReader,
     device: torch.device,
 ) -> None:
-    """Give the model a parameter or buffer as numbers: what is dense, experts, and codebooks."""
+    """Give the model a parameter or buffer as numbers: what is dense, and codebooks."""
     owner, leaf = owner_of(model, target)
     empty: Tensor = getattr(owner, leaf)
     values = torch.empty(empty.shape, dtype=empty.dtype)
     for piece in pieces:
+        place = piece.of(values.T if piece.transposed else values)
+        if piece.inside is not None:
+            place.copy_(reader.tensors.part(piece.source, 0, piece.inside, piece.inside + 1)[0])
+            continue
         found = reader.read(piece.source)
-        number = found if isinstance(found, Tensor) else found.dequantised(empty.dtype)
-        piece.of(values).copy_(number)
+        place.copy_(found if isinstance(found, Tensor) else found.dequantised(empty.dtype))
     set_tensor(owner, leaf, values.to(device))
 
 
 def linear_from(
-    tensors: StoredTensors, name: str, found: LayerFormat, device: torch.device, dtype: torch.dtype
+    reader: WeightReader, names: list[str], device: torch.device, dtype: torch.dtype
 ) -> FrozenLinear:
-    """Read the layer of that name, for activations of `dtype`.
+    """Read the layer whose rows are stored under these names, for activations of `dtype`.
 
     Raises:
         InputError: Tensors are missing, or what they hold is not supported.
     """
-    weight = read_weight(tensors, name, found)
-    levels, scales = _multiplied(weight)
-    outputs = len(levels)
-    scales = scales.expand(outputs, -1).contiguous().to(device)
-    zeros = None if weight.zeros is None else weight.zeros.expand(outputs, -1).contiguous()
+    tensors, found = reader.tensors, reader.format_of(names[0])
+    levels, scales, zeros = _together([read_weight(tensors, name, found) for name in names])
+    levels, scales = levels.to(device), scales.to(device)
     zeros = None if zeros is None else zeros.to(device)
-    bias = tensors.read(f"{name}.bias").to(device) if f"{name}.bias" in tensors else None
+    biased = len(names) == 1 and f"{names[0]}.bias" in tensors
+    bias = tensors.read(f"{names[0]}.bias").to(device) if biased else None
     plain = found.weights.bits == 8 and scales.shape[1] == 1 and zeros is None
     activations = _int8_activations(found)
     if activations != "wide" and plain and device.type == "cpu":
-        step = _step(tensors, f"{name}.input_scale") if activations == "fixed" else None
+        step = _step(tensors, f"{names[0]}.input_scale") if activations == "fixed" else None
         return w8a8_layer(levels, scales, bias, step, dtype)
     # Other activations stay wide here, whatever they were to be quantised to.
     int4 = found.weights.kind == "int" and found.weights.bits <= 4
     made = int4_layer if int4 else int8_layer
-    return made(levels.to(device), scales, zeros, bias, dtype)
+    return made(levels, scales, zeros, bias, dtype)
+
+
+def _together(weights: list[Quantised]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Levels, scales and zero points of weights one behind the other, the last two by output."""
+    levels, scales, zeros = [], [], []
+    for weight in weights:
+        part, own = _multiplied(weight)
+        levels.append(part)
+        scales.append(own.expand(len(part), -1))
+        if weight.zeros is not None:
+            zeros.append(weight.zeros.expand(len(part), -1))
+    return (
+        torch.cat(levels),
+        torch.cat(scales).contiguous(),
+        torch.cat(zeros).contiguous() if zeros else None,
+    )
 
 
 def _multiplied(weight: Quantised) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,12 @@ from ridgeline.kernels import linear_int4, linear_int8
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.weights.embedding import PanelEmbedding
+from ridgeline.serve.weights.experts import (
+    are_layers,
+    holds_experts,
+    open_experts,
+    say_numbers,
+)
 from ridgeline.serve.weights.layers import dense_layer, int4_layer, int8_layer, w8a8_layer
 from ridgeline.serve.weights.linears import (
     DenseLinear,
@@ -56,6 +62,11 @@ def shrink(
         _check_fp8(device)
     if config.weights == "model" and device.type != "cpu":
         return weight_rows(model)
+    if are_layers(config, model.dtype, device):  # type: ignore[arg-type]
+        open_experts(model)
+    if fill is None:
+        say_numbers(model, config, device)
+    tied_embeddings = _embeddings(model) if config.weights == "model" else {}
     made: dict[int, nn.Module] = {}
     places = [
         (path, module, name, child)
@@ -67,7 +78,7 @@ def shrink(
         if id(layer) not in made:
             if fill is not None:
                 fill(f"{path}.{name}".removeprefix("."))
-            tied = _tied_embedding(model, layer) if config.weights == "model" else None
+            tied = tied_embeddings.pop(id(layer.weight), None)
             head = layer is getattr(model, "get_output_embeddings", lambda: None)()
             replacement = _replacement(layer, config, head=head)
             if replacement is None:
@@ -114,7 +125,7 @@ def _kind(module: nn.Module) -> str:
         return "int8, activations too"
     if isinstance(module, DenseLinear):
         return f"{_name(module.panels)} packed"
-    return "not packed"
+    return "experts as numbers" if holds_experts(module) else "not packed"
 
 
 def _name(tensor: Tensor) -> str:
@@ -153,13 +164,14 @@ def _check_fp8(device: torch.device) -> None:
         )
 
 
-def _tied_embedding(model: nn.Module, layer: nn.Module) -> tuple[nn.Module, str] | None:
-    """Where the embedding is whose weight this layer multiplies by."""
-    for module in model.modules():
-        for name, child in module.named_children():
-            if isinstance(child, nn.Embedding) and child.weight is layer.weight:
-                return module, name
-    return None
+def _embeddings(model: nn.Module) -> dict[int, tuple[nn.Module, str]]:
+    """Where each embedding is, by its weight, which a head may multiply by."""
+    return {
+        id(child.weight): (module, name)
+        for module in model.modules()
+        for name, child in module.named_children()
+        if isinstance(child, nn.Embedding)
+    }
 
 
 def share_panels(place: tuple[nn.Module, str], head: nn.Module) -> None:
