@@ -51,8 +51,8 @@ class Place:
 def _packages(paths: tuple[str, ...]) -> tuple[str, ...]:
     """The folders that packages were installed into, of those that Python imports from.
 
-    Beside site-packages those of `pip install --target` and of the distribution: wherever a
-    package's metadata lies.
+    Beside site-packages those of `pip install --target` and of the distribution: wherever an
+    installed package's metadata lies. An egg-info also lies beside sources that are edited.
     """
     found = {os.path.realpath(path) + os.sep for path in paths if _holds_packages(path)}
     return tuple(sorted(found, key=len, reverse=True))
@@ -60,7 +60,7 @@ def _packages(paths: tuple[str, ...]) -> tuple[str, ...]:
 
 def _holds_packages(path: str) -> bool:
     return os.path.isdir(path) and any(
-        name.endswith((".dist-info", ".egg-info")) and os.path.isdir(os.path.join(path, name))
+        name.endswith(".dist-info") and os.path.isdir(os.path.join(path, name))
         for name in os.listdir(path)
     )
 
@@ -68,10 +68,12 @@ def _holds_packages(path: str) -> bool:
 def _rank(file: str) -> int:
     """How much a file is the user's: 2 it is, 1 a package that they use, 0 machinery."""
     real = os.path.realpath(file)
+    if file.startswith("<") or real.startswith(_OURS):
+        return 0
     for root in _packages(tuple(path for path in sys.path if path)):
         if real.startswith(root):
             return 0 if real[len(root) :].partition(os.sep)[0] in _MACHINERY else 1
-    if file.startswith("<") or real.startswith((_STANDARD, _OURS)):
+    if real.startswith(_STANDARD):
         return 0
     return 2 if f"{os.sep}torch{os.sep}" not in real else 0
 
