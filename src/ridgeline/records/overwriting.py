@@ -62,6 +62,13 @@ def note_input(path: Path) -> None:
         command.inputs[identity] = one
 
 
+def note_kept(path: Path) -> None:
+    """A file that the program keeps for itself, in its cache: it may be read and written anew."""
+    identity = _identity(path)
+    if _commands and identity is not None:
+        _commands[-1].inputs.pop(identity, None)
+
+
 def note_written(path: Path) -> None:
     """The command has written a file."""
     identity = _identity(path)

@@ -12,6 +12,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ridgeline.kernels import linear_int8
+from ridgeline.records.overwriting import one_command
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import LinearKernel
 from ridgeline.serve.weights import choice, kernels_of, shrink
@@ -153,3 +154,15 @@ def test_without_kernels_everything_runs_on_torch(monkeypatch: pytest.MonkeyPatc
     levels, scales = linear_int8.quantise_fp8(torch.randn(8, 16))
     assert "dequantised" in choice.only_ridgeline("fp8").why
     assert TorchInt8Linear(levels, scales)(torch.randn(1, 16)).shape == (1, 8)
+
+
+def test_what_a_command_has_read_of_the_cache_it_may_write_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times(monkeypatch, ours=1.0, theirs=2.0)
+    monkeypatch.setattr(choice, "_share_of_a_core", lambda *_began: 0.1)
+    assert kernel_for(INT8).provisional
+    choice._kernel_for.cache_clear()  # as in a process that starts later
+    monkeypatch.setattr(choice, "_share_of_a_core", lambda *_began: 1.0)
+    with one_command():
+        assert not choice.settle(INT8).provisional

@@ -29,6 +29,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import cache_folder
 from ridgeline.kernels import linear_int4, linear_int8
 from ridgeline.kernels.cpu import build
+from ridgeline.records.overwriting import note_kept
 from ridgeline.records.store import read_record, write_record
 from ridgeline.serve.messages import LinearKernel
 from ridgeline.serve.weights.linears import DenseLinear, Int4Linear, Int8Linear, W8A8Linear
@@ -125,8 +126,10 @@ def _kernel_for(form: Format, threads: int) -> LinearKernel:
 
 def _keep(form: Format, threads: int, found: LinearKernel) -> None:
     # A cache folder that cannot be written to costs the next start a measurement.
+    path = _path(form, threads)
+    note_kept(path)
     with contextlib.suppress(OSError):
-        write_record(_path(form, threads), found)
+        write_record(path, found)
 
 
 def _share_of_a_core(wall_began: float, own_began: float) -> float:
