@@ -289,7 +289,7 @@ class WeightReader:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.directory = path
         self.tensors = CheckpointFiles(path)
         self.config = self.tensors.config
         about: dict[str, Any] = self.config.get("quantization_config") or {}
@@ -299,11 +299,6 @@ class WeightReader:
                 f"{path}: compressed by {method!r}; {' and '.join(_METHODS)} are read here"
             )
         self.layers = quantised_layers(path, about)
-
-    @property
-    def directory(self) -> Path:
-        """Where it is, by the name that other readers have for it."""
-        return self.path
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -360,6 +355,7 @@ class WeightReader:
         found = self.layers.of(layer)
         if found is None:
             raise InputError(
-                f"{self.path}: {layer} is quantised, but no group of quantization_config is for it"
+                f"{self.directory}: {layer} is quantised, but no group of quantization_config is "
+                "for it"
             )
         return found

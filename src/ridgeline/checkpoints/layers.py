@@ -110,7 +110,7 @@ def matrices_under(skeleton: ModelSkeleton, root: nn.Module, prefix: str) -> tup
                 continue
             if experts:
                 _require_single_experts(skeleton, inner + leaf, pieces)
-            router = linear and len(parameter) in counts and is_named_as_router(path)
+            router = linear and len(parameter) in counts and _is_named_as_router(path)
             for piece in pieces:
                 matrix = Matrix(
                     name=piece.saved_name.removesuffix(".weight"),
@@ -140,7 +140,7 @@ def _numbers_of_experts(config: Any) -> frozenset[int]:
     return frozenset(number for number in found if isinstance(number, int) and number > 1)
 
 
-def is_named_as_router(path: str) -> bool:
+def _is_named_as_router(path: str) -> bool:
     """Whether a layer of this name may choose experts: `mlp.gate`, `router.layer`."""
     return not ROUTERS.isdisjoint(path.split(".")[-2:])
 

@@ -1,7 +1,8 @@
 """Activations on their way through the blocks, in chunks of sequences.
 
-What a model hands each block besides (masks, rotary embeddings) is recorded once per size of chunk,
-by running the model with blocks that only note their arguments.
+What a model hands each block besides (masks, rotary embeddings) is recorded by running the model
+with blocks that only note their arguments: once per size of chunk, and for every chunk where it
+depends on the tokens.
 
 Between blocks activations are float32. Within a block of a bfloat16 model, matmuls and attention
 compute in bfloat16 where the processor does that natively, as the model itself will: three times

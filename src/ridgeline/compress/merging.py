@@ -86,7 +86,9 @@ def _merged(
     if isinstance(weight, Tensor):
         return Merged(name=layer, change=change), {"weight": after.to(weight.dtype)}
     if weights.format_of(layer).block_rows is not None:
-        raise InputError(f"{weights.path}: {layer} has a scale per block, which is not written")
+        raise InputError(
+            f"{weights.directory}: {layer} has a scale per block, which is not written"
+        )
     activations: ActivationScales | None = weights.activations(layer)
     dtype = weight.scales.dtype  # E8M0 and E4M3 are scales of their formats, not of a model
     again = to_nearest(after, weight.format, layer, dtype=dtype if dtype.itemsize > 1 else None)

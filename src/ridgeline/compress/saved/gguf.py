@@ -115,12 +115,12 @@ def _architecture(saved: WeightReader) -> dict[str, Any]:
     model = saved.config.get("model_type")
     if model not in known:
         raise InputError(
-            f"{saved.path}: GGUF export knows {', '.join(known)}, not {model}; llama.cpp's "
+            f"{saved.directory}: GGUF export knows {', '.join(known)}, not {model}; llama.cpp's "
             "convert_hf_to_gguf.py reads the uncompressed model"
         )
     scaling = _rope(saved.config).get("rope_type", "default")
     if scaling != "default":
-        raise InputError(f"{saved.path}: rope scaling {scaling!r} is not exported to GGUF")
+        raise InputError(f"{saved.directory}: rope scaling {scaling!r} is not exported to GGUF")
     return dict(known[model])
 
 

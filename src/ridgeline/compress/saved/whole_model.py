@@ -79,7 +79,7 @@ def whole_model(
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    directory = WeightReader(path)
+    saved = WeightReader(path)
     with read_by_library(path, what="config.json makes no causal language model"):
         config = AutoConfig.from_pretrained(path)
         if hasattr(config, "quantization_config"):
@@ -89,13 +89,13 @@ def whole_model(
             config, dtype=dtype, attn_implementation=attention
         ).eval()
     dense: dict[str, Tensor] = {}
-    for name in directory.names:
-        found = directory.read(name)
+    for name in saved.names:
+        found = saved.read(name)
         if isinstance(found, Tensor):
             dense[name] = found
         else:
-            _put(directory, model, name.removesuffix(".weight"), found)
-    _fill(directory, model, dense)
+            _put(saved, model, name.removesuffix(".weight"), found)
+    _fill(saved, model, dense)
     return WholeModel(model.requires_grad_(requires_grad=False), dtype).eval()
 
 
@@ -168,32 +168,32 @@ def _inputs_as_they_are(model: nn.Module) -> Iterator[None]:
             layer.inputs = inputs
 
 
-def _put(directory: WeightReader, model: nn.Module, layer: str, weight: Quantised) -> None:
+def _put(saved: WeightReader, model: nn.Module, layer: str, weight: Quantised) -> None:
     try:
         old = model.get_submodule(layer)
     except AttributeError:
-        raise InputError(f"{directory.path}: {layer} is no layer of the model") from None
+        raise InputError(f"{saved.directory}: {layer} is no layer of the model") from None
     if getattr(old, "weight", weight).shape != weight.shape:
         raise InputError(
-            f"{directory.path}: {layer}.weight is {list(weight.shape)}, config.json says "
+            f"{saved.directory}: {layer}.weight is {list(weight.shape)}, config.json says "
             f"{list(old.weight.shape)}"
         )
     bias = None if getattr(old, "bias", None) is None else torch.empty_like(old.bias.data)
-    place_module(model, layer, LevelsLinear(weight, bias, directory.activations(layer)))
+    place_module(model, layer, LevelsLinear(weight, bias, saved.activations(layer)))
 
 
-def _fill(directory: WeightReader, model: Any, dense: dict[str, Tensor]) -> None:
+def _fill(saved: WeightReader, model: Any, dense: dict[str, Tensor]) -> None:
     try:
         missing, unknown = model.load_state_dict(dense, strict=False)
     except RuntimeError as error:
         line = str(error).splitlines()[-1].strip()
-        raise InputError(f"{directory.path}: config.json and tensors do not fit: {line}") from None
+        raise InputError(f"{saved.directory}: config.json and tensors do not fit: {line}") from None
     model.tie_weights()
     own = ("levels", "scales", "zeros", "global_scale", "books")
     tied = tied_names(model)
     lost = [name for name in missing if name not in tied and not name.endswith(own)]
     if lost or unknown:
         raise InputError(
-            f"{directory.path}: {(lost + unknown)[0]} is stored under another name than the model "
+            f"{saved.directory}: {(lost + unknown)[0]} is stored under another name than the model "
             "uses, so this architecture is not exported"
         )
