@@ -16,8 +16,11 @@ from tests.measure.test_interception import FRAMEWORKS, KINDS, SCRIPTS, check_ki
 from tests.warm_scripts import start_plainly
 
 from ridgeline.errors import ScriptError
+from ridgeline.measure.live.alone import judged
 from ridgeline.measure.live.conductor import Conductor
-from ridgeline.measure.wire import Session
+from ridgeline.measure.live.crash import ScriptFailed
+from ridgeline.measure.wire import Applied, Session
+from ridgeline.tune.stack import ENTRY
 
 
 @pytest.mark.slow
@@ -108,3 +111,25 @@ def test_a_frozen_script_ends_with_a_conductor_that_is_killed_and_had_little_of_
     deadline = time.monotonic() + 120
     while state_of(pid) not in ("", "Z"):
         assert time.monotonic() < deadline, "the frozen script outlived its conductor"
+
+
+def test_a_script_with_modules_called_as_ours_keeps_them_and_is_measured() -> None:
+    stack = [Applied(technique="bf16-autocast")]
+    with Conductor(
+        [str(SCRIPTS / "own_modules" / "train.py")], Session(stack=stack), entry=ENTRY
+    ) as run:
+        report = run.steps(5)[0]
+    assert len(report.steps) == 5
+    assert "bf16-autocast" in report.applied
+
+
+@pytest.mark.slow
+def test_the_run_that_compares_has_neither_our_agent_nor_its_libraries(tmp_path: Path) -> None:
+    raises = 'raise RuntimeError("with it" if "msgspec" in sys.modules else "by itself")'
+    (tmp_path / "train.py").write_text(f"import sys, torch\n{raises}\n")
+    words = [str(tmp_path / "train.py")]
+    with pytest.raises(ScriptFailed) as failed, Conductor(words, Session()) as run:
+        run.begin()
+    assert "with it" in str(failed.value)
+    told = str(judged(words, failed.value, print))
+    assert "(without ridgeline it fails too, but otherwise: RuntimeError: by itself)" in told

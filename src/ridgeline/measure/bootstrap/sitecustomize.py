@@ -13,10 +13,13 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
+_OURS_ALONE = sys.stdlib_module_names | {"msgspec"}
+"""Names of what the agent imports beside torch; a script may have modules that are called so."""
 
 
 class _WaitForTorch:
@@ -55,9 +58,53 @@ def _enter(entry: str, session: str) -> None:
     """Call the entry point. Another environment's interpreter may not have what it needs."""
     module, _, name = entry.partition(":")
     try:
-        getattr(importlib.import_module(module), name)(session)
+        with _past_the_scripts_modules():
+            getattr(importlib.import_module(module), name)(session)
     except Exception as error:
         _tell(session, error)
+
+
+@contextlib.contextmanager
+def _past_the_scripts_modules() -> Iterator[None]:
+    """What is imported meanwhile is the installed one, and the script still finds its own.
+
+    A script with a `resource.py` or `statistics.py` of its own beside it means that one, before
+    and after; the agent means the one of the standard library.
+    """
+    path = list(sys.path)
+    installed = os.path.dirname(os.__file__)
+    own = path[: path.index(installed)] if installed in path else []
+    shadowing = {name for name in _OURS_ALONE if _is_module_in(name, own)}
+    loaded = _called(shadowing)
+    aside = {name: one for name, one in loaded.items() if not _is_from(one, installed)}
+    for name in aside:
+        del sys.modules[name]
+    sys.path[:] = path[len(own) :] + own
+    try:
+        yield
+    finally:
+        for name in _called(shadowing):
+            if name in aside or name not in loaded:
+                del sys.modules[name]
+        sys.modules.update(aside)
+        sys.path[:] = path
+
+
+def _is_module_in(name: str, folders: list[str]) -> bool:
+    spec = importlib.machinery.PathFinder.find_spec(name, folders)
+    return spec is not None and spec.loader is not None
+
+
+def _is_from(module: ModuleType, installed: str) -> bool:
+    """Is it no module of the script's: built in, or from the installation?"""
+    file = getattr(module, "__file__", None)
+    return file is None or os.path.abspath(file).startswith(installed + os.sep)
+
+
+def _called(names: set[str]) -> dict[str, ModuleType]:
+    """The loaded modules of these names, and what is in them."""
+    every = dict(sys.modules).items()
+    return {name: one for name, one in every if name.partition(".")[0] in names}
 
 
 def _tell(session: str, error: Exception) -> None:

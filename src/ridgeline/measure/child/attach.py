@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.alone import lend_size
 from ridgeline.measure.child.conversation import Conversation
 from ridgeline.measure.child.entropy import pin_entropy
 from ridgeline.measure.child.guard import attempt, write_to
@@ -25,7 +22,6 @@ from ridgeline.measure.child.updates import UpdateWatch
 from ridgeline.measure.guard.inside import keeper_of
 from ridgeline.measure.guard.view import SESSION_NAME
 from ridgeline.measure.wire import Session
-from ridgeline.patches import patch
 
 
 def attach(session_folder: str) -> tuple[Agent, Session]:
@@ -42,7 +38,8 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     if session.report:
         write_to(folder)
     attempt(hooks.install, otherwise=None)
-    _lend_terminal(session)
+    if session.terminal is not None:
+        attempt(lend_size, session.terminal, otherwise=None)
     if session.fix_seed:
         attempt(fix_seeds, session.seed_offset, otherwise=None)
         attempt(pin_entropy, session.seed_offset, otherwise=None)
@@ -58,23 +55,8 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     return agent, session
 
 
-def protect(session_folder: str) -> None:
-    """Entry point of a run without us: the user's files are kept, nothing else is touched."""
-    attempt(SavedFiles(keeper_of(session_folder), _untimed).install, otherwise=None)
-    _lend_terminal(_session(Path(session_folder)))
-
-
 def _session(folder: Path) -> Session:
     return msgspec.json.decode((folder / SESSION_NAME).read_bytes(), type=Session)
-
-
-def _lend_terminal(session: Session) -> None:
-    if session.terminal is not None:
-        attempt(lend_size, session.terminal, otherwise=None)
-
-
-def _untimed(seconds: float) -> None:
-    """Nobody measures this run."""
 
 
 def _watch_saves(agent: Agent, session_folder: Path) -> None:
@@ -83,19 +65,3 @@ def _watch_saves(agent: Agent, session_folder: Path) -> None:
             agent.watched.count("save", seconds)
 
     SavedFiles(keeper_of(str(session_folder)), saved).install()
-
-
-def lend_size(size: tuple[int, int]) -> None:
-    """Let `os.get_terminal_size` answer as it would without us."""
-
-    def lending(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def get_terminal_size(*descriptor: int) -> Any:
-            try:
-                return original(*descriptor)
-            except OSError:
-                return os.terminal_size(size)
-
-        return get_terminal_size
-
-    patch("os:get_terminal_size", lending)

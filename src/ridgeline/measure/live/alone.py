@@ -14,7 +14,7 @@ from ridgeline.measure.live.conductor import ENTRY, Conductor
 from ridgeline.measure.live.crash import Crash, ScriptFailed, crash_of, told_of
 from ridgeline.measure.wire import Session
 
-PROTECT = "ridgeline.measure.child.attach:protect"
+PROTECT = "ridgeline.measure.child.alone:protect"
 _PIPE = "give the answers as a file, with `< answers.txt` behind the command"
 _LEAST_SECONDS = 15.0
 _MOST_SECONDS = 120.0

@@ -1,0 +1,3 @@
+"""The script's own module, called as an installed one."""
+
+MINE = True
