@@ -20,7 +20,7 @@ from ridgeline.patches import patch
 
 
 def protect(session_folder: str) -> None:
-    """Entry point: keep what the script overwrites, and let it see how wide the terminal is."""
+    """Keep what the script overwrites, and let it see how wide the terminal is: an entry point."""
     attempt(SavedFiles(keeper_of(session_folder), _untimed).install, otherwise=None)
     size = json.loads(Path(session_folder, SESSION_NAME).read_bytes()).get("terminal")
     if size is not None:
