@@ -253,7 +253,7 @@ def test_a_file_that_is_not_there_says_what_to_give(tmp_path: Path) -> None:
 
 def test_text_that_is_not_utf8_is_not_json(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(b'{"model_type": "\xff\xfe"}')
-    with pytest.raises(InputError, match="byte 0 is not UTF-8 text"):
+    with pytest.raises(InputError, match="byte 16 is not UTF-8 text"):
         read_config(tmp_path)
 
 

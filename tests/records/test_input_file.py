@@ -112,7 +112,7 @@ def test_what_is_no_file_is_told_apart(path: Path, tmp_path: Path) -> None:
         (path, "no such file"),
         (tmp_path, "is a folder"),
         (Path("/dev/zero"), "is a device"),
-        (Path("a\0b"), "embedded null byte"),
+        (Path("a\0b"), "embedded null"),
         (tmp_path / ("y" * 300), "File name too long"),
     ):
         with pytest.raises(InputError, match=complaint):

@@ -112,10 +112,9 @@ def parse_json(content: bytes, kind: type[T], *, where: str, cure: str = "") -> 
         raise _too_deep(where, cure) from None
     except msgspec.ValidationError as error:
         raise InputError(f"{where}: {error}{after}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _text(plain, where, cure)  # which of the two tells of bytes that are no text is msgspec's
         raise InputError(f"{where}: not JSON ({error}){after or '; write it again'}") from None
-    except UnicodeDecodeError as error:
-        raise _not_utf8(error, where, cure) from None
 
 
 def read_toml(
