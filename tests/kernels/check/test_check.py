@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +21,7 @@ from tests.warm_scripts import run_module_warm
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
-from ridgeline.kernels.check import bfloat16, conduct
+from ridgeline.kernels.check import bfloat16, conduct, trial
 from ridgeline.kernels.check.judging import CAUSES
 
 OWN_EXAMPLES = sorted(one.stem for one in conduct.EXAMPLES.glob("[a-z]*.py"))
@@ -209,10 +212,31 @@ def test_an_example_that_takes_long_is_said_to(
     assert all("small sizes show as much" in line for line in said)
 
 
-def test_a_release_that_was_not_tested_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_on_which_the_trial_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "__version__", "2.0.0")
-    with pytest.raises(InputError, match=r"triton 2\.0\.0: its interpreter was not tested"):
+    monkeypatch.setattr(trial, "wrong", lambda: ["a sum", "a cast"])
+    with pytest.raises(InputError, match=r"triton 2\.0\.0: .* a sum, a cast in bfloat16 wrongly"):
         bfloat16.install()
+
+
+@pytest.mark.slow
+def test_the_trial_tells_an_interpreter_that_is_not_repaired() -> None:
+    told = (
+        "from ridgeline.kernels.check import bfloat16, trial\n"
+        "print(len(trial.wrong()))\n"
+        "bfloat16.TESTED = ()\n"
+        "undo = bfloat16.install()\n"
+        "print(len(trial.wrong()))\n"
+        "undo()\n"
+        "print(len(trial.wrong()))\n"
+    )
+    interpreted = {**os.environ, "TRITON_INTERPRET": "1"}
+    found = subprocess.run(
+        [sys.executable, "-c", told], env=interpreted, capture_output=True, text=True, check=True
+    )
+    before, repaired, after = map(int, found.stdout.split())
+    assert before == after > 3
+    assert repaired == 0
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))

@@ -3,7 +3,8 @@
 The interpreter holds bfloat16 as its bits in uint16, and adds, multiplies and sums those bits as
 integers; float32 is cut off, not rounded, on the way there; `input_precision` is not looked at
 (triton issues 10945, 11584, 11604). Here numbers become float32, and results are rounded to nearest
-even. It replaces private parts, so only releases on which it was tested are taken.
+even. It replaces private parts: on a release on which it was not tested a trial comes first
+(`trial.py`), and what that finds wrong refuses the release.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import triton.language as tl
 from ridgeline.errors import InputError
 from ridgeline.patches import Undo, in_reverse, patch
 
-TESTED: Final = ("3.6.0", "3.7.1", "3.9.0")
+TESTED: Final = ("3.6.0", "3.7.1", "3.8.0", "3.9.0")
 """Releases of Triton on which the tests of this module passed."""
 
 
@@ -36,16 +37,27 @@ def encoded(numbers: np.ndarray) -> np.ndarray:
 
 
 def install() -> Undo:
-    """Repair the interpreter of this process.
+    """Repair the interpreter of this process, whose kernels must run under it.
 
     Raises:
-        InputError: A release of Triton on which this was not tested.
+        InputError: A release of Triton whose interpreter does not become right by that.
     """
-    if triton.__version__ not in TESTED:
+    undo = _replace()
+    if triton.__version__ in TESTED:
+        return undo
+    from ridgeline.kernels.check import trial  # its kernel is for the interpreter from here on
+
+    found = trial.wrong()
+    if found:
+        undo()
         raise InputError(
-            f"triton {triton.__version__}: its interpreter was not tested with kernels check; "
-            f"install one of {', '.join(TESTED)}"
+            f"triton {triton.__version__}: its interpreter computes {', '.join(found)} in bfloat16 "
+            f"wrongly; install one of {', '.join(TESTED)}"
         )
+    return undo
+
+
+def _replace() -> Undo:
     return in_reverse(
         [
             patch("triton.runtime.interpreter:InterpreterBuilder.cast_impl", _cast),
