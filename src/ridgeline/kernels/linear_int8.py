@@ -40,18 +40,29 @@ def _outputs_shape(
     return x.new_empty((*x.shape[:-1], outputs))
 
 
-def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Rounded to the nearest of 255 levels per output: ([outputs, depth] int8, [outputs, 1])."""
+def quantise(weight: Tensor, peaks: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Round to the nearest of 255 levels per output: ([outputs, depth] int8, [outputs, 1]).
+
+    Args:
+        weight: [outputs, depth].
+        peaks: The largest magnitude of each output's weights, [outputs], where `weight` has some of
+            the inputs alone: the levels are then those of the whole weight. None: it has all.
+    """
     wide = weight.float()
-    scales = wide.abs().amax(1, keepdim=True).clamp_min(1e-12) / 127.0
+    scales = _scales(wide, peaks, 127.0)
     return (wide / scales).round_().clamp_(-127, 127).to(torch.int8), scales
 
 
-def quantise_fp8(weight: Tensor) -> tuple[Tensor, Tensor]:
+def quantise_fp8(weight: Tensor, peaks: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The same with the levels of float8_e4m3fn, whose largest is 448."""
     wide = weight.float()
-    scales = wide.abs().amax(1, keepdim=True).clamp_min(1e-12) / 448.0
+    scales = _scales(wide, peaks, 448.0)
     return (wide / scales).to(torch.float8_e4m3fn), scales
+
+
+def _scales(wide: Tensor, peaks: Tensor | None, levels: float) -> Tensor:
+    reached = wide.abs().amax(1, keepdim=True) if peaks is None else peaks.float()[:, None]
+    return reached.clamp_min(1e-12) / levels
 
 
 def pack(quantised: Tensor) -> Tensor:

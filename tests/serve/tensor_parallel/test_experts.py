@@ -13,6 +13,7 @@ from tests.serve.tensor_parallel.test_tokens import PROMPTS, running, tokens_of
 from torch import Tensor, nn
 
 from ridgeline.errors import InputError
+from ridgeline.serve.tensor_parallel.plan import RankPlace
 from ridgeline.serve.tensor_parallel.reading import load_share
 
 MIXTURES = ["mixtral", "qwen2_moe", "qwen3_moe"]
@@ -23,6 +24,7 @@ class Line:
 
     def __init__(self, rank: int) -> None:
         self.rank, self.size, self.device = rank, 2, torch.device("cpu")
+        self.place = RankPlace(rank, 2)
 
     def add_up(self, share: Tensor) -> Tensor:
         return share

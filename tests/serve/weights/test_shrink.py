@@ -153,9 +153,11 @@ def test_old_weights_are_freed_before_the_next_layer_is_made(
     alive = []
     quantise = linear_int8.quantise
 
-    def watched(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def watched(
+        weight: torch.Tensor, peaks: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         alive.append(sum(old() is not None for old in olds))
-        return quantise(weight)
+        return quantise(weight, peaks)
 
     monkeypatch.setattr(linear_int8, "quantise", watched)
     shrink(model, config("int8"))

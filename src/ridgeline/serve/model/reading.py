@@ -24,6 +24,7 @@ from ridgeline.serve.vision.features import VisionTower
 from ridgeline.serve.vision.model import read_apart, sees_images
 from ridgeline.serve.weights import is_compressed, load_compressed
 from ridgeline.serve.weights.by_layer import read_by_layer
+from ridgeline.serve.weights.row_peaks import SCALED_BY_ROW
 
 
 def read_model(
@@ -108,6 +109,7 @@ def _share(
     directory = Path(config.model)
     how: Any = {"trust_remote_code": config.trust_remote_code, "weights": weights}
     how["whole_experts"] = config.expert_parallel
+    how["scaled_by_row"] = config.weights in SCALED_BY_ROW
     if config.pp == 1:
         return load_share(about, directory, dtype, group.line, **how), None
     return load_stage(about, directory, dtype, group, **how)

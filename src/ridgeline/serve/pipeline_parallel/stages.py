@@ -40,6 +40,8 @@ from ridgeline.serve.tensor_parallel.plan import TensorPlan, plan_of
 from ridgeline.serve.tensor_parallel.reading import (
     check_all_read,
     cut_parameters,
+    note_peaks,
+    peaks_of,
     place_shares,
     share_of,
     words_of,
@@ -105,6 +107,7 @@ def load_stage(
     trust_remote_code: bool = False,
     whole_experts: bool = False,
     weights: bool = True,
+    scaled_by_row: bool = False,
 ) -> tuple[nn.Module, StageGate | None]:
     """One rank's stage of a model, or its share of one, which computes once all ranks do.
 
@@ -118,6 +121,7 @@ def load_stage(
         trust_remote_code: As transformers means it.
         whole_experts: Deal a mixture's experts out whole, where a stage is cut over ranks.
         weights: Read them; without, parameters have the share's shapes on the meta device.
+        scaled_by_row: Note the row peaks of shares of the inputs: they are to be rounded by them.
 
     Raises:
         InputError: What `check_stages` would have said, or tensors do not fit.
@@ -129,7 +133,12 @@ def load_stage(
     prefix, layers = _layers_of(model)
     first, last = stage_bounds(len(layers), group.stages, group.stage)
     stage = LayerStage(prefix, first, last, is_first=not group.stage)
-    found = _read_stage(model, directory, stage, plan, group) if weights else {}
+    found: dict[str, Tensor] = {}
+    peaks: dict[str, Tensor | None] = {}
+    if weights:
+        found = _read_stage(model, directory, stage, plan, group)
+    if weights and scaled_by_row and plan is not None:
+        peaks = _peaks_of_stage(model, directory, stage, plan, group)
     if plan is not None and not weights:
         cut_parameters(model, plan, group.line)
     _keep(model, prefix, first, last)
@@ -138,6 +147,7 @@ def load_stage(
     for name, values in found.items():
         set_tensor(*owner_of(model, name), values)
     found.clear()
+    note_peaks(model, peaks)
     if stage.is_first:
         for name, other in tied.items():
             if name != other:
@@ -159,7 +169,19 @@ def _read_stage(
     """What this rank has of a stage's tensors, by their names within it."""
     checkpoint = CheckpointFiles(directory)
     return {
-        name: share_of(model, target, parts, checkpoint, plan, group.line)
+        name: share_of(model, target, parts, checkpoint, plan, group.line.place)
+        for target, parts in stored_pieces(model, checkpoint).items()
+        if (name := stage.own_name(target)) is not None
+    }
+
+
+def _peaks_of_stage(
+    model: nn.Module, directory: Path, stage: LayerStage, plan: TensorPlan, group: RankGroup
+) -> dict[str, Tensor | None]:
+    """What rows of a stage's weights reach over all ranks, by the weights' names within it."""
+    checkpoint = CheckpointFiles(directory)
+    return {
+        name: peaks_of(model, target, parts, checkpoint, plan, group.line.place)
         for target, parts in stored_pieces(model, checkpoint).items()
         if (name := stage.own_name(target)) is not None
     }

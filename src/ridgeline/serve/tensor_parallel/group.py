@@ -19,6 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ridgeline.serve.tensor_parallel.plan import RankPlace
+
 LONGEST_SECONDS = 600.0
 """A collective that takes longer hangs: as long as a step may take before the engine is ended."""
 
@@ -155,6 +157,11 @@ class RankLine:
         self.rank = rank
         self.size = size
         self.device = group.device
+
+    @property
+    def place(self) -> RankPlace:
+        """Which of the line's ranks this is."""
+        return RankPlace(self.rank, self.size)
 
     def add_up(self, share: Tensor) -> Tensor:
         """Replace a tensor by the sum of all ranks' tensors, in place."""

@@ -35,6 +35,14 @@ _LAYERS = {
 
 
 @dataclass(frozen=True, slots=True)
+class RankPlace:
+    """Which of how many ranks: all that says what a rank has of a tensor."""
+
+    rank: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class TensorCut:
     """The dimension along which a tensor is dealt out."""
 

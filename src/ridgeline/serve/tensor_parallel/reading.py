@@ -29,7 +29,14 @@ from ridgeline.serve.tensor_parallel.layers import (
     add_up_outputs,
     keep_own_experts,
 )
-from ridgeline.serve.tensor_parallel.plan import TensorCut, TensorPlan, check_heads, plan_of
+from ridgeline.serve.tensor_parallel.plan import (
+    RankPlace,
+    TensorCut,
+    TensorPlan,
+    check_heads,
+    plan_of,
+)
+from ridgeline.serve.weights.row_peaks import note_row_peaks
 
 
 def check_cuts(
@@ -63,6 +70,7 @@ def load_share(
     trust_remote_code: bool = False,
     whole_experts: bool = False,
     weights: bool = True,
+    scaled_by_row: bool = False,
 ) -> nn.Module:
     """One rank's share of a model, which answers as the whole model does once all ranks compute.
 
@@ -74,6 +82,7 @@ def load_share(
         trust_remote_code: As transformers means it.
         whole_experts: Deal a mixture's experts out whole.
         weights: Read them; without, parameters have the share's shapes on the meta device.
+        scaled_by_row: Note the row peaks of shares of the inputs: they are to be rounded by them.
 
     Raises:
         InputError: What `check_cuts` would have said, or tensors do not fit.
@@ -84,9 +93,13 @@ def load_share(
     words = words_of(model, plan)
     if weights:
         checkpoint = CheckpointFiles(directory)
+        noted = {}
         for target, pieces in stored_pieces(model, checkpoint).items():
-            share = share_of(model, target, pieces, checkpoint, plan, group)
+            share = share_of(model, target, pieces, checkpoint, plan, group.place)
+            if scaled_by_row:
+                noted[target] = peaks_of(model, target, pieces, checkpoint, plan, group.place)
             set_tensor(*owner_of(model, target), share)
+        note_peaks(model, noted)
     else:
         cut_parameters(model, plan, group)
     for name, other in first.items():
@@ -124,13 +137,13 @@ def cut_parameters(model: nn.Module, plan: TensorPlan, group: RankLine) -> None:
     for name, parameter in list(model.named_parameters()):
         cut = plan.cut(name, parameter.ndim)
         if cut is not None:
-            shape = _share_shape(parameter, cut, group, name)
+            shape = _share_shape(parameter, cut, group.place, name)
             set_tensor(*owner_of(model, name), parameter.new_empty(shape, device="meta"))
 
 
-def _share_shape(whole: Tensor, cut: TensorCut, group: RankLine, name: str) -> list[int]:
+def _share_shape(whole: Tensor, cut: TensorCut, place: RankPlace, name: str) -> list[int]:
     shape = list(whole.shape)
-    shape[cut.dim] = cut.parts * cut.per_rank(shape[cut.dim], group.size, name)
+    shape[cut.dim] = cut.parts * cut.per_rank(shape[cut.dim], place.size, name)
     return shape
 
 
@@ -140,36 +153,36 @@ def share_of(
     pieces: list[StoredPiece],
     checkpoint: CheckpointFiles,
     plan: TensorPlan | None,
-    group: RankLine,
+    place: RankPlace,
 ) -> Tensor:
     """What this rank has of a parameter or buffer; without a plan all of it."""
     parent, leaf = owner_of(model, target)
     whole: Tensor = getattr(parent, leaf)
     cut = None if plan is None else plan.cut(target, whole.ndim)
-    shape = list(whole.shape) if cut is None else _share_shape(whole, cut, group, target)
+    shape = list(whole.shape) if cut is None else _share_shape(whole, cut, place, target)
     values = torch.zeros(shape, dtype=whole.dtype)
     for piece in pieces:
         if piece.expert is not None and cut is not None and cut.dim == -whole.ndim:
-            mine = piece.expert - group.rank * len(values)
+            mine = piece.expert - place.rank * len(values)
             if 0 <= mine < len(values):
                 rows = slice(None) if piece.rows is None else slice(*piece.rows)
                 values[mine][rows].copy_(checkpoint.read(piece.source))
             continue
         into = values if piece.expert is None else values[piece.expert]
         if piece.rows is None:
-            _copy(piece.source, into, checkpoint, cut, group)
+            _copy(piece.source, into, checkpoint, cut, place)
             continue
         first, last = piece.rows
         if cut is not None and cut.dim == -2:  # this piece is one of the parts, dealt out by itself
-            first, last = first // group.size, last // group.size
-            _copy(piece.source, into[first:last], checkpoint, TensorCut(-2), group)
+            first, last = first // place.size, last // place.size
+            _copy(piece.source, into[first:last], checkpoint, TensorCut(-2), place)
         else:
-            _copy(piece.source, into[first:last], checkpoint, cut, group)
+            _copy(piece.source, into[first:last], checkpoint, cut, place)
     return values
 
 
 def _copy(
-    source: str, into: Tensor, checkpoint: CheckpointFiles, cut: TensorCut | None, group: RankLine
+    source: str, into: Tensor, checkpoint: CheckpointFiles, cut: TensorCut | None, place: RankPlace
 ) -> None:
     """Fill a tensor with this rank's ranges of a stored one; what is left stays zero."""
     if cut is None:
@@ -177,12 +190,44 @@ def _copy(
         return
     shape = checkpoint.shape(source)
     dim = len(shape) + cut.dim
-    ranges = cut.ranges(shape[dim], group.size, group.rank, source)
+    ranges = cut.ranges(shape[dim], place.size, place.rank, source)
     at = 0
     for first, last in ranges:
-        place = into.narrow(dim, at, last - first)
-        place.copy_(checkpoint.part(source, dim, first, last))
+        into.narrow(dim, at, last - first).copy_(checkpoint.part(source, dim, first, last))
         at += last - first
+
+
+def peaks_of(
+    model: nn.Module,
+    target: str,
+    pieces: list[StoredPiece],
+    checkpoint: CheckpointFiles,
+    plan: TensorPlan | None,
+    place: RankPlace,
+) -> Tensor | None:
+    """The row peaks [..., outputs] of a weight of which ranks have some inputs; others: None.
+
+    They are read, and not asked of the other ranks, because one whose share is kept packed does
+    not have them any more.
+    """
+    owner, leaf = owner_of(model, target)
+    num_dims = getattr(owner, leaf).ndim
+    cut = None if plan is None else plan.cut(target, num_dims)
+    if cut is None or cut.dim != -1 or num_dims < 2 or getattr(owner, "is_transposed", False):
+        return None
+    found: Tensor | None = None
+    for rank in range(place.size):
+        share = share_of(model, target, pieces, checkpoint, plan, RankPlace(rank, place.size))
+        peaks = share.abs().amax(-1)
+        found = peaks if found is None else torch.maximum(found, peaks)
+    return found
+
+
+def note_peaks(model: nn.Module, found: dict[str, Tensor | None]) -> None:
+    """Note row peaks by the names of their weights."""
+    for target, peaks in found.items():
+        if peaks is not None:
+            note_row_peaks(*owner_of(model, target), peaks)
 
 
 def place_shares(

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ridgeline.checkpoints.skeleton import StoredPiece, owner_of
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.weights.choice import Format, kernel_for
+from ridgeline.serve.weights.row_peaks import forget_row_peaks, note_row_peaks, row_peaks
 
 NAME = "ridgeline"
 """Under which transformers knows `experts_of_layers`."""
@@ -160,13 +161,17 @@ def _open(module: Any, leaf: str, parameter: nn.Parameter) -> None:
 
     inputs, outputs = parameter.shape[1:] if module.is_transposed else parameter.shape[:0:-1]
     layers = ExpertLayers()
+    peaks = row_peaks(module, leaf)
     with no_init_weights():
-        for one in parameter.detach():
+        for number, one in enumerate(parameter.detach()):
             layer = nn.Linear(inputs, outputs, bias=False, device="meta")
             weight = one.T if module.is_transposed else one
             layer.weight = nn.Parameter(weight, requires_grad=False)
+            if peaks is not None:
+                note_row_peaks(layer, "weight", peaks[number])
             layers.append(layer)
     del module._parameters[leaf]
+    forget_row_peaks(module, leaf)
     setattr(module, leaf, layers)
     ExpertsInterface.register(NAME, experts_of_layers)
     module.config._experts_implementation = NAME

@@ -27,6 +27,7 @@ from ridgeline.serve.weights.linears import (
     GroupedLinear,
     Int4Linear,
 )
+from ridgeline.serve.weights.row_peaks import row_peaks
 from ridgeline.serve.weights.torch_linears import (
     TorchInt4Linear,
     TorchInt8Linear,
@@ -145,14 +146,15 @@ def _replacement(layer: nn.Module, config: EngineConfig, *, head: bool) -> Froze
     weight, bias = weight_of(layer), layer.bias
     dtype = weight.dtype
     bias = bias.detach() if isinstance(bias, Tensor) else None
+    peaks = row_peaks(layer)
     if config.weights == "w8a8" and not head:
-        return w8a8_layer(*linear_int8.quantise(weight), bias, None, dtype)
+        return w8a8_layer(*linear_int8.quantise(weight, peaks), bias, None, dtype)
     if config.weights in ("int8", "w8a8"):  # a head reads few rows, and each tells tokens apart
-        return int8_layer(*linear_int8.quantise(weight), None, bias, dtype)
+        return int8_layer(*linear_int8.quantise(weight, peaks), None, bias, dtype)
     if config.weights == "int4":
         return int4_layer(*linear_int4.quantise(weight, config.group_size), None, bias, dtype)
     if config.weights == "fp8":
-        return int8_layer(*linear_int8.quantise_fp8(weight), None, bias, dtype)
+        return int8_layer(*linear_int8.quantise_fp8(weight, peaks), None, bias, dtype)
     return dense_layer(weight, bias)
 
 
