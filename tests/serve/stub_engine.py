@@ -47,6 +47,7 @@ from ridgeline.serve.messages import (
 )
 
 VOCAB, BLOCKS, BLOCK_SIZE = 2048, 64, 16
+SLOWER = ("experts as numbers: the stub has none",)
 ORDER = re.compile(r"SAY (.*?)(?:\s*END|$)", re.DOTALL)
 
 
@@ -92,8 +93,9 @@ class StubEngine:
             layers="all in one operator",
         )
         self.ready = Ready(
-            model=config.model, ledger=ledger, max_length=256, vocab=VOCAB, adapters=self._adapters
-        )
+            model=config.model, ledger=ledger, max_length=256, vocab=VOCAB, adapters=self._adapters,
+            slower=SLOWER,
+        )  # fmt: skip
 
     @property
     def has_work(self) -> bool:

@@ -20,6 +20,9 @@ def say_ready(called: list[str], address: str, told: list[Ready], *, json: bool)
         say(ledger_table(ready.ledger), err=True)
         for kernel in ready.kernels:
             say(f"kernel of {kernel.in_words()}", err=True)
+        for one in ready.slower:
+            if not one.startswith("layers "):  # the ledger's last line
+                say(f"slower: {one}", err=True)
     if json:
         document: dict[str, Any] = {"address": address, "model": called[0], "engine": told[0]}
         if len(called) > 1:

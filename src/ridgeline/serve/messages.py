@@ -365,6 +365,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     adapters: tuple[str, ...] = ()
     kernels: tuple[LinearKernel, ...] = ()
     """Kernels of the linear layers, on a CPU."""
+    slower: tuple[str, ...] = ()
+    """What is computed on a slower path than there is, and why, a line each."""
     sees_images: bool = False
     """Whether prompts may have images."""
 

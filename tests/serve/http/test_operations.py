@@ -28,6 +28,7 @@ def test_health_and_readiness(stub: Server) -> None:
     health = stub.get("/health")
     assert health.status_code == 200
     assert health.json()["heartbeat_age_seconds"] < 10
+    assert health.json()["slower"] == ["experts as numbers: the stub has none"]
     assert stub.get("/ready").json() == {"ready": True, "why": ""}
 
 

@@ -184,6 +184,7 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
         kv_form=share.pool.form.name,
         adapters=share.adapters.names,
         kernels=kernels_of(loaded.model),
+        slower=_slower(loaded),
         sees_images=loaded.tower is not None,
     )
     return Parts(
@@ -205,3 +206,9 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
         ready=ready,
         ranks=ranks,
     )
+
+
+def _slower(loaded: LoadedModel) -> tuple[str, ...]:
+    """Why this model does not compute on the fastest paths there are."""
+    apart = loaded.layer_path.startswith("one by one")
+    return (*([f"layers {loaded.layer_path}"] if apart else []), *loaded.slower)

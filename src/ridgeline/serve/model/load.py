@@ -31,6 +31,7 @@ from ridgeline.serve.model.loaded import LoadedModel
 from ridgeline.serve.model.own_attention import adds_bias, take_over
 from ridgeline.serve.model.reading import read_model
 from ridgeline.serve.model.rounded import noted, settle_rounding
+from ridgeline.serve.model.slower import slower_paths
 from ridgeline.serve.packed.tokenizer import kept_tokenizer
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.weights import calibrated_cache, is_compressed, shrink
@@ -52,7 +53,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
     """
     device = device_of(config) if group is None else group.device
     dtype = dtype_of(config, device)
-    config = as_multiplied(config, device)
+    asked, config = config, as_multiplied(config, device)
     kept = kept_start(config, dtype, device, group)
     plain = None
     if kept is not None and not config.compiled and group is None:
@@ -97,6 +98,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
             replace(row, note=f"{row.note}, {kept.note}") for row in loaded.weight_rows
         ]
     loaded.weight_rows = noted(loaded.weight_rows, rounding)
+    loaded.slower = slower_paths(asked, config, model, rounding)
     if group is not None:
         _compute_with_others(loaded, calls, group)
         return loaded

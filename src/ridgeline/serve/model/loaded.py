@@ -70,6 +70,8 @@ class LoadedModel:
         """The short way from tokens to logits, where this model has one."""
         self.layer_path = "all in one operator"
         """How its layers are computed, and why not otherwise; in words, for the start's ledger."""
+        self.slower: tuple[str, ...] = ()
+        """What else is computed on a slower path than there is, and why."""
         self.gate: StageGate | None = None
         """Where a step leaves this stage of a model and comes back; None: it does not."""
         self.tower: VisionTower | None = None

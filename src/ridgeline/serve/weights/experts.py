@@ -4,14 +4,14 @@ transformers keeps the matrices of all experts of a layer in one parameter [expe
 families [experts, in, out]) and lets `ExpertsInterface` say how they are multiplied. Here each
 matrix becomes a linear layer of its own, `experts.gate_up_proj.7` say, which whoever packs,
 compresses or keeps layers finds as it finds any; and `experts_of_layers` multiplies by them.
-Modules that do not ask that interface keep their parameters.
+Modules that do not ask that interface but take one matrix after the other keep their own code
+(`indexed_experts.py`); all others keep their parameters.
 
 T tokens, k experts of each, S = T k.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,14 +22,11 @@ from torch import Tensor, nn
 from ridgeline.checkpoints.skeleton import StoredPiece, owner_of
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.weights.choice import Format, kernel_for
+from ridgeline.serve.weights.indexed_experts import ExpertLayers, IndexedLayers, indexed_leaves
 from ridgeline.serve.weights.row_peaks import forget_row_peaks, note_row_peaks, row_peaks
 
 NAME = "ridgeline"
 """Under which transformers knows `experts_of_layers`."""
-
-
-class ExpertLayers(nn.ModuleList):
-    """A linear layer for each expert, in the place of their parameter."""
 
 
 def are_layers(config: EngineConfig, dtype: torch.dtype, device: torch.device) -> bool:
@@ -80,7 +77,7 @@ def opened_pieces(
             found[target] = parts
             continue
         owner, leaf = owner_of(model, target)
-        transposed = bool(owner.is_transposed)
+        transposed = _is_transposed(owner)
         names = [f"{target}.{number}.weight" for number in range(len(getattr(owner, leaf)))]
         found |= {name: [] for name in names}
         for piece in parts:
@@ -90,17 +87,23 @@ def opened_pieces(
     return found
 
 
-def say_numbers(model: nn.Module, config: EngineConfig, device: torch.device) -> None:
-    """Say on stderr that experts stay as numbers, where fewer bits were asked for."""
-    if config.weights == "model" or not any(map(holds_experts, model.modules())):
-        return
+def why_numbers(model: nn.Module, config: EngineConfig) -> str | None:
+    """Why a model's experts are multiplied as numbers where layers were faster, or asked for.
+
+    None: they are not, or nothing would be gained by layers.
+    """
+    dtype, device = model.dtype, next(model.parameters()).device
+    assert isinstance(dtype, torch.dtype)
+    if config.weights == "model" and not are_layers(config, dtype, device):
+        return None
+    if not any(map(holds_experts, model.modules())):
+        return None
     family = model.config.model_type  # type: ignore[union-attr]
-    why = (
+    return (
         f"on a {device.type} they are multiplied in one call"
         if device.type != "cpu"
-        else f"the code of the family {family} multiplies all of them in one call"
+        else f"the code of the family {family} does not multiply them one by one"
     )
-    sys.stderr.write(f"ridgeline: --weights {config.weights}: experts stay as numbers; {why}\n")
 
 
 def holds_experts(module: nn.Module) -> bool:
@@ -149,23 +152,35 @@ def _product(experts: Any, leaf: str, rows: Tensor, numbers: list[int], sizes: l
 
 
 def _leaves(module: nn.Module) -> tuple[str, ...]:
-    """The parameters of experts that transformers multiplies as it is told; others: none."""
-    if not hasattr(module, "_is_expert_parallel"):
-        return ()
+    """The parameters of experts that are multiplied one by one; others: none."""
+    if not _asks_interface(module):
+        return indexed_leaves(module)
     return ("gate_up_proj" if module.has_gate else "up_proj", "down_proj")
+
+
+def _asks_interface(module: nn.Module) -> bool:
+    """Whether transformers multiplies a module's experts as it is told."""
+    return hasattr(module, "_is_expert_parallel")
+
+
+def _is_transposed(module: Any) -> bool:
+    """Whether its matrices lie as [in, out]."""
+    return _asks_interface(module) and bool(module.is_transposed)
 
 
 def _open(module: Any, leaf: str, parameter: nn.Parameter) -> None:
     from transformers.initialization import no_init_weights
     from transformers.integrations.moe import ExpertsInterface
 
-    inputs, outputs = parameter.shape[1:] if module.is_transposed else parameter.shape[:0:-1]
-    layers = ExpertLayers()
+    transposed = _is_transposed(module)
+    inputs, outputs = parameter.shape[1:] if transposed else parameter.shape[:0:-1]
+    told = _asks_interface(module)
+    layers = ExpertLayers() if told else IndexedLayers()
     peaks = row_peaks(module, leaf)
     with no_init_weights():
         for number, one in enumerate(parameter.detach()):
             layer = nn.Linear(inputs, outputs, bias=False, device="meta")
-            weight = one.T if module.is_transposed else one
+            weight = one.T if transposed else one
             layer.weight = nn.Parameter(weight, requires_grad=False)
             if peaks is not None:
                 note_row_peaks(layer, "weight", peaks[number])
@@ -173,8 +188,9 @@ def _open(module: Any, leaf: str, parameter: nn.Parameter) -> None:
     del module._parameters[leaf]
     forget_row_peaks(module, leaf)
     setattr(module, leaf, layers)
-    ExpertsInterface.register(NAME, experts_of_layers)
-    module.config._experts_implementation = NAME
+    if told:
+        ExpertsInterface.register(NAME, experts_of_layers)
+        module.config._experts_implementation = NAME
 
 
 def _by_expert(piece: StoredPiece, count: int) -> Iterator[tuple[int, StoredPiece]]:

@@ -28,6 +28,8 @@ LARGEST_DIFFERENCE = 0.10
 """The mean distance of logits over their spread from which on activations are not rounded: what the
 trial at load grants to bfloat16."""
 
+NO_BYTES = "kernels for this CPU have no products of bytes (VNNI, AMX, dotprod)"
+
 
 def as_multiplied(config: EngineConfig, device: torch.device) -> EngineConfig:
     """A configuration with the weights that this device multiplies.
@@ -44,10 +46,7 @@ def as_multiplied(config: EngineConfig, device: torch.device) -> EngineConfig:
         )
     if settings().multiplies_bytes:
         return config
-    _say(
-        "kernels for this CPU have no products of bytes (VNNI, AMX, dotprod), so activations stay"
-        " as they are"
-    )
+    _say(f"{NO_BYTES}, so activations stay as they are")
     return replace(config, weights="int8")
 
 
@@ -58,9 +57,14 @@ def has_rounded(model: nn.Module) -> bool:
 
 def say_too_coarse(difference: float) -> None:
     """Say that a model keeps 8-bit weights alone."""
-    _say(
+    _say(f"{too_coarse(difference)}, so they stay as they are")
+
+
+def too_coarse(difference: float) -> str:
+    """Why activations are not rounded, where that moves logits by more than is granted."""
+    return (
         f"rounded activations move this model's logits by {difference:.2f} of their spread (limit"
-        f" {LARGEST_DIFFERENCE:.2f}), so they stay as they are"
+        f" {LARGEST_DIFFERENCE:.2f})"
     )
 
 

@@ -18,7 +18,6 @@ from ridgeline.serve.weights.experts import (
     are_layers,
     holds_experts,
     open_experts,
-    say_numbers,
 )
 from ridgeline.serve.weights.layers import dense_layer, int4_layer, int8_layer, w8a8_layer
 from ridgeline.serve.weights.linears import (
@@ -65,8 +64,6 @@ def shrink(
         return weight_rows(model)
     if are_layers(config, model.dtype, device):  # type: ignore[arg-type]
         open_experts(model)
-    if fill is None:
-        say_numbers(model, config, device)
     tied_embeddings = _embeddings(model) if config.weights == "model" else {}
     made: dict[int, nn.Module] = {}
     places = [

@@ -39,6 +39,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     kernels: tuple[LinearKernel, ...] = ()
     """Whose kernels multiply the weights, on a CPU."""
+    slower: tuple[str, ...] = ()
+    """What is computed on a slower path than there is, and why."""
     fleet: FleetReport | None = None
     """What is said of the fleet, where the server scales itself."""
     hosts: tuple[RemoteReport, ...] | None = None
@@ -194,6 +196,7 @@ def _health(service: Service) -> Health:
         running=stats.running,
         waiting=stats.waiting,
         kernels=engine.ready.kernels,
+        slower=engine.ready.slower,
         fleet=fleet,
         hosts=hosts,
     )
