@@ -162,10 +162,11 @@ def test_extras_of_vllm_are_honoured(client: openai.OpenAI) -> None:
         extra_body={"structured_outputs": {"choice": ["yes", "no"]}, "top_k": 5, "min_p": 0.01},
     )  # fmt: skip
     assert choice.choices[0].text in ("yes", "no")
-    digits = client.completions.create(
-        model="library", prompt="x", max_tokens=20, extra_body={"guided_regex": "[0-9]{3}"}
-    )
-    assert digits.choices[0].text.isdigit()
+    for others in ({"guided_regex": "[0-9]{3}"}, {"regex": "[0-9]{3}"}, {"ebnf": 'root ::= "7"'}):
+        digits = client.completions.create(
+            model="library", prompt="x", max_tokens=20, extra_body=others
+        )
+        assert digits.choices[0].text.isdigit()
     long = client.completions.create(
         model="library", prompt="x", max_tokens=9, extra_body={"ignore_eos": True}
     )

@@ -172,6 +172,18 @@ class StructuredOutputs(Strict):
         return given[0]
 
 
+_OTHER_GRAMMARS = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "json_schema": "json",
+    "regex": "regex",
+    "ebnf": "grammar",
+}
+"""What `structured_outputs` calls the fields of older vLLM and of SGLang."""
+
+
 class SamplingFields(Strict):
     """OpenAI's fields with their limits, then vLLM's extras."""
 
@@ -242,6 +254,10 @@ class SamplingFields(Strict):
     guided_regex: Text | None = None
     guided_choice: Choices | None = None
     guided_grammar: Text | None = None
+    json_schema: Schema | None = None
+    regex: Text | None = None
+    ebnf: Text | None = None
+    """What the completion must match, in SGLang's words."""
     guided_decoding_backend: Annotated[str, Field(pattern=BACKENDS)] | None = None
     guided_whitespace_pattern: None = None
     logits_processors: Annotated[list[Any], Field(max_length=0)] | None = None
@@ -281,20 +297,22 @@ class SamplingFields(Strict):
         return {name: value for name, value in said.items() if getattr(self, name) is None}
 
     def grammar(self) -> Grammar | None:
-        """The grammar of `structured_outputs`, or of the older `guided_…` names."""
-        old = {
-            "json": self.guided_json,
-            "regex": self.guided_regex,
-            "choice": self.guided_choice,
-            "grammar": self.guided_grammar,
-        }
-        given = {name: value for name, value in old.items() if value is not None}
+        """The grammar of `structured_outputs`, of vLLM's older names, or of SGLang's."""
+        given = [
+            (name, kind, value)
+            for name, kind in _OTHER_GRAMMARS.items()
+            if (value := getattr(self, name)) is not None
+        ]
         wanted = self.structured_outputs
         if not given:
             return None if wanted is None else wanted.to_grammar()
-        if wanted is not None:
-            raise refused("guided_… and structured_outputs cannot go together", "guided_json")
-        return StructuredOutputs.model_validate(given).to_grammar()
+        if wanted is not None or len(given) > 1:
+            names = [name for name, _, _ in given]
+            names += [] if wanted is None else ["structured_outputs"]
+            raise refused(f"{' and '.join(names)} cannot go together", names[0])
+        return StructuredOutputs.model_validate(
+            {kind: value for _, kind, value in given}
+        ).to_grammar()
 
     def sampling(
         self,
