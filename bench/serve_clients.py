@@ -3,6 +3,7 @@
     ridgeline serve examples/models/library --port 8000 --chat-template FILE
     python bench/serve_clients.py http://127.0.0.1:8000
     OTHER/bin/python bench/serve_clients.py http://127.0.0.1:8000   # clients installed elsewhere
+    python bench/serve_clients.py http://127.0.0.1:8000 openai      # these clients' rows alone
 
 Each row is one call of a client as its users write it, or, where a program cannot be called
 (`vllm bench serve`, lm-evaluation-harness), the request that it sends and what it reads of the
@@ -334,11 +335,13 @@ def status(work: Call, url: str, model: str) -> str:
 
 def main() -> int:
     """Print the table; 1 where an installed client's call fails."""
-    url = sys.argv[1].rstrip("/")
+    url, only = sys.argv[1].rstrip("/"), sys.argv[2:]
     model = httpx.get(url + "/v1/models", timeout=60).json()["data"][0]["id"]
     failed = False
     rows = ["| client | version | call | status |", "|---|---|---|---|"]
     for client, name, work in CALLS:
+        if only and client not in only:
+            continue
         try:
             found = version(client)
         except importlib.metadata.PackageNotFoundError:
