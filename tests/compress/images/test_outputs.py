@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ridgeline.cli.main import run
 from ridgeline.compress.images.outputs import OutputComparison
+from ridgeline.compress.vision.nodes import load_operators
 from ridgeline.measure.network.scripted import model_of, run_script
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -81,6 +82,18 @@ class TimeFirst(Segments):
     def forward(self, images):
         return super().forward(images).flatten(1)[:, :40].T
 
+class Tracker(nn.Module):
+    # a template against what is searched, each pair of a batch in a group of its own
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(conv(3, 32, 2), conv(32, 32, 2), nn.Conv2d(32, 32, 1))
+    def forward(self, template, search):
+        z, x = self.body(template), self.body(search)
+        n, c, h, w = x.shape
+        z = nn.functional.avg_pool2d(z, 2)
+        out = nn.functional.conv2d(x.reshape(-1, len(z) * c, h, w), z, groups=len(z))
+        return {"score": out.view(n, -1, out.shape[-2], out.shape[-1]) * 0.01}
+
 def seen(model):
     images = torch.linspace(-1, 1, 2 * 3 * 32 * 32).view(2, 3, 32, 32)
     return model(images).sigmoid().mean()
@@ -107,6 +120,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rig = {"offsets": offsets, "imgs": smooth(32, 2)}
     np.savez(found / "rig.npz", **{name: one.numpy() for name, one in rig.items()})
     torch.save(rig, found / "rig.pt")
+    np.savez(found / "pairs.npz", template=smooth(32).numpy(), search=smooth(32).numpy())
     torch.manual_seed(1)
     for name in ("Detector", "Segments"):
         module = model_of(run_script(found / "nets.py"), name)
@@ -119,6 +133,25 @@ def compress(folder: Path, name: str, out: Path, *words: str, data: str = "image
     given = ["--calibration", str(folder / data), "--images", str(folder / data), "--no-speed"]
     model = f"{folder / 'nets.py'}:{name}"
     return run(["compress", model, *scheme, *given, "--out", str(out), *words])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["50%-channels", "w8a8-int8"])
+def test_a_tracker_whose_groups_follow_from_the_batch_is_saved_for_one_pair(
+    scheme: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What torch.export learns of two pairs does not hold for one, which is what a camera gives."""
+    out = tmp_path / "out"
+    assert compress(folder, "Tracker", out, "--scheme", scheme, data="pairs.npz") == 0
+    assert "takes one image at a time" in " ".join(capsys.readouterr().out.split())
+    assert rows(out)[-1]["outputs"][0]["sqnr_db"] > (20 if scheme == "w8a8-int8" else 0)
+    pair = [torch.from_numpy(one[:1]) for one in np.load(folder / "pairs.npz").values()]
+    load_operators()
+    score = torch.export.load(out / "model.pt2").module()(*pair)
+    assert score.shape[0] == 1
+    if scheme == "w8a8-int8":
+        session = onnxruntime.InferenceSession(out / "model.onnx")
+        assert [one.shape[0] for one in session.get_inputs()] == [1, 1]
 
 
 def rows(out: Path) -> list[dict[str, Any]]:

@@ -50,6 +50,7 @@ from ridgeline.compress.images.outputs import (
 from ridgeline.compress.images.plans import finite_or_none, mixture, planned
 from ridgeline.compress.images.quantised import save_quantised
 from ridgeline.compress.images.saved import save, save_program
+from ridgeline.compress.images.schemes import check_schemes
 from ridgeline.compress.images.timed import timed
 from ridgeline.compress.pruning.channels.choose import flops
 from ridgeline.compress.pruning.channels.prune import Smaller, prune_channels
@@ -101,7 +102,7 @@ def compress_images(
     Raises:
         InputError: Something that was given cannot be used.
     """
-    _check(material, schemes)
+    check_schemes(material, schemes)
     if material.boxes is None and max_loss is not None and max_loss.metric == "map":
         raise InputError(f"--max-loss {max_loss.text}: give --boxes FILE, or limit agreement")
     sources = open_sources(material)
@@ -124,34 +125,6 @@ def compress_images(
         return run.ledger(model, schemes, max_loss)
     finally:
         shutil.rmtree(material.work, ignore_errors=True)
-
-
-def _check(material: ImageMaterial, schemes: Sequence[Scheme]) -> None:
-    if material.out.exists():
-        raise InputError(f"--out {material.out}: exists already; give another name or remove it")
-    for place, one in enumerate(schemes):
-        if one.images:
-            if place != len(schemes) - 1:
-                raise InputError(
-                    f"scheme {one.name!r} rounds, so that nothing can follow it; give it last"
-                )
-        elif one.pruning is None or one.pruning.structure != "channels":
-            raise InputError(
-                f"scheme {one.name!r} is not for image models; give w8a8-int8, or one that prunes"
-                " channels, such as 50%-channels or 30%-channels-taylor-global"
-            )
-        elif one.pruning.criterion not in ("magnitude", "taylor"):
-            raise InputError(
-                f"scheme {one.name!r}: {one.pruning.criterion} ranks single weights, not channels;"
-                " choose magnitude or taylor"
-            )
-        if one.needs_calibration and material.calibration is None:
-            what = "flows through" if one.images else "loss of images"
-            raise InputError(f"{one.name} looks at what {what}: give --calibration PATH")
-    if material.faster is not None and not material.latency:
-        raise InputError("--faster says how much --for latency shall gain; give both")
-    if material.latency and not any(one.pruning for one in schemes):
-        raise InputError("--for latency prunes channels: give --scheme 50%-channels")
 
 
 class _Run:
@@ -229,7 +202,7 @@ class _Run:
         return ledger
 
     def _applied(self, above: AppliedScheme, scheme: Scheme, folder: Path) -> AppliedScheme:
-        started = time.monotonic()
+        started, most = time.monotonic(), self.judged.most
         if scheme.images:
             model, layers, notes = self._quantised(above.model, scheme, folder)
             left: tuple[str, ...] = ()
@@ -238,6 +211,8 @@ class _Run:
             model, left = self._saved_smaller(above.model, smaller, folder), smaller.left_whole
             layers, notes = (), []
         seconds = time.monotonic() - started
+        if self._take_batches_of(model.module) or self.judged.most != most:
+            notes.append("what is saved takes one image at a time: no batch can stay free")
         self.on_progress(f"judging {scheme.name}")
         row = self._row(scheme.name, model, compared=True)
         if scheme.images:
@@ -245,6 +220,15 @@ class _Run:
             row = replace(row, parameters=counted.parameters, flops=counted.flops)
         row = replace(row, seconds=seconds, left_whole=left, layers=layers, remark="; ".join(notes))
         return AppliedScheme(model, row, folder)
+
+    def _take_batches_of(self, module: nn.Module) -> bool:
+        """From here on one image at a time, if a module takes no more; whether that is new."""
+        if self.judged.most is not None or largest_batch(module, self.judged) is None:
+            return False
+        self.judged = self.judged.for_batches_of(1)
+        self.chosen = None if self.chosen is None else self.chosen.for_batches_of(1)
+        self.example = self.judged.head(EXAMPLES)
+        return True
 
     # -- quantisation ------------------------------------------------------------------------------
 
@@ -270,6 +254,7 @@ class _Run:
         else:
             with _without_torchs_advice():
                 found = quantise(model.module, batches, scheme, on_progress=on_progress)
+        self._take_batches_of(found.module)
         self.on_progress(f"{scheme.name}: writing")
         with _without_torchs_advice():
             names = (input_names(model.module, self.example), self.outputs)

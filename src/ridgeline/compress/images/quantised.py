@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.compress.images.saved import PROGRAM, is_the_same
-from ridgeline.compress.saved.torch_export import package
-from ridgeline.compress.vision.batches import Batch, free_batch, inputs_of, part_of, rows_of
+from ridgeline.compress.images.outputs import tensors_of
+from ridgeline.compress.images.saved import PROGRAM, export_to
+from ridgeline.compress.vision.batches import Batch, inputs_of, part_of, rows_of
 from ridgeline.compress.vision.nodes import RoundedTensor, load_operators
 from ridgeline.compress.vision.quantise import QuantisedVision
-from ridgeline.errors import InputError, MissingExtra, RidgelineError, in_words
+from ridgeline.errors import InputError, MissingExtra, in_words
 
 ONNX = "model.onnx"
 WEIGHTS = "weights.safetensors"
@@ -81,14 +81,45 @@ def save_quantised(
     out.mkdir(parents=True)
     missing: list[str] = []
     try:
-        found.qdq_onnx(out / ONNX, example, rows_of(example) > 1, names=names)
+        _save_onnx(found, example, out / ONNX, names)
     except InputError as error:
         missing.append(f"no {ONNX}: {error}")
     load_operators()
     module = _without_floats(found.module)
-    _save_program(module, example, out / PROGRAM)
+    export_to(module, part_of(example, slice(2)), out / PROGRAM)
     _save_weights(module, out / WEIGHTS)
     return missing
+
+
+def _save_onnx(
+    found: QuantisedVision,
+    example: Batch,
+    path: Path,
+    names: tuple[Sequence[str], Sequence[str]] | None,
+) -> None:
+    """Write ONNX with a free batch, or of one image where a batch's size decides its operators."""
+    if rows_of(example) > 1:
+        try:
+            found.qdq_onnx(path, example, names=names)
+            _check_one_image(found.module, OnnxModule(path, torch.get_num_threads()), example)
+        except InputError:
+            path.unlink(missing_ok=True)
+        else:
+            return
+    found.qdq_onnx(path, part_of(example, slice(1)), dynamic=False, names=names)
+
+
+def _check_one_image(module: nn.Module, file: OnnxModule, example: Batch) -> None:
+    """Raise InputError where a file that two images made answers one image in another shape."""
+    first = inputs_of(part_of(example, slice(1)))
+    with torch.no_grad():
+        wanted = [one.shape for one in tensors_of(module(*first))]
+        try:
+            made = [one.shape for one in tensors_of(file(*first))]
+        except Exception as error:  # onnxruntime's exceptions share no class of their own
+            raise InputError(f"{ONNX} takes no single image: {in_words(error)}") from error
+    if made != wanted:
+        raise InputError(f"{ONNX} answers a single image with {made}, PyTorch with {wanted}")
 
 
 def _without_floats(module: nn.Module) -> nn.Module:
@@ -102,18 +133,6 @@ def _without_floats(module: nn.Module) -> nn.Module:
             holder, _, attribute = name.rpartition(".")
             delattr(own.get_submodule(holder), attribute)
     return own
-
-
-def _save_program(module: nn.Module, example: Batch, path: Path) -> None:
-    def check(loaded: nn.Module) -> None:
-        with torch.no_grad():
-            wanted, made = module(*inputs_of(small)), loaded(*inputs_of(small))
-        if not is_the_same(wanted, made):
-            raise RidgelineError(f"{path} answers otherwise than PyTorch; nothing was written")
-
-    small = part_of(example, slice(2))
-    free = free_batch(module, small, torch.export.Dim.DYNAMIC) if rows_of(small) > 1 else None
-    package("--scheme", module, inputs_of(small), free, path, check)
 
 
 def _save_weights(module: nn.Module, path: Path) -> None:

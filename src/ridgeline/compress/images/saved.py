@@ -25,11 +25,19 @@ from ridgeline.compress.evaluate.loaded import check_directory
 from ridgeline.compress.pruning.channels import resized
 from ridgeline.compress.pruning.channels.prune import Smaller
 from ridgeline.compress.saved.torch_export import package
-from ridgeline.compress.vision.batches import Batch, free_batch, moved, rows_of
+from ridgeline.compress.vision.batches import (
+    Batch,
+    free_batch,
+    inputs_of,
+    moved,
+    part_of,
+    rows_of,
+)
 from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.measure.network.directory import load_directory, read_config
 from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
+from ridgeline.runtimes.capture.blame import blame
 from ridgeline.runtimes.capture.onnx_notes import drop_sources
 
 CODE = "pruned_model.py"
@@ -84,9 +92,12 @@ def save(smaller: Smaller, source: Path, out: Path) -> None:
 def export_to(whole: nn.Module, example: Batch, path: Path) -> None:
     """Write a module as a torch.export package (.pt2) or as ONNX, with a free batch.
 
+    A graph that two images made need not hold for one: a tracker's groups follow from the batch,
+    and torch.export then guards against a batch of one. Such a module is written for one image.
+
     Args:
         whole: Images [batch, …] to logits [batch, classes], in evaluation mode.
-        example: Real images [2 or more, channels, height, width].
+        example: Real images [batch, channels, height, width]; 2 or more leave the batch free.
         path: Its suffix says which.
 
     Raises:
@@ -94,34 +105,56 @@ def export_to(whole: nn.Module, example: Batch, path: Path) -> None:
         RidgelineError: The package computes something else.
     """
     floats = (one for one in whole.parameters() if one.is_floating_point())
-    place = next(floats, torch.empty(0))
-    inputs = moved(example, place)
-    free = free_batch(whole, inputs, torch.export.Dim.DYNAMIC) if rows_of(example) > 1 else None
-    if path.suffix == ".onnx":
-        with quiet_libraries(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                made = torch.onnx.export(
-                    whole,
-                    inputs,
-                    dynamo=True,
-                    dynamic_shapes=free,
-                    external_data=False,
-                    verbose=False,
-                )
-            except Exception as error:  # whatever the exporter meets in the user's operators
-                why = in_words(error)
-                raise InputError(f"{path.name}: ONNX cannot hold this model: {why}") from error
-            drop_sources(made).save(path)
-        return
+    inputs = moved(example, next(floats, torch.empty(0)))
+    write = _write_onnx if path.suffix == ".onnx" else _write_package
+    if rows_of(inputs) > 1:
+        try:
+            return write(whole, inputs, free_batch(whole, inputs, torch.export.Dim.DYNAMIC), path)
+        except InputError:
+            path.unlink(missing_ok=True)
+    return write(whole, inputs_of(part_of(inputs, slice(1))), None, path)
 
+
+def _write_onnx(whole: nn.Module, inputs: tuple[Tensor, ...], free: Any, path: Path) -> None:
+    with quiet_libraries(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            made = torch.onnx.export(
+                whole,
+                inputs,
+                dynamo=True,
+                dynamic_shapes=free,
+                external_data=False,
+                verbose=False,
+            )
+        except Exception as error:  # whatever the exporter meets in the user's operators
+            why = blame(error, log="", runtime="ONNX")
+            raise InputError(f"{path.name}: ONNX cannot hold this model: {why}") from error
+        drop_sources(made).save(path)
+
+
+def _write_package(whole: nn.Module, inputs: tuple[Tensor, ...], free: Any, path: Path) -> None:
     def check(loaded: nn.Module) -> None:
         with torch.no_grad():
             wanted, made = whole(*inputs), loaded(*inputs)
         if not is_the_same(wanted, made):
             raise RidgelineError(f"{path} computes other logits than PyTorch; nothing was written")
+        if free is not None:
+            check_one_image(whole, loaded, inputs, path)
 
     package("torch-export", whole, inputs, free, path, check)
+
+
+def check_one_image(whole: nn.Module, loaded: nn.Module, batch: Batch, path: Path) -> None:
+    """Raise InputError unless what was made of a batch answers its first image as eager does."""
+    first = inputs_of(part_of(batch, slice(1)))
+    try:
+        with torch.no_grad():
+            same = is_the_same(whole(*first), loaded(*first))
+    except Exception as error:  # guards of a program, or a runtime that meets sizes that differ
+        raise InputError(f"{path.name} takes no single image: {in_words(error)}") from error
+    if not same:
+        raise InputError(f"{path.name} answers a single image otherwise than PyTorch")
 
 
 def is_the_same(wanted: Any, made: Any) -> bool:

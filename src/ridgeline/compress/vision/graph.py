@@ -35,9 +35,26 @@ def traced(model: nn.Module, batch: Batch) -> fx.GraphModule:
     """
     own = copy.deepcopy(model).eval().requires_grad_(requires_grad=False)
     example = part_of(together([batch, batch]) if rows_of(batch) == 1 else batch, slice(2))
-    shapes = free_batch(own, example, torch.export.Dim.AUTO)
-    if not _takes(own, example) and _takes(own, part_of(batch, slice(1))):
-        example, shapes = part_of(batch, slice(1)), None  # a model of one image at a time
+    first = part_of(batch, slice(1))
+    alone = not _takes(own, example) and _takes(own, first)
+    if not alone:
+        graph = _exported(own, example, free_batch(own, example, torch.export.Dim.AUTO))
+        # `len(x)` and the like keep the number two
+        alone = not _takes(graph, first) and _takes(own, first)
+    if alone:
+        graph = _exported(own, first, None)
+        graph.meta[_ALONE] = True
+    remove_identities(graph)
+    fold_batch_norms(graph)
+    split_attention(graph)
+    return graph
+
+
+_ALONE = "one image at a time"
+"""In a graph's `meta`: it was traced for one image, and may answer wrongly to more."""
+
+
+def _exported(own: nn.Module, example: Batch, shapes: Any) -> fx.GraphModule:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -46,11 +63,18 @@ def traced(model: nn.Module, batch: Batch) -> fx.GraphModule:
                 exported = exported.run_decompositions({})
         except Exception as error:  # anything that the user's forward or the exporter raises
             raise blame(error, log="") from error
-        graph = exported.module(check_guards=False)
-    remove_identities(graph)
-    fold_batch_norms(graph)
-    split_attention(graph)
-    return graph
+        return exported.module(check_guards=False)
+
+
+def batches_for(graph: fx.GraphModule, batches: Sequence[Batch]) -> Sequence[Batch]:
+    """The batches as they are, or image by image where a traced graph takes one alone."""
+    if not graph.meta.get(_ALONE):
+        return batches
+    return [
+        part_of(batch, slice(place, place + 1))
+        for batch in batches
+        for place in range(rows_of(batch))
+    ]
 
 
 def _takes(model: nn.Module, batch: Batch) -> bool:

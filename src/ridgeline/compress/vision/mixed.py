@@ -89,7 +89,7 @@ def mixed(
     best, order, equalised = before, ranking, False
     if best < least_db and not scheme.equalise:
         on_progress("trying equalisation")
-        other = prepare_graph(copied(prepared.graph), batches, parse(f"{scheme.name}-cle"))
+        other = prepare_graph(copied(prepared.graph), prepared.batches, parse(f"{scheme.name}-cle"))
         with_cle = judge.sqnr(other, ())
         if with_cle > best + _GAIN:
             prepared, best, equalised = other, with_cle, True

@@ -19,6 +19,7 @@ from ridgeline.compress.vision.batches import Batch, free_batch, inputs_of, rows
 from ridgeline.compress.vision.nodes import RoundedTensor, RoundedWeight, load_operators
 from ridgeline.compress.vision.operators import copied
 from ridgeline.errors import InputError
+from ridgeline.runtimes.capture.blame import blame
 from ridgeline.runtimes.capture.onnx_notes import drop_sources
 
 
@@ -84,11 +85,8 @@ def _program(
                 verbose=False,
             )
         except Exception as error:  # whatever the exporter meets in the user's operators
-            first = next((one for one in str(error).splitlines() if one.strip()), repr(error))
-            hint = (
-                "; the batch is fixed in this model: export with dynamic=False" if dynamic else ""
-            )
-            raise InputError(f"ONNX cannot hold this model: {first.strip()[:200]}{hint}") from error
+            why = blame(error, log="", runtime="ONNX")
+            raise InputError(f"ONNX cannot hold this model: {why}") from error
 
 
 def _halve(weight: RoundedWeight) -> None:

@@ -23,7 +23,7 @@ from ridgeline.compress.vision.calibrate import (
     watched_ranges,
 )
 from ridgeline.compress.vision.equalise import equalise
-from ridgeline.compress.vision.graph import check_batches, traced
+from ridgeline.compress.vision.graph import batches_for, check_batches, traced
 from ridgeline.compress.vision.layers import VisionLayer, find_layers
 from ridgeline.compress.vision.nodes import RoundedTensor
 from ridgeline.compress.vision.plan import LayerPlan
@@ -135,7 +135,8 @@ def prepare(
     _check_scheme(scheme)
     check_batches(batches)
     on_progress("tracing")
-    return prepare_graph(traced(model, batches[0]), batches, scheme, on_progress=on_progress)
+    graph = traced(model, batches[0])
+    return prepare_graph(graph, batches_for(graph, batches), scheme, on_progress=on_progress)
 
 
 def prepare_graph(

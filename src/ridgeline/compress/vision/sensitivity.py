@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from ridgeline.compress.vision.batches import Batch, part_of, rows_of, together
 from ridgeline.compress.vision.calibrate import ranges_of
-from ridgeline.compress.vision.graph import run_watched
+from ridgeline.compress.vision.graph import batches_for, run_watched
 from ridgeline.compress.vision.layers import VisionLayer
 from ridgeline.compress.vision.nodes import RoundedTensor, rounded_weight
 from ridgeline.compress.vision.operators import constant_of
@@ -62,7 +62,7 @@ def outputs_of(result: object) -> Tensor:
 
 def probe_images(prepared: PreparedVision) -> Batch:
     """Calibration images, as many as the kept results have room for, evenly drawn."""
-    images = together(prepared.batches)
+    images = batches_for(prepared.graph, [together(prepared.batches)])[0]
     size = 0
 
     def note(_: fx.Node, value: object) -> None:
