@@ -18,7 +18,7 @@ from tests.export.planted import digits
 from tests.export.warm import WarmWorker
 
 from ridgeline.cli.main import run
-from ridgeline.export import process
+from ridgeline.export import orders, process
 
 SCRIPT = Path(digits.__file__)
 DEADLINE_SECONDS = 90
@@ -288,6 +288,52 @@ def test_a_model_that_is_none_is_one_line(
     assert run(words) == 2
     assert line in capsys.readouterr().err.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+WAVES = """
+import torch
+
+class Waves(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 4, 3)
+    def forward(self, x):
+        return torch.special.bessel_j0(self.first(x))
+"""
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.slow
+def test_a_format_that_fails_leaves_the_others_their_rows_and_files(
+    check: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ONNX has no such operator, and eager's own process dies while it is timed."""
+    ask: Any = process.Worker.ask
+    killed: list[int] = []
+
+    def asked(worker: Any, order: orders.Order, kind: type[Any]) -> Any:
+        if isinstance(order, orders.RoundOrder) and not killed:
+            killed.append(worker._process.pid)
+            os.killpg(killed[0], signal.SIGKILL)
+        return ask(worker, order, kind)
+
+    monkeypatch.setattr(process.Worker, "ask", asked)
+    script, out = tmp_path / "waves.py", tmp_path / "out"
+    script.write_text(WAVES)
+    words = ["--to", "onnx", "--to", "torch-export", "--seconds", "0.3", "--json"]
+    line = ["export", f"{script}:Waves", *words, "--check", str(check), "--out", str(out)]
+    code = run(line)
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)["rows"]
+    assert [row["status"] for row in found] == ["failed", "failed", "ok"], printed.err
+    assert "fails while it is timed: its process was killed by SIGKILL" in found[0]["reason"]
+    last = printed.err.strip().splitlines()[-1]
+    assert (code, "2 of 3 were not kept: " in last, "onnx: " in last) == (2, True, True), last
+    assert found[2]["speed"]["closed"]["p50"]["seconds"] > 0
+    assert sorted(os.listdir(out)) == ["export.json", "torch-export"]
 
 
 @pytest.mark.usefixtures("warm")

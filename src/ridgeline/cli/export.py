@@ -62,12 +62,14 @@ def export(
 ) -> None:
     """Write a model for other runtimes; each is loaded in a fresh process, compared and timed.
 
-    Exit 3 where answers are wrong or fall past --max-drop: that format is not kept.
+    A format that does not hold is not kept, the others are. Exit 3 where answers are wrong or fall
+    past --max-drop, 2 where a format could not be written or run.
     """
     from ridgeline.cli.show import progress, show_answer
     from ridgeline.errors import InputError, Interrupted
-    from ridgeline.export.job import ExportJob, failure_of
+    from ridgeline.export.job import ExportJob
     from ridgeline.export.job import export as run_job
+    from ridgeline.export.verdict import failure_of
     from ridgeline.report.views.export import export_document
 
     for option, value in (("--period", period), ("--seconds", seconds)):

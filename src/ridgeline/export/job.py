@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ridgeline.errors import ChildDied, InputError, RidgelineError
+from ridgeline.errors import ChildDied, InputError
 from ridgeline.export import cached, orders
 from ridgeline.export.process import Worker, WorkerFailed
 from ridgeline.export.verdict import judged
@@ -34,6 +35,7 @@ ROUNDS = 7
 THROUGHPUT_SHARE = 0.03
 """Each batch of the throughput takes this share of the time of the rounds."""
 Progress = Callable[[str], None]
+_A = TypeVar("_A")
 
 
 def _usable_threads() -> int:
@@ -278,21 +280,25 @@ def _measured(
 ) -> list[ExportRow]:
     """Rounds in turns, closed and paced; then throughput, one after the other."""
     periods = [None] if job.period_seconds is None else [None, job.period_seconds]
+    share = job.measure_seconds / ROUNDS / len(periods)
     medians: dict[int, list[float]] = {place: [] for place in workers}
     for number in range(ROUNDS):
-        for place, worker in workers.items():
+        for place in list(workers):
             on_progress(f"{rows[place].format}: round {number + 1} of {ROUNDS}")
             for period in periods:
-                share = job.measure_seconds / ROUNDS / len(periods)
-                done = worker.ask(
-                    orders.RoundOrder(seconds=share, period_seconds=period), orders.RoundAnswer
-                )
+                order = orders.RoundOrder(seconds=share, period_seconds=period)
+                done = _asked(rows, workers, place, order, orders.RoundAnswer)
+                if done is None:
+                    break
                 if period is None:
                     medians[place].append(done.median_seconds)
     seconds = THROUGHPUT_SHARE * job.measure_seconds
-    for place, worker in workers.items():
+    for place in list(workers):
         on_progress(f"{rows[place].format}: throughput")
-        speed = worker.ask(orders.SpeedOrder(seconds=seconds), orders.SpeedAnswer)
+        ordered = orders.SpeedOrder(seconds=seconds)
+        speed = _asked(rows, workers, place, ordered, orders.SpeedAnswer)
+        if speed is None:
+            continue
         rows[place] = replace(
             rows[place],
             speed=ExportSpeed(
@@ -304,9 +310,26 @@ def _measured(
                 peak_memory_bytes=speed.peak_memory_bytes,
                 before_memory_bytes=loaded[place].before_memory_bytes,
             ),
-            speedup=_speedup(medians[0], medians[place]) if place and 0 in medians else None,
+            speedup=_speedup(medians[0], medians[place]) if place and 0 in workers else None,
         )
     return rows
+
+
+def _asked(
+    rows: list[ExportRow],
+    workers: dict[int, Worker],
+    place: int,
+    order: orders.Order,
+    kind: type[_A],
+) -> _A | None:
+    """A worker's answer; None where it fails, which is its own row's end and no other's."""
+    try:
+        return workers[place].ask(order, kind)
+    except (WorkerFailed, ChildDied) as error:
+        reason = f"fails while it is timed: {error}"
+        rows[place] = replace(rows[place], status="failed", reason=reason)
+        workers.pop(place).close()
+        return None
 
 
 def _speedup(eager: Sequence[float], own: Sequence[float]) -> Speedup:
@@ -361,23 +384,3 @@ def _file_of(folder: Path) -> str:
     from ridgeline.runtimes import Artifact
 
     return Artifact.read(folder).file
-
-
-def failure_of(found: RuntimeExport) -> RidgelineError | None:
-    """What the command ends with: the first format that did not hold; None where all did."""
-    from ridgeline.errors import Regression
-
-    for row in found.rows:
-        if row.status == "failed":
-            return InputError(f"{row.format}: {row.reason}")
-        if row.status != "ok":
-            return Regression(f"{row.format} was not kept: {row.reason}{_stage(row)}")
-    return None
-
-
-def _stage(row: ExportRow) -> str:
-    return (
-        ""
-        if row.wrong_stage is None
-        else f"; the first layer that differs: {row.wrong_stage.layer}"
-    )

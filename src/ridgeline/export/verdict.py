@@ -1,11 +1,15 @@
-"""Whether a format may be kept: wrong answers never, a drop only as far as was allowed."""
+"""Whether a format may be kept, and what the command ends with where some may not.
+
+Wrong answers never are, a drop only as far as was allowed.
+"""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from ridgeline import quantity
-from ridgeline.records.runtime_export import ExportRow
+from ridgeline.errors import InputError, Regression, RidgelineError
+from ridgeline.records.runtime_export import ExportRow, RuntimeExport
 
 
 def judged(row: ExportRow, eager_top1: float | None, max_drop: float | None) -> ExportRow:
@@ -38,4 +42,35 @@ def judged(row: ExportRow, eager_top1: float | None, max_drop: float | None) -> 
         row,
         status="dropped",
         reason=f"{what} fell by {fell}; --max-drop allows {quantity.percent(max_drop, 2)}",
+    )
+
+
+def failure_of(found: RuntimeExport) -> RidgelineError | None:
+    """What the command ends with: every format that did not hold; None where all did.
+
+    A wrong answer, or one that fell too far, is a regression, whatever else could not be written.
+    """
+    failed = [row for row in found.rows if row.status != "ok"]
+    if not failed:
+        return None
+    formats: dict[str, list[str]] = {}
+    for row in failed:
+        formats.setdefault(_why(row), []).append(row.format)
+    said = "; ".join(f"{', '.join(names)}{why}" for why, names in formats.items())
+    if len(found.rows) > 2:
+        said = f"{len(failed)} of {len(found.rows)} were not kept: {said}"
+    return (InputError if all(row.status == "failed" for row in failed) else Regression)(said)
+
+
+def _why(row: ExportRow) -> str:
+    if row.status == "failed":
+        return f": {row.reason}"
+    return f" was not kept: {row.reason}{_stage(row)}"
+
+
+def _stage(row: ExportRow) -> str:
+    return (
+        ""
+        if row.wrong_stage is None
+        else f"; the first layer that differs: {row.wrong_stage.layer}"
     )
