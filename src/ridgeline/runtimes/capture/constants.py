@@ -4,8 +4,9 @@
 
 A tracer knows shapes alone and takes `grid_size` for an input, whose values it refuses to read. In
 inference they are as fixed as the weights: the first call, an eager one, writes down every such
-number in order, and a call that is being exported is given the same ones. What depends on an input
-of the call is never given.
+number in order, and a call that is being exported is given the same ones. So are tensors that
+forward makes of plain numbers (`torch.tensor(std)`, of which `normalize` asks whether any is zero).
+What depends on an input of the call, or on a size that is left free, is never given.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ _SIZED = {
     "interpolate", "narrow", "tile", "split", "chunk", "adaptive_avg_pool2d", "pad", "unfold",
 }  # fmt: skip
 """Functions that take a tensor of one number where they want a size."""
+_LITERALS = {"tensor", "as_tensor"}
+"""Functions that make a tensor of what Python code says."""
+
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class ConstantReads:
@@ -60,6 +66,8 @@ class _Reading(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to the 
         own = [*module.parameters(), *module.buffers()]
         self._fixed = {id(one): one for one in own}
         """By identity; they are kept, so that no other tensor gets the identity of one."""
+        self._free: dict[int, Tensor] = {}
+        """Those that the first call wrote down, and which follow from a size that is free now."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -70,25 +78,33 @@ class _Reading(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to the 
         name = getattr(function, "__name__", "")
         tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         if name in _READS and tensors and id(tensors[0]) in self._fixed:
-            return self._number(lambda: function(*args, **kwargs))
+            return self._number(lambda: function(*args, **kwargs), id(tensors[0]) in self._free)
         if name in _SIZED and any(map(self._is_size, tensors)):
             args, kwargs = tree_map(self._size, (args, kwargs))
         result = function(*args, **kwargs)
         if name in {"__set__", "__setitem__"} or (name.endswith("_") and not name.endswith("__")):
             self._forget(tensors[:1])
         elif tensors and all(id(one) in self._fixed for one in tensors):
-            made = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
-            self._fixed.update((id(one), one) for one in made)
+            self._keep(result, free=any(id(one) in self._free for one in tensors))
+        elif not tensors and name in _LITERALS:
+            given = tree_leaves((args, kwargs))
+            self._keep(result, free=any(isinstance(one, _SYMBOLS) for one in given))
         return result
 
-    def _number(self, read: Any) -> Any:
+    def _keep(self, result: Any, *, free: bool) -> None:
+        made = {id(one): one for one in tree_leaves(result) if isinstance(one, Tensor)}
+        self._fixed |= made
+        if free:
+            self._free |= made
+
+    def _number(self, read: Any, free: bool = False) -> Any:
         if not self._gives:
             self.values.append(read())
             return self.values[-1]
         if self._next >= len(self.values):
             return read()
         self._next += 1
-        return self.values[self._next - 1]
+        return read() if free else self.values[self._next - 1]
 
     def _is_size(self, value: Any) -> bool:
         return (
@@ -99,7 +115,9 @@ class _Reading(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to the 
         )
 
     def _size(self, value: Any) -> Any:
-        return self._number(lambda: int(value)) if self._is_size(value) else value
+        if not self._is_size(value):
+            return value
+        return self._number(lambda: int(value), id(value) in self._free)
 
     def _forget(self, written: list[Tensor]) -> None:
         for one in written:

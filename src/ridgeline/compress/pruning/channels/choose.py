@@ -123,6 +123,14 @@ def flops(model: nn.Module, example: tuple[Tensor, ...]) -> int:
     As torch.utils.flop_counter counts: norms, activations and pooling are left out.
     """
     counter = FlopCounterMode(display=False)
-    with counter:
-        model(*example)
+    # its tracker of modules hooks views of parameters, which have no gradient function in no_grad
+    learned = [one for one in model.parameters() if one.requires_grad]
+    try:
+        for one in learned:
+            one.requires_grad_(requires_grad=False)
+        with counter:
+            model(*example)
+    finally:
+        for one in learned:
+            one.requires_grad_()
     return int(counter.get_total_flops())
