@@ -280,6 +280,7 @@ def test_a_folder_s_configuration_is_built_and_counted(tmp_path: Path) -> None:
         ("{script}:Missing", "defines no 'Missing'"),
         ("{script}:number", "gives a int; return an nn.Module"),
         ("{script}:broken", "net.py:broken: fails with 'width' (KeyError, net.py line "),
+        ("{folder}/unet.py:Net", "it has the name of a module that it imports; call it otherwise"),
         ("{folder}/absent.py:Net", "absent.py: no such file; check the path"),
         ("{folder}/absent.pt2", "absent.pt2: no such file; check the path"),
         ("{script}.pt2", "is no exported program"),
@@ -293,6 +294,7 @@ def test_what_cannot_be_counted_is_one_line(
     source: str, message: str, script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "net.py.pt2").write_text("no archive")
+    (tmp_path / "unet.py").write_text("from unet import Net")
     words = source.format(script=script, folder=tmp_path).split()
     assert run(["roofline", *words, "--device", "h100"]) == 2
     said = capsys.readouterr().err

@@ -115,6 +115,8 @@ def _refuse(error: BaseException, what: str, path: Path) -> NoReturn:
         for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename) == path
     ]
+    if isinstance(error, ImportError) and error.name == path.stem and error.path == str(path):
+        why = f"{why}: it has the name of a module that it imports; call it otherwise"
     if isinstance(error, SyntaxError) and error.filename == str(path):
         lines, why = [error.lineno], error.msg
     where = f", {path.name} line {lines[-1]}" if lines else ""
