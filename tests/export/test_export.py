@@ -290,6 +290,38 @@ def test_a_model_that_is_none_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+STEREO = """
+import torch
+
+class Stereo(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 4, 3, padding=1)
+    def forward(self, left, right, scale):
+        return {"disparity": (self.first(left) - self.first(right)) * scale[:, None, None, None]}
+"""
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.slow
+def test_pairs_of_images_are_compared_at_two_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, out, pairs = tmp_path / "stereo.py", tmp_path / "out", tmp_path / "pairs.npz"
+    script.write_text(STEREO)
+    random = np.random.default_rng(0)
+    images = random.normal(size=(2, 8, 3, 32, 48)).astype(np.float32)
+    np.savez(pairs, left=images[0], right=images[1], scale=np.ones(8, np.float32))
+    words = ["--to", "torch-export", "--no-speed", "--json", "--check", str(pairs)]
+    code = run(["export", f"{script}:Stereo", *words, "--out", str(out)])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    seen = json.loads(printed.out)["rows"][1]["likeness"]
+    sizes = [(one["batch"], one["size"], one["fixed"]) for one in seen]
+    small, large = [3, 32, 48], [3, 64, 80]
+    assert sizes == [(1, small, ""), (8, small, ""), (1, large, ""), (8, large, "")]
+
+
 WAVES = """
 import torch
 

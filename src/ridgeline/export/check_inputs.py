@@ -1,8 +1,9 @@
 """Real inputs that a converted model is compared on, at two batches and two image sizes.
 
 Images are read as `compress` and `train` read them. An .npz or .safetensors file with other names
-holds the inputs of a model that takes no images: each array goes to the argument of its name, or
-the only one to the only argument; its first dimension is the batch.
+holds the inputs of a model by argument: each array goes to the argument of its name, or the only
+one to the only argument; its first dimension is the batch. Where the first is of images
+[n, channels, height, width], all that are get a second size too.
 """
 
 from __future__ import annotations
@@ -161,16 +162,15 @@ class _Reader:
         if self._source.ready:
             for place in places:
                 image = torch.from_numpy(self._source.read(place))
-                yield image if tuple(image.shape[1:]) == size else _stretched(image, size)
+                yield image if tuple(image.shape[1:]) == size else _stretched(image[None], size)[0]
             return
         change = _resized(self._preprocess, size)
         for pixels in read_ahead(self._source, places, change):
             yield torch.from_numpy(pixels)
 
 
-def _stretched(image: Tensor, size: tuple[int, int]) -> Tensor:
-    grown = nn.functional.interpolate(image[None], size, mode="bilinear", align_corners=False)
-    return grown[0]
+def _stretched(images: Tensor, size: tuple[int, int]) -> Tensor:
+    return nn.functional.interpolate(images, size, mode="bilinear", align_corners=False)
 
 
 def _sized(preprocess: Preprocess, image_size: int | None) -> Preprocess:
@@ -265,12 +265,35 @@ def _from_arrays(
         CheckCase(batch=batch, size=size, calls=calls(judged[: most[batch]], batch))
         for batch in BATCHES
     ]
+    if _is_images(next(iter(named.values()))):
+        cases += [
+            CheckCase(
+                batch=batch,
+                size=(size[0], size[1] + SIZE_STEP, size[2] + SIZE_STEP),
+                calls=[_grown(one) for one in calls(judged[:JUDGED_BESIDE], batch)],
+            )
+            for batch in BATCHES
+        ]
     return CheckInputs(
         cases=cases,
         labels=None if labels is None else labels[list(judged[:JUDGED])].to(torch.int64),
         calibration=calls(_spread(shown, CALIBRATED), BATCHES[-1]),
         notes=[],
     )
+
+
+def _is_images(array: Tensor) -> bool:
+    return array.ndim == 4 and array.is_floating_point() and min(array.shape[2:]) >= SIZE_STEP
+
+
+def _grown(call: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A call with each of its images stretched; eager decides whether the model takes it."""
+    return {
+        name: _stretched(one, (one.shape[2] + SIZE_STEP, one.shape[3] + SIZE_STEP))
+        if _is_images(one)
+        else one
+        for name, one in call.items()
+    }
 
 
 def _by_argument(check: Path, arrays: dict[str, Tensor], module: nn.Module) -> dict[str, Tensor]:
