@@ -348,3 +348,25 @@ def test_every_cause_has_one_owner_and_a_place_in_the_reference() -> None:
     assert len(causes) == len(set(causes))
     page = (Path(__file__).parents[2] / "docs" / "reference" / "trace-verdict.md").read_text()
     assert [cause for cause in causes if f"`{cause}`" not in page] == []
+
+
+@pytest.mark.parametrize("many", [0, 20])
+def test_kernels_that_fill_the_window_of_a_host_that_is_as_long_do_not_bound_it(
+    tmp_path: Path, many: int
+) -> None:
+    # The host launches without a pause and waits for nothing; quicker kernels only idle longer.
+    events, free = [], 0.0
+    for number in range(1, 401):
+        begun = 20.0 * number
+        events += [host(begun, 18, "aten::mm"), call(begun + 10, 2, number)]
+        behind = number <= many  # the GPU has more to do at first, and catches up
+        start = max(begun + 12, free)
+        events.append(kernel(start, 24 if behind else 16, correlation=number, name="ampere_sgemm"))
+        free = start + (24 if behind else 16)
+    first, *rest = verdict(tmp_path, events)
+    assert first.cause in {"host-bound", "launch-bound"}
+    assert first.worth_us > 0.1 * 8000
+    assert first.evidence["saved_without_gpu_work_us"] < 0.02 * 8000
+    kernels = {one.cause: one for one in rest}
+    assert kernels["no-tensor-cores"].worth_us < 0.02 * 8000
+    assert kernels.keys() & {"compute-bound", "gpu-bound"}

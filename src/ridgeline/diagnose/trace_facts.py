@@ -17,12 +17,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ridgeline import quantity
-from ridgeline.trace.columns import Kind, Mask, Trace
+from ridgeline.diagnose.longest_gaps import (
+    LongestGap,
+    edge_gap,
+    longest_gap,
+    longest_stalls,
+)
+from ridgeline.trace.columns import Floats, Kind, Mask, Trace
 from ridgeline.trace.communication.accumulation import SyncedPasses, synced_passes
 from ridgeline.trace.communication.buckets import UnbucketedAllReduces, unbucketed
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.critical_path.counterfactual import CURES, Counterfactual
-from ridgeline.trace.critical_path.job_counterfactual import COMPUTE, RankGraphs
+from ridgeline.trace.critical_path.job_counterfactual import ALL_WORK, COMPUTE, RankGraphs
 from ridgeline.trace.host_calls import names_matching
 from ridgeline.trace.intervals import intersection, measure
 from ridgeline.trace.kernel_names import (
@@ -42,7 +48,6 @@ from ridgeline.trace.start_up_calls import (
 )
 from ridgeline.trace.time.headroom import Headroom, SlowKernel, headroom
 from ridgeline.trace.time.host_activities import HOST_PARTS, over_a_link
-from ridgeline.trace.time.idle import idle_gap
 from ridgeline.trace.time.idle_causes import IDLE_PARTS, IdleCauses, idle_causes
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
@@ -62,22 +67,13 @@ _FEW_RANKS, _JOINED_SHARE = 16, 0.03
 """The graphs of so many ranks are joined, under cures of what holds so much of a window."""
 _NEXT = "host"
 """What holds a rank up once the late one, for which it waits now, is on time."""
+_OF_FP32 = 0.5
+"""What matmuls in plain fp32 would lose for all that is known: TF32 has twice the rate and more."""
+_FILLED, _OF_NOTE = 0.5, 0.1
+"""Where kernels fill so much of a window, and the GPU waits for the host for so much, either may be
+what it takes as long as."""
 _LEAST_SHARE = 0.01
 """A cause that holds less of the window is not asked what it is worth."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LongestGap:
-    """The longest time in which the GPU did nothing."""
-
-    us: float
-    cause: str
-    call: str | None
-    line: str | None
-    pending: bool
-    """Was the work that ended it already launched for most of the gap?"""
-    place: str = "between"
-    """`before` the first event of the GPU, `between` two, or `after` the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +94,9 @@ class RankFacts:
     """The host's part of it while it works on much data that it has waited for."""
     saved: dict[str, float] = field(default_factory=lambda: dict.fromkeys(CURES, 0.0))
     """Cure → by how much it shortens the window, in µs."""
+    saved_without_work_us: float | None = None
+    """By how much the window is shorter where the GPU takes no time; None where kernels do not fill
+    most of it, or the GPU hardly waits for the host."""
     graphs: RankGraphs | None = None
     """The window under each cure, of one rank of a job of few."""
     start_up_calls: tuple[str, ...] = ()
@@ -212,7 +211,11 @@ def _of_view(view: View, place: int) -> RankFacts:
     waits = sync_points(trace, view.window)
     room = headroom(view)
     summary = summarize_view(view)
-    saved, graphs = _saved(view, causes, room, summary)
+    precision = room.precision_share
+    if not precision.any():  # without shapes or a known device
+        precision = np.zeros(len(trace.gpu))
+        precision[view.rows[matrix & plain]] = _OF_FP32
+    saved, graphs = _saved(view, causes, room, summary, precision)
     allocating = trace.host.is_call & names_matching(trace, ALLOCATOR)[trace.host.name]
     return RankFacts(
         summary=summary,
@@ -221,15 +224,16 @@ def _of_view(view: View, place: int) -> RankFacts:
         idle=causes.us,
         idle_in_long_gaps=causes.long_us,
         fetched_us=causes.fetched_us,
-        saved=saved,
+        saved={cure: saved[cure] for cure in CURES},
+        saved_without_work_us=saved.get(ALL_WORK),
         graphs=graphs,
         start_up_calls=_start_up_calls(trace),
         allocates_throughout=allocates_throughout(trace),
         gives_memory_back=gives_memory_back(trace),
         allocator_calls=int(allocating.sum()),
         long_gaps_us=float(causes.gaps.length_us[causes.gaps.length_us >= _LONG_US].sum()),
-        longest_gap=_longest(view, causes),
-        edge_gap=_edge_gap(view, causes),
+        longest_gap=longest_gap(view, causes),
+        edge_gap=edge_gap(view, causes),
         kernels=kernel_use(trace, view.window, top=5, roofline=False)[place],
         small_us=float(durations[kernel & (durations < _SMALL_US)].sum()),
         matrix_us=float(durations[matrix].sum()),
@@ -245,7 +249,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         sync_gap_us=waits.gpu_gap_us,
         sync_blocked_us=waits.host_us,
         sync_points=tuple(waits.points[:5]),
-        stalls=_stalls(view, causes),
+        stalls=longest_stalls(view, causes),
         communication_floor_us=_floor(view),
         unbucketed=unbucketed(view),
         synced=synced_passes(view),
@@ -265,9 +269,12 @@ def _host_span(trace: Trace) -> float:
 
 
 def _saved(
-    view: View, causes: IdleCauses, room: Headroom, summary: RankSummary
+    view: View, causes: IdleCauses, room: Headroom, summary: RankSummary, precision: Floats
 ) -> tuple[dict[str, float], RankGraphs | None]:
-    """What the window would lose without each cause that holds some of it."""
+    """What the window would lose without each cause that holds some of it.
+
+    `precision` is the share of each GPU event that other arithmetic would take away.
+    """
     lower = view.window_us if room.precision_share.any() else 0.0
     held = {
         **{part: causes.us[part] for part in ("loader", "start_up", "allocator", "python")},
@@ -278,7 +285,7 @@ def _saved(
         "dependency": causes.us["dependency"],
         "stall": causes.us["stall"],
         "kernels": lower + sum(kernel.headroom_us for kernel in room.kernels),
-        "precision": lower,
+        "precision": view.window_us if precision.any() else 0.0,
     }
     # A long gap may be the only one of its kind: then the middle does not stand for the whole.
     alike = causes.gaps.length_us.max(initial=0.0) < _ALIKE * view.window_us
@@ -289,10 +296,20 @@ def _saved(
     asked = Counterfactual(
         part,
         pending=_pending(causes if part is view else idle_causes(part)),
-        kernels={"kernels": faster[rows], "precision": room.precision_share[rows], COMPUTE: works},
+        kernels={
+            "kernels": faster[rows],
+            "precision": precision[rows],
+            COMPUTE: works,
+            ALL_WORK: np.ones(len(works)),
+        },
     )
     least = _LEAST_SHARE * view.window_us
     saved = {cure: scale * asked.saved_us(cure) if held[cure] >= least else 0.0 for cure in CURES}
+    if (
+        summary.compute_us >= _FILLED * view.window_us
+        and causes.host_us >= _OF_NOTE * view.window_us
+    ):
+        saved[ALL_WORK] = scale * asked.saved_us(ALL_WORK)
     joined = part is view and 1 < (view.trace.world_size or 2) <= _FEW_RANKS
     of_note = [cure for cure in CURES
                if cure == _NEXT or held[cure] >= _JOINED_SHARE * view.window_us]  # fmt: skip
@@ -317,46 +334,6 @@ def _start_up_calls(trace: Trace) -> tuple[str, ...]:
         f"{trace.names[host.name[row]]} {quantity.microseconds(host.duration_us[row])}"
         for row in rows
     )
-
-
-def _gap(view: View, causes: IdleCauses, number: int, place: str = "between") -> LongestGap:
-    found = causes.gaps
-    worst = idle_gap(view.trace, found, number)
-    return LongestGap(
-        us=worst.length_us,
-        cause=worst.cause,
-        call=worst.host_call,
-        line=worst.line,
-        pending=bool(causes.pending_us[number] > 0.5 * worst.length_us),
-        place=place,
-    )
-
-
-def _longest(view: View, causes: IdleCauses) -> LongestGap | None:
-    lengths = causes.gaps.length_us
-    return _gap(view, causes, int(np.argmax(lengths))) if len(lengths) else None
-
-
-def _edge_gap(view: View, causes: IdleCauses) -> LongestGap | None:
-    """The longer of the two gaps at the ends of a window that is wider than the GPU's work."""
-    found = causes.gaps
-    if view.window != "span" or not len(found.start_us):
-        return None
-    places = []
-    if found.start_us[0] <= view.start_us:
-        places.append((float(found.length_us[0]), 0, "before"))
-    if found.after[-1] < 0:
-        places.append((float(found.length_us[-1]), len(found.start_us) - 1, "after"))
-    if not places:
-        return None
-    _, number, place = max(places)
-    return _gap(view, causes, number, place)
-
-
-def _stalls(view: View, causes: IdleCauses) -> tuple[LongestGap, ...]:
-    numbers = np.flatnonzero(causes.stalled)
-    numbers = numbers[np.argsort(-causes.pending_us[numbers])][:3]
-    return tuple(_gap(view, causes, int(number)) for number in numbers)
 
 
 def _floor(view: View) -> float | None:

@@ -8,7 +8,8 @@ small to pay for its launch.
 
 from __future__ import annotations
 
-from ridgeline.diagnose.trace_facts import LongestGap, RankFacts
+from ridgeline.diagnose.longest_gaps import LongestGap
+from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.diagnose.trace_rules.sync_bound import explains_the_host
 from ridgeline.records.finding import TraceFinding
@@ -18,6 +19,9 @@ LEADS_FROM = 0.25
 _BESIDE_DISPATCH = ("python", "untraced")
 _LEADS_BESIDE_DISPATCH = 0.10
 """Some dispatch there always is; Python, and what takes longer, can be removed from a step."""
+_LEADS_ALONE, _HARDLY = 0.15, 0.25
+"""Dispatch that all of the window waits for, where kernels that took no time would save no more
+than this part of what a host without it does."""
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
 _MOSTLY = 0.5
@@ -47,9 +51,10 @@ def leads_from(finding: TraceFinding) -> float:
     if "in_operator_us" in evidence:  # where operators are recorded, dispatch is inside of them
         between += float(evidence.get("in_untraced_us", 0.0))
     fetched = float(evidence.get("on_data_from_the_gpu_us", 0.0))
+    least = _LEADS_ALONE if "saved_without_gpu_work_us" in evidence else LEADS_FROM
     beside = max(float(evidence["in_long_gaps_us"]), between, fetched)
     mostly = beside >= _MOSTLY * float(evidence["idle_for_the_host_us"])
-    return _LEADS_BESIDE_DISPATCH if mostly else LEADS_FROM
+    return _LEADS_BESIDE_DISPATCH if mostly else least
 
 
 def find(reading: TraceReading) -> list[TraceFinding]:
@@ -68,6 +73,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     empty_queue = bool(launches and launches.queue_empty)
     all_small = small >= _SMALL_SHARE and worst.long_gaps_us < _LONG_SHARE * _host_us(worst)
     cause = "launch-bound" if empty_queue and all_small else "host-bound"
+    shorter = _without_work_us(reading)
     only_python = doing == "python" and cause == "host-bound"
     edge = worst.edge_gap
     gap = edge if edge and edge.us > 0.3 * _host_us(worst) else worst.longest_gap
@@ -82,6 +88,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             ),
             summary=f"The GPU waits for the host to launch for {percent(share)} of the window; the "
             f"host is mostly in {_PARTS[doing]}." + _of_one_rank(reading, worst, share)
+            + ("" if shorter is None else " It is the host that the window takes as long as.")
             + _at_the_edge(edge, worst) + (
                 " The queue is empty: every kernel starts as soon as it is asked for."
                 if empty_queue else ""
@@ -92,6 +99,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
                     lambda fact: sum(fact.idle_in_long_gaps[part] for part in _BESIDE_DISPATCH)
                 ),
                 "on_data_from_the_gpu_us": reading.mean(lambda fact: fact.fetched_us) or None,
+                "saved_without_gpu_work_us": shorter,
                 "launch_to_start_median_us": launches.delay_us.get("median") if launches else None,
                 "kernels_under_5us_share": small,
                 "shorter_than_their_launch_share": launches.shorter_than_launch_share
@@ -104,6 +112,18 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             cure=_cure(doing, untraced=untraced),
         )
     ]  # fmt: skip
+
+
+def _without_work_us(reading: TraceReading) -> float | None:
+    """What the window would lose if the GPU took no time, where that is next to nothing.
+
+    Kernels may then fill most of the window, and still it is the host that it takes as long as.
+    """
+    asked = [fact.saved_without_work_us for fact in reading.facts]
+    if reading.together is not None or None in asked:
+        return None
+    lost = sum(one for one in asked if one is not None) / len(asked)
+    return lost if lost < _HARDLY * reading.saved("host") else None
 
 
 def _may_come_once(fact: RankFacts) -> bool:

@@ -16,7 +16,6 @@ LEADS_FROM = 2.0
 """Never the first cause: it says how the arithmetic could be cheaper, not what bounds the run."""
 _LEAST_SHARE = 0.10
 _MOST = 0.5
-_HALF = 0.5
 
 
 def _plain_us(fact: RankFacts) -> float:
@@ -29,13 +28,11 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     matrix = sum(fact.matrix_us for fact in reading.facts)
     if share < _LEAST_SHARE or sum(map(_plain_us, reading.facts)) < _MOST * matrix:
         return []
-    # Without shapes or a known device: TF32 alone has more than twice the rate of fp32.
-    worth = reading.saved("precision") or _HALF * reading.mean(_plain_us)
     return [
         reading.finding(
             "no-tensor-cores",
             of=_plain_us,
-            worth_us=worth,
+            worth_us=reading.saved("precision"),
             confidence=0.75,
             summary=f"Matmuls in plain fp32 take {percent(share)} of the window: their "
             "kernels do not use tensor cores.",

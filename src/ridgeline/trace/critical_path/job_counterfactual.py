@@ -28,7 +28,9 @@ UNCHANGED = ""
 """The cure that cures nothing."""
 COMPUTE = "compute"
 """The cure that takes all kernels away that do not communicate; ranks take a part of it."""
-ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision"})
+ALL_WORK = "work"
+"""The cure that takes all of the GPU's time away, that of communication and copies as well."""
+ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision", ALL_WORK})
 """Cures that shorten the GPU's own work: those of the host cannot save more than idle time."""
 
 
