@@ -1,10 +1,13 @@
-"""Messages between two ranks: stages of a pipeline (GPipe), and rings of context parallelism.
+"""Messages between two ranks: stages of a pipeline, and rings of context parallelism.
 
-Each pair of ranks has a communicator, hence a stream, of its own, as NCCL's process group has. A
-message waits for what its rank had queued before it, and both ends of it end together.
+Each pair of ranks has a communicator, hence a stream, of its own, as NCCL's process group has; with
+1F1B, whose messages cross each other, one per direction. A message waits for what its rank had
+queued before it, and both ends of it end together.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from tests.trace.simulated.host import Blocking, Rank, Thread
 from tests.trace.simulated.program import Collective, Op
@@ -40,6 +43,21 @@ class Stage:
 
     def __init__(self, rank: Rank) -> None:
         self.rank, self.ranks = rank, rank.program.parallel.ranks
+        self.crosses = rank.program.parallel.schedule == "1f1b"
+
+    def order(self, passes: int) -> Iterator[bool]:
+        """Forward (true) or backward, pass by pass, of a step.
+
+        GPipe does all forward passes first; 1F1B those that later stages need to begin with, then
+        one of each in turn.
+        """
+        ahead = min(passes, self.ranks - 1 - self.rank.number) if self.crosses else passes
+        yield from [True] * ahead
+        yield from [True, False] * (passes - ahead)
+        yield from [False] * ahead
+
+    def _stream(self, peer: int, *, to_the_right: bool) -> int:
+        return _FIRST_STREAM + peer + (self.ranks if self.crosses and to_the_right else 0)
 
     def own(self, ops: tuple[Op, ...]) -> list[Op]:
         """The operators of this rank's layers."""
@@ -51,7 +69,7 @@ class Stage:
         """Wait on the GPU for what the stage before (-1) or after (+1) sends."""
         peer = self.rank.number + step
         if 0 <= peer < self.ranks:
-            stream = _FIRST_STREAM + peer
+            stream = self._stream(peer, to_the_right=step < 0)
             yield from message(thread, peer, stream, sends=False)
             done = thread.last(stream)
             assert done is not None
@@ -61,7 +79,8 @@ class Stage:
         """Send what was computed to the stage before or after."""
         peer = self.rank.number + step
         if 0 <= peer < self.ranks:
-            yield from message(thread, peer, _FIRST_STREAM + peer, sends=True)
+            stream = self._stream(peer, to_the_right=step > 0)
+            yield from message(thread, peer, stream, sends=True)
 
 
 def pass_around(thread: Thread) -> Blocking:

@@ -155,6 +155,8 @@ class Parallel:
     """`ddp`, `fsdp`, `pipeline`, `ring`, or empty: collectives stand in the operators."""
     message_bytes: float = 0.0
     """What a stage of a pipeline, or a rank of a ring, sends at once."""
+    schedule: str = "gpipe"
+    """Of a pipeline: `gpipe`, or `1f1b`."""
     link: str = "nvlink"
     bucket_bytes: float = 25e6
     overlap: bool = True

@@ -229,14 +229,14 @@ class _Main:
             self.made.append(began + self.main.jitter(loader.batch_us, 0.05))
 
     def pipeline(self) -> Blocking:
-        """All forward passes of this rank's layers, then all backward passes (GPipe)."""
+        """This rank's layers forward and backward, micro-batch after micro-batch."""
         program, main = self.program, self.main
-        for ops, step in ((program.forward, 1), (program.backward, -1)):
-            for _ in range(program.passes):
-                yield from self.stage.receive(main, -step)
-                for op in self.stage.own(ops):
-                    yield from self.operator(main, op)
-                yield from self.stage.send(main, step)
+        for forward in self.stage.order(program.passes):
+            ops, step = (program.forward, 1) if forward else (program.backward, -1)
+            yield from self.stage.receive(main, -step)
+            for op in self.stage.own(ops):
+                yield from self.operator(main, op)
+            yield from self.stage.send(main, step)
 
     def forward(self, number: int) -> Blocking:
         yield from side_work(self.main)

@@ -185,13 +185,15 @@ def tensor_parallel(gpu: str, *, ranks: int = 2, talk: str = "multimem",
 
 
 def pipeline(gpu: str, *, ranks: int = 2, steps: int = 3, passes: int = 16, tokens: int = 2048,
-             hidden: int = 2048, layers: int = 8) -> Program:  # fmt: skip
+             hidden: int = 2048, layers: int = 8, schedule: str = "gpipe",
+             ) -> Program:  # fmt: skip
     """A GPT whose layers lie on different ranks; a step is so many micro-batches."""
     inside = transformer(tokens, 1024, hidden, layers, "bf16")
     return Program(
         name="pipeline", gpu=gpu, steps=steps, passes=passes, forward=inside,
         backward=backward_of(inside, "bf16"), optimizer=adam(12.0 * layers * hidden**2 / ranks),
-        parallel=Parallel(ranks=ranks, kind="pipeline", message_bytes=2.0 * tokens * hidden),
+        parallel=Parallel(ranks=ranks, kind="pipeline", message_bytes=2.0 * tokens * hidden,
+                          schedule=schedule),
     )  # fmt: skip
 
 
