@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -99,21 +99,77 @@ def work_by_kernel(view: View, durations: Floats) -> dict[int, list[WorkPart]]:
     kernels = np.flatnonzero(gpu.kind[view.rows] == Kind.KERNEL)
     owners = trace.derived("owners of kernels", _owners)[view.rows[kernels]]
     kernels, owners = kernels[owners != ABSENT], owners[owners != ABSENT]
-    rows = view.rows[kernels]
-    calls: dict[int, list[_Ran]] = defaultdict(list)
-    between = _between_matmuls(kernel_classes(trace)[view.rows])[kernels]
-    columns = (gpu.name[rows], kernel_classes(trace)[rows], durations[kernels], between)
-    for owner, *ran in zip(owners.tolist(), *(c.tolist() for c in columns), strict=True):
-        calls[owner].append(_Ran(*ran))
+    classes, rows = kernel_classes(trace), view.rows[kernels]
+    columns = _Kernels(
+        owners=owners,
+        name=gpu.name[rows],
+        kernel_class=classes[rows],
+        us=durations[kernels],
+        between=_between_matmuls(classes[view.rows])[kernels],
+    )
     parts: dict[int, list[WorkPart]] = defaultdict(list)
+    told = host.shape[owners] != ABSENT
+    alone = np.bincount(owners, minlength=len(host))[owners] == 1
+    for kernel, part in _of_calls_alike(trace, columns.chosen(told & alone)):
+        parts[kernel].append(part)
+    for kernel, part in _of_calls(trace, columns.chosen(told & ~alone)):
+        parts[kernel].append(part)
+    return parts
+
+
+class _Kernels(NamedTuple):
+    """Kernels of a window, as columns."""
+
+    owners: Ints
+    """Row in the host table of the operator that each works for."""
+    name: Ints
+    kernel_class: Codes
+    us: Floats
+    between: Mask
+    """Has it a matmul a little before and after?"""
+
+    def chosen(self, which: Mask) -> _Kernels:
+        return _Kernels(*(column[which] for column in self))
+
+
+def _of_calls(trace: Trace, kernels: _Kernels) -> Iterator[tuple[int, WorkPart]]:
+    """The work of calls that launched several kernels, call by call."""
+    host = trace.host
+    calls: dict[int, list[_Ran]] = defaultdict(list)
+    for owner, *ran in zip(*(column.tolist() for column in kernels), strict=True):
+        calls[owner].append(_Ran(*ran))
     asked = np.fromiter(calls, np.int64, len(calls))
     called, shapes = host.name[asked].tolist(), host.shape[asked].tolist()
     for name, shape, ran in zip(called, shapes, calls.values(), strict=True):
-        if shape == ABSENT:
-            continue
-        for kernel, part in _parts(trace.names, trace.names[name], trace.shapes[shape], ran):
-            parts[kernel].append(part)
-    return parts
+        yield from _parts(trace.names, trace.names[name], trace.shapes[shape], ran)
+
+
+def _of_calls_alike(trace: Trace, kernels: _Kernels) -> Iterator[tuple[int, WorkPart]]:
+    """The work of calls of one kernel each: those of equal operator, shapes and kernel at once.
+
+    Of matmuls in fp32 each call stands by itself: what another format would save of one that is
+    quick already is nothing, and not less than that.
+    """
+    host, many = trace.host, len(trace.names)
+    key = host.name[kernels.owners].astype(np.int64)
+    for column, size in ((host.shape[kernels.owners], len(trace.shapes)), (kernels.name, many),
+                         (kernels.between, 2)):  # fmt: skip
+        key = key * size + column
+    order = np.argsort(key, kind="stable")
+    firsts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    for same in np.split(order, firsts[1:]) if len(order) else []:
+        one, owner = same[0], kernels.owners[same[0]]
+        us = kernels.us[same]
+        ran = _Ran(int(kernels.name[one]), int(kernels.kernel_class[one]), float(us.sum()),
+                   bool(kernels.between[one]))  # fmt: skip
+        called, shapes = trace.names[host.name[owner]], trace.shapes[host.shape[owner]]
+        for kernel, part in _parts(trace.names, called, shapes, [ran]):
+            if part.flops and part.dtype == "fp32":
+                yield from ((kernel, part._replace(us=each)) for each in us.tolist() if each > 0)
+                continue
+            flops = None if part.flops is None else part.flops * len(same)
+            moved = None if part.bytes is None else part.bytes * len(same)
+            yield kernel, part._replace(flops=flops, bytes=moved)
 
 
 def _between_matmuls(classes: Codes) -> Mask:
