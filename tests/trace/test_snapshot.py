@@ -100,6 +100,20 @@ def test_a_snapshot_gives_peak_fragmentation_and_growth_to_the_byte(
     assert max(level for _, level in memory.timeline) == memory.peak_bytes
 
 
+@pytest.mark.parametrize(("kind", "lost"), [("small", 2 * MIB), ("large", 38 * MIB)])
+def test_whole_pages_of_an_expandable_segment_are_not_lost(
+    tmp_path: Path, kind: str, lost: int
+) -> None:
+    sizes = [("active_allocated", 3), ("inactive", 62), ("active_allocated", 1), ("inactive", 16)]
+    blocks = [a_block(0, size * MIB, state) for state, size in sizes]
+    segment = a_snapshot()["segments"][0] | {
+        "total_size": 82 * MIB, "segment_type": kind, "is_expandable": True, "blocks": blocks,
+    }  # fmt: skip
+    content = a_snapshot() | {"segments": [segment], "device_traces": []}
+    (memory,) = snapshot_memory(read_snapshot(write(tmp_path / "s.pickle", content)))
+    assert memory.unusable_free_bytes == lost
+
+
 def test_the_peak_is_told_by_the_lines_of_the_users_code(tmp_path: Path) -> None:
     (memory,) = snapshot_memory(read_snapshot(write(tmp_path / "s.pickle", a_snapshot())))
     held = {entry.site: entry.bytes for entry in memory.peak_by_site}

@@ -6,7 +6,8 @@ torch/cuda/_memory_viz.py). The ring buffer may have forgotten the beginning; bl
 are counted, and their call site is only known where the block itself carries one.
 
     fragmentation   share of the reserved bytes that nobody holds and that lie in segments which
-                    also hold something: they cannot be given back to the device
+                    also hold something: they cannot be given back to the device. Of an expandable
+                    segment whole pages can, so only what shares a page with a live block is lost
     rounding        bytes of live blocks beyond what was asked for
     growth          lowest level of each eighth of the history; memory grows when each lies above
                     the one before, the first aside: weights and optimizer state appear in it
@@ -34,6 +35,9 @@ from ridgeline.trace.memory.growth import bytes_text
 PARTS = 8
 """Parts of the history whose lowest levels are compared for growth."""
 TIMELINE_POINTS = 400
+_PAGE_BYTES = {"small": 2 << 20, "large": 20 << 20}
+"""What an expandable segment maps and unmaps at once (c10/cuda/CUDACachingAllocator.cpp,
+kSmallBuffer and kLargeBuffer)."""
 _LEAST_GROWTH = 0.02
 """Rises below this share of the level are not called growth."""
 
@@ -69,7 +73,7 @@ class SnapshotMemory(msgspec.Struct, frozen=True, kw_only=True):
     requested_bytes: int
     """What was asked for in them."""
     unusable_free_bytes: int
-    """Free, in segments that also hold something."""
+    """Free, in segments that also hold something; of expandable ones without whole pages."""
     largest_free_bytes: int
     fragmentation: float
     """The share `unusable_free_bytes` over `reserved_bytes`."""
@@ -117,7 +121,7 @@ def _device(
     facts = [_segment(segment) for segment in segments]
     reserved = sum(fact.total_bytes for fact in facts)
     active = sum(fact.active_bytes for fact in facts)
-    unusable = sum(f.total_bytes - f.active_bytes for f in facts if f.active_bytes)
+    unusable = sum(map(_unusable_bytes, segments))
     replay = _Replay(segments, history)
     lows = _lows(replay.levels)
     growing = _rises(lows, float(replay.levels.max()))
@@ -151,6 +155,21 @@ def _device(
         segments=sorted(facts, key=lambda fact: -fact.total_bytes),
         warnings=replay.warnings,
     )
+
+
+def _unusable_bytes(segment: Segment) -> int:
+    """Bytes of free blocks that cannot be given back while the segment's live blocks stay."""
+    if not any(block.active for block in segment.blocks):
+        return 0
+    page = _PAGE_BYTES.get(segment.segment_type, 0) if segment.is_expandable else 0
+    lost = begun = 0
+    for block in segment.blocks:
+        end = begun + block.size
+        if not block.active:
+            pages = max(0, end // page + begun // -page) if page else 0
+            lost += block.size - pages * page
+        begun = end
+    return lost
 
 
 def _segment(segment: Segment) -> SegmentFacts:
