@@ -291,6 +291,21 @@ def test_what_a_rank_brings_to_the_path_is_a_small_part_of_its_trace(tmp_path: P
     assert brought < trace.raw_bytes / 4
 
 
+def test_a_copy_of_one_tick_waits_for_the_work_that_ended_as_it_began(tmp_path: Path) -> None:
+    # Stamps are whole microseconds: the short copy seems to end with what it waited for.
+    events = [
+        host(0, 900, "step"), call(10, 5, 1), call(20, 5, 2, name="cudaMemcpyAsync"),
+        call(30, 5, 3, name="cudaMemcpyAsync"), call(40, 800, 0, name="cudaStreamSynchronize"),
+        kernel(20, 100, correlation=1),
+        kernel(25, 700, correlation=2, stream=13, name="Memcpy HtoD (Pinned -> Device)",
+               category="gpu_memcpy"),
+        kernel(725, 1, correlation=3, name="Memcpy DtoH (Device -> Pinned)",
+               category="gpu_memcpy"),
+    ]  # fmt: skip
+    path = critical_path([read_kineto(write(tmp_path / "t.json", events))])
+    assert {one.name: one.us for one in path.classes}["copy"] == pytest.approx(701, abs=2)
+
+
 def test_a_wrong_class_names_the_right_ones(tmp_path: Path) -> None:
     trace = late_rank(tmp_path, 0, 300)
     with pytest.raises(InputError, match=r"gems.*gemm"):

@@ -62,8 +62,10 @@ def waits_for(trace: Trace, before: Ints, unexplained: Floats) -> Ints:
     starts = on_ticks(gpu.start_us) + grain_us(trace)
     last = np.searchsorted(ends[by_end], starts, side="right") - 1
     rows = np.flatnonzero((last >= 0) & (unexplained > _QUEUED_WAIT_US))
-    candidate = by_end[last[rows]]
-    other = (candidate != before[rows]) & (candidate != rows)
+    place = last[rows]
+    place -= by_end[place] == rows  # what is as short as its stamps' grain ends before it begins
+    candidate = by_end[place]
+    other = (place >= 0) & (candidate != before[rows])
     other &= gpu.stream[candidate] != gpu.stream[rows]
     found[rows[other]] = candidate[other]
     for row, event in recorded_waits(trace):
