@@ -167,7 +167,10 @@ class CompressedWriter:
             forms = (form for form, _ in self._groups)
             return {"quantization_config": aqlm.described(forms, dense)}
         groups = {}
-        for number, ((weights, activations), names) in enumerate(self._groups.items()):
+        # transformers reads experts, which are no layers there, by the first group (5.23).
+        layers = set(self._linears.values())
+        in_order = sorted(self._groups.items(), key=lambda group: layers.issuperset(group[1]))
+        for number, ((weights, activations), names) in enumerate(in_order):
             groups[f"group_{number}"] = {
                 "targets": ["Linear"] if len(self._groups) == 1 else self._by_both_names(names),
                 "weights": described(weights),

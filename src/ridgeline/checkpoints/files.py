@@ -83,12 +83,18 @@ class StoredTensors:
         """The bytes that a tensor takes on disk."""
         return math.prod(self._shapes[name]) * self._dtypes[name].itemsize
 
-    def read(self, name: str) -> Tensor:
+    def read(self, name: str, inside: int | None = None) -> Tensor:
         """Read one tensor, in the dtype it is stored in.
+
+        Args:
+            name: The tensor's.
+            inside: The place along its first dimension; None: all of it.
 
         Raises:
             InputError: It is not there, or its file cannot be read.
         """
+        if inside is not None:
+            return self.part(name, 0, inside, inside + 1)[0]
         with self._opened(name) as file:
             tensor: Tensor = file.get_tensor(name)
         self.read_bytes += tensor.nbytes
@@ -110,9 +116,9 @@ class StoredTensors:
         self.read_bytes += found.nbytes
         return found
 
-    def finite(self, name: str) -> Tensor:
-        """Read one tensor; a weight that is inf or NaN is an InputError that names it."""
-        tensor = self.read(name)
+    def finite(self, name: str, inside: int | None = None) -> Tensor:
+        """Read as `read` does; a weight that is inf or NaN is an InputError that names it."""
+        tensor = self.read(name, inside)
         self._require_finite(name, tensor)
         return tensor
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.experts import are_turned, holds_experts
 from ridgeline.checkpoints.skeleton import ModelSkeleton, StoredPiece
-from ridgeline.errors import InputError
 
 
 def is_transposed(module: nn.Module) -> bool:
@@ -58,7 +58,7 @@ class Matrix:
     """The parameter that it is all or a part of."""
     piece: StoredPiece
     transposed: bool = False
-    """It is stored as [in, out] (GPT-2)."""
+    """The parameter has it as [in, out] (GPT-2, some families' experts)."""
     bias: nn.Parameter | None = None
     kept: bool = False
     """It is a gate or router, which takes scales over and is never quantised."""
@@ -71,8 +71,12 @@ class Matrix:
 
     @property
     def can_be_saved_packed(self) -> bool:
-        """Whether compressed-tensors has a form for it (experts are read into one tensor)."""
-        return not self.transposed
+        """Whether compressed-tensors has a form for it, as it is saved."""
+        return not self.transposed or self.piece.turned
+
+    def seen_in(self, stored: Tensor) -> Tensor:
+        """The matrix [out, in], a view of its tensor in the files."""
+        return stored if self.transposed == self.piece.transposed else stored.T
 
     @property
     def slice_pointer(self) -> int:
@@ -86,9 +90,6 @@ def matrices_of(skeleton: ModelSkeleton, block: int) -> tuple[Matrix, ...]:
 
     Linear layers of one output (Qwen's shared_expert_gate), routers, and matrices of other modules
     are `kept`.
-
-    Raises:
-        InputError: Experts are stored in one tensor.
     """
     prefix = skeleton.block_prefix(block)
     return matrices_under(skeleton, skeleton.blocks[block], prefix)
@@ -105,18 +106,16 @@ def matrices_under(skeleton: ModelSkeleton, root: nn.Module, prefix: str) -> tup
         for leaf, parameter in module.named_parameters(recurse=False):
             pieces = skeleton.pieces.get(inner + leaf, [])
             linear = is_linear(module) and leaf == "weight"
-            experts = parameter.ndim == 3 and len(parameter) in counts
+            experts = parameter.ndim == 3 and (len(parameter) in counts or holds_experts(module))
             if isinstance(module, _ConvNd) or not (experts or parameter.ndim == 2):
                 continue
-            if experts:
-                _require_single_experts(skeleton, inner + leaf, pieces)
             router = linear and len(parameter) in counts and _is_named_as_router(path)
             for piece in pieces:
                 matrix = Matrix(
                     name=piece.saved_name.removesuffix(".weight"),
                     parameter=parameter,
                     piece=piece,
-                    transposed=is_transposed(module),
+                    transposed=are_turned(module) if experts else is_transposed(module),
                     bias=getattr(module, "bias", None) if linear else None,
                     kept=router or not (experts or (linear and min(parameter.shape) > 1)),
                 )
@@ -143,11 +142,3 @@ def _numbers_of_experts(config: Any) -> frozenset[int]:
 def _is_named_as_router(path: str) -> bool:
     """Whether a layer of this name may choose experts: `mlp.gate`, `router.layer`."""
     return not ROUTERS.isdisjoint(path.split(".")[-2:])
-
-
-def _require_single_experts(skeleton: ModelSkeleton, name: str, pieces: list[StoredPiece]) -> None:
-    if any(piece.expert is None for piece in pieces):
-        raise InputError(
-            f"{skeleton.checkpoint.directory}: {name} holds all experts in one tensor, which is "
-            "not compressed here; only models that store them one by one are (Mixtral, Qwen)"
-        )

@@ -1,7 +1,8 @@
 """A causal language model without weights, and where each stored tensor belongs in it.
 
 transformers 5 keeps experts as 3-D parameters but stores them one by one, under other names
-(`names.py`); a `StoredPiece` says which part of which parameter a stored tensor is.
+(`names.py`); a `StoredPiece` says which part of which parameter a stored tensor is, or which part
+of a stored tensor an expert's matrix is (`experts.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.experts import are_turned, one_by_one, own_name, owner_of_own_name
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.names import StoredNames, tied_names
 from ridgeline.errors import InputError
@@ -37,20 +39,39 @@ class StoredPiece:
     inside: int | None = None
     """The place along the stored tensor's first dimension; None: it is all of that tensor."""
     transposed: bool = False
-    """Whether it is stored as [in, out], where a layer of the model has [out, in]."""
+    """Whether it is stored as the transpose of what the model has."""
+    turned: bool = False
+    """Whether an expert's matrix is saved alone as [out, in], where the model has [in, out]."""
 
     @property
     def saved_name(self) -> str:
         """The name of the compressed tensor.
 
-        It is that in the files, with the base model's prefix where only that is left out (GPT-2).
+        It is that in the files, with the base model's prefix where only that is left out (GPT-2),
+        and an expert's own where the files have all of them in one tensor.
         """
+        if self.is_cut:
+            assert self.expert is not None
+            return own_name(self.target, self.expert)
         return self.target if self.target.endswith(f".{self.source}") else self.source
 
     def of(self, parameter: Tensor) -> Tensor:
         """The view of the parameter that this piece fills."""
         whole = parameter if self.expert is None else parameter[self.expert]
         return whole if self.rows is None else whole[self.rows[0] : self.rows[1]]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is one expert of a stored tensor that has all of them."""
+        return self.expert is not None and self.inside is not None
+
+    def saved(self, parameter: Tensor) -> Tensor:
+        """The view of the parameter that is saved under `saved_name`."""
+        return self.of(parameter).mT if self.turned else self.of(parameter)
+
+    def placed(self, parameter: Tensor) -> Tensor:
+        """The view of the parameter that has the shape of what the piece is stored as."""
+        return self.of(parameter.mT if self.transposed else parameter)
 
 
 class StoredShapes(Protocol):
@@ -81,7 +102,12 @@ class ModelSkeleton:
         self.checkpoint = checkpoint
         self.model = _without_weights(checkpoint)
         self.prefix, self.blocks = _blocks_of(self.model, checkpoint)
-        self.pieces = stored_pieces(self.model, checkpoint)
+        self.pieces = {
+            target: one_by_one(owner_of(self.model, target)[0], pieces, len(self.value(target)))
+            if self.value(target).ndim == 3
+            else pieces
+            for target, pieces in stored_pieces(self.model, checkpoint).items()
+        }
 
     def block_prefix(self, block: int) -> str:
         """What the names of all tensors of that block begin with, with its dot."""
@@ -106,8 +132,12 @@ class ModelSkeleton:
                 dtype = self.checkpoint.dtype(self.pieces[target][0].source)
             values = torch.empty(current.shape, dtype=dtype)
             for piece in self.pieces[target]:
-                piece.of(values).copy_(self.checkpoint.finite(piece.source))
+                piece.placed(values).copy_(self.checkpoint.finite(piece.source, piece.inside))
             set_tensor(parent, leaf, values)
+
+    def size(self, piece: StoredPiece) -> int:
+        """The numbers that a piece has."""
+        return piece.of(self.value(piece.target)).numel()
 
     def block_targets(self, block: int) -> list[str]:
         """The names of the parameters and buffers of one block."""
@@ -279,6 +309,9 @@ def _piece(source: str, names: StoredNames, model: Any, checkpoint: StoredShapes
     from transformers.core_model_loading import Concatenate, MergeModulelist
 
     found = names.target(source)
+    if found is None and (own := owner_of_own_name(source, names.wanted)) is not None:
+        turned = are_turned(owner_of(model, own[0])[0])
+        return StoredPiece(source=source, target=own[0], expert=own[1], transposed=turned)
     if found is None:
         ignored = model._keys_to_ignore_on_load_unexpected or ()
         if any(re.search(pattern, source) for pattern in ignored):
@@ -327,7 +360,7 @@ def _check_shape(
     for piece in pieces:
         shape = checkpoint.shape(piece.source)
         inside = piece.expert is None or piece.expert < expected[0]
-        if not inside or tuple(piece.of(empty).shape) != shape:
+        if not inside or tuple(piece.placed(empty).shape) != shape:
             raise InputError(
                 f"{checkpoint.directory}: {piece.source} is {list(shape)}, which does not fit "
                 f"{target}, {list(expected)} by config.json"

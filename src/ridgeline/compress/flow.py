@@ -174,19 +174,23 @@ def _is_whole(skeleton: ModelSkeleton, name: str) -> bool:
 def _rows_read(skeleton: ModelSkeleton, tables: dict[str, nn.Module]) -> Iterator[None]:
     """Within, a table has the rows that are looked up, read when they are.
 
-    A vocabulary's table can outweigh every block, and Gemma 4's of every layer still more.
+    A vocabulary's table can outweigh every block, and Gemma 4's of every layer still more. Until
+    then one number stands for all of it, on the device of the rest (Llama 4 asks for that).
     """
     hooks = []
+    empty = {target: skeleton.value(target) for target in tables}
     for target, module in tables.items():
-        empty, stored = skeleton.value(target), skeleton.pieces[target][0].source
+        stored = skeleton.pieces[target][0].source
+        instead = torch.zeros(1, 1).expand(empty[target].shape)
+        set_tensor(module, "weight", instead)
 
         def before(module: Any, given: tuple[Any, ...], stored: str = stored) -> tuple[Any, ...]:
             used, numbers = given[0].unique(return_inverse=True)
             set_tensor(module, "weight", skeleton.checkpoint.rows(stored, used).float())
             return (numbers, *given[1:])
 
-        def after(module: Any, _given: Any, _made: Any, empty: Tensor = empty) -> None:
-            module._parameters["weight"] = empty
+        def after(module: Any, _given: Any, _made: Any, instead: Tensor = instead) -> None:
+            set_tensor(module, "weight", instead)
 
         hooks += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
     try:
@@ -194,6 +198,8 @@ def _rows_read(skeleton: ModelSkeleton, tables: dict[str, nn.Module]) -> Iterato
     finally:
         for hook in hooks:
             hook.remove()
+        for target, module in tables.items():
+            module._parameters["weight"] = empty[target]  # which another module may be tied to
 
 
 def _holds(wanted: object, value: Any) -> bool:

@@ -97,7 +97,7 @@ class Staged:
         for number in range(self._count):
             for layer, (weight, inputs) in self._log.read(number).quantised.items():
                 quantised[layer] = (weight.format, inputs.format if inputs else None)
-        return unread(self._skeleton, quantised)
+        return tuple(unread(self._skeleton.pieces, quantised))
 
     def emulated(self) -> nn.Module:
         """The whole model with weights as rounded, and activations rounded as the scheme says."""
@@ -112,10 +112,10 @@ class Staged:
             block = self._log.read(number)
             for name, tensor in block.dense.items():
                 target, piece = places[name]
-                piece.of(skeleton.value(target).data).copy_(tensor)
+                piece.saved(skeleton.value(target).data).copy_(tensor)
             for layer, (weight, scales) in block.quantised.items():
                 target, piece = places[f"{layer}.weight"]
-                piece.of(skeleton.value(target).data).copy_(weight.dequantised())
+                piece.saved(skeleton.value(target).data).copy_(weight.dequantised())
                 # transformers unpacks experts into one tensor, and leaves their inputs as they are.
                 if scales is not None and piece.expert is None:
                     module = skeleton.model.get_submodule(target.removesuffix(".weight"))
@@ -151,7 +151,7 @@ class Staged:
                     writer.dense(piece.saved_name, checkpoint.read(piece.source))
         for number in range(self._count):
             block = self._log.read(number)
-            for name, tensor in block.dense.items():
+            for name, tensor in together_again(skeleton, number, block):
                 writer.dense(name, tensor)
             for name, (weight, inputs) in block.quantised.items():
                 writer.quantised(name, weight, inputs)
@@ -262,7 +262,7 @@ def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> bool:
     changed = False
     for target in skeleton.block_targets(number):
         for piece in skeleton.pieces[target]:
-            view = piece.of(skeleton.value(target).data)
+            view = piece.saved(skeleton.value(target).data)
             name = piece.saved_name
             if name in result.dense:
                 saved = result.dense[name].to(view.dtype)
@@ -272,6 +272,26 @@ def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> bool:
             changed = changed or not torch.equal(view, saved)
             view.copy_(saved)
     return changed
+
+
+def together_again(
+    skeleton: ModelSkeleton, number: int, result: Finished
+) -> Iterator[tuple[str, Tensor]]:
+    """The dense tensors of a block; experts stay in one where the files had one of them.
+
+    That is where none of them is quantised: they were pruned alone, or left as they are.
+    """
+    left = dict(result.dense)
+    for target in skeleton.block_targets(number) if number < len(skeleton.blocks) else ():
+        pieces = skeleton.pieces[target]
+        names = [piece.saved_name for piece in pieces]
+        if not pieces[0].is_cut or not all(name in left for name in names):
+            continue
+        whole = torch.empty(skeleton.value(target).shape, dtype=left[names[0]].dtype)
+        for piece, name in zip(pieces, names, strict=True):
+            piece.saved(whole).copy_(left.pop(name))
+        yield pieces[0].source, whole
+    yield from left.items()
 
 
 def _compressed(
@@ -292,8 +312,10 @@ def _compressed(
         for piece in skeleton.pieces[target]:
             if piece.saved_name.removesuffix(".weight") not in result.quantised:
                 dtype = skeleton.checkpoint.dtype(piece.source)
-                value = piece.of(skeleton.value(target))
-                result.dense[piece.saved_name] = value.to(dtype, copy=True)
+                value = piece.saved(skeleton.value(target))
+                result.dense[piece.saved_name] = value.to(
+                    dtype, copy=True, memory_format=torch.contiguous_format
+                )
     return result
 
 

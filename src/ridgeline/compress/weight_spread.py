@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.checkpoints.skeleton import ModelSkeleton
-from ridgeline.compress.pruning.report import Unpacked, matrix_names
+from ridgeline.compress.pruning.report import Unpacked, matrices_in_blocks
 from ridgeline.errors import InputError
 from ridgeline.records.compression import LayerSpread
 
@@ -26,11 +26,12 @@ def weight_spreads(model: Path) -> tuple[LayerSpread, ...]:
     """The spread of each matrix of the blocks; none where files are not read block by block."""
     try:
         skeleton = ModelSkeleton(Unpacked(model))
-        names = matrix_names(skeleton)
+        matrices = tuple(matrices_in_blocks(skeleton))
     except InputError:
         return ()
     return tuple(
-        spread(name.removesuffix(".weight"), skeleton.checkpoint.read(name)) for name in names
+        spread(one.name, skeleton.checkpoint.read(one.piece.source, one.piece.inside))
+        for one in matrices
     )
 
 

@@ -3,7 +3,8 @@
 Dense models compute in the number format that they are stored in. compressed-tensors ones are
 multiplied by their dequantised weights, and where their scheme rounds activations or the KV cache,
 compressed-tensors rounds them too: it is the quality of what is saved, whichever engine runs it.
-Codebooks are read here, since transformers reads them only beside the package aqlm.
+Codebooks are read here, since transformers reads them only beside the package aqlm, and so is what
+it would not read, or read otherwise (`saved/unread.py`).
 """
 
 from __future__ import annotations
@@ -79,10 +80,13 @@ def load(option: str, directory: Path, device: str = "auto") -> Loaded:
         from transformers.utils import logging as notices
     except ImportError:
         raise MissingExtra("transformers", "compress") from None
-    if quantisation_of(directory).get("quant_method") == aqlm.LAYOUT:
+    from ridgeline.compress.saved.unread import is_read_here_alone
+
+    books = quantisation_of(directory).get("quant_method") == aqlm.LAYOUT
+    if books or is_read_here_alone(directory):
         from ridgeline.compress.saved.whole_model import whole_model
 
-        return Loaded(directory, whole_model(directory, attention="sdpa").model.to(where))
+        return Loaded(directory, whole_model(directory, attention=None).model.to(where))
     notices.disable_progress_bar()
     level = notices.get_verbosity()
     notices.set_verbosity_error()

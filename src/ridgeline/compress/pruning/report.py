@@ -8,6 +8,7 @@ and counted against the model it came from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,9 +17,9 @@ from torch import Tensor
 
 from ridgeline.checkpoints.compressed_tensors import WeightReader
 from ridgeline.checkpoints.files import CheckpointFiles
-from ridgeline.checkpoints.layers import matrices_of
+from ridgeline.checkpoints.layers import Matrix, matrices_of
 from ridgeline.checkpoints.quantised import Quantised
-from ridgeline.checkpoints.skeleton import ModelSkeleton
+from ridgeline.checkpoints.skeleton import ModelSkeleton, StoredPiece
 from ridgeline.errors import InputError
 from ridgeline.records.compression import Zeros
 
@@ -66,19 +67,19 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
         InputError: A directory cannot be read.
     """
     skeleton = ModelSkeleton(Unpacked(model))
-    turned = matrix_names(skeleton)
+    matrices = {matrix.piece: matrix for matrix in matrices_in_blocks(skeleton)}
     layers: list[LayerZeros] = []
     parameters = zeros = 0
-    for name in _stored(skeleton):
-        tensor = skeleton.checkpoint.read(name)
+    for piece in _of_parameters(skeleton):
+        tensor = skeleton.checkpoint.read(piece.source, piece.inside)
         found = int((tensor == 0).sum())
         parameters += tensor.numel()
         zeros += found
-        if name in turned:
-            matrix = tensor.T if turned[name] else tensor
+        if piece in matrices:
+            matrix = matrices[piece].seen_in(tensor)
             layers.append(
                 LayerZeros(
-                    name=name.removesuffix(".weight"),
+                    name=matrices[piece].name,
                     shape=tuple(matrix.shape),
                     zeros=found,
                     two_of_four=two_of_four(matrix),
@@ -95,7 +96,7 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
     removed = 0
     if before is not None:
         source = ModelSkeleton(Unpacked(before))
-        removed = sum(prod(source.checkpoint.shape(name)) for name in _stored(source)) - parameters
+        removed = sum(map(source.size, _of_parameters(source))) - parameters
     return Sparsity(layers=tuple(layers), counts=counts, removed=removed)
 
 
@@ -131,27 +132,26 @@ class Unpacked(CheckpointFiles):
         """The shape that a weight has unpacked."""
         return self._weights.shape(name)
 
-    def read(self, name: str) -> Tensor:
-        """A weight with its numbers, unpacked."""
+    def read(self, name: str, inside: int | None = None) -> Tensor:
+        """A weight with its numbers, unpacked; `inside`: as the base class has it."""
+        if inside is not None:
+            return super().read(name, inside)
         found = self._weights.read(name)
         return found.dequantised() if isinstance(found, Quantised) else found
 
 
-def _stored(skeleton: ModelSkeleton) -> list[str]:
-    """Names of the tensors of all parameters; a tied one stands under one name there."""
+def _of_parameters(skeleton: ModelSkeleton) -> list[StoredPiece]:
+    """What fills all parameters; a tied one stands under one name there."""
     parameters = {name for name, _ in skeleton.model.named_parameters()}
     return [
-        piece.source
+        piece
         for target, pieces in skeleton.pieces.items()
         if target in parameters
         for piece in pieces
     ]
 
 
-def matrix_names(skeleton: ModelSkeleton) -> dict[str, bool]:
-    """Stored names of the matrices of all blocks, and whether they are stored as [in, out]."""
-    return {
-        matrix.piece.source: matrix.transposed
-        for number in range(len(skeleton.blocks))
-        for matrix in matrices_of(skeleton, number)
-    }
+def matrices_in_blocks(skeleton: ModelSkeleton) -> Iterator[Matrix]:
+    """The matrices of all blocks, in order."""
+    for number in range(len(skeleton.blocks)):
+        yield from matrices_of(skeleton, number)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from ridgeline.checkpoints.compressed_tensors import WeightReader
 from ridgeline.checkpoints.layers import place_module
-from ridgeline.checkpoints.names import tied_names
 from ridgeline.checkpoints.quantised import ActivationScales, Quantised
+from ridgeline.checkpoints.skeleton import StoredPiece, owner_of, stored_pieces
 from ridgeline.compress.activations import rounded_activations
-from ridgeline.errors import InputError, RidgelineError
+from ridgeline.errors import RidgelineError
 from ridgeline.models.folder import read_by_library
 
 NEAR = 0.7
@@ -65,17 +65,17 @@ class WholeModel(nn.Module):
 
 
 def whole_model(
-    path: Path, dtype: torch.dtype | None = None, *, attention: str = "eager"
+    path: Path, dtype: torch.dtype | None = None, *, attention: str | None = "eager"
 ) -> WholeModel:
     """Read a directory as one module.
 
     Args:
         path: Dense or compressed-tensors.
         dtype: To compute with; None: as the directory says.
-        attention: transformers' name of the implementation.
+        attention: transformers' name of the implementation; None: its own choice.
 
     Raises:
-        InputError: Damaged files, or a model whose tensors are stored under other names.
+        InputError: Damaged files, or a model whose tensors are stored in a way not known here.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -85,17 +85,17 @@ def whole_model(
         if hasattr(config, "quantization_config"):
             del config.quantization_config
         dtype = dtype or config.dtype or torch.float32
-        model = AutoModelForCausalLM.from_config(
-            config, dtype=dtype, attn_implementation=attention
-        ).eval()
-    dense: dict[str, Tensor] = {}
-    for name in saved.names:
-        found = saved.read(name)
-        if isinstance(found, Tensor):
-            dense[name] = found
+        chosen = {} if attention is None else {"attn_implementation": attention}
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, **chosen).eval()
+    for target, pieces in stored_pieces(model, saved).items():
+        owner, leaf = owner_of(model, target)
+        layer = pieces[0].source.removesuffix(".weight")
+        linear = isinstance(owner, nn.Linear) and leaf == "weight" and len(pieces) == 1
+        if linear and saved.is_quantised(layer):
+            _put(saved, model, target.removesuffix(".weight"), layer)
         else:
-            _put(saved, model, name.removesuffix(".weight"), found)
-    _fill(saved, model, dense)
+            _fill(saved, getattr(owner, leaf), pieces)
+    model.tie_weights()
     return WholeModel(model.requires_grad_(requires_grad=False), dtype).eval()
 
 
@@ -168,32 +168,19 @@ def _inputs_as_they_are(model: nn.Module) -> Iterator[None]:
             layer.inputs = inputs
 
 
-def _put(saved: WeightReader, model: nn.Module, layer: str, weight: Quantised) -> None:
-    try:
-        old = model.get_submodule(layer)
-    except AttributeError:
-        raise InputError(f"{saved.directory}: {layer} is no layer of the model") from None
-    if getattr(old, "weight", weight).shape != weight.shape:
-        raise InputError(
-            f"{saved.directory}: {layer}.weight is {list(weight.shape)}, config.json says "
-            f"{list(old.weight.shape)}"
-        )
-    bias = None if getattr(old, "bias", None) is None else torch.empty_like(old.bias.data)
-    place_module(model, layer, LevelsLinear(weight, bias, saved.activations(layer)))
+def _put(saved: WeightReader, model: nn.Module, name: str, layer: str) -> None:
+    """A linear layer in its levels, with its bias, which may be read before or after."""
+    weight = saved.read(f"{layer}.weight")
+    assert isinstance(weight, Quantised)
+    old: Any = model.get_submodule(name)
+    bias = None if getattr(old, "bias", None) is None else old.bias.data
+    place_module(model, name, LevelsLinear(weight, bias, saved.activations(layer)))
 
 
-def _fill(saved: WeightReader, model: Any, dense: dict[str, Tensor]) -> None:
-    try:
-        missing, unknown = model.load_state_dict(dense, strict=False)
-    except RuntimeError as error:
-        line = str(error).splitlines()[-1].strip()
-        raise InputError(f"{saved.directory}: config.json and tensors do not fit: {line}") from None
-    model.tie_weights()
-    own = ("levels", "scales", "zeros", "global_scale", "books")
-    tied = tied_names(model)
-    lost = [name for name in missing if name not in tied and not name.endswith(own)]
-    if lost or unknown:
-        raise InputError(
-            f"{saved.directory}: {(lost + unknown)[0]} is stored under another name than the model "
-            "uses, so this architecture is not exported"
-        )
+@torch.no_grad()
+def _fill(saved: WeightReader, values: Tensor, pieces: list[StoredPiece]) -> None:
+    """A tensor as numbers; experts that are compressed are so, too, with inputs as they are."""
+    for piece in pieces:
+        found = saved.read(piece.source)
+        stored = found.dequantised(values.dtype) if isinstance(found, Quantised) else found
+        piece.placed(values.data).copy_(stored)

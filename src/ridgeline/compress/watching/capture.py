@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -23,6 +22,7 @@ from ridgeline.checkpoints.quantised import ActivationScales
 from ridgeline.compress.activations import activation_scales
 from ridgeline.compress.watching.attention import KEYS_AND_VALUES
 from ridgeline.compress.watching.lanes import num_lanes, side_by_side
+from ridgeline.compress.watching.matmuls import BATCHED, PLACES, own_rows, weights_met
 from ridgeline.compress.watching.statistics import CalibrationStatistics, add_products, mirror
 from ridgeline.records.scheme import NumberFormat
 
@@ -64,6 +64,8 @@ class MatmulMode(TorchFunctionMode):
         """What torch calls in place of each of its functions."""
         del types
         kwargs = kwargs or {}
+        if func in BATCHED:
+            return self._batched(func, args, kwargs)
         places = PLACES.get(func)
         matmul = None
         if places is not None and len(args) > max(places) and isinstance(args[places[1]], Tensor):
@@ -78,19 +80,29 @@ class MatmulMode(TorchFunctionMode):
             self._after(matmul, result)
         return result
 
+    def _batched(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A matmul for each expert of a batched one."""
+        met = {
+            number: self._matmuls[pointer]
+            for number, pointer in enumerate(weights_met(func, args))
+            if pointer in self._matmuls
+        }
+        for number, matmul in met.items():
+            given = args[0][number]
+            rows = own_rows(given)
+            replaced = self._before(matmul, given[rows])
+            if replaced is not None:
+                changed = args[0].clone()
+                changed[number, rows] = replaced
+                args = (changed, *args[1:])
+        result = self._other(func, args, kwargs)
+        if self._after is not None:
+            for number, matmul in met.items():
+                self._after(matmul, result[number])
+        return result
+
     def _other(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return func(*args, **kwargs)
-
-
-PLACES: dict[Any, tuple[int, int]] = {
-    functional.linear: (0, 1),
-    torch.addmm: (1, 2),
-    torch.matmul: (0, 1),
-    torch.mm: (0, 1),
-    torch.Tensor.matmul: (0, 1),
-    torch.Tensor.__matmul__: (0, 1),
-}
-"""Where each matmul's arguments have the inputs and the weight."""
 
 
 class Origins(MatmulMode):

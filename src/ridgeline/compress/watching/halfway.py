@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ridgeline.compress.watching.capture import PLACES, Stop
+from ridgeline.compress.watching.capture import Stop
+from ridgeline.compress.watching.matmuls import weights_met
 
 
 @dataclass(slots=True, kw_only=True)
@@ -151,14 +152,9 @@ class _Recorded(TorchFunctionMode):
             except Stop:
                 self.stopped = self._stop()
                 raise
-            self._note_weight(func, args)
+            self._passed.update(weights_met(func, args))
         self._calls.append((func, _weakly(result)))
         return result
-
-    def _note_weight(self, func: Any, args: tuple[Any, ...]) -> None:
-        place = PLACES.get(func, (0, 0))[1]
-        if place and len(args) > place and isinstance(args[place], Tensor):
-            self._passed.add(args[place].data_ptr())
 
     def _stop(self) -> _State:
         """What is held now, while every frame of the pass is still there."""

@@ -104,14 +104,8 @@ class _Filling:
         pieces = self.left.pop(target)
         values = torch.empty(empty.shape, dtype=empty.dtype)
         for piece in pieces:
-            place = piece.of(values.T if piece.transposed else values)
-            place.copy_(self._read(piece))
+            piece.placed(values).copy_(self._checkpoint.read(piece.source, piece.inside))
         set_tensor(parent, leaf, values.to(self._device))
-
-    def _read(self, piece: StoredPiece) -> torch.Tensor:
-        if piece.inside is None:
-            return self._checkpoint.read(piece.source)
-        return self._checkpoint.part(piece.source, 0, piece.inside, piece.inside + 1)[0]
 
     def fill_layer(self, name: str) -> None:
         """Read the parameters of one layer, as far as they are not read yet."""

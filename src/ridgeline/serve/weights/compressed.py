@@ -132,9 +132,9 @@ def _fill(
     empty: Tensor = getattr(owner, leaf)
     values = torch.empty(empty.shape, dtype=empty.dtype)
     for piece in pieces:
-        place = piece.of(values.T if piece.transposed else values)
+        place = piece.placed(values)
         if piece.inside is not None:
-            place.copy_(reader.tensors.part(piece.source, 0, piece.inside, piece.inside + 1)[0])
+            place.copy_(reader.tensors.read(piece.source, piece.inside))
             continue
         found = reader.read(piece.source)
         place.copy_(found if isinstance(found, Tensor) else found.dequantised(empty.dtype))

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.experts import holds_experts
 from ridgeline.checkpoints.skeleton import StoredPiece, owner_of
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.weights.choice import Format, kernel_for
@@ -83,7 +84,8 @@ def opened_pieces(
         for piece in parts:
             for number, own in _by_expert(piece, len(names)):
                 name = names[number]
-                found[name].append(replace(own, target=name, transposed=transposed))
+                turned = own.transposed != transposed
+                found[name].append(replace(own, target=name, transposed=turned))
     return found
 
 
@@ -103,14 +105,6 @@ def why_numbers(model: nn.Module, config: EngineConfig) -> str | None:
         f"on a {device.type} they are multiplied in one call"
         if device.type != "cpu"
         else f"the code of the family {family} does not multiply them one by one"
-    )
-
-
-def holds_experts(module: nn.Module) -> bool:
-    """Whether a module keeps the matrices of several experts in one parameter."""
-    named = type(module).__name__.lower()
-    return "expert" in named and any(
-        one is not None and one.ndim == 3 for one in module._parameters.values()
     )
 
 

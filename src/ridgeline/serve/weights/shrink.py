@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from ridgeline.checkpoints.experts import holds_experts
 from ridgeline.checkpoints.layers import is_transposed, weight_of
 from ridgeline.errors import InputError
 from ridgeline.kernels import linear_int4, linear_int8
@@ -16,7 +17,6 @@ from ridgeline.serve.messages import MemoryRow
 from ridgeline.serve.weights.embedding import PanelEmbedding
 from ridgeline.serve.weights.experts import (
     are_layers,
-    holds_experts,
     open_experts,
 )
 from ridgeline.serve.weights.layers import dense_layer, int4_layer, int8_layer, w8a8_layer
