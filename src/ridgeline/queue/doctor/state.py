@@ -89,6 +89,16 @@ class LivePod:
     """Why it does not run though it is on a node, as `CrashLoopBackOff`; empty: it does."""
     volumes: str = ""
     """What kube-scheduler says of its volumes that keep it off nodes; empty: nothing."""
+    unclaimed: str = ""
+    """What it says of claims that no device meets, with what they want; empty: nothing."""
+    uneven: bool = False
+    """It says that the pod would lie too unevenly with others of its kind."""
+    host_ports: frozenset[str] = frozenset()
+    """Ports of its node that the pod takes for itself, as `TCP 8000`."""
+    exclusive: bool = False
+    """Its nodes are its own, whatever it leaves of them."""
+    most_seconds: float | None = None
+    """For how long it may run; none: nobody says."""
     overlooked: str = ""
     """The scheduler that it names, which has not looked at it; empty: one has, or may yet."""
     deleted_seconds: float | None = None

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section
+from ridgeline.queue.readers.kube_pods import Claims, mappings_in, name_of, section
 
 _DRIVERS = re.compile(
     r"(gpu|mig|vfio)\.(nvidia|amd|intel)\.com|tpu\.google\.com|neuron\.amazonaws\.com"
@@ -37,8 +37,16 @@ class Claimable:
     claimed: Counter[str] = field(default_factory=Counter)
     """How many GPUs each pod asks for."""
     claimed_slices: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    selectors: dict[str, str] = field(default_factory=dict)
+    """What the devices must be that a pod claims, in CEL."""
     unknown: set[str] = field(default_factory=set)
     """Pods with claims that were not given."""
+
+    def of_pod(self, name: str) -> Claims:
+        """What a pod asks for by claims."""
+        return Claims(
+            self.claimed[name], self.claimed_slices.get(name, {}), self.selectors.get(name, "")
+        )
 
 
 def claimable(objects: Sequence[dict[str, Any]]) -> Claimable:
@@ -112,6 +120,10 @@ def _count(claim: dict[str, Any], pod: str, found: Claimable) -> None:
             continue
         asked = exact.get("count")
         number = given[str(request.get("name"))] or (asked if isinstance(asked, int) else 1)
+        wanted = [str(section(one, "cel").get("expression") or "")
+                  for one in mappings_in(exact.get("selectors"))]  # fmt: skip
+        if any(wanted):
+            found.selectors[pod] = " and ".join(one for one in wanted if one)
         profile = _PROFILE.search(str(exact.get("selectors")))
         if profile:
             found.claimed_slices[pod][profile[1]] += number

@@ -17,7 +17,7 @@ from ridgeline.queue.doctor.state import LivePod
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.kube_claims import claimable
 from ridgeline.queue.readers.kube_kinds import kinds_of
-from ridgeline.queue.readers.kube_pods import Claims, live_pod, name_of
+from ridgeline.queue.readers.kube_pods import live_pod, name_of
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, kube_objects
 from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
 from ridgeline.queue.wants import JobWants, any_of
@@ -57,8 +57,7 @@ def read_pods(path: Path, *, skip_bad: bool = False) -> TracedJobs:
         where = f"{path}: Pod {name_of(one)}"
         with bad.around_a_row():
             name = name_of(one)
-            asked = Claims(claims.claimed[name], claims.claimed_slices.get(name, {}))
-            pod = live_pod(one, where, asked)
+            pod = live_pod(one, where, claims.of_pod(name))
             _check(pod, seen, where)
             seen.add(pod.name)
             workloads[pod.workload if pod.ranks else pod.name][pod.name] = pod

@@ -54,6 +54,14 @@ _VOLUMES = re.compile(
 )
 """kube-scheduler's words for volumes that keep a pod off nodes (its VolumeBinding, VolumeZone and
 NodeVolumeLimits plug-ins)."""
+_CLAIMS = re.compile(r"(cannot|could not) allocate all claims|resourceclaim[^,]*not found")
+"""Its words for devices that no node has as claims want them (its DynamicResources plug-in)."""
+_SPREAD = re.compile(r"didn't match pod topology spread constraints")
+"""Its words for pods that are to lie evenly (its PodTopologySpread plug-in)."""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+VOLCANO_GROUP = "scheduling.k8s.io/group-name"
+HAMI_MEMORY, HAMI_CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
+"""What pods ask for of each GPU that HAMi gives them: MiB, and hundredths of its compute."""
 FRACTIONS = {"gpu-fraction", "gpu-memory", "gpu-fraction-num-devices"}
 """Annotations of KAI and Run:ai."""
 TOPOLOGIES = tuple(
@@ -68,6 +76,8 @@ class Claims:
 
     gpus: int = 0
     slices: Mapping[str, int] = field(default_factory=dict)
+    selector: str = ""
+    """What a device must be for them; empty: any will do."""
 
 
 def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> LivePod:
@@ -82,7 +92,7 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
     workload, ranks = _workload(one, words)
     conditions = mappings_in(status.get("conditions"))
     wanted = section(spec, "nodeSelector")
-    quota = words.get("kueue.x-k8s.io/queue-name") or words.get("kueue.x-k8s.io/cluster-queue-name")
+    quota = words.get(QUEUE_LABEL) or words.get("kueue.x-k8s.io/cluster-queue-name")
     return LivePod(
         name=name_of(one),
         workload=workload,
@@ -94,7 +104,8 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
         slices=asked_slices(asked, where) | dict(claims.slices),
         cpu_milli=milli(asked.get("cpu"), "cpu", where),
         memory_bytes=whole(asked.get("memory"), "memory", where),
-        others=other_resources(asked, where) | {"pods": 1},
+        others=_others(asked, where),
+        host_ports=_host_ports(spec),
         model=str(wanted.get("nvidia.com/gpu.product") or ""),
         labels={str(k): str(v) for k, v in section(one, "metadata", "labels").items()},
         constraints=constraints_of(spec, str(section(one, "metadata").get("namespace") or "")),
@@ -106,7 +117,9 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
         gated=bool(spec.get("schedulingGates")),
         done=status.get("phase") in ("Succeeded", "Failed"),
         stalled=_stalled(status) or _outlived(spec, status),
-        volumes=_volumes(conditions),
+        volumes=_said(_VOLUMES, conditions),
+        unclaimed=_unclaimed(conditions, claims),
+        uneven=bool(_said(_SPREAD, conditions)),
         overlooked=_overlooked(spec, status, conditions),
         deleted_seconds=unix_seconds(section(one, "metadata").get("deletionTimestamp")),
         preempted=any(
@@ -266,10 +279,38 @@ def _outlived(spec: dict[str, Any], status: dict[str, Any]) -> str:
     return OUTLIVED if with_gpus and with_gpus <= ended else ""
 
 
-def _volumes(conditions: list[dict[str, Any]]) -> str:
-    """What the scheduler says of a waiting pod's volumes."""
-    told = _VOLUMES.search(str(_unscheduled(conditions).get("message")))
+def _said(words: re.Pattern[str], conditions: list[dict[str, Any]]) -> str:
+    """What kube-scheduler says of a waiting pod in certain words; empty: nothing."""
+    told = words.search(str(_unscheduled(conditions).get("message")))
     return told[0] if told else ""
+
+
+def _unclaimed(conditions: list[dict[str, Any]], claims: Claims) -> str:
+    said = _said(_CLAIMS, conditions)
+    return f"{said}, which want {claims.selector}" if said and claims.selector else said
+
+
+def _others(asked: dict[str, Any], where: str) -> dict[str, int]:
+    """What is no GPU; of what HAMi gives, an amount of each GPU."""
+    found = other_resources(asked, where)
+    gpus = max(1, sum(whole(asked[name], name, where) for name in asked if is_gpu(name)))
+    of_each = {name: found[name] * gpus for name in (HAMI_MEMORY, HAMI_CORES) if name in found}
+    return found | of_each | {"pods": 1}
+
+
+def _host_ports(spec: dict[str, Any]) -> frozenset[str]:
+    """The ports of its node that a pod takes for itself."""
+    on_host = spec.get("hostNetwork") is True
+    ports = [
+        port
+        for one in mappings_in(spec.get("containers"))
+        for port in mappings_in(one.get("ports"))
+    ]
+    taken = [
+        (one.get("hostPort") or (on_host and one.get("containerPort")), one.get("protocol"))
+        for one in ports
+    ]
+    return frozenset(f"{protocol or 'TCP'} {number}" for number, protocol in taken if number)
 
 
 def _overlooked(

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import InputError
-from ridgeline.queue.doctor.state import NOT_READY, AskedTemplate, LiveCluster, LiveNode
+from ridgeline.queue.doctor.state import NOT_READY, LiveCluster, LiveNode
 from ridgeline.queue.readers.kube_claims import Claimable, claimable
 from ridgeline.queue.readers.kube_constraints import taints_of
+from ridgeline.queue.readers.kube_evictions import evicted_runs
 from ridgeline.queue.readers.kube_gangs import enough_pods, gangs_held_to_groups
+from ridgeline.queue.readers.kube_hami import hami_amounts, hami_gpus
 from ridgeline.queue.readers.kube_kinds import KIND_LABELS
 from ridgeline.queue.readers.kube_pods import (
-    Claims,
     asked_slices,
     asks_by_annotation,
     is_gpu,
@@ -35,6 +36,8 @@ from ridgeline.queue.readers.kube_quotas import (
     quotas_of,
     stopped_queues_of,
 )
+from ridgeline.queue.readers.kube_templates import templates_of
+from ridgeline.queue.readers.kube_to_come import in_queues_of_their_jobs, pods_to_come
 from ridgeline.records.input_file import parse_json, read_text
 from ridgeline.records.yaml_documents import parse_yaml
 
@@ -43,9 +46,6 @@ REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 """How often NVIDIA's device plugin counts each GPU that pods share by time-slicing or MPS."""
 _FOR_PEOPLE = re.compile(r"\s*((NAMESPACE +)?NAME +(READY|STATUS)|Name: +\S+\s+(Namespace|Roles):)")
 """How what `kubectl get` without `-o` and `kubectl describe` print begins."""
-HAMI_NOTES = ("hami.io/node-nvidia-register", "4pd.io/node-nvidia-register")
-"""Annotations in which HAMi keeps a node's GPUs: `UUID,10,46068,100,...:` or JSON with counts."""
-_HAMI_SPLIT = re.compile(r'GPU-[\w-]+,(\d+),|"count":\s*(\d+)')
 LARGEST_STATE = 10**7
 """Values of one YAML document: some 30,000 pods."""
 YAML_BEGINS = re.compile(r"(#.*\s+)*(---\s+)?(- )?(apiVersion|kind|items|metadata):")
@@ -89,10 +89,11 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
     """
     seen: set[tuple[str, str]] = set()
     nodes, pods, templates = [], [], []
-    claims = claimable(objects)
-    for one in objects:
+    coming = pods_to_come(objects)
+    claims = claimable([*objects, *coming])
+    for one in [*objects, *coming]:
         key = (one["kind"], name_of(one))
-        if key in seen:
+        if key in seen and key[0] != "Event":
             raise InputError(f"{where}: {key[0]} {key[1]} is given twice; leave one out")
         seen.add(key)
         at = f"{where}: {key[0]} {key[1]}"
@@ -100,12 +101,12 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
             nodes.append(_node(one, at, claims))
         elif one["kind"] == "Pod":
             name = name_of(one)
-            asked = Claims(claims.claimed[name], claims.claimed_slices.get(name, {}))
-            pods.append(live_pod(one, at, asked))
+            pods.append(live_pod(one, at, claims.of_pod(name)))
         else:
-            templates += list(_templates(one))
+            templates += list(templates_of(one))
+    pods = in_queues_of_their_jobs(pods, objects)
     queues = capped_queues(objects, where)
-    pods = held_by_queues(gangs_held_to_groups(pods, objects), queues, objects)
+    pods = held_by_queues(gangs_held_to_groups(pods, objects), queues, [*objects, *coming])
     known = {node.name for node in nodes}
     running = [pod for pod in pods if pod.node and not pod.done]
     left = [pod for pod in pods if pod.done or not pod.node or pod.node in known]
@@ -115,10 +116,11 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         raise InputError(
             f"{where}: pod {pod.name} is on node {pod.node}, which is not there; {KUBECTL_CURE}"
         )
-    started = {pod.workload.partition(" ")[2] for pod in pods}
+    lacking = {name_of(one) for one in coming}
+    started = {pod.workload.partition(" ")[2] for pod in pods if pod.name not in lacking}
     return LiveCluster(
         nodes=tuple(nodes),
-        pods=tuple(left),
+        pods=(*left, *evicted_runs(objects, left)),
         num_homeless=num_homeless,
         num_unknown_claims=len(claims.unknown),
         num_fractions=sum(asks_by_annotation(one) for one in objects if one["kind"] == "Pod"),
@@ -154,7 +156,7 @@ def _node(one: dict[str, Any], where: str, claims: Claimable) -> LiveNode:
         broken_gpus=max(0, _gpus(section(status, "capacity"), where) - gpus),
         replicas=_replicas(one, where),
         slices=asked_slices(amounts, where) | dict(claims.slices.get(name, {})),
-        others=other_resources(amounts, where),
+        others=other_resources(amounts, where) | hami_amounts(one),
         cpu_milli=milli(amounts.get("cpu"), "cpu", where),
         memory_bytes=whole(amounts.get("memory"), "memory", where),
         model=next(
@@ -176,52 +178,11 @@ def _replicas(one: dict[str, Any], where: str) -> int:
     told = section(one, "metadata", "labels").get(REPLICAS_LABEL)
     if told:
         return max(1, whole(told, REPLICAS_LABEL, where))
-    notes = section(one, "metadata", "annotations")
-    registered = str(next((notes[name] for name in HAMI_NOTES if name in notes), ""))
-    split = [int(count or again) for count, again in _HAMI_SPLIT.findall(registered)]
-    return max(split, default=1)
+    return max((gpu.shared_by for gpu in hami_gpus(one)), default=1)
 
 
 def _gpus(amounts: dict[str, Any], where: str) -> int:
     return sum(whole(amounts[name], name, where) for name in amounts if is_gpu(name))
-
-
-def _templates(one: dict[str, Any]) -> Iterator[AskedTemplate]:
-    """GPUs that the pod templates inside of a workload ask for, however deep they lie."""
-    workload = f"{one['kind']} {name_of(one)}"
-    for replicas, spec in _pod_specs(one.get("spec"), 1):
-        for container in spec["containers"]:
-            resources = section(container, "resources")
-            requests, limits = section(resources, "requests"), section(resources, "limits")
-            for name in sorted({*requests, *limits}):
-                if is_gpu(name) or "/mig-" in name:
-                    yield AskedTemplate(
-                        workload=workload, replicas=replicas, resource=name,
-                        requests=_text(requests.get(name)), limits=_text(limits.get(name)),
-                        suspended=section(one, "spec").get("suspend") is True,
-                    )  # fmt: skip
-
-
-def _pod_specs(found: object, replicas: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    if isinstance(found, list):
-        for one in found:
-            yield from _pod_specs(one, replicas)
-    if not isinstance(found, dict):
-        return
-    for key in ("replicas", "parallelism", "minAvailable", "numNodes"):
-        if isinstance(found.get(key), int) and found[key] > 0:
-            replicas *= found[key]
-            break
-    containers = found.get("containers")
-    if isinstance(containers, list) and all(isinstance(one, dict) for one in containers):
-        yield replicas, found
-        return
-    for one in found.values():
-        yield from _pod_specs(one, replicas)
-
-
-def _text(amount: object) -> str | None:
-    return None if amount is None else str(amount)
 
 
 def _latest(found: object) -> float | None:

@@ -85,6 +85,7 @@ def _queued_cells(one: Mapping[str, Any], now: float | None) -> Cells:
         "NODES": _shown(_number(one.get("node_count"))),
         "TRES": _text(one, "tres_alloc_str") or _text(one, "tres_req_str"),
         "TIME": f"{ran:.0f}",
+        "OVER_SUBSCRIBE": "NO" if _is_exclusive(one) else "",
         "TIME_LIMIT": "UNLIMITED" if minutes is None else f"{minutes:.0f}",
         "NODELIST": _text(one, "nodes"),
         "REASON": _text(one, "state_reason"),
@@ -92,6 +93,11 @@ def _queued_cells(one: Mapping[str, Any], now: float | None) -> Cells:
         "SUBMIT_TIME": _shown(_number(one.get("submit_time"))),
         "START_TIME": _shown(started),
     }
+
+
+def _is_exclusive(one: Mapping[str, Any]) -> bool:
+    """Whether a job has its nodes for itself, in the words of newer releases or of older ones."""
+    return "true" in _words(one.get("exclusive")) or "none" in _words(one.get("shared"))
 
 
 def _node_cells(one: Mapping[str, Any]) -> Iterator[Cells]:

@@ -1,4 +1,4 @@
-"""What `scontrol show node` and `scontrol show job` print, as rows of sinfo's and squeue's tables.
+"""What `scontrol show node|job|reservation` prints, as rows of tables.
 
 An object is a block of lines with `Key=Value` pairs, or with `--oneliner` one line; a value may
 have blanks in it. Source: manual page of scontrol.
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 from ridgeline.queue.readers.slurm_json import Cells, Rows
 
-BEGINS = re.compile(r"\s*(NodeName|JobId)=")
+BEGINS = re.compile(r"\s*(NodeName|JobId|ReservationName)=")
 _PAIR = re.compile(r"(?:^|\s)([A-Z][\w:/]*)=(.*?)(?=\s+[A-Z][\w:/]*=|\s*$)", re.MULTILINE)
-_OBJECT = re.compile(r"^(?=\s*(?:NodeName|JobId)=)", re.MULTILINE)
+_OBJECT = re.compile(r"^(?=\s*(?:NodeName|JobId|ReservationName)=)", re.MULTILINE)
 _NONE = ("(null)", "N/A", "None")
 
 
 def shown_rows(text: str, where: str) -> tuple[str, Rows]:
-    """Which table the objects stand for (sinfo or squeue), and its rows."""
+    """Which table the objects stand for (sinfo, squeue, reservations), and its rows."""
     rows: Rows = []
     kind = "sinfo"
     for block in _OBJECT.split(text):
@@ -28,6 +28,9 @@ def shown_rows(text: str, where: str) -> tuple[str, Rows]:
         elif "JobId" in found:
             kind = "squeue"
             rows.append((f"{where}: job {found['JobId']}", _job_cells(found)))
+        elif "ReservationName" in found:
+            kind = "reservations"
+            rows.append((f"{where}: reservation {found['ReservationName']}", _reserved(found)))
     return kind, rows
 
 
@@ -45,6 +48,18 @@ def _node_cells(found: Cells) -> Iterator[Cells]:
         }
 
 
+def _reserved(found: Cells) -> Cells:
+    """A reservation: its nodes, and for whom they are."""
+    whom = ((one, found.get(one)) for one in ("Accounts", "Users", "Groups"))
+    return {
+        "RESV_NAME": found["ReservationName"],
+        "STATE": found.get("State", ""),
+        "NODELIST": found.get("Nodes", ""),
+        "FOR": ", ".join(f"{one.casefold()} {names}" for one, names in whom if names),
+        "END_TIME": found.get("EndTime", ""),
+    }
+
+
 def _job_cells(found: Cells) -> Cells:
     tasks, most = found.get("ArrayTaskId", ""), found.get("ArrayTaskThrottle", "")
     several = not tasks.isdigit() and bool(tasks)
@@ -60,6 +75,7 @@ def _job_cells(found: Cells) -> Cells:
         "TIME_LIMIT": found.get("TimeLimit", ""),
         "NODELIST": found.get("NodeList", ""),
         "REASON": found.get("Reason", ""),
+        "OVER_SUBSCRIBE": found.get("OverSubscribe", ""),
         "PRIORITY": found.get("Priority", ""),
         "SUBMIT_TIME": found.get("SubmitTime", ""),
         "START_TIME": found.get("StartTime", ""),

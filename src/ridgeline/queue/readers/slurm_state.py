@@ -4,9 +4,9 @@
     squeue -o "%i|%T|%P|%D|%b|%M|%l|%N|%r|%Q|%V|%S|%C|%m" > squeue.txt
 
 What they print with `--json` and `scontrol show node|job` will do as well, and tell more: cores and
-memory of jobs as they were given. What sacct prints beside tells how long jobs run. Slurm starts
-jobs whole, so all of them are gangs. Partitions and kinds of GPU are labels of nodes; types that
-are MIG profiles are slices.
+memory of jobs as they were given. `scontrol show reservation` says why nodes are kept, and what
+sacct prints how long jobs run. Slurm starts jobs whole, so all of them are gangs. Partitions and
+kinds of GPU are labels of nodes; types that are MIG profiles are slices.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ridgeline.queue.readers.slurm_jobs import (
     WAITS,
     age_seconds,
     asked_resources,
+    limit_seconds,
     reason_of,
     tasks_of_array,
     waits_on_purpose,
@@ -65,6 +66,7 @@ def read_slurm_state(paths: Sequence[Path]) -> LiveCluster:
         if kind not in printed:
             raise InputError(f"{paths[0]}: what {kind} prints is lacking; print it with {how}")
     nodes = slurm_nodes(printed["sinfo"].rows, printed["sinfo"].where)
+    _reserve(nodes, printed.get("reservations"))
     jobs = [_job(row) for row in printed["squeue"].rows]
     kept = [job for job in jobs if job.state in HOLDS | WAITS]
     now = max((job.latest for job in kept if job.latest is not None), default=None)
@@ -98,6 +100,9 @@ class _Job:
     ran_seconds: float
     submitted_seconds: float | None
     started_seconds: float | None
+    most_seconds: float | None
+    """Its time limit."""
+    exclusive: bool
 
     @property
     def gpus(self) -> int:
@@ -146,7 +151,14 @@ def _job(row: SlurmRow) -> _Job:
         ran_seconds=age_seconds(row) if holds else 0.0,
         submitted_seconds=_moment(row, "SUBMIT_TIME"),
         started_seconds=_moment(row, "START_TIME") if holds else None,
+        most_seconds=_limit(row),
+        exclusive=row.cells.get("OVER_SUBSCRIBE", "") in ("NO", "EXCLUSIVE"),
     )
+
+
+def _limit(row: SlurmRow) -> float | None:
+    text = row.cells.get("TIME_LIMIT", "")
+    return limit_seconds(text, f"{row.at}: TIME_LIMIT") if text[:1].isdigit() else None
 
 
 def _moment(row: SlurmRow, column: str) -> float | None:
@@ -190,10 +202,22 @@ def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
             deleted_seconds=started + job.ran_seconds if completing and started else None,
             created_seconds=job.submitted_seconds,
             started_seconds=started,
+            most_seconds=job.most_seconds,
+            exclusive=job.exclusive,
         )
         for task in range(tasks)
         for number, place in enumerate(places)
     ]
+
+
+def _reserve(nodes: SlurmNodes, printed: SlurmPrint | None) -> None:
+    """Say of nodes that take no jobs since they are reserved by what, and for whom."""
+    for row in printed.rows if printed else ():
+        whom = f" for {row.cells['FOR']}" if row.cells.get("FOR") else ""
+        until = f" until {row.cells['END_TIME']}" if row.cells.get("END_TIME") else ""
+        for name in node_names(row, "NODELIST") if row.cells["STATE"] == "ACTIVE" else ():
+            if any(word in nodes.closed.get(name, "") for word in ("resv", "reserved", "maint")):
+                nodes.closed[name] = f"reserved by {row.cells['RESV_NAME']}{whom}{until}"
 
 
 def _unlisted(nodes: SlurmNodes, pods: Sequence[LivePod]) -> list[LivePod]:

@@ -1,4 +1,4 @@
-"""Pods wait that no node admits, by taints or labels, though GPUs are free."""
+"""Pods wait that no node admits, by taints, labels, volumes or claims, though GPUs are free."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
     barred = {pod.name: reasons for pod in state.waiting
               if pod.num_gpus and (reasons := _reasons(state, pod))}  # fmt: skip
     if not barred:
-        return _by_volumes(state)
+        return _as_is_said(state)
     starting = set(starting_now(_of_any_model(state), anywhere=True))
     helped = [pod for pod in state.waiting if pod.name in barred and pod.name in starting]
     if not helped:
@@ -44,34 +44,35 @@ def find(state: LiveCluster) -> QueueFinding | None:
     )  # fmt: skip
 
 
-def _by_volumes(state: LiveCluster) -> QueueFinding | None:
-    """GPUs of pods that would start now, had kube-scheduler not found their volumes elsewhere."""
+def _as_is_said(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of pods that would start now, had kube-scheduler not found that nodes will not do."""
     starting = set(starting_now(state))
-    helped = [pod for pod in state.waiting if pod.volumes and pod.name in starting]
+    helped = [pod for pod in state.waiting
+              if (pod.volumes or pod.unclaimed) and pod.name in starting]  # fmt: skip
     if not helped:
         return None
-    lost = sum(pod.num_gpus for pod in helped)
+    lost, first = sum(pod.num_gpus for pod in helped), helped[0]
+    way = "volumes" if first.volumes else "claims"
     return found(
         "no-node-admits",
-        way="volumes",
+        way=way,
         lost_gpus=lost,
-        counted="asked for by waiting pods for which GPUs are free, on nodes that their volumes"
-        " keep them off",
+        counted="asked for by waiting pods for which GPUs are free, on nodes that their"
+        f" {way} keep them off",
         confidence=0.85,
         summary=f"{several(len(helped), 'pod')} cannot be where GPUs are free: kube-scheduler says"
-        f" of {helped[0].name}: {helped[0].volumes}",
-        evidence={"pods": len(helped), **Counter(pod.volumes for pod in helped)},
+        f" of {first.name}: {first.volumes or first.unclaimed}",
+        evidence={"pods": len(helped), **Counter(pod.volumes or pod.unclaimed for pod in helped)},
         where=[pod.name for pod in helped],
-        filled={"pod": helped[0].name.rpartition("/")[2],
-                "namespace": helped[0].name.partition("/")[0]},
-    )  # fmt: skip
+        filled={"pod": first.name.rpartition("/")[2], "namespace": first.name.partition("/")[0]},
+    )
 
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """Nodes of any kind admit the pods."""
     barred = set(finding.where)
-    if any(pod.volumes for pod in state.pods if pod.name in barred):
-        return "which nodes the volumes may be on is not in the state"
+    if any(pod.volumes or pod.unclaimed for pod in state.pods if pod.name in barred):
+        return "which nodes the volumes or devices may be on is not in the state"
     anywhere = Constraints(tolerated=(Tolerated(operator="Exists"),))
     pods = [replace(pod, model="", constraints=anywhere) if pod.name in barred else pod
             for pod in state.pods]  # fmt: skip

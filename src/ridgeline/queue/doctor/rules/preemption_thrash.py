@@ -19,7 +19,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs that evicted short runs held, as a mean over the time in which that happened."""
     evicted: dict[str, list[LivePod]] = defaultdict(list)
     for pod in state.pods:
-        if pod.preempted and pod.num_gpus and _ran_seconds(pod) < SHORT_SECONDS:
+        if pod.preempted and pod.num_gpus and _ran_seconds(pod) <= SHORT_SECONDS:
             evicted[pod.workload].append(pod)
     often = {name: pods for name, pods in evicted.items() if len(pods) >= OFTEN}
     if not often:

@@ -10,6 +10,7 @@ from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.other_resources import OtherResources
 from ridgeline.queue.doctor.room import free_gpus, starting_now
 from ridgeline.queue.doctor.rules import found
+from ridgeline.queue.doctor.rules.whole_nodes_for_few import shared
 from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
 from ridgeline.records.queue_finding import QueueFinding
 
@@ -21,7 +22,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
     waiting = {pod.name: pod for pod in state.waiting if pod.num_gpus}
     if not waiting:
         return None
-    now = set(starting_now(state))
+    # What exclusive jobs leave of their nodes is for another rule.
+    now = set(starting_now(shared(state)))
     helped = [waiting[name] for name in starting_now(state, pure_gpus=True) if name not in now]
     if not helped:
         return None
