@@ -129,7 +129,7 @@ class _Kernels(NamedTuple):
     """Has it a matmul a little before and after?"""
 
     def chosen(self, which: Mask) -> _Kernels:
-        return _Kernels(*(column[which] for column in self))
+        return _Kernels._make(column[which] for column in self)
 
 
 def _of_calls(trace: Trace, kernels: _Kernels) -> Iterator[tuple[int, WorkPart]]:
