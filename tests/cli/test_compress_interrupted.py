@@ -17,6 +17,7 @@ import torch
 from tests.cradle import Child, cradle
 
 from ridgeline.cli.main import run
+from ridgeline.records.work_folder import held
 
 LIBRARY = Path(__file__).parents[2] / "examples/models/library"
 SOURCES = Path(json.__file__).parent
@@ -176,3 +177,15 @@ def _assert_same(found: Path, expected: Path) -> None:
     compared = [name for name in names if name not in ("ledger.json", "report.html")]
     assert "model.safetensors" in compared
     assert filecmp.cmpfiles(found, expected, compared, shallow=False)[0] == compared
+
+
+def test_a_second_run_does_not_take_what_the_first_has_for_left(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, work = tmp_path / "out", tmp_path / "out.partial"
+    with held(work, out):
+        (work / "file").touch()
+        assert run(["compress", *words, *GPTQ, "--resume", "--out", str(out)]) == 2
+        told = capsys.readouterr().err.splitlines()[-1]
+        assert f"--out {out}: another process is writing it, in {work}" in told
+        assert os.listdir(work) == ["file"]

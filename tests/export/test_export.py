@@ -19,6 +19,7 @@ from tests.export.warm import WarmWorker
 
 from ridgeline.cli.main import run
 from ridgeline.export import orders, process
+from ridgeline.records.work_folder import held
 
 SCRIPT = Path(digits.__file__)
 DEADLINE_SECONDS = 90
@@ -266,6 +267,18 @@ def test_bad_input_is_one_line(
     assert code == 2
     assert line in said.splitlines()[-1]
     assert sorted(os.listdir(tmp_path)) == ["taken"]
+
+
+def test_a_second_export_to_the_same_place_leaves_the_first_alone(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "out.partial"
+    with held(work, tmp_path / "out"):
+        (work / "file").touch()
+        code, _, said = exported("sound", tmp_path / "out", check, "--to", "onnx", capsys=capsys)
+        assert code == 2
+        assert f"another process is writing it, in {work}" in said.splitlines()[-1]
+        assert os.listdir(work) == ["file"]
 
 
 @pytest.mark.usefixtures("warm")

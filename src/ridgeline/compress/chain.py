@@ -60,6 +60,7 @@ from ridgeline.records.compression_chain import (
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.store import read_record, write_atomically, write_record
 from ridgeline.records.training_run import TrainingRun
+from ridgeline.records.work_folder import held
 
 ROW, ORDER, MADE, RUN = "row.json", "stage.json", "made.json", "run"
 RESULT, MODEL, ADAPTER, MERGED = "run.json", "model", "adapter", "merged"
@@ -100,7 +101,10 @@ def compress_chain(
         InputError: Something that was given cannot be used.
         Interrupted, Preempted: A signal ended a stage that trains; the same call goes on.
     """
-    return _Chain(chain, folder, out, training, device, on_progress).carry_out(bench)
+    made = _Chain(chain, folder, out, training, device, on_progress)
+    made.check()
+    with held(made.work, out):
+        return made.carry_out(bench)
 
 
 @dataclass
@@ -126,7 +130,6 @@ class _Chain:
 
     def carry_out(self, bench: Bench | None) -> CompressionLedger:
         """All stages, the ledger, and the last model's name."""
-        self._check()
         self.models[GIVEN] = Path(self.chain.model)
         self.rows.append(self._kept(self.work / ROW, lambda: self._judging().baseline()))
         for stages in _segments(self.chain):
@@ -140,7 +143,7 @@ class _Chain:
             self.rows = with_speed(self.rows, bench(list(self.models.values()), self.on_progress))
         return self._finished()
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """What can be known to fail before anything is computed."""
         device_of(self.device)
         check_directory("model", Path(self.chain.model))

@@ -24,6 +24,7 @@ from ridgeline.errors import InputError
 from ridgeline.records import input_file
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_atomically
+from ridgeline.records.work_folder import held
 
 HELD_BACK = 10
 """Without a text or images to judge on, the last part of so many of the calibration's is taken."""
@@ -74,17 +75,18 @@ def claimed(material: Material, schemes: Sequence[Scheme], order: Sequence[str])
         InputError: Something is missing, in the way, or left from another job.
     """
     check(material, schemes)
-    _claim(material, order)
-    try:
-        yield
-    except InputError:
-        if not material.resume:
-            shutil.rmtree(material.work, ignore_errors=True)
-        raise
-    except KeyboardInterrupt:
-        if {path.name for path in material.work.glob("*")} <= {ORDER, CALIBRATION}:
-            shutil.rmtree(material.work, ignore_errors=True)  # nothing was done yet
-        raise
+    with held(material.work, material.out):
+        _claim(material, order)
+        try:
+            yield
+        except InputError:
+            if not material.resume:
+                shutil.rmtree(material.work, ignore_errors=True)
+            raise
+        except KeyboardInterrupt:
+            if {path.name for path in material.work.glob("*")} <= {ORDER, CALIBRATION}:
+                shutil.rmtree(material.work, ignore_errors=True)  # nothing was done yet
+            raise
 
 
 def check(material: Material, schemes: Sequence[Scheme]) -> None:
@@ -131,7 +133,7 @@ def _claim(material: Material, order: Sequence[str]) -> None:
     # Calibration sequences are as long as a judged window.
     words = [*(str(file) for file in files), f"--context {material.context}", *order]
     path = material.work / ORDER
-    if not material.work.exists():
+    if not any(material.work.iterdir()):
         try:
             write_atomically(path, msgspec.json.encode(words))
         except OSError as error:

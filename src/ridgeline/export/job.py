@@ -27,6 +27,7 @@ from ridgeline.measure.statistics.intervals import ratio_interval
 from ridgeline.records.compression import Speedup
 from ridgeline.records.runtime_export import ExportRow, ExportSpeed, Fusion, RuntimeExport
 from ridgeline.records.store import write_record
+from ridgeline.records.work_folder import empty, held
 from ridgeline.runtimes import Precision, runtime
 
 LEDGER = "export.json"
@@ -110,12 +111,12 @@ def _check(job: ExportJob) -> None:
 
 @contextmanager
 def _work_folder(job: ExportJob) -> Iterator[None]:
-    shutil.rmtree(job.work, ignore_errors=True)  # of a job that was killed
-    job.work.mkdir()
-    try:
-        yield
-    finally:
-        shutil.rmtree(job.work, ignore_errors=True)
+    with held(job.work, job.out):
+        empty(job.work)
+        try:
+            yield
+        finally:
+            shutil.rmtree(job.work, ignore_errors=True)
 
 
 def _model_order(job: ExportJob) -> orders.ModelOrder:

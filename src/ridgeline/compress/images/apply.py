@@ -69,6 +69,7 @@ from ridgeline.records.image_compression import (
 )
 from ridgeline.records.scheme import Scheme
 from ridgeline.records.store import write_record
+from ridgeline.records.work_folder import empty, held
 
 GRADIENT_BATCH = 32
 EXAMPLES = 2
@@ -119,12 +120,13 @@ def compress_images(
         raise InputError(
             f"--max-loss {max_loss.text}: {judged.name} has no labels; limit agreement or kl"
         )
-    shutil.rmtree(material.work, ignore_errors=True)
-    try:
-        run = _Run(material, calibrating, judged, said, on_progress, metric)
-        return run.ledger(model, schemes, max_loss)
-    finally:
-        shutil.rmtree(material.work, ignore_errors=True)
+    with held(material.work, material.out):
+        empty(material.work)
+        try:
+            run = _Run(material, calibrating, judged, said, on_progress, metric)
+            return run.ledger(model, schemes, max_loss)
+        finally:
+            shutil.rmtree(material.work, ignore_errors=True)
 
 
 class _Run:
