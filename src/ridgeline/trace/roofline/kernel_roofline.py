@@ -129,7 +129,13 @@ class _Kernels(NamedTuple):
     """Has it a matmul a little before and after?"""
 
     def chosen(self, which: Mask) -> _Kernels:
-        return _Kernels._make(column[which] for column in self)
+        return _Kernels(
+            owners=self.owners[which],
+            name=self.name[which],
+            kernel_class=self.kernel_class[which],
+            us=self.us[which],
+            between=self.between[which],
+        )
 
 
 def _of_calls(trace: Trace, kernels: _Kernels) -> Iterator[tuple[int, WorkPart]]:
