@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
+from ridgeline.checkpoints import files
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.errors import InputError
@@ -74,3 +77,28 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path, model):
     (model / "model.safetensors.index.json").write_text(json.dumps({"weights": 3}))
     with pytest.raises(InputError, match="no weight_map"):
         CheckpointFiles(model)
+
+
+def test_a_file_of_many_tensors_is_opened_once_and_anew_when_much_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {f"experts.{number}": torch.full((4, 4), float(number)) for number in range(32)}
+    save_file(given, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    opened: list[Path] = []
+    plain = files.safe_open
+
+    def counted(path: Path, **how: str) -> object:
+        opened.append(path)
+        return plain(path, **how)
+
+    checkpoint = files.CheckpointFiles(tmp_path)
+    monkeypatch.setattr(files, "safe_open", counted)
+    for name, values in given.items():
+        assert torch.equal(checkpoint.read(name), values)
+    assert len(opened) == 1
+    monkeypatch.setattr(files, "LARGEST_MAPPED_BYTES", 8 * 4 * 4 * 4)
+    opened.clear()
+    for name in given:
+        checkpoint.read(name)
+    assert len(opened) == 4

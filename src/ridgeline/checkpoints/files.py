@@ -1,7 +1,9 @@
 """The tensors of a model directory, read one at a time through safetensors' own reader.
 
 Only headers are read at first. A tensor is read through its own slice of the file, so that a model
-larger than memory can be walked through.
+larger than memory can be walked through. A file stays open from one tensor to the next, since each
+opening reads its header, which names thousands of tensors in a mixture; it is opened anew before
+what was read, and stays mapped so long, becomes much.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from ridgeline.records.overwriting import note_input
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+LARGEST_MAPPED_BYTES = 2**25
+"""A file is opened anew once tensors of so many bytes were read through it."""
 CHECKED_NUMBERS = 2**24
 """Numbers that are looked at together, of a tensor that is not read whole."""
 DTYPES = {
@@ -55,6 +59,9 @@ class StoredTensors:
         self._dtypes: dict[str, torch.dtype] = {}
         for path in self._files():
             self._read_header(path)
+        self._open: tuple[Path, Any] | None = None
+        self._mapped_bytes = 0
+        """At most what is resident of the open file."""
         self.read_bytes = 0
         """The bytes of all tensors read so far, as stored."""
 
@@ -143,10 +150,19 @@ class StoredTensors:
             raise InputError(f"{self.directory}: {name} is missing")
         path = self._file_of[name]
         try:
-            with safe_open(path, framework="pt") as file:
-                yield file
+            yield self._file(path, self.stored_bytes(name))
         except (SafetensorError, OSError) as error:
+            self._open = None
             raise InputError(f"{path}: {name} cannot be read: {error}; fetch it again") from None
+
+    def _file(self, path: Path, more_bytes: int) -> Any:
+        """The open file of that path, through which so many bytes more are to be read."""
+        self._mapped_bytes += more_bytes
+        kept = self._open
+        if kept is None or kept[0] != path or self._mapped_bytes > LARGEST_MAPPED_BYTES:
+            kept = self._open = path, safe_open(path, framework="pt")
+            self._mapped_bytes = more_bytes
+        return kept[1]
 
     def _files(self) -> list[Path]:
         if (self.directory / INDEX).exists():
