@@ -13,6 +13,7 @@ from ridgeline.hardware.cluster import parse_cluster
     ("name", "part"),
     [
         ("RTX4090-24GB", "RTX-4090"),
+        ("RTX4090-24G", "RTX-4090"),
         ("RTX 5090 32GB", "RTX-5090"),
         ("L40S-48GB", "L40S"),
         ("GB200-192GB", "GB200"),

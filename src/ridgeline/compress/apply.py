@@ -32,7 +32,7 @@ from ridgeline.compress.flow import arithmetic_of
 from ridgeline.compress.material import Material, check, claimed, prepared
 from ridgeline.compress.memory import forecast
 from ridgeline.compress.merging import merge
-from ridgeline.compress.pruning.ahead import importance_of, shares_in_layers
+from ridgeline.compress.pruning.ahead import GRADIENTS_IN, importance_of, shares_in_layers
 from ridgeline.compress.pruning.report import counted
 from ridgeline.compress.pruning.structured.prune import prune_units
 from ridgeline.compress.pruning.structured.units import MULTIPLE
@@ -106,6 +106,8 @@ def steps(
                 notices = kept.notices
                 if scheme.pruning.criterion == "wanda":  # others look at no activations
                     seen_in = arithmetic_of(ModelSkeleton(CheckpointFiles(before)))
+                elif scheme.pruning.criterion == "taylor":
+                    seen_in = GRADIENTS_IN
             seconds = time.monotonic() - began
             made.append(
                 SchemeRow(

@@ -49,11 +49,11 @@ class Suffixes:
     def take(self, word: str) -> bool:
         """Whether a word is one of these; if so it is kept."""
         folded = word.lower()
-        size = re.fullmatch(r"(\d+(?:\.\d+)?)gi?b", folded)
+        size = re.fullmatch(r"(\d+(?:\.\d+)?)gi?b|(\d{2,3})g", folded)  # 3g is a slice of a GPU
         power = re.fullmatch(r"(\d{2,4})w", folded)
         dies = re.fullmatch(r"(\d+)(?:x?gcd|die)s?", folded)
         if size:
-            self.gigabytes = float(size[1])
+            self.gigabytes = float(size[1] or size[2])
         elif power:
             self.watts = float(power[1])
         elif dies:

@@ -83,6 +83,8 @@ def _bits(scores: Tensor) -> Tensor:
 _SEQUENCES = 8
 """Sequences that go through a whole model at once."""
 
+GRADIENTS_IN = "float32"
+"""The arithmetic of the model that gradients are taken through (`in_memory`), in words."""
 Importance = dict[str, Tensor]
 """[out, in] float32 by the name of a matrix."""
 
