@@ -203,6 +203,15 @@ def count(value: float) -> str:
     return f"{rounded:,.0f}" if rounded == int(rounded) or rounded >= 100 else f"{rounded:.1f}"
 
 
+def several(value: float, thing: str) -> str:
+    """A number and what is counted.
+
+    >>> several(1, "GPU"), several(12, "pod")
+    ('1 GPU', '12 pods')
+    """
+    return f"{value:,.0f} {thing}" + ("" if round(value) == 1 else "s")
+
+
 def number(value: float) -> str:
     """A number whose name says no unit: a count where it is whole or large, else three digits.
 

@@ -351,7 +351,7 @@ def test_slices_are_counted_where_all_gpus_are_split(
     printed = capsys.readouterr().out
     assert "18 MIG slices on 2 nodes" in printed
     assert "6 of 18 MIG slices" in printed
-    assert "1 pods for 5 MIG slices" in printed
+    assert "1 pod for 5 MIG slices" in printed
     assert " 0 GPUs" not in printed
     found = diagnosed(words, capsys)
     assert (found.gpus, found.slices, found.allocated_slices, found.waiting_slices) == (0, 18, 6, 5)

@@ -39,8 +39,21 @@ def test_a_job_held_its_gpus_from_its_start_to_its_end_whatever_its_duration_tel
     path.write_text(text("acme_kalos.csv"))
     found = read_jobs(path)
     assert found.jobs.duration_seconds.tolist() == [8.0]
-    assert found.notes[0].startswith("1 jobs ran from their start to their end for another time")
+    assert found.notes[0].startswith("1 job ran from start to end for another time")
     assert read(text("acme_seren.csv"), tmp_path).duration_seconds.tolist() == [117.0, 2693.0]
+
+
+def test_tables_of_slurms_database_are_read_with_the_gpus_that_it_lists(tmp_path: Path) -> None:
+    path = tmp_path / "slurm-log.csv"
+    path.write_text(text("mit_supercloud.csv"))
+    found = read_jobs(path)
+    assert found.jobs.num_gpus.tolist() == [2, 4]
+    assert found.jobs.submit_seconds.tolist() == [0.0, 10.0]
+    assert found.jobs.duration_seconds.tolist() == [3600.0, 7200.0]
+    assert "1 job without GPUs was left out." in found.notes
+    jobs = read(text("cineca_pm100.csv"), tmp_path)
+    assert jobs.num_gpus.tolist() == [4, 8]
+    assert jobs.duration_seconds.tolist() == [3600.0, 7200.0]
 
 
 def test_what_each_of_several_workers_asks_for_is_not_all(tmp_path: Path) -> None:
@@ -53,7 +66,7 @@ def test_what_each_of_several_workers_asks_for_is_not_all(tmp_path: Path) -> Non
     path.write_text(text("alibaba_pai_simulator.csv"))
     found = read_jobs(path)
     assert found.jobs.num_gpus.tolist() == [2]
-    assert "1 jobs of several parts of GPUs were left out." in found.notes
+    assert "1 job of several parts of GPUs was left out." in found.notes
 
 
 def test_workers_of_one_gpu_lie_on_any_nodes_of_their_kind(

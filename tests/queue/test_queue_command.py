@@ -79,8 +79,8 @@ def test_what_sacct_prints_is_the_same_trace(
     )
     assert theirs.jobs == 4
     assert theirs.policies[0].mean_wait_seconds == ours.policies[0].mean_wait_seconds
-    assert theirs.notes[:2] == ["1 jobs without GPUs were left out.",
-                                "1 jobs waiting or running were left out."]  # fmt: skip
+    assert theirs.notes[:2] == ["1 job without GPUs was left out.",
+                                "1 job waiting or running was left out."]  # fmt: skip
     assert "Kinds of GPU" in theirs.notes[2]  # a pool has none
 
 

@@ -55,7 +55,7 @@ def written(folder: Path, *pods: dict[str, Any]) -> Path:
 def test_accelerators_of_every_vendor_are_counted(resource: str, tmp_path: Path) -> None:
     found = read_jobs(written(tmp_path, pod("a", resource, 4), pod("b", "example.com/disk", 4)))
     assert found.jobs.num_gpus.tolist() == [4]
-    assert found.notes == ("1 workloads without GPUs that we know by name were left out.",)
+    assert found.notes == ("1 workload without GPUs that we know by name was left out.",)
 
 
 def test_ranks_are_one_job_and_other_pods_are_their_own(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_ranks_are_one_job_and_other_pods_are_their_own(tmp_path: Path) -> None:
     assert jobs.num_gpus.tolist() == [1, 16, 1]
     assert jobs.queues == ("team", "research", "team")
     assert [one.gpu_slice for one in jobs.wants] == ["", "", "1g.10gb"]
-    assert found.notes == ("1 workloads that had not ended, or do not say when were left out.",)
+    assert found.notes == ("1 workload that had not ended, or do not say when was left out.",)
 
 
 def test_pods_in_yaml_are_the_jobs_that_they_are_in_json(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_row_that_is_no_job_is_one_line_and_left_out_when_told(
     assert main.run([*line, "--skip-bad", "--json"]) == 0
     found = msgspec.json.decode(capsys.readouterr().out, type=QueueSimulation)
     assert found.jobs == 1
-    assert any(says in note and note.startswith("1 rows that are no") for note in found.notes)
+    assert any(says in note and note.startswith("1 row that is no") for note in found.notes)
 
 
 def test_a_kind_of_gpu_that_no_node_has_is_one_line_and_left_out_when_told(
@@ -209,8 +209,8 @@ def test_shards_of_gpus_that_slurm_gives_are_told_apart_from_no_gpus(tmp_path: P
         + line.format(3, "gres/shard=2,gres/shard:a100=2")
     )  # fmt: skip
     assert read_jobs(path).notes == (
-        "1 jobs without GPUs were left out.",
-        "1 jobs of shards of GPUs, whose size is not told, were left out.",
+        "1 job without GPUs was left out.",
+        "1 job of shards of GPUs, whose size is not told, was left out.",
     )
 
 
@@ -244,7 +244,7 @@ def test_a_job_of_slurm_ran_from_its_start_to_its_end_where_nothing_says_how_lon
     path.write_text(head + array + rest)
     found = read_jobs(path)
     assert found.jobs.duration_seconds.tolist() == [3600.0]
-    assert found.notes == ("1 jobs waiting or running were left out.",)
+    assert found.notes == ("1 job waiting or running was left out.",)
     path.write_text(head + array.replace("T11:05", "T09:05"))
     assert main.run(["queue", "simulate", str(path), "--gpus", "8"]) == 2
     assert "line 2: it ends before it starts" in capsys.readouterr().err
@@ -256,7 +256,7 @@ def test_replicas_of_shared_gpus_are_no_whole_ones(
     shared = pod("a", "nvidia.com/gpu.shared")
     found = read_jobs(written(tmp_path, shared, pod("b")))
     assert found.jobs.names == ("team/b",)
-    assert found.notes[0].startswith("1 workloads of replicas of shared GPUs")
+    assert found.notes[0].startswith("1 workload of replicas of shared GPUs")
     node = {
         "kind": "Node",
         "metadata": {"name": "n", "labels": {"nvidia.com/gpu.replicas": "4"}},
@@ -284,7 +284,7 @@ def test_a_mig_instance_of_slurm_is_a_job_of_that_slice(tmp_path: Path) -> None:
     path.write_text("\n".join([SACCT.splitlines()[0], *lines]))
     found = read_jobs(path)
     assert [one.gpu_slice for one in found.jobs.wants] == ["1g.5gb", "1g.10gb+me"]
-    assert found.notes == ("1 jobs of several MIG instances were left out.",)
+    assert found.notes == ("1 job of several MIG instances was left out.",)
 
 
 @pytest.mark.parametrize(

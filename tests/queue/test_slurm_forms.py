@@ -80,7 +80,7 @@ def test_jobs_in_json_are_those_of_the_table(tmp_path: Path) -> None:
     assert (jobs.wants[0].cpus, jobs.wants[0].memory_bytes) == (8.0, 64 * 2**30)
     assert jobs.wants[0].gpu_type == "a100"
     assert found.notes == (
-        "1 jobs without GPUs were left out.", "1 jobs waiting or running were left out."
+        "1 job without GPUs was left out.", "1 job waiting or running was left out."
     )  # fmt: skip
 
 

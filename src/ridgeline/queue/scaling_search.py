@@ -11,6 +11,7 @@ import numpy as np
 from ridgeline.errors import InputError
 from ridgeline.queue.autoscaling import NodeScaling, play_scaled
 from ridgeline.queue.jobs import Jobs
+from ridgeline.queue.readers.traced_jobs import left_out_notes
 from ridgeline.records.node_autoscaling import NodeAutoscaling, ScaledSetting
 
 IDLE_SECONDS = (0.0, 300.0, 900.0, 3600.0)
@@ -86,7 +87,7 @@ def search_scaling(
         best=rank[0] if rank[0].meets else None,
         fixed=_judged(chosen, always, asked),
         settings=rank,
-        notes=[*notes, *([f"{left_out} jobs too large were left out."] if left_out else [])],
+        notes=[*notes, *left_out_notes({"too large": left_out}, "job")],
     )
 
 

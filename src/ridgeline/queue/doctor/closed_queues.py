@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ridgeline.quantity import several
 from ridgeline.queue.doctor.room import free_gpus, starting_if_let
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import (
-    AskedTemplate,
-    LiveCluster,
-    LivePod,
-    NamespaceQuota,
-    several,
-)
+from ridgeline.queue.doctor.state import AskedTemplate, LiveCluster, LivePod, NamespaceQuota
 from ridgeline.records.kube_quantity import parse_quantity
 from ridgeline.records.queue_finding import QueueFinding
 

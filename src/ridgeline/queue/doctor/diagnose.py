@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ridgeline.quantity import several
 from ridgeline.queue.doctor.lasting import Lasting
 from ridgeline.queue.doctor.rules import doctor_rules, in_words_of
-from ridgeline.queue.doctor.state import SLURM, LiveCluster, LiveNode, LivePod, several
+from ridgeline.queue.doctor.state import SLURM, LiveCluster, LiveNode, LivePod
 from ridgeline.queue.doctor.tainted_nodes import with_taints_as_doors
 from ridgeline.queue.doctor.worth import with_worth
 from ridgeline.records.queue_finding import QueueDiagnosis

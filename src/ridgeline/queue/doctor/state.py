@@ -260,12 +260,3 @@ def slice_share(profile: str) -> float:
     """
     found = _PARTS.match(profile)
     return int(found[1]) / 7.0 if found else 0.0
-
-
-def several(number: float, thing: str) -> str:
-    """A number and what is counted.
-
-    >>> several(1, "GPU"), several(12, "pod")
-    ('1 GPU', '12 pods')
-    """
-    return f"{number:,.0f} {thing}" + ("" if round(number) == 1 else "s")

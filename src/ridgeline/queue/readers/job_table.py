@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ridgeline.errors import InputError
+from ridgeline.quantity import several
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.columns import (
     CURE,
@@ -16,8 +18,9 @@ from ridgeline.queue.readers.columns import (
     without_waits,
 )
 from ridgeline.queue.readers.moments import MISSING, duration_seconds, moment_seconds
+from ridgeline.queue.readers.slurm_resources import num_gpus
 from ridgeline.queue.readers.time_units import in_seconds, told_units, units_by_size
-from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
+from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs, left_out_notes
 from ridgeline.queue.readers.wants_columns import HEEDED, of_workers, wants_of
 from ridgeline.queue.wants import JobWants
 from ridgeline.records.input_file import csv_rows
@@ -25,6 +28,8 @@ from ridgeline.records.input_file import csv_rows
 NO_GPUS = "without GPUs"
 UNENDED = "that had not ended or never started"
 SEVERAL_PARTS = "of several parts of GPUs"
+_LISTED = re.compile(r"\bgpu\b|=")
+"""GPUs as Slurm lists resources: `gpu:volta:2`, `cpu=4,gres/gpu=2`."""
 
 
 def read_table(
@@ -98,12 +103,12 @@ def read_table(
         priority=priorities,
         wants=wants,
     )
-    notes = [f"{count:,} jobs {why} were left out." for why, count in left.items()]
+    notes = list(left_out_notes(left, "job"))
     notes += bad.notes()
     if restated:
         notes.append(
-            f"{restated:,} jobs ran from their start to their end for another time than their"
-            " duration tells: their start and end were taken."
+            f"{several(restated, 'job')} ran from start to end for another time than the duration"
+            " tells: start and end were taken."
         )
     notes += told_units(seconds, columns["runs"])
     if unheeded := unheeded_columns(places, head):
@@ -130,7 +135,7 @@ def _gpus(row: dict[str, str], where: str) -> float:
     text = row["num_gpus"]
     if text.casefold() in MISSING:
         return 1.0 if row.get("gpu_slice") else 0.0
-    value = _number(text)
+    value = float(num_gpus(text)) if _LISTED.search(text) else _number(text)
     if not 0.0 <= value < 2**31 or (value > 1.0 and value != int(value)):
         raise InputError(
             f"{where}: num_gpus is {text!r}; give whole GPUs, or a part of one between 0 and 1"

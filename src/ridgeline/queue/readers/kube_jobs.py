@@ -19,7 +19,7 @@ from ridgeline.queue.readers.kube_claims import claimable
 from ridgeline.queue.readers.kube_kinds import kinds_of
 from ridgeline.queue.readers.kube_pods import live_pod, name_of
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, kube_objects
-from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
+from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs, left_out_notes
 from ridgeline.queue.wants import JobWants, any_of
 
 NO_GPUS = "without GPUs that we know by name"
@@ -80,7 +80,7 @@ def read_pods(path: Path, *, skip_bad: bool = False) -> TracedJobs:
         queues=[one.queue for one in ended],
         wants=[one.wants for one in ended],
     )
-    notes = tuple(f"{count} workloads {why} were left out." for why, count in left.items())
+    notes = left_out_notes(left, "workload")
     return TracedJobs(jobs=jobs, notes=notes + bad.notes(), kinds_if_told=True)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from ridgeline.errors import InputError
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.moments import moment_seconds
-from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
+from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs, left_out_notes
 from ridgeline.records.input_file import read_json
 
 CURE = "give Philly's cluster_job_log as it was published"
@@ -77,7 +77,7 @@ def read_job_log(path: Path, *, skip_bad: bool = False) -> TracedJobs:
         num_gpus=[gpus for _, _, gpus in times],
         queues=queues,
     )
-    notes = tuple(f"{count:,} jobs {why} were left out." for why, count in left.items())
+    notes = left_out_notes(left, "job")
     return TracedJobs(jobs=jobs, notes=notes + bad.notes())
 
 

@@ -31,7 +31,7 @@ from ridgeline.queue.readers.slurm_resources import (
     num_gpus,
     slices_of,
 )
-from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
+from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs, left_out_notes
 from ridgeline.queue.wants import JobWants
 
 _STEP = re.compile(r"\.(\d+|batch|extern|interactive)$")
@@ -199,7 +199,7 @@ def _traced(printed: list[_Printed], left: Counter[str], bad: BadRows) -> Traced
         queues=[one.queue for one in printed],
         wants=[one.wants for one in printed],
     )
-    notes = tuple(f"{count} jobs {why} were left out." for why, count in left.items() if count)
+    notes = left_out_notes(left, "job")
     return TracedJobs(jobs=jobs, notes=notes + bad.notes(), kinds_if_told=True)
 
 

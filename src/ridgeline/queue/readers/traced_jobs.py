@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ridgeline.errors import InputError
+from ridgeline.quantity import several
 from ridgeline.queue.jobs import Jobs
 
 
@@ -49,4 +50,18 @@ class BadRows:
         """How many were left out, and why the first was."""
         if not self.count:
             return ()
-        return (f"{self.count:,} rows that are no jobs were left out; the first: {self.first}.",)
+        found = "rows that are no jobs were" if self.count > 1 else "row that is no job was"
+        return (f"{self.count:,} {found} left out; the first: {self.first}.",)
+
+
+def left_out_notes(left: Mapping[str, int], thing: str) -> tuple[str, ...]:
+    """What was left out, by why.
+
+    >>> left_out_notes({"without GPUs": 1, "that wait": 3}, "job")
+    ('1 job without GPUs was left out.', '3 jobs that wait were left out.')
+    """
+    return tuple(
+        f"{several(count, thing)} {why} {'was' if count == 1 else 'were'} left out."
+        for why, count in left.items()
+        if count
+    )

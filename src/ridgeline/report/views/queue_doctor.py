@@ -16,14 +16,14 @@ def queue_doctor_document(found: QueueDiagnosis) -> doc.ReportDocument:
     blocks: list[doc.Block] = [
         doc.Lead(
             found.source,
-            f"{_accelerators(found.gpus, found.slices)} on {found.nodes} nodes",
+            f"{_accelerators(found.gpus, found.slices)} on {quantity.several(found.nodes, 'node')}",
             "Cluster",
         ),
         doc.Values(
             [
                 ("costliest cause", first),
                 ("allocated", _allocated(found)),
-                ("waiting", f"{found.waiting_pods} pods for {waiting}"),
+                ("waiting", f"{quantity.several(found.waiting_pods, 'pod')} for {waiting}"),
             ]
         ),
     ]
@@ -36,8 +36,8 @@ def queue_doctor_document(found: QueueDiagnosis) -> doc.ReportDocument:
 
 def _accelerators(gpus: int, slices: int) -> str:
     """Whole GPUs and MIG slices, where there are any."""
-    said = [f"{gpus} GPUs"] if gpus or not slices else []
-    return " and ".join([*said, f"{slices} MIG slices"] if slices else said)
+    said = [quantity.several(gpus, "GPU")] if gpus or not slices else []
+    return " and ".join([*said, quantity.several(slices, "MIG slice")] if slices else said)
 
 
 def _allocated(found: QueueDiagnosis) -> str:
@@ -50,7 +50,7 @@ def _allocated(found: QueueDiagnosis) -> str:
 def _title(one: QueueFinding) -> str:
     whole = one.lost_gpus == round(one.lost_gpus)
     lost = quantity.count(one.lost_gpus) if whole else quantity.digits(one.lost_gpus)
-    return f"{one.cause}: {lost} GPUs lost"
+    return f"{one.cause}: {lost} GPU{'' if lost == '1' else 's'} lost"
 
 
 def _finding(one: QueueFinding) -> list[doc.Block]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import LiveCluster, LiveNode, several
+from ridgeline.queue.doctor.state import LiveCluster, LiveNode
 from ridgeline.queue.doctor.tainted_nodes import TAINT
 from ridgeline.records.queue_finding import QueueFinding
 

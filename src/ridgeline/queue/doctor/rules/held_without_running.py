@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import (
-    NOT_READY,
-    OUTLIVED,
-    SLURM,
-    LiveCluster,
-    LivePod,
-    several,
-)
+from ridgeline.queue.doctor.state import NOT_READY, OUTLIVED, SLURM, LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding
 
 PATIENCE_SECONDS = 900.0

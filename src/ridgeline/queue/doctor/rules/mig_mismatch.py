@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import LiveCluster, several, slice_share
+from ridgeline.queue.doctor.state import LiveCluster, slice_share
 from ridgeline.records.queue_finding import QueueFinding
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ridgeline import quantity
+from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import LiveCluster, LivePod, several
+from ridgeline.queue.doctor.state import LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding
 
 OFTEN = 3

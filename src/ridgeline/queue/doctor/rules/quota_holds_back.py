@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
+from ridgeline.quantity import several
 from ridgeline.queue.cohorts import QuotaTree
 from ridgeline.queue.doctor.closed_queues import limited, missing, namespace_full, stopped
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_if_let
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import GpuQuota, LiveCluster, LiveNode, LivePod, several
+from ridgeline.queue.doctor.state import GpuQuota, LiveCluster, LiveNode, LivePod
 from ridgeline.queue.shares import QueueShare
 from ridgeline.records.queue_finding import QueueFinding
 

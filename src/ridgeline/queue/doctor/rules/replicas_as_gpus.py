@@ -6,9 +6,10 @@ Source: NVIDIA, "Time-Slicing GPUs in Kubernetes" (failRequestsGreaterThanOne).
 
 from __future__ import annotations
 
+from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import LiveCluster, several
+from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.records.queue_finding import QueueFinding
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import AskedTemplate, LiveCluster, several
+from ridgeline.queue.doctor.state import AskedTemplate, LiveCluster
 from ridgeline.records.kube_quantity import parse_quantity
 from ridgeline.records.queue_finding import QueueFinding
 
