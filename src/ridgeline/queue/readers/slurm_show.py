@@ -49,7 +49,7 @@ def _node_cells(found: Cells) -> Iterator[Cells]:
 
 
 def _reserved(found: Cells) -> Cells:
-    """A reservation: its nodes, and for whom they are."""
+    """The cells of a reservation: its nodes, and for whom they are."""
     whom = ((one, found.get(one)) for one in ("Accounts", "Users", "Groups"))
     return {
         "RESV_NAME": found["ReservationName"],

@@ -101,7 +101,7 @@ class _Job:
     submitted_seconds: float | None
     started_seconds: float | None
     most_seconds: float | None
-    """Its time limit."""
+    """How long it may run by its time limit."""
     exclusive: bool
 
     @property
