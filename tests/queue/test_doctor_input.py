@@ -66,6 +66,8 @@ def broken(change: Callable[[list[dict[str, Any]]], None]) -> object:
                 all_[0]["status"].pop("capacity")), "Node gpu-000: no status.allocatable"),
         (broken(lambda all_: all_[0]["status"]["allocatable"].update({GPU: "eight"})),
          "nvidia.com/gpu is 'eight'"),
+        (broken(lambda all_: all_[0]["status"]["allocatable"].update({GPU: "1T"})),
+         "1,000,000,000,000 GPUs on one node"),
         (broken(lambda all_: all_[2]["spec"]["containers"][0]["resources"]["requests"].update(
             cpu="many")), "cpu is 'many'"),
         (broken(lambda all_: all_[0].update(status={"conditions": 3}) or

@@ -135,7 +135,7 @@ def _told_apart(objects: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     )  # fmt: skip
     about = {name_of(one): one for one in objects if one["kind"] == "ResourceFlavor"}
     labels = [section(about.get(name, {}), "spec", "nodeLabels") for name in named]
-    distinct = {tuple(sorted(one.items())) for one in labels}
+    distinct = {tuple(sorted((key, str(value)) for key, value in one.items())) for one in labels}
     if len(named) < 2 or not all(labels) or len(distinct) < len(named):
         return {}
     return {name: about[name] for name in named}

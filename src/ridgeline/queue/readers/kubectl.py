@@ -46,6 +46,8 @@ REPLICAS_LABEL = "nvidia.com/gpu.replicas"
 """How often NVIDIA's device plugin counts each GPU that pods share by time-slicing or MPS."""
 _FOR_PEOPLE = re.compile(r"\s*((NAMESPACE +)?NAME +(READY|STATUS)|Name: +\S+\s+(Namespace|Roles):)")
 """How what `kubectl get` without `-o` and `kubectl describe` print begins."""
+MOST_GPUS = 10**5
+"""No node has more, replicas of shared ones among them."""
 LARGEST_STATE = 10**7
 """Values of one YAML document: some 30,000 pods."""
 YAML_BEGINS = re.compile(r"(#.*\s+)*(---\s+)?(- )?(apiVersion|kind|items|metadata):")
@@ -182,7 +184,10 @@ def _replicas(one: dict[str, Any], where: str) -> int:
 
 
 def _gpus(amounts: dict[str, Any], where: str) -> int:
-    return sum(whole(amounts[name], name, where) for name in amounts if is_gpu(name))
+    gpus = sum(whole(amounts[name], name, where) for name in amounts if is_gpu(name))
+    if gpus > MOST_GPUS:
+        raise InputError(f"{where}: {gpus:,} GPUs on one node; {KUBECTL_CURE}")
+    return gpus
 
 
 def _latest(found: object) -> float | None:
