@@ -24,7 +24,7 @@ from ridgeline.records.overwriting import note_input
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-LARGEST_MAPPED_BYTES = 2**25
+LARGEST_MAPPED_BYTES = 2**22
 """A file is opened anew once tensors of so many bytes were read through it."""
 CHECKED_NUMBERS = 2**24
 """Numbers that are looked at together, of a tensor that is not read whole."""
