@@ -69,10 +69,15 @@ def adds_bias(model: nn.Module) -> bool:
 
 
 def _is_known(module: nn.Module) -> bool:
-    if type(module).__name__ not in _WAYS:
+    if type(module).__name__ not in _WAYS or _passes_interface(module):
         return False
     # Falcon's eager attention adds a bias twice, so that nothing is there to compare with.
     return not getattr(getattr(module, "config", None), "alibi", False)
+
+
+def _passes_interface(module: nn.Module) -> bool:
+    """Whether the family has come to attend as others do (GPT-J since transformers 5.24)."""
+    return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(type(module).forward)
 
 
 class _Entry:

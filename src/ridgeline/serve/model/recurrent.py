@@ -33,6 +33,9 @@ from ridgeline.serve.model.batch import SequenceSpan
 from ridgeline.serve.model.selective_scan import ContinuedScan, continued
 from ridgeline.serve.model.states import NOWHERE, RECURRENT, StatePool, States, fill, states_in
 
+CACHE_NAMES = ("cache", "past_key_values", "cache_params")
+"""What models call their cache; transformers 5.24 renamed the others, and warns of them."""
+
 
 def has_states(config: Any) -> bool:
     """Whether a model of this configuration has layers that keep a state."""
@@ -204,7 +207,7 @@ class RecurrentLayers:
         self.step: _StatesInStep | None = None
         """What is being computed; None: the model is called as anybody would call it."""
         takes = inspect.signature(model.forward).parameters
-        self._keyword = "past_key_values" if "past_key_values" in takes else "cache_params"
+        self._keyword = next(name for name in CACHE_NAMES if name in takes)
         found = _Traced(model)
         self._device = next(model.parameters()).device
         tokens = torch.arange(3, device=self._device) % vocab

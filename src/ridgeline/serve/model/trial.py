@@ -95,10 +95,10 @@ def _three_tokens(model: nn.Module, vocab: int) -> Tensor:
 
 def _own_cache(model: nn.Module, tokens: Tensor) -> Any:
     """The cache that a model makes for itself; None: it makes none."""
+    from ridgeline.serve.model.recurrent import CACHE_NAMES
+
     out = _quietly(model, _PLAIN, lambda: model(input_ids=tokens[None], use_cache=True))
-    # transformers 5.24 renamed it, and warns of the old name.
-    names = ("cache", "past_key_values", "cache_params")
-    return next((out[name] for name in names if name in out), None)
+    return next((out[name] for name in CACHE_NAMES if name in out), None)
 
 
 def _attended(model: nn.Module, tokens: Tensor) -> dict[int, KvShape]:
