@@ -27,7 +27,9 @@ from bench.tiny_families import sizes_of, tiny
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from ridgeline.compress.evaluate.loaded import load as load_evaluated
 from ridgeline.compress.run import CompressionJob, stage
+from ridgeline.compress.saved.unread import is_read_here_alone
 from ridgeline.errors import RidgelineError, in_words
 from ridgeline.models import load_model
 from ridgeline.plan.serving.estimate import estimate_serving
@@ -46,6 +48,7 @@ SCHEME = "w4a16-gptq-g4"
 SAME = 1e-4
 """Of the largest logit."""
 SHOWN = 150
+HERE_ALONE = "yes, but transformers does not read it"
 """Characters of a reason."""
 
 
@@ -126,8 +129,13 @@ def _compressed(folder: Path, *, is_served: bool) -> str:
         return f"its own code does not run so ({in_words(error)})"
     if is_served and (why := _served(out)[0]):
         return f"not served once compressed: {why}"
+    alone = is_read_here_alone(out)
     try:
-        read = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+        read = (
+            load_evaluated("MODEL", out, "cpu").model
+            if alone
+            else AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+        )
         with torch.no_grad():
             found = read(tokens[:2]).logits
     except Exception as error:  # transformers' reader runs here
@@ -135,7 +143,9 @@ def _compressed(folder: Path, *, is_served: bool) -> str:
             f"{'only served: ' if is_served else ''}transformers cannot read it ({in_words(error)})"
         )
     off = float((found - expected).abs().max() / expected.abs().max())
-    return "" if off < SAME else f"transformers reads other numbers, off by {off:.2g}"
+    if off >= SAME:
+        return f"{'evaluate' if alone else 'transformers'} reads other numbers, off by {off:.2g}"
+    return HERE_ALONE if alone else ""
 
 
 def _predicted(folder: Path) -> str:
@@ -178,7 +188,7 @@ def shown(why: str, family: str) -> str:
 def page(answers: list[Answers]) -> str:
     """The whole page."""
     count = {
-        what: sum(not getattr(one, what) for one in answers)
+        what: sum(getattr(one, what) in ("", HERE_ALONE) for one in answers)
         for what in ("served", "compressed", "predicted", "planned")
     }
     asked = [one for one in answers if not one.served.startswith("not asked")]
@@ -203,7 +213,8 @@ sizes in `bench/tiny_families.toml`); their configurations were planned at some 
 parameters. Served means that `ridgeline serve` loads it, and that its logits over blocks, in chunks
 and packed with another prompt, are its own. Compressed means that `ridgeline compress` rounds it
 (`{SCHEME}`), that transformers computes with what is saved as was measured, and that the server
-reads it, too, where it serves the family. No trained weights were at hand.
+reads it, too, where it serves the family; or, where it stands so, that `ridgeline evaluate` reads
+it in transformers' place, which has no form for it. No trained weights were at hand.
 
 | family | served | its layers | compressed | predict serving | plan serving |
 |---|---|---|---|---|---|
