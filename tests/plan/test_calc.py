@@ -96,6 +96,10 @@ def test_records_are_given_by_their_fields_and_devices_by_name() -> None:
     ("words", "message"),
     [
         (["yung"], "did you mean young"),
+        (["checkpoint-interval"], "did you mean daly, daly-first-order, goodput, mtbf, young?"),
+        (["kv"], "did you mean kv-cache, kv-cache-per-token, kv-layouts?"),
+        (["bubble", "num_stages=0", "num_microbatches=4"], "must each be 1 or more"),
+        (["young", "checkpoint_seconds=inf", "mtbf_seconds=1"], "is finite"),
         (["young", "60"], "is no NAME=VALUE"),
         (["young", "speed=1"], "no argument 'speed'; ridgeline calc young"),
         (["young", "checkpoint_seconds=x", "mtbf_seconds=1"], "checkpoint_seconds is 'x'"),
@@ -109,6 +113,30 @@ def test_bad_values_are_one_line(
 ) -> None:
     assert run(["calc", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [("-1", "below 0"), ("nan", "is finite"), ("inf", "is finite")]
+)
+def test_no_formula_takes_a_number_below_zero_or_that_is_not_finite(
+    value: str, message: str
+) -> None:
+    read = 0
+    for formula, function in FORMULAS.items():
+        known = arguments(function)
+        for asked in known:
+            if asked.kind is not float or asked.name == "value":
+                continue
+            given = {one.name: "1" for one in known if one.kind in (int, float)}
+            given |= {one.name: "1,1" for one in known if "Sequence" in str(one.kind)}
+            with pytest.raises(InputError) as refused:
+                _asked(formula, given | {asked.name: value})
+            read += message in str(refused.value)
+    assert read > 100
+
+
+def _asked(formula: str, given: dict[str, str]) -> object:
+    return calculate(formula, [f"{name}={text}" for name, text in given.items()])
 
 
 def test_the_command_prints_the_result_or_a_document(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,12 @@ def bubble_fraction(num_stages: int, num_microbatches: int, num_chunks: int = 1)
 
     >>> bubble_fraction(8, 32), bubble_fraction(8, 32, 4)
     (0.1794871794871795, 0.05185185185185185)
+
+    Raises:
+        ValueError: Any of the three is below 1.
     """
+    if min(num_stages, num_microbatches, num_chunks) < 1:
+        raise ValueError("stages, micro-batches and chunks must each be 1 or more")
     return (num_stages - 1) / (num_chunks * num_microbatches + num_stages - 1)
 
 

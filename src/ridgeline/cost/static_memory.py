@@ -57,7 +57,7 @@ def recipe(name: str) -> StateBytes:
         InputError: There is no such recipe.
     """
     if name not in RECIPES:
-        raise InputError(f"recipe {name!r}: use one of {', '.join(RECIPES)}")
+        raise InputError(f"recipe {name!r}: use one of {'; '.join(RECIPES)}")
     return RECIPES[name]
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, TypeVar, get_origin, get_type_hints
 
@@ -135,6 +137,9 @@ _NAMED: dict[type, Callable[[str], object]] = {
     static_memory.StateBytes: static_memory.recipe,
 }
 """Arguments that are given by a name → what finds them."""
+_WORD = re.compile(r"[a-z0-9]+")
+_ANY_SIGN = {"value"}
+"""Arguments that may lie below 0; all others are counts, amounts, times, rates or shares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,10 +231,33 @@ def _fields_of(record: type) -> list[Argument]:
 
 def _function(formula: str) -> Callable[..., object]:
     if formula not in FORMULAS:
-        near = difflib.get_close_matches(formula, FORMULAS, n=3, cutoff=0.5)
+        near = _nearest(formula)
         hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(FORMULAS)}"
         raise InputError(f"calc: no formula {formula!r}; {hint}")
     return FORMULAS[formula]
+
+
+def _nearest(asked: str) -> list[str]:
+    """Formulas by a name mistyped, or else by words that stand in what they are about."""
+    mistyped = difflib.get_close_matches(asked, FORMULAS, n=3, cutoff=0.75)
+    if mistyped:
+        return mistyped
+    words = set(_WORD.findall(asked.lower()))
+    shared = {
+        name: sum(
+            any(own.startswith(word) for own in _WORD.findall(text.lower())) for word in words
+        )
+        for name, function in FORMULAS.items()
+        for text in [" ".join([name, _subject(function), function.__name__, about(name)])]
+    }
+    most = max(shared.values())
+    if most:
+        return [name for name, count in shared.items() if count == most][:6]
+    return difflib.get_close_matches(asked, FORMULAS, n=3, cutoff=0.5)
+
+
+def _subject(function: Callable[..., object]) -> str:
+    return function.__module__.rpartition(".")[2]
 
 
 def _call(function: Callable[..., object], values: Mapping[str, str]) -> object:
@@ -266,6 +294,20 @@ def _read(name: str, text: str, kind: Any) -> object:
     elif origin is Sequence:
         plain = text.split(",")
     try:
-        return msgspec.convert(plain, kind, strict=False)
+        read = msgspec.convert(plain, kind, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"{name} is {text!r}: {error}") from None
+    for number in _numbers(read):
+        if not math.isfinite(number):
+            raise InputError(f"{name} is {text!r}: give a number that is finite")
+        if number < 0 and name not in _ANY_SIGN:
+            raise InputError(f"{name} is {text!r}: it cannot be below 0")
+    return read
+
+
+def _numbers(read: object) -> Iterator[float]:
+    if isinstance(read, (int, float)):
+        yield read
+    elif isinstance(read, (list, tuple)):
+        for one in read:
+            yield from _numbers(one)
