@@ -16,6 +16,7 @@ from ridgeline.records.recipe import (
     RecipeData,
     RecipeModel,
     RecipeOptimizer,
+    RecipeRun,
     RecipeSource,
 )
 from ridgeline.records.recipe_compression import RecipeDistillation, RecipeTeacher
@@ -103,6 +104,13 @@ def test_teachers_in_turn_come_back_and_are_found_beside_the_recipe(tmp_path: Pa
     found = anchored(given, tmp_path).distillation
     assert found is not None
     assert [one.teacher for one in found.stages] == [str(tmp_path / "large"), "hub/x"]
+
+
+def test_teachers_in_turn_say_how_long_the_run_is_where_nothing_else_does() -> None:
+    stages = (RecipeTeacher(teacher="large", steps=3), RecipeTeacher(teacher="x", steps=4))
+    taught = RecipeDistillation(stages=stages)
+    silent = msgspec.structs.replace(SHORT, run=RecipeRun(), distillation=taught)
+    assert (silent.steps, msgspec.structs.replace(silent, distillation=None).steps) == (7, None)
 
 
 def test_relative_paths_are_found_beside_the_recipe_and_names_stay(tmp_path: Path) -> None:

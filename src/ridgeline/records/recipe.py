@@ -226,7 +226,7 @@ class RecipeRun(Section, frozen=True, kw_only=True):
     """How long, how it is watched."""
 
     steps: int | None = None
-    """Optimizer steps; without it, from `data.tokens`."""
+    """Optimizer steps; without it, from `data.tokens` or the stages of `[distillation]`."""
     seed: int = 0
     log_every: int = 10
     evaluate_every: int = 0
@@ -391,7 +391,10 @@ class Recipe(Section, frozen=True, kw_only=True):
             wanted = self.images.images
         else:
             wanted, per_step = self.text.tokens, per_step * self.text.seq
-        return None if wanted is None else max(1, round(wanted / per_step))
+        if wanted is not None:
+            return max(1, round(wanted / per_step))
+        stages = () if self.distillation is None else self.distillation.stages
+        return sum(one.steps for one in stages) or None
 
     @property
     def steps(self) -> int | None:
