@@ -105,6 +105,19 @@ def test_the_details_page_is_read_and_a_word_used_twice_is_told_by_its_unit(
     assert "wait for a barrier of their block (83% of their time)" in scan["because"]
 
 
+def test_decimal_commas_of_a_locale_are_read_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "counters.csv"
+    path.write_text(details())
+    english = asked(path, capsys)
+    path.write_text(details().replace("2,000", "2.000").replace("123.5", "123,5"))
+    assert asked(path, capsys) == english
+    path.write_text(details().replace("123.5", "123,5").replace('"20"', '"20.25"'))
+    assert run(["trace", "counters", str(path)]) == 2
+    assert "123,5 has a decimal comma and 20.25 a point" in capsys.readouterr().err
+
+
 def test_a_summary_counts_its_launches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "counters.csv"
     path.write_text(

@@ -7,6 +7,7 @@
 Lines before the table (`==PROF== …`, what the program printed) are passed over. Values come in
 units that ncu chose for reading (Gbyte/second, usecond) or in base units; here all are in base
 units, so a metric has one unit: its name and, where words are used twice, what it is measured in.
+Numbers are written as the user's locale has it, 1,234.5 or 1.234,5.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ _RULE = "Rule Name"
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT = re.compile(r"([numKMGT])?(second|s|byte/second|byte/s|byte|B/s|B)")
 _NUMBER = re.compile(r"-?[\d,]*\.?\d+(?:[eE][+-]?\d+)?")
+_DECIMAL_COMMA = re.compile(r"-?(?:\d+,(?:\d{1,2}|\d{4,})|0,\d+|\d{1,3}(?:\.\d{3})+,\d+)")
+"""Numbers whose comma cannot part thousands."""
+_DECIMAL_POINT = re.compile(r"-?(?:\d+\.(?:\d{1,2}|\d{4,})|0\.\d+|\d{1,3}(?:,\d{3})+\.\d+)")
+_VALUES = ("Metric Value", "Minimum", "Maximum", "Average")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,7 @@ def read_ncu_table(path: Path) -> list[CountedKernel]:
             where = f"{path}, line {line + skipped}"
             raise InputError(f"{where}: {len(cells)} cells under {len(head)} columns; {CURE}")
         table.append(dict(zip_longest(head, cells, fillvalue="")))
+    table = _with_points(table, path)
     if "Metric Name" not in head:
         found = _wide(table)
     elif "Metric Value" in head:
@@ -72,6 +78,24 @@ def read_ncu_table(path: Path) -> list[CountedKernel]:
     if not found:
         raise InputError(f"{path}: no kernel in it; {CURE}")
     return found
+
+
+def _with_points(table: list[dict[str, str]], path: Path) -> list[dict[str, str]]:
+    """The rows with decimal points, where numbers show that commas are decimal here."""
+    head = list(table[0]) if table else []
+    held = [name for name in head if name in _VALUES] if "Metric Name" in head else head
+    values = [row[name].strip() for row in table for name in held if name != _NAME]
+    comma = next((one for one in values if _DECIMAL_COMMA.fullmatch(one)), None)
+    if comma is None:
+        return table
+    point = next((one for one in values if _DECIMAL_POINT.fullmatch(one)), None)
+    if point is not None:
+        raise InputError(f"{path}: {comma} has a decimal comma and {point} a point; {CURE}")
+    swapped = str.maketrans(",.", ".,")
+    return [
+        row | {name: row[name].translate(swapped) for name in held if name != _NAME}
+        for row in table
+    ]
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
