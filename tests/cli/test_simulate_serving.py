@@ -208,6 +208,7 @@ def test_kept_tokens_hold_a_bounded_cache_and_read_less(
         (("simulate", "serving"), "--model and --gpu, or --steps"),
         ((*GPU, "--what-if", "color=red"), "nothing that can be changed"),
         ((*GPU, "--what-if", "tp=many"), "--what-if tp=many"),
+        ((*GPU, "--what-if", "dynamic-delay=slow"), "at `$.dynamic_delay_seconds`"),
         ((*GPU, "--what-if", "batching=all"), "one of continuous, static, dynamic"),
         ((*GPU, "--what-if", "draft_tree=16"), "ridgeline: --what-if draft_tree=16: --draft-tree"),
         ((*GPU, "--what-if", "scale_maximum=2,replicas=3"), "not within 3:2"),

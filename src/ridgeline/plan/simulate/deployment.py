@@ -202,6 +202,8 @@ def _flag(name: str) -> str:
 
 
 PREFIX = "scale_"
+_UNIT = re.compile(r"_(seconds|gigabytes_per_second)$")
+"""What names of fields have and options have not: `--link` is `link_gigabytes_per_second`."""
 
 
 def changed_by(
@@ -216,20 +218,24 @@ def changed_by(
     2
     >>> changed_by(Deployment(gpu="H100"), None, "scale_maximum=3")[1].maximum
     3
+    >>> changed_by(Deployment(gpu="H100"), None, "link=50")[0].link_gigabytes_per_second
+    50.0
     >>> changed_by(Deployment(gpu="H100"), None, "accuracies=0.6x0.2,0.5,tp=2")[0].accuracies
     '0.6x0.2,0.5'
     """
     fields: dict[str, Any] = msgspec.structs.asdict(deployment)
     scaled: dict[str, Any] = {} if scaling is None else msgspec.structs.asdict(scaling)
     known = [*fields, *(PREFIX + name for name in Scaling.__struct_fields__)]
+    options = {_UNIT.sub("", name): name for name in known}
     # A value may have commas of its own: what has no sign goes on with the value before it.
     for part in re.split(r",(?=[^,=]*=)", change):
         key, sign, value = (word.strip() for word in part.partition("="))
         key = key.replace("-", "_")
+        key = options.get(key, key)
         if not sign or key not in known:
             raise InputError(
                 f"--what-if {change}: {key or part!r} is nothing that can be changed; give"
-                f" KEY=VALUE with one of {', '.join(known)}"
+                f" KEY=VALUE with one of {', '.join(options)}"
             )
         if key in fields:
             fields[key] = value
