@@ -86,6 +86,7 @@ def test_measured_steps_are_reported(capsys: pytest.CaptureFixture[str], tmp_pat
         (["--tp", "3"], "does not divide the 64 devices"),
         (["--micro-batch", "3"], "not a multiple"),
         (["--recompute", "some"], "recompute"),
+        (["--recompute", "none", "--recompute-every", "2"], "set it to full"),
         (["--software", "tensorflow"], "unknown software stack"),
         (["--calibrate", "nowhere.json"], "nowhere.json"),
         (["--pp", "64"], "more than the 32 layers"),

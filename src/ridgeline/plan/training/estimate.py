@@ -60,6 +60,11 @@ def predict_training(
     """
     if recompute_every < 1:
         raise InputError(f"recompute_every is {recompute_every}; it must be 1 or more")
+    if recompute_every > 1 and layout.recompute != "full":
+        raise InputError(
+            f"recompute_every {recompute_every} says which layers recompute, and recompute is"
+            f" {layout.recompute}; set it to full, or leave recompute_every out"
+        )
     require_precision(software, layout.precision)
     spec = load_model(model)
     work = Workload(
