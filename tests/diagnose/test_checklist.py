@@ -364,6 +364,15 @@ def test_a_list_that_is_not_there_names_those_that_are(capsys: pytest.CaptureFix
     assert "Traceback" not in said
 
 
+def test_a_record_of_another_kind_is_told_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text('{"record": "training-run"}')
+    assert run(["checklist", "training", "--ledger", str(path)]) == 2
+    assert "its record is 'training-run', and 'tuning' is asked for" in capsys.readouterr().err
+
+
 def test_every_box_is_asked_of_some_record_or_is_found_out_by_hand() -> None:
     assert len(BOXES) == sum(len(boxes(group)) for group in GROUPS), "a name stands twice"
     questions = {*PROFILE_QUESTIONS, *RECIPE_QUESTIONS, *TRACE_QUESTIONS}

@@ -73,10 +73,21 @@ def read_record(path: Path, kind: type[T], *, ours: bool = False) -> T:
         ours: The command keeps this file itself and may write it again.
     """
     content = _with_nan(parse_json(read_bytes(path, ours=ours), object, where=str(path)))
+    _refuse_another_record(content, kind, path)
     try:
         return msgspec.convert(content, type=kind, str_keys=True)
     except (msgspec.ValidationError, InputError) as error:
         raise InputError(f"{path}: {in_words(error)}") from None
+
+
+def _refuse_another_record(content: object, kind: Any, path: Path) -> None:
+    """Say it where a file is one of ours, but another than was asked for."""
+    config = getattr(kind, "__struct_config__", None)
+    if config is None or config.tag is None or not isinstance(content, dict):
+        return
+    held = content.get(config.tag_field, config.tag)
+    if isinstance(held, str) and held != config.tag:
+        raise InputError(f"{path}: its record is {held!r}, and {config.tag!r} is asked for here")
 
 
 def _with_nan(value: Any) -> Any:

@@ -50,5 +50,8 @@ def boxes(group: str) -> tuple[Box, ...]:
         InputError: There is no such group.
     """
     if group not in GROUPS:
-        raise InputError(f"checklist {group}: no such list; there are {', '.join(GROUPS)}")
+        raise InputError(
+            f"checklist {group}: no such list; there are {', '.join(GROUPS)}, and files are given"
+            " as --profile, --trace, --recipe or --ledger"
+        )
     return tuple(read_toml(_FOLDER / f"{group}.toml", _BoxFile).box)
