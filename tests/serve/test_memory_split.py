@@ -58,6 +58,7 @@ def test_models_that_do_not_fit_together_are_refused_before_one_is_started(
 
 
 ONE = f'[[models]]\nmodel = "{LIBRARY}"\nname = "one"\n'
+STAGE = ONE + '[[pipelines]]\nname = "p"\n[[pipelines.stages]]\nmodel = "one"\n'
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,12 @@ ONE = f'[[models]]\nmodel = "{LIBRARY}"\nname = "one"\n'
             ONE + '[[pipelines]]\nname = "p"\n[[pipelines.stages]]\nmodel = "two"\n',
             "pipeline p: no model 'two'; there are one",
         ),
+        (
+            STAGE + 'prompt = "{outpt}, {name}"\n',
+            "{outpt} is no place to fill; did you mean {output}",
+        ),
+        (STAGE + "max_tokens = 0\n", "max_tokens is 0; it must be 1 or more"),
+        (STAGE + "temperature = 3\n", "temperature is 3; give 0 to 2"),
     ],
 )
 def test_a_file_of_models_that_cannot_be_is_one_line(

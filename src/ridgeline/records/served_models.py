@@ -18,6 +18,8 @@ prompt = "Question: {request} Correct this answer: {output}"
 
 from __future__ import annotations
 
+import difflib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from ridgeline.records.recipe_file import found_path
 
 REQUEST, OUTPUT = "{request}", "{output}"
 """What a stage's prompt may name: the client's text, and what the stage above wrote."""
+_PLACE = re.compile(r"\{\w+\}")
 
 
 class PipelineStage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,10 +91,24 @@ def read_served_models(path: Path) -> ServedModels:
                     f"{path}: pipeline {pipeline.name}: no model {stage.model!r}; there are"
                     f" {', '.join(names[: len(models)])}"
                 )
+            _check_stage(f"{path}: pipeline {pipeline.name}, stage of {stage.model}", stage)
     shares = sum(one.get("share", 0.0) for one in models)
     if shares > 1.0 + 1e-9:
         raise InputError(f"{path}: the models' shares add up to {shares:g}; give 1 or less")
     return msgspec.structs.replace(given, models=models)
+
+
+def _check_stage(where: str, stage: PipelineStage) -> None:
+    if stage.max_tokens is not None and stage.max_tokens < 1:
+        raise InputError(f"{where}: max_tokens is {stage.max_tokens}; it must be 1 or more")
+    if stage.temperature is not None and not 0.0 <= stage.temperature <= 2.0:
+        raise InputError(f"{where}: temperature is {stage.temperature:g}; give 0 to 2")
+    for place in _PLACE.findall(stage.prompt):
+        near = difflib.get_close_matches(place, (REQUEST, OUTPUT), n=1, cutoff=0.75)
+        if near and place != near[0]:
+            raise InputError(
+                f"{where}: prompt: {place} is no place to fill; did you mean {near[0]}?"
+            )
 
 
 def _model(path: Path, number: int, given: dict[str, Any]) -> dict[str, Any]:
