@@ -228,6 +228,7 @@ class SamplerInstrument(Instrument):
     def __init__(self, agent: Agent) -> None:
         self._sampler = Sampler(agent)
         self._watched = agent.watched
+        self._losses = agent.losses
         self._held: list[int] = []
         self._inputs: list[int] = []
         self._collected = 0
@@ -239,10 +240,10 @@ class SamplerInstrument(Instrument):
         self._sampler.start()
 
     def boundary(self) -> None:
-        """Note what memory the step left behind."""
+        """Note what memory the step left behind, but for what we keep of it."""
         held = _held_bytes()
         if held is not None:
-            self._held.append(held)
+            self._held.append(held - self._losses.kept_bytes)
             self._inputs.append(self._watched.input_bytes)
 
     def follow(self) -> None:
@@ -258,7 +259,8 @@ class SamplerInstrument(Instrument):
         self._stopped = True
         if self._held and self._held[-1] > self._held[0] and gc.isenabled():
             inspect.unwrap(gc.collect)()  # uncounted: it is not the script's own
-            self._collected = max(0, self._held[-1] - (_held_bytes() or 0))
+            left = (_held_bytes() or 0) - self._losses.kept_bytes
+            self._collected = max(0, self._held[-1] - left)
 
     def results(self, steps: int) -> dict[str, Any]:
         """What it saw, as fields of `Report`."""

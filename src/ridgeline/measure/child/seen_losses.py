@@ -14,6 +14,10 @@ from ridgeline.measure.child.inputs import tensors_in
 _OUTPUTS_KEPT = 24
 _OUTPUTS_OF_A_CALL = 4
 """Tensors of one call that are looked at: caches and hidden states may follow them."""
+_HOST_BYTES = 416
+"""One number as a tensor of its own, as glibc counts it (torch 2.13)."""
+_DEVICE_BYTES = 512
+"""The least that CUDA's allocator of torch gives out."""
 
 
 class SeenLosses:
@@ -30,6 +34,12 @@ class SeenLosses:
         self._step: list[torch.Tensor] = []
         self._scales: dict[int, float] = {}
         self._told = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """About what all that is kept takes in memory, on the host and on the device."""
+        kept = [*itertools.chain(*self.by_step), *self._step]
+        return sum(_HOST_BYTES + (_DEVICE_BYTES if one.is_cuda else 0) for one in kept)
 
     @guarded()
     def remember(self, roots: list[Any]) -> None:
