@@ -24,6 +24,8 @@ from ridgeline.patches import ON_CUDA, in_reverse, patch
 _CUDA: Final = torch.device("cuda", 0)
 _DEVICE: Final = "h100-sxm"
 """The part whose figures the example is told."""
+_PLAIN_SHARED_BYTES: Final = 48 * 1024
+"""What a block may have of shared memory without asking for more (CUDA's programming guide)."""
 _CONTEXTS: Final = ("device", "device_of", "_DeviceGuard")
 """Names of `torch.cuda` that are used by `with`."""
 
@@ -103,6 +105,7 @@ _OF_A_TENSOR: Final[dict[Any, Callable[[torch.Tensor], Any]]] = {
     torch.Tensor.device.__get__: lambda _: _CUDA,
     torch.Tensor.get_device: lambda _: 0,
     torch.Tensor.cuda: torch.Tensor.clone,
+    torch.Tensor.pin_memory: torch.Tensor.clone,
 }
 """What a tensor says of its place."""
 
@@ -122,6 +125,7 @@ def _told() -> dict[str, Any]:
         max_threads_per_multi_processor=limits.warps * limits.threads_per_warp,
         regs_per_multiprocessor=limits.registers,
         shared_memory_per_multiprocessor=limits.shared_bytes,
+        shared_memory_per_block=min(_PLAIN_SHARED_BYTES, limits.shared_bytes_per_block),
         shared_memory_per_block_optin=limits.shared_bytes_per_block,
     )
     return {
