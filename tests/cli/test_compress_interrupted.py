@@ -189,3 +189,14 @@ def test_a_second_run_does_not_take_what_the_first_has_for_left(
         told = capsys.readouterr().err.splitlines()[-1]
         assert f"--out {out}: another process is writing it, in {work}" in told
         assert os.listdir(work) == ["file"]
+
+
+def test_a_result_may_lie_in_a_folder_that_is_new_and_a_refusal_leaves_none(
+    words: list[str], tmp_path: Path
+) -> None:
+    rounded = ["--scheme", "w4a16-g32", "--unjudged"]
+    assert run(["compress", *words, *rounded, "--out", str(tmp_path / "new" / "out")]) == 0
+    assert os.listdir(tmp_path / "new") == ["out"]
+    short = ["--calibration", "/dev/null", *GPTQ, "--out", str(tmp_path / "none")]
+    assert run(["compress", *words, *short]) == 2
+    assert os.listdir(tmp_path) == ["new"]

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ridgeline.errors import InputError
@@ -15,6 +15,8 @@ from ridgeline.errors import InputError
 @contextmanager
 def held(work: Path, out: Path) -> Iterator[None]:
     """Within, `work` exists and no other process is at it; what lies in it is left as it is.
+
+    It goes at the end if it is empty then.
 
     Args:
         work: Where everything lies until it is whole.
@@ -27,13 +29,15 @@ def held(work: Path, out: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        with suppress(OSError):  # it is not empty, or was moved to its place
+            work.rmdir()
         os.close(descriptor)
 
 
 def _locked(work: Path, out: Path) -> int:
     while True:
         try:
-            work.mkdir(exist_ok=True)
+            work.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise InputError(f"--out {out}: {error.strerror}: {error.filename}") from None
