@@ -14,6 +14,7 @@ import ridgeline
 from ridgeline.diagnose.doctor import USUAL_PLAN
 from ridgeline.measure.bisect.search import Question
 from ridgeline.measure.statistics.metric import SampleMetric
+from ridgeline.plan.training.trained import Trained
 from ridgeline.realtime.gate import GateLimits
 from ridgeline.realtime.run import RunSettings
 from ridgeline.records.load import Slo
@@ -59,9 +60,10 @@ PAIRS = [
     Pair("compress.compress", (ridgeline.compress, ridgeline.Material), {},
          ("no_speed", "scheme", "target", "aim", "merge_adapter", "export", "unjudged", "mixed",
           "metric", "faster", *OF_IMAGES)),
-    Pair("plan_training.plan_training", (ridgeline.plan_training,), {"precision": "precisions"},
-         ("days", "disk", "disk_bandwidth", "domain_size", "domain_bandwidth", "network",
-          "oversubscription", "write",
+    Pair("plan_training.plan_training", (ridgeline.plan_training, Trained),
+         {"precision": "precisions"},
+         ("adapter_rank", "adapter_targets", "days", "disk", "disk_bandwidth", "domain_size",
+          "domain_bandwidth", "network", "oversubscription", "write",
           "global_batch", "images", "epochs", "image", "most_global_batch", "optimizer",
           "cores_per_device", "inputs")),
     Pair("realtime_run.realtime_run", (RunSettings, GateLimits),

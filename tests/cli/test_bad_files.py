@@ -213,7 +213,8 @@ NO_FILES = {
 }
 """Texts of these commands that are no files; elsewhere a `str` is one only where `READS` says."""
 WORDS = {
-    "accuracies", "add", "api", "api_key", "aim", "arch", "arrivals", "batching", "change",
+    "accuracies", "adapter_targets", "add", "api", "api_key", "aim", "arch", "arrivals",
+    "batching", "change",
     "cluster", "decode",
     "device", "dtype", "engine", "export", "formula", "gpu", "host", "itl", "itl_p99", "kv_bytes",
     "kv_dtype", "kv_layout", "max_loss",

@@ -8,13 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 
+from ridgeline.cost.arrays import as_arrays
 from ridgeline.cost.training.estimate import estimate_one
 from ridgeline.cost.training.host import launch_seconds, update_seconds
 from ridgeline.cost.training.layouts import stack_layouts
 from ridgeline.cost.training.matmuls import Matmul, matmul_seconds
 from ridgeline.cost.training.setting import Setting, setting_of
 from ridgeline.cost.training.step import stalled_seconds
-from ridgeline.cost.training.workload import Workload
+from ridgeline.cost.training.workload import LowRankAdapters, Workload
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.models.presets import preset
 from ridgeline.models.spec import Experts, LatentAttention, ModelSpec
@@ -113,8 +114,10 @@ def test_every_parameter_costs_the_host_its_share_of_an_update() -> None:
     dense = update_seconds(setting(TINY, FOUR))[0]
     assert dense < split < whole
     frozen = setting(TINY, FOUR)
-    frozen = replace(frozen, frozen_weights=np.ones(1, dtype=bool))
-    assert update_seconds(frozen)[0] == 0.0
+    few = LowRankAdapters(rank=8.0, key=0.0, value=0.0, output=0.0, gate=0.0, up=0.0, down=0.0)
+    # One adapter of a layer has two matrices, a layer of its own eight tensors.
+    queries = update_seconds(replace(frozen, adapters=as_arrays(few)))[0]
+    assert queries == pytest.approx(update_seconds(frozen)[0] / 4)
 
 
 def test_one_expert_alone_is_a_dense_product() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ridgeline.batching.kept_tokens import KeptTokens
     from ridgeline.hardware.cluster import Cluster
     from ridgeline.models.vision.network import VisionNetwork
+    from ridgeline.plan.training.trained import Trained
     from ridgeline.plan.vision.measured import MeasuredImages
     from ridgeline.records.layout import Offload
 
@@ -71,7 +72,37 @@ MemoryFormat = Annotated[
 OptimizerName = Annotated[
     str | None,
     typer.Option(
-        metavar="sgd|adamw", help="The optimizer. Default: sgd.", rich_help_panel=IMAGES_PANEL
+        metavar="NAME",
+        help="adamw, adamw8bit, adafactor, lion, muon or sgd; with images adamw or sgd. Default:"
+        " adamw, with images sgd.",
+    ),
+]
+AdapterKind = Annotated[
+    Literal["lora", "qlora"] | None,
+    typer.Option(
+        "--adapter",
+        help="Train adapters beside frozen weights, which qlora keeps in four bits.",
+        rich_help_panel=TOKENS_PANEL,
+    ),
+]
+AdapterRank = Annotated[
+    int | None,
+    typer.Option(help="With --adapter: its rank. Default: 16.", rich_help_panel=TOKENS_PANEL),
+]
+AdapterTargets = Annotated[
+    str | None,
+    typer.Option(
+        metavar="q,v,…",
+        help="With --adapter: its linear layers, of q, k, v, o, gate, up, down. Default: all.",
+        rich_help_panel=TOKENS_PANEL,
+    ),
+]
+KeptWeights = Annotated[
+    Literal["fp32", "bf16"] | None,
+    typer.Option(
+        "--weights",
+        help="How weights are kept. Default: fp32 beside a 16-bit copy; with --adapter bf16.",
+        rich_help_panel=TOKENS_PANEL,
     ),
 ]
 Images = Annotated[
@@ -158,6 +189,37 @@ DiskBandwidth = Annotated[
         rich_help_panel=TOKENS_PANEL,
     ),
 ]
+
+
+def trained_of(
+    optimizer: str | None,
+    adapter: Literal["lora", "qlora"] | None,
+    rank: int | None,
+    targets: str | None,
+    weights: Literal["fp32", "bf16"] | None,
+) -> Trained:
+    """What is trained, as the options say.
+
+    Raises:
+        InputError: An option of adapters stands without `--adapter`.
+    """
+    from ridgeline.plan.training.trained import WHOLE, Trained, optimizer_called
+    from ridgeline.records.recipe_compression import RecipeAdapter
+
+    given = {"--adapter-rank": rank, "--adapter-targets": targets}
+    alone = next((name for name, value in given.items() if value is not None), None)
+    if adapter is None and alone is not None:
+        raise InputError(f"{alone} goes with --adapter; add --adapter lora, or leave it out")
+    chosen = None
+    if adapter is not None:
+        usual = RecipeAdapter(kind=adapter)
+        chosen = RecipeAdapter(
+            kind=adapter,
+            rank=usual.rank if rank is None else rank,
+            targets=() if targets is None else tuple(targets.split(",")),
+        )
+    name = WHOLE.optimizer if optimizer is None else optimizer_called(optimizer).name
+    return Trained(adapter=chosen, optimizer=name, weights=weights)
 
 
 def cluster_of(

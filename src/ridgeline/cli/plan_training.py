@@ -10,6 +10,9 @@ import typer
 from ridgeline.cli.forecast_options import (
     IMAGES_PANEL,
     TOKENS_PANEL,
+    AdapterKind,
+    AdapterRank,
+    AdapterTargets,
     Cores,
     Disk,
     DiskBandwidth,
@@ -20,6 +23,7 @@ from ridgeline.cli.forecast_options import (
     Images,
     ImageSize,
     Inputs,
+    KeptWeights,
     Model,
     Network,
     OptimizerName,
@@ -30,6 +34,7 @@ from ridgeline.cli.forecast_options import (
     cluster_of,
     image_size_of,
     network_seen,
+    trained_of,
     with_disk,
 )
 from ridgeline.cli.given_options import needed, refuse_typed
@@ -54,6 +59,10 @@ OF_TOKENS = {
     "tokens": "--images and --epochs give the length of its run",
     "days": "give the candidates as --cluster 8xA100,16xA100: the answer says how long each takes",
     "software": "eager and compiled PyTorch are both tried; leave it out",
+    **dict.fromkeys(
+        ("adapter", "adapter_rank", "adapter_targets", "weights"),
+        "a network for images is trained whole; leave it out",
+    ),
     "offload": "every device holds the whole network; leave it out",
     **dict.fromkeys(("disk", "disk_bandwidth"), "nothing of it lies on disk; leave it out"),
     "write": "recipes of networks for images are written by hand; leave it out",
@@ -63,7 +72,7 @@ OF_IMAGES = {
     **dict.fromkeys(("images", "epochs"), "--tokens gives the length of its run"),
     "image": "--seq gives the length of its sequences",
     "most_global_batch": "--global-batch gives its sequences in one step",
-    **dict.fromkeys(("optimizer", "cores_per_device"), "leave it out"),
+    "cores_per_device": "leave it out",
 }
 """Options of networks for images, likewise."""
 
@@ -96,6 +105,11 @@ def plan_training(
         ),
     ] = None,
     software: Software = "torch",
+    optimizer: OptimizerName = None,
+    adapter: AdapterKind = None,
+    adapter_rank: AdapterRank = None,
+    adapter_targets: AdapterTargets = None,
+    weights: KeptWeights = None,
     offload: Annotated[
         Offload | None,
         typer.Option(
@@ -126,7 +140,6 @@ def plan_training(
             help="Images in one step, at the most. Default: 8192.", rich_help_panel=IMAGES_PANEL
         ),
     ] = None,
-    optimizer: OptimizerName = None,
     cores_per_device: Cores = None,
     domain_size: DomainSize = None,
     domain_bandwidth: DomainBandwidth = None,
@@ -166,6 +179,8 @@ def plan_training(
         )
         _show_images(found, html, json)
         return
+    from ridgeline.plan.training.trained import check_named_as_in_model
+
     check_known(model)
     refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
     places = [with_disk(place, offload, disk, disk_bandwidth) for place in places]
@@ -177,10 +192,12 @@ def plan_training(
         precisions=precision,
         software=software,
         offload=offload,
+        trained=trained_of(optimizer, adapter, adapter_rank, adapter_targets, weights),
     )
     amount = None if tokens is None else amount_of("--tokens", tokens)
     if write is not None:
         _check_trainable(tasks[0].model, offload, disk)
+        check_named_as_in_model(tasks[0].trained)
     task, plan = _planned(tasks, amount, days, objective)
     if write is not None:
         _write_recipe(write, plan, model, task, disk)
@@ -221,7 +238,8 @@ def _write_recipe(
     from ridgeline.plan.training.recipe import recipe_of
     from ridgeline.records.recipe_file import write_recipe
 
-    write_recipe(path, recipe_of(plan, model, task.model, task.cluster, disk))
+    found = recipe_of(plan, model, task.model, task.cluster, trained=task.trained, disk=disk)
+    write_recipe(path, found)
 
 
 def _show(plan: Plan, task: TrainingTask, html: Path | None, json: bool) -> None:

@@ -10,6 +10,9 @@ import typer
 from ridgeline.cli.forecast_options import (
     IMAGES_PANEL,
     TOKENS_PANEL,
+    AdapterKind,
+    AdapterRank,
+    AdapterTargets,
     Cores,
     Disk,
     DiskBandwidth,
@@ -20,6 +23,7 @@ from ridgeline.cli.forecast_options import (
     Images,
     ImageSize,
     Inputs,
+    KeptWeights,
     MemoryFormat,
     Model,
     Network,
@@ -32,6 +36,7 @@ from ridgeline.cli.forecast_options import (
     image_size_of,
     measured_images,
     network_seen,
+    trained_of,
     with_disk,
 )
 from ridgeline.cli.given_options import needed, refuse_typed
@@ -54,12 +59,16 @@ OF_TOKENS = {
     "recompute": "its activations are all kept; leave it out, or take a smaller --micro-batch",
     "recompute_every": "its activations are all kept; leave it out",
     "software": "--compile or --eager says what runs it",
+    **dict.fromkeys(
+        ("adapter", "adapter_rank", "adapter_targets", "weights"),
+        "a network for images is trained whole; leave it out",
+    ),
 }
 """Options of language models → what to do in place of them."""
 OF_IMAGES = {
     "batch": "--global-batch gives its sequences in one step",
     "image": "--seq gives the length of its sequences",
-    **dict.fromkeys(("memory_format", "optimizer", "cores_per_device"), "leave it out"),
+    **dict.fromkeys(("memory_format", "cores_per_device"), "leave it out"),
     **dict.fromkeys(("images", "epochs"), "plan training --tokens says what a whole run takes"),
 }
 """Options of networks for images, likewise."""
@@ -164,6 +173,11 @@ def predict_training(
     disk: Disk = None,
     disk_bandwidth: DiskBandwidth = None,
     software: Software = "torch",
+    optimizer: OptimizerName = None,
+    adapter: AdapterKind = None,
+    adapter_rank: AdapterRank = None,
+    adapter_targets: AdapterTargets = None,
+    weights: KeptWeights = None,
     calibrate: Annotated[
         list[Path] | None,
         typer.Option(
@@ -183,7 +197,6 @@ def predict_training(
     image: ImageSize = None,
     inputs: Inputs = None,
     memory_format: MemoryFormat = None,
-    optimizer: OptimizerName = None,
     images: Images = None,
     epochs: Epochs = None,
     cores_per_device: Cores = None,
@@ -248,6 +261,7 @@ def predict_training(
         "layout": layout,
         "software": software,
         "recompute_every": recompute_every,
+        "trained": trained_of(optimizer, adapter, adapter_rank, adapter_targets, weights),
         "measured": calibrate or (),
     }
     _of_tokens(model, place, setting, title=name, html=html, json=json)

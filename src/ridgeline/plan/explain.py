@@ -22,6 +22,8 @@ TERMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gemm": ("matmuls", ("precision", "tp", "etp", "cp", "micro_batch", "ep")),
     "attention": ("attention", ("cp", "tp", "micro_batch")),
     "elementwise": ("element-wise work", ("sp", "tp", "compiled", "precision")),
+    "adapters": ("adapters", ("micro_batch",)),
+    "dequantise": ("turning four bits into 16", ("micro_batch", "recompute", "compiled")),
     "recompute": ("recomputation", ("recompute",)),
     "tensor": ("waiting for tensor parallelism", ("tp", "sp", "cp", "recompute")),
     "context": ("waiting for context parallelism", ("cp", "tp")),

@@ -100,10 +100,13 @@ class RecipeData(Section, frozen=True, kw_only=True):
             )
 
 
+OptimizerName = Literal["adamw", "adamw8bit", "adafactor", "lion", "muon", "sgd"]
+
+
 class RecipeOptimizer(Section, frozen=True, kw_only=True):
     """The optimizer, its learning rate over time, and what is done to gradients."""
 
-    name: Literal["adamw", "adamw8bit", "adafactor", "lion", "muon", "sgd"] = "adamw"
+    name: OptimizerName = "adamw"
     learning_rate: float
     """Peak learning rate; with `muon` that of the matrices inside the blocks (`adam_learning_rate`
     has the rest)."""

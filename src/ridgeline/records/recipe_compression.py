@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 class RecipeAdapter(Section, frozen=True, kw_only=True):
     """Train a small addition to frozen weights (through peft)."""
 
-    known_to_theory = False
-
     kind: Literal["lora", "qlora", "dora", "adalora"] = "lora"
     rank: int = 16
     alpha: float = 32.0

@@ -37,9 +37,11 @@ from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import (
     data_group,
     expert_group,
+    gathered_weight_bytes,
     held_parameters,
     replica_group,
     shard_group,
+    trained_parameters,
 )
 
 ACTIVATION_BYTES = 2.0
@@ -104,13 +106,13 @@ def gathering(setting: Setting) -> Gathering:
     routed = expert_group(setting)
     on = np.where(setting.layouts.zero == 3, 1.0, 0.0)
     dense = held.dense + held.embedding
-    weights = gather_seconds(setting, dense * software.weight_bytes, group, layers)
-    weights = weights + gather_seconds(
-        setting, held.experts * software.weight_bytes, routed, layers
-    )
-    grads = gather_seconds(setting, dense * software.reduce_bytes, group, layers)
-    grads = grads + gather_seconds(setting, held.experts * software.reduce_bytes, routed, layers)
-    grads = np.where(setting.frozen_weights, 0.0, grads)
+    each = gathered_weight_bytes(setting)
+    weights = gather_seconds(setting, dense * each, group, layers)
+    weights = weights + gather_seconds(setting, held.experts * each, routed, layers)
+    trained = trained_parameters(setting)
+    bytes_ = (trained.dense + trained.embedding) * software.reduce_bytes
+    grads = gather_seconds(setting, bytes_, group, layers)
+    grads = grads + gather_seconds(setting, trained.experts * software.reduce_bytes, routed, layers)
     return Gathering(
         forward=on * weights,
         backward=on * (weights + grads),
@@ -136,14 +138,14 @@ def num_buckets(setting: Setting, parameters: Floats, ranks: Floats) -> Floats:
 def step_reduction(setting: Setting) -> tuple[Floats, Floats]:
     """(gradients reduced, weights gathered) once per step, none of it hidden."""
     layouts, software = setting.layouts, setting.software
-    held = held_parameters(setting)
-    dense = held.dense + held.ends
+    trained = trained_parameters(setting)
+    dense = trained.dense + trained.ends
     gradients = dense * software.reduce_bytes
     group, shards, copies = data_group(setting), shard_group(setting), replica_group(setting)
     routed = expert_group(setting)
     messages = num_buckets(setting, dense, group.size)
-    expert_messages = num_buckets(setting, held.experts, routed.size)
-    expert_bytes = held.experts * software.reduce_bytes
+    expert_messages = num_buckets(setting, trained.experts, routed.size)
+    expert_bytes = trained.experts * software.reduce_bytes
     whole = all_reduce_seconds(setting, gradients, group, messages)
     split = gather_seconds(setting, gradients, shards, messages) + all_reduce_seconds(
         setting, gradients / layouts.fsdp, copies, messages
@@ -155,11 +157,9 @@ def step_reduction(setting: Setting) -> tuple[Floats, Floats]:
     reduced = np.where(zero == 0, whole + experts, np.where(zero == 3, across, split + scattered))
     weights = gather_seconds(setting, dense * software.weight_bytes, shards, messages)
     weights = weights + gather_seconds(
-        setting, held.experts * software.weight_bytes, routed, expert_messages
+        setting, trained.experts * software.weight_bytes, routed, expert_messages
     )
-    gathered = np.where((zero == 1) | (zero == 2), weights, 0.0)
-    trained = np.where(setting.frozen_weights, 0.0, 1.0)
-    return reduced * trained, gathered * trained
+    return reduced, np.where((zero == 1) | (zero == 2), weights, 0.0)
 
 
 LEAST_RING = 0.1

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.cost.arrays import Floats, Ints
+from ridgeline.cost.training.adapters import adapter_parameters
 from ridgeline.cost.training.coefficients import Coefficients
 from ridgeline.cost.training.layouts import Layouts, stack_layouts
 from ridgeline.cost.training.memory import peak_terms, stage_terms
@@ -129,16 +130,32 @@ def estimate_one(
         ),
         mfu=float(found.model_flops[0]) / step / peak,
         hfu=float(found.hardware_flops[0]) / step / peak,
-        flops_convention=(
-            f"6 x matrix parameters per token plus attention, causal masks counted as half; "
-            f"over the dense {layout.precision} peak"
-        ),
+        flops_convention=_flops_convention(workload, layout),
+        trained_parameters=_trained_parameters(setting),
         memory=_memory_record(setting, found),
         breakdown=breakdown,
         bottleneck=max(breakdown, key=lambda name: breakdown[name]),
         sent_bytes={name: float(np.ravel(value)[0]) for name, value in sent_bytes(setting).items()},
         assumed=list(cluster.assumed),
     )
+
+
+def _flops_convention(workload: Workload, layout: Layout) -> str:
+    weights = "6 x matrix parameters"
+    if workload.adapters.rank:
+        weights = "4 x frozen and 6 x adapters' parameters"
+    return (
+        f"{weights} per token plus attention, causal masks counted as half; over the dense"
+        f" {layout.precision} peak"
+    )
+
+
+def _trained_parameters(setting: Setting) -> float | None:
+    """Parameters of the adapters of all layers, each once."""
+    if not setting.frozen_weights.any():
+        return None
+    layouts = setting.layouts
+    return float(np.ravel(adapter_parameters(setting) * layouts.pp * layouts.tp)[0])
 
 
 def _memory_record(setting: Setting, found: Estimates) -> MemoryEstimate:

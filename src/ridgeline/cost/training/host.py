@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.cost.arrays import Floats
+from ridgeline.cost.training.adapters import adapter_operators, num_adapters
 from ridgeline.cost.training.setting import Setting
 
 OPERATORS_PER_LAYER = 24.0
@@ -51,6 +52,7 @@ def launch_seconds(setting: Setting, layers: Floats) -> tuple[Floats, Floats]:
     latent = np.where(dims.kv_rank > 0, OPERATORS_OF_LATENT_ATTENTION, 0.0)
     routed = dims.moe_layers / dims.layers * rates.host_experts / software.expert_rate
     operators = OPERATORS_PER_LAYER * dims.parts / 2.0 + tensor + latent
+    operators = operators + adapter_operators(setting)
     once = layers * (operators * each + routed)
     core = layers * OPERATORS_OF_ATTENTION_CORE * each
     again = np.where(setting.selects_core, core, setting.repeated_share * once)
@@ -67,5 +69,6 @@ def update_seconds(setting: Setting) -> Floats:
     local = np.where(dims.experts > 0, dims.experts / layouts.ep, 0.0)
     each = TENSORS_PER_LAYER + routed * (TENSORS_OF_ROUTING + TENSORS_PER_EXPERT * local)
     tensors = dims.layers / layouts.pp * each
-    trained = np.where(setting.frozen_weights, 0.0, tensors)
+    beside = 2.0 * num_adapters(setting) * dims.layers / layouts.pp
+    trained = np.where(setting.frozen_weights, beside, tensors)
     return trained * OPERATORS_PER_TENSOR * setting.rates.host_eager

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ridgeline.cost.arrays import Floats
+from ridgeline.cost.training.adapters import adapter_seconds, dequantise_seconds
 from ridgeline.cost.training.attention import attention_seconds
 from ridgeline.cost.training.matmuls import (
     Matmul,
@@ -56,9 +57,23 @@ def layer_pass(setting: Setting) -> LayerPass:
         casts = casts + share * cast_seconds(setting, matmul)
     attention = attention_seconds(setting)
     wise = elementwise_seconds(setting)
+    adapters = adapter_seconds(setting)
+    widened = dequantise_seconds(setting)
     return LayerPass(
-        forward={"gemm": forward, "attention": attention[0], "elementwise": wise[0] + casts},
-        backward={"gemm": backward, "attention": attention[1], "elementwise": wise[1] + casts},
+        forward={
+            "gemm": forward,
+            "attention": attention[0],
+            "elementwise": wise[0] + casts,
+            "adapters": adapters[0],
+            "dequantise": widened,
+        },
+        backward={
+            "gemm": backward,
+            "attention": attention[1],
+            "elementwise": wise[1] + casts,
+            "adapters": adapters[1],
+            "dequantise": widened,
+        },
     )
 
 

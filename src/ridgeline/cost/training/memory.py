@@ -15,10 +15,16 @@ import numpy as np
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.disk_state import PORTION_BYTES, WINDOWS
 from ridgeline.cost.state_scan import STATE_BYTES
+from ridgeline.cost.training.adapters import adapted_activation_bytes, widened_bytes
 from ridgeline.cost.training.head import fused_loss, head_rows
 from ridgeline.cost.training.layouts import ALL_ON_DISK, FULL, NONE, ON_DISK
 from ridgeline.cost.training.setting import Setting
-from ridgeline.cost.training.sharding import expert_copies, held_parameters
+from ridgeline.cost.training.sharding import (
+    expert_copies,
+    gathered_weight_bytes,
+    held_parameters,
+    trained_parameters,
+)
 
 CONTEXT_BYTES = 1.5e9
 """Memory of the device's context, its libraries and their workspaces: not seen by the allocator."""
@@ -73,6 +79,7 @@ def layer_activation_bytes(setting: Setting) -> Floats:
     mlp = dense * per_width * dims.ffn + moe * (routed + per_width * dims.shared_ffn)
     per_token = whole * dims.parts / 2.0 + 2.0 * attends * latent + (attention + mlp) / tp
     lse = np.where(software.fused_attention, 4.0 * attends * dims.heads / tp, 0.0)
+    per_token = per_token + adapted_activation_bytes(setting)
     return setting.tokens * (per_token + lse) + score_bytes(setting)
 
 
@@ -145,20 +152,22 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
     held = held_parameters(setting)
     last = stage == layouts.pp - 1
     ends = np.where(stage == 0, held.embedding, np.where(last, held.head, 0.0))
-    dense = held.dense + ends
     copies = expert_copies(setting)
     zero, shards = layouts.zero, layouts.fsdp
-    full = dense + held.experts
-    states = dense / shards + held.experts / copies
-    trained = np.where(setting.frozen_weights, 0.0, 1.0)
+    trained = trained_parameters(setting)
+    dense = trained.dense + np.where(setting.frozen_weights, 0.0, ends)
+    full = dense + trained.experts
+    states = dense / shards + trained.experts / copies
     on_disk = layouts.offload == ON_DISK
-    kept = np.where(zero >= 1, states, full) * trained
+    kept = np.where(zero >= 1, states, full)
     by_optimizer = kept * np.where((layouts.offload > 0) & ~on_disk, 0.0, 1.0)
     # Gradients that lie on disk pass through the layers that are gathered.
-    by_device = np.where(layouts.offload == ALL_ON_DISK, 0.0, trained)
+    by_device = np.where(layouts.offload == ALL_ON_DISK, 0.0, 1.0)
     moments = np.where(on_disk, _windows(setting, kept), by_optimizer * software.optimizer_bytes)
     # Fully sharded weights are the master copy themselves; the 16-bit copy lives for two layers.
-    two_layers = 2.0 * full * layouts.pp / dims.layers
+    two_layers = 2.0 * (held.dense + ends + held.experts) * layouts.pp / dims.layers
+    travelling = gathered_weight_bytes(setting)
+    gathered = two_layers * (travelling + np.where(setting.frozen_weights, 0.0, travelling))
     copy = np.where(zero == 3, 0.0, full)
     layers = dims.layers / layouts.pp
     flights = in_flight(setting, stage)
@@ -170,7 +179,8 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
     return {
         "weights": copy * software.weight_bytes
         + np.where(zero == 3, states, 0.0)
-        * (np.where(software.master_bytes > 0, 0.0, software.weight_bytes)),
+        * (np.where(software.master_bytes > 0, 0.0, software.weight_bytes))
+        + _frozen_bytes(setting, ends),
         "gradients": by_device
         * (
             np.where(zero >= 2, states, full) * software.gradient_bytes
@@ -178,11 +188,21 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
         ),
         "master": by_optimizer * software.master_bytes,
         "optimizer": moments,
-        "gathered": np.where(zero == 3, two_layers * (software.weight_bytes * 2.0), 0.0),
+        "gathered": np.where(zero == 3, gathered, 0.0) + widened_bytes(setting),
         "activations": kept_layer_bytes(setting) * layers * flights,
         "recompute": working,
         "logits": logits,
     }
+
+
+def _frozen_bytes(setting: Setting, ends: Floats) -> Floats:
+    """Weights that adapters stand beside; `ends` are those of a stage's embedding or head."""
+    layouts, adapters, held = setting.layouts, setting.adapters, held_parameters(setting)
+    shards = np.where(layouts.zero == 3, layouts.fsdp, 1)
+    copies = np.where(layouts.zero == 3, expert_copies(setting), 1.0)
+    linear = adapters.weight_bytes * (held.dense / shards + held.experts / copies)
+    whole = linear + adapters.table_bytes * ends / shards
+    return np.where(setting.frozen_weights, whole, 0.0)
 
 
 def _windows(setting: Setting, kept: Floats) -> Floats:
@@ -199,8 +219,8 @@ def _windows(setting: Setting, kept: Floats) -> Floats:
 def _overhead_terms(setting: Setting, terms: dict[str, Floats]) -> dict[str, Floats]:
     """What comes on top of tensors: allocator slack, communicators, the device's context."""
     layouts = setting.layouts
-    held = held_parameters(setting)
-    local = held.dense + held.experts + held.ends
+    trained = trained_parameters(setting)
+    local = trained.dense + trained.experts + trained.ends
     buckets = np.minimum(setting.software.bucket_bytes, BUCKET_BYTES_PER_PARAMETER * local)
     moving = terms["activations"] + terms["recompute"] + terms["logits"] + terms["gathered"]
     groups = sum(

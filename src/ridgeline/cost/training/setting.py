@@ -17,7 +17,7 @@ from ridgeline.cost.arrays import Bools, Floats, Ints, as_arrays
 from ridgeline.cost.training.coefficients import Coefficients
 from ridgeline.cost.training.dimensions import Dimensions, dimensions_of
 from ridgeline.cost.training.layouts import FULL, PRECISIONS, SELECTIVE, Layouts
-from ridgeline.cost.training.workload import Stack, Workload
+from ridgeline.cost.training.workload import LowRankAdapters, Stack, Workload
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.facts import Device
 from ridgeline.models.spec import ModelSpec
@@ -70,13 +70,23 @@ class Setting:
     """Tokens that see each other: of a sequence, or of one of the documents packed into it."""
     recompute_share: Floats
     """Share of the layers that recompute where recomputation is full."""
-    frozen_weights: Bools
+    adapters: LowRankAdapters
     width: Floats
     """Bytes per element of the operands of matmuls."""
     gemm: Floats
     """Share of the peak that matmuls of the layout's precision sustain."""
     gemm_sixteen: Floats
     """The same share for what stays in 16 bits: logits, attention."""
+
+    @property
+    def frozen_weights(self) -> Bools:
+        """Where adapters are trained and the weights are not."""
+        return np.asarray(self.adapters.rank) > 0.0
+
+    @property
+    def converts_weights(self) -> Bools:
+        """Where frozen weights are kept in another format than they are multiplied in."""
+        return np.asarray(self.frozen_weights & (np.asarray(self.adapters.weight_bytes) != 2.0))
 
     @property
     def selects_operators(self) -> Bools:
@@ -163,7 +173,7 @@ def setting_of(
         seq=np.array([float(workload.seq)]),
         document=np.array([float(workload.document or workload.seq)]),
         recompute_share=np.array([float(workload.recompute_share)]),
-        frozen_weights=np.array([workload.frozen_weights]),
+        adapters=as_arrays(workload.adapters),
         width=widths[layouts.precision],
         **rates_of([coefficients], layouts),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.cost.arrays import Floats
+from ridgeline.cost.training.adapters import adapter_parameters
 from ridgeline.cost.training.collectives import Group, group_of
 from ridgeline.cost.training.setting import Setting
 
@@ -45,6 +46,25 @@ def held_parameters(setting: Setting) -> Held:
         embedding=np.where(one_stage, both, table),
         head=np.where(one_stage, both, output),
     )
+
+
+def trained_parameters(setting: Setting) -> Held:
+    """What one device computes gradients of: all that it holds, or the adapters of its layers."""
+    held, frozen = held_parameters(setting), setting.frozen_weights
+    return Held(
+        dense=np.where(frozen, adapter_parameters(setting), held.dense),
+        experts=np.where(frozen, 0.0, held.experts),
+        embedding=np.where(frozen, 0.0, held.embedding),
+        head=np.where(frozen, 0.0, held.head),
+    )
+
+
+def gathered_weight_bytes(setting: Setting) -> Floats:
+    """Bytes per weight of a layer, as its shards travel."""
+    trained = setting.software.weight_bytes
+    # What is kept in more than 16 bits is cast before it is gathered.
+    kept = np.minimum(setting.adapters.weight_bytes, trained)
+    return np.where(setting.frozen_weights, kept, trained)
 
 
 def data_group(setting: Setting) -> Group:

@@ -23,6 +23,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.disk_state import disk_state_seconds
+from ridgeline.cost.training.adapters import adapter_flops
 from ridgeline.cost.training.attention import attention_flops
 from ridgeline.cost.training.communication import exposed_data_seconds, exposed_waits
 from ridgeline.cost.training.everything_on_disk import exposed_disk_seconds, update_disk_seconds
@@ -31,7 +32,7 @@ from ridgeline.cost.training.host import launch_seconds, update_seconds
 from ridgeline.cost.training.layer import in_sixteen_bits, layer_matmuls, layer_pass, total
 from ridgeline.cost.training.layouts import ALL_ON_DISK, ON_DISK, SCHEDULES, Layouts
 from ridgeline.cost.training.setting import Setting
-from ridgeline.cost.training.sharding import expert_copies, held_parameters
+from ridgeline.cost.training.sharding import expert_copies, trained_parameters
 
 
 def step_terms(setting: Setting) -> dict[str, Floats]:
@@ -88,7 +89,10 @@ def _straggling(setting: Setting) -> Floats:
 
 
 def step_flops(setting: Setting) -> tuple[Floats, Floats]:
-    """(model, executed) FLOPs of one step over all devices; causal attention counted as half."""
+    """(model, executed) FLOPs of one step over all devices; causal attention counted as half.
+
+    A frozen weight has no gradient: its matmul runs twice, those of its adapter three times.
+    """
     layouts, dims = setting.layouts, setting.dims
     devices = setting.num_devices
     per_layer: Floats = np.zeros(1)
@@ -97,9 +101,11 @@ def step_flops(setting: Setting) -> tuple[Floats, Floats]:
     pairs = attention_flops(setting)
     layers = dims.layers / layouts.pp
     micro = layouts.num_microbatches
-    forward = layers * (per_layer + pairs)
+    adapted = adapter_flops(setting)
+    forward = layers * (per_layer + pairs + adapted)
     head = head_matmul(setting).flops / layouts.pp
-    model = devices * micro * 3.0 * (forward + head)
+    frozen = np.where(setting.frozen_weights, layers * per_layer + head, 0.0)
+    model = devices * micro * (3.0 * (forward + head) - frozen)
     again = np.where(setting.selects_core, layers * pairs, setting.repeated_share * forward)
     return model, model + devices * micro * again
 
@@ -132,11 +138,10 @@ HOST_MEMORY_BYTES_PER_SECOND = 25e9
 
 def local_parameters(setting: Setting) -> Floats:
     """Parameters whose optimizer state one device holds."""
-    held, layouts = held_parameters(setting), setting.layouts
+    trained, layouts = trained_parameters(setting), setting.layouts
     sharded = layouts.zero >= 1
-    dense = (held.dense + held.ends) / np.where(sharded, layouts.fsdp, 1)
-    experts = held.experts / np.where(sharded, expert_copies(setting), 1.0)
-    return np.where(setting.frozen_weights, 0.0, dense + experts)
+    dense = (trained.dense + trained.ends) / np.where(sharded, layouts.fsdp, 1)
+    return dense + trained.experts / np.where(sharded, expert_copies(setting), 1.0)
 
 
 def optimizer_seconds(setting: Setting) -> Floats:

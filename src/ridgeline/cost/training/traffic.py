@@ -13,7 +13,12 @@ from ridgeline.cost.arrays import Floats
 from ridgeline.cost.training.collectives import Numbers
 from ridgeline.cost.training.communication import ACTIVATION_BYTES
 from ridgeline.cost.training.setting import Setting
-from ridgeline.cost.training.sharding import expert_copies, held_parameters
+from ridgeline.cost.training.sharding import (
+    expert_copies,
+    gathered_weight_bytes,
+    held_parameters,
+    trained_parameters,
+)
 
 
 def sent_bytes(setting: Setting) -> dict[str, Floats]:
@@ -51,17 +56,17 @@ def _gathered(whole: Numbers, num_ranks: Numbers) -> Floats:
 def _of_weights(setting: Setting) -> tuple[Floats, Floats]:
     """(gathered and scattered in each micro-batch by ZeRO-3, once a step)."""
     layouts, software = setting.layouts, setting.software
-    held = held_parameters(setting)
-    trained = np.where(setting.frozen_weights, 0.0, 1.0)
-    dense, experts = held.dense + held.ends, held.experts
+    held, trained = held_parameters(setting), trained_parameters(setting)
     copies = expert_copies(setting)
     ranks = layouts.dp * layouts.cp * 1.0
     replicas = ranks / layouts.fsdp
-    weights = _gathered(dense, layouts.fsdp) + _gathered(experts, copies)
-    each = weights * (2.0 * software.weight_bytes + trained * software.reduce_bytes)
+    weights = _gathered(held.dense + held.ends, layouts.fsdp) + _gathered(held.experts, copies)
+    dense, experts = trained.dense + trained.ends, trained.experts
+    gradients = _gathered(dense, layouts.fsdp) + _gathered(experts, copies)
+    reduced = software.reduce_bytes
+    each = 2.0 * weights * gathered_weight_bytes(setting) + gradients * reduced
     shards = np.where(layouts.zero == 3, layouts.num_microbatches * each, 0.0)
-    reduced = software.reduce_bytes * trained
     across = 2.0 * _gathered(dense / layouts.fsdp, replicas) * reduced
     whole = 2.0 * (_gathered(dense, ranks) + _gathered(experts, copies)) * reduced
-    split = weights * (reduced + software.weight_bytes) + across
+    split = gradients * (reduced + software.weight_bytes) + across
     return shards, np.where(layouts.zero == 0, whole, np.where(layouts.zero == 3, across, split))

@@ -73,14 +73,40 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LowRankAdapters:
+    """What is trained beside frozen weights (LoRA); of rank 0, the weights themselves are."""
+
+    rank: Number = 0.0
+    weight_bytes: Number = 2.0
+    """Bytes per frozen weight of a linear layer, scales included."""
+    table_bytes: Number = 2.0
+    """Bytes per frozen weight of embeddings and head, which are not quantised."""
+    dropout: Flag = False
+    """Whether each adapter drops some of its inputs."""
+    query: Number = 1.0
+    """1 where queries' projections have an adapter, else 0; likewise those that follow."""
+    key: Number = 1.0
+    value: Number = 1.0
+    output: Number = 1.0
+    gate: Number = 1.0
+    up: Number = 1.0
+    down: Number = 1.0
+
+    @property
+    def everywhere(self) -> Number:
+        """1 where every linear layer has an adapter."""
+        attention = self.query * self.key * self.value * self.output
+        return attention * self.gate * self.up * self.down
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """The task of a run, whose sequences all have `seq` tokens."""
 
     seq: int
     causal: bool = True
     stack: Stack = Stack()
-    frozen_weights: bool = False
-    """Adapters are trained, the weights are not (LoRA): no weight gradients, no optimizer."""
+    adapters: LowRankAdapters = LowRankAdapters()
     document: int = 0
     """Tokens of one document when several are packed into a sequence and do not see each other;
     0: a sequence is one document."""

@@ -56,6 +56,8 @@ class Space:
     """Whether everything is tried, or only what is usual: shard groups of one fast domain or of
     all data ranks, micro-batches that are powers of two, experts that are not split."""
     domain_size: int = 8
+    data_ranks_alone: bool = False
+    """Whether neither layers nor matrices are split between devices."""
     schedules: tuple[Schedule, ...] = ("1f1b", "interleaved")
     """Schedules of a pipeline. `zero-bubble` is not tried by default: as ZB-H1 needs it (Qi et al.
     2024), with one chunk per rank, none of the frameworks that we write arguments for has it."""
@@ -86,6 +88,8 @@ def skeletons(space: Space) -> list[Skeleton]:
     found = []
     for tp in _tensor_sizes(space):
         for pp in divisors(space.num_devices // tp):
+            if space.data_ranks_alone and tp * pp > 1:
+                continue
             if not _fills_every_stage(_layers(space.model), pp):
                 continue
             for cp in divisors(space.num_devices // (tp * pp)):

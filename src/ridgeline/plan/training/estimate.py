@@ -19,6 +19,13 @@ from ridgeline.plan.training.coefficients import coefficients_for, fitted_rows
 from ridgeline.plan.training.measured import calibrate, read_measured
 from ridgeline.plan.training.question import TrainingQuestion, check
 from ridgeline.plan.training.stacks import require_precision, stack
+from ridgeline.plan.training.trained import (
+    WHOLE,
+    Trained,
+    adapters_of,
+    stack_for,
+    trained_sentences,
+)
 from ridgeline.records.estimate import CoefficientChange, Estimate
 from ridgeline.records.layout import Layout
 
@@ -41,6 +48,7 @@ def predict_training(
     layout: Layout,
     software: str = "torch",
     recompute_every: int = 1,
+    trained: Trained = WHOLE,
     measured: Sequence[Path] = (),
 ) -> Estimate:
     """Predict one training step.
@@ -52,6 +60,7 @@ def predict_training(
         layout: How the run is laid out; it must fill the cluster.
         software: A class of `plan/training/stacks.toml`.
         recompute_every: Where the layout recomputes fully, only each so-manieth layer does.
+        trained: The weights or adapters that are trained, and by which optimizer.
         measured: Files with measured steps that update the coefficients.
 
     >>> layout = Layout(dp=8, fsdp=8, zero=3, global_batch=16, recompute="full")
@@ -68,13 +77,17 @@ def predict_training(
     require_precision(software, layout.precision)
     spec = load_model(model)
     work = Workload(
-        seq=sequence_of(spec, seq), stack=stack(software), recompute_share=1.0 / recompute_every
+        seq=sequence_of(spec, seq),
+        stack=stack_for(stack(software), trained, spec),
+        adapters=adapters_of(trained),
+        recompute_share=1.0 / recompute_every,
     )
     question = TrainingQuestion(
         model=spec,
         cluster=parse_cluster(cluster) if isinstance(cluster, str) else cluster,
         workload=work,
         layout=layout,
+        trained=trained,
     )
     return estimate_question(question, measured)
 
@@ -116,6 +129,7 @@ def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: b
         *images,
         *disk,
         *units,
+        *trained_sentences(question.trained),
         f"matmuls reach {share:.0%} of the {precision} peak ({origin})",
         f"software of the class {stack_used.name}; --software names another",
     ]

@@ -41,12 +41,14 @@ from ridgeline.plan.training.question import TrainingQuestion
 from ridgeline.plan.training.search import FAMILY, Candidates
 from ridgeline.plan.training.stacks import require_precision, stack
 from ridgeline.plan.training.task import SearchOutcome, TrainingTask, find, nothing_fits
+from ridgeline.plan.training.trained import WHOLE, Trained, adapters_of, stack_for
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout, Offload, Precision
 from ridgeline.records.plan import (
     Bill,
     Choice,
     KnobValue,
+    Launch,
     Objective,
     ParetoPoint,
     Plan,
@@ -88,6 +90,7 @@ def plan_training(
     precisions: Sequence[Precision] | None = None,
     software: str = "torch",
     offload: Offload | None = None,
+    trained: Trained = WHOLE,
 ) -> Plan:
     """The best layout for training `model` on `cluster`, out of every valid one.
 
@@ -102,6 +105,7 @@ def plan_training(
         precisions: The dtype of the matmuls; by default the device's 16-bit dtype.
         software: The class of software whose costs are counted (`plan/training/stacks.toml`).
         offload: What waits off the devices in every layout; None: as much as it takes to fit.
+        trained: The weights or adapters that are trained, and by which optimizer.
 
     >>> plan = plan_training("gpt2", "8xA100", global_batch=64, seq=1024)
     >>> plan.best.layout.num_devices, plan.best.estimate.memory.verdict
@@ -115,6 +119,7 @@ def plan_training(
         precisions=precisions,
         software=software,
         offload=offload,
+        trained=trained,
     )
     return plan_task(task, tokens=tokens, objective=objective)
 
@@ -143,6 +148,7 @@ def task_of(
     precisions: Sequence[Precision] | None = None,
     software: str = "torch",
     offload: Offload | None = None,
+    trained: Trained = WHOLE,
 ) -> TrainingTask:
     """The arguments of a plan, checked."""
     spec = model if isinstance(model, ModelSpec) else load_model(model)
@@ -157,11 +163,16 @@ def task_of(
     return TrainingTask(
         model=spec,
         cluster=where,
-        workload=Workload(seq=length, stack=stack(software)),
+        workload=Workload(
+            seq=length,
+            stack=stack_for(stack(software), trained, spec),
+            adapters=adapters_of(trained),
+        ),
         global_batch=global_batch,
         precisions=chosen,
         coefficients=coefficients_for(where.device),
         offload=offload,
+        trained=trained,
     )
 
 
@@ -230,14 +241,7 @@ def _plan(
         knobs=_knobs(task, found.families, best),
         what_if=what_ifs(UnchangedPlan(task=task, families=found.families, objective=objective)),
         bill=bill,
-        launch=launches(
-            task.model,
-            found.families,
-            best,
-            task.cluster,
-            task.workload.seq,
-            None if bill is None else bill.tokens,
-        ),
+        launch=_launches(task, found.families, best, bill),
         searched=sum(size.outcome.found.searched for size in sizes),
         feasible=sum(size.outcome.found.feasible for size in sizes),
         seconds=seconds,
@@ -245,10 +249,31 @@ def _plan(
     )
 
 
+def _launches(
+    task: TrainingTask, families: Candidates, best: Estimate, bill: Bill | None
+) -> list[Launch]:
+    """Arguments for frameworks, which are written for AdamW: of other optimizers there are none."""
+    if not task.trained.by_usual_adamw:
+        return []
+    return launches(
+        task.model,
+        families,
+        best,
+        task.cluster,
+        task.workload.seq,
+        None if bill is None else bill.tokens,
+        adapters=task.trained.adapter is not None,
+    )
+
+
 def _with_assumptions(task: TrainingTask, best: Estimate) -> Estimate:
     """The estimate with everything that `predict training` says it assumes."""
     question = TrainingQuestion(
-        model=task.model, cluster=task.cluster, workload=task.workload, layout=best.layout
+        model=task.model,
+        cluster=task.cluster,
+        workload=task.workload,
+        layout=best.layout,
+        trained=task.trained,
     )
     return msgspec.structs.replace(best, assumed=estimate_question(question).assumed)
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from ridgeline.cost.arrays import Floats, join
+from ridgeline.cost.arrays import Floats, as_arrays, join
 from ridgeline.cost.training.attention import attended_tokens, attention_flops
 from ridgeline.cost.training.estimate import VERDICTS, estimate_setting
 from ridgeline.cost.training.layouts import FULL, stack_layouts
 from ridgeline.cost.training.setting import Setting, setting_of
 from ridgeline.cost.training.step import step_flops
+from ridgeline.cost.training.workload import LowRankAdapters
 from ridgeline.plan.notes import TrainingNote
 from ridgeline.plan.training.coefficients import Calibration
 from ridgeline.plan.training.published import Candidate, PublishedTraining
@@ -112,8 +113,12 @@ def _setting(
 
 
 def counted_flops(setting: Setting, notes: Sequence[TrainingNote]) -> Floats:
-    """FLOPs of one step over all devices, counted as each source counts them."""
-    model, executed = step_flops(setting)
+    """FLOPs of one step over all devices, counted as each source counts them.
+
+    Of fine-tuning with adapters sources count as if the weights were trained.
+    """
+    weights = as_arrays(LowRankAdapters())
+    model, executed = step_flops(replace(setting, adapters=weights))
     full = np.array([one.attention == "full" for one in notes])
     recomputed = np.array([one.recomputed for one in notes])
     layouts = setting.layouts

@@ -9,6 +9,8 @@ competent user would make, and never by looking at the measured value:
   of a pipeline. A bare `A100` is the 80 GB SXM part. Precision: the device's 16-bit dtype.
 - Network, node size and power are those that the note states, else typical of the device.
 - The class of software comes from words in source and note (`stacks.toml`).
+- Adapters: those of the columns `adapter` (lora, qlora), `adapter_rank`, `adapter_targets` (names
+  with blanks between) and `adapter_dropout`; without them the weights are trained.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import get_args
 
 import msgspec
 
-from ridgeline.cost.training.workload import Stack, Workload
+from ridgeline.cost.training.workload import LowRankAdapters, Stack, Workload
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.hardware.facts import Device
@@ -31,7 +33,9 @@ from ridgeline.models.table import spec_from_table
 from ridgeline.plan.notes import TrainingNote, read_training_note
 from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
 from ridgeline.plan.training.stacks import stack, stack_of
+from ridgeline.plan.training.trained import Trained, adapters_of
 from ridgeline.records.layout import Layout, Precision, Recompute
+from ridgeline.records.recipe_compression import RecipeAdapter
 
 COLUMNS = (
     "source",
@@ -50,6 +54,8 @@ COLUMNS = (
 METRICS = ("step_time_s", "tokens_per_s_per_gpu", "tflops_per_gpu", "mfu")
 PACKED_DOCUMENT = 512
 """Tokens of a fine-tuning example; packing puts many of them into one sequence."""
+USUAL_RANK = 16
+"""Rank of adapters whose row states none."""
 RECOMPUTE_WORDS = {
     **dict.fromkeys(("yes", "true", "on", "1", "all", "block", "uniform", "full-layer"), "full"),
     **dict.fromkeys(("no", "false", "off", "0"), "none"),
@@ -130,12 +136,13 @@ def read_row(number: int, cells: Mapping[str, str]) -> PublishedTraining | Unrea
         cluster = cluster_of_row(cells, note, whole(cells, "n_gpus") or 1)
         software = stack_of_row(cells, note)
         candidates = layouts_of_row(cells, note, model, software)
+        adapters = _adapters_of_row(cells, note, software)
     except InputError as error:
         return Unreadable(row=number, cells=cells, status="refused", reason=str(error))
     workload = Workload(
         seq=whole(cells, "seq") or 1,
         stack=software,
-        frozen_weights=note.adapters,
+        adapters=adapters,
         document=PACKED_DOCUMENT if note.fine_tuned else 0,
     )
     return PublishedTraining(
@@ -216,6 +223,30 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
     if note.overlapped_experts:
         changes["overlap_experts"] = True
     return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def _adapters_of_row(
+    cells: Mapping[str, str], note: TrainingNote, software: Stack
+) -> LowRankAdapters:
+    """The adapters that the columns state, or usual ones where the note says that there are some.
+
+    Usual ones stand beside every linear layer; NeMo's fast recipes adapt queries, keys and values
+    alone (`finetune_performance_optimizations`: `target_modules = ['linear_qkv']`).
+    """
+    kind = cells.get("adapter", "").lower()
+    if kind:
+        stated = RecipeAdapter(
+            kind=kind,  # type: ignore[arg-type]
+            rank=whole(cells, "adapter_rank") or USUAL_RANK,
+            dropout=float(cells.get("adapter_dropout") or 0.0),
+            targets=tuple(cells.get("adapter_targets", "").split()),
+        )
+        return adapters_of(Trained(adapter=stated))
+    if not note.adapters:
+        return LowRankAdapters()
+    if software.modules:
+        return LowRankAdapters(rank=USUAL_RANK, output=0.0, gate=0.0, up=0.0, down=0.0)
+    return LowRankAdapters(rank=USUAL_RANK)
 
 
 def layouts_of_row(

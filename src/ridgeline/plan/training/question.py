@@ -10,6 +10,7 @@ from ridgeline.cost.training.workload import Workload
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models.spec import ModelSpec
+from ridgeline.plan.training.trained import WHOLE, Trained, check_trained
 from ridgeline.records.layout import Layout
 
 
@@ -21,6 +22,7 @@ class TrainingQuestion:
     cluster: Cluster
     workload: Workload
     layout: Layout
+    trained: Trained = WHOLE
 
 
 def check(question: TrainingQuestion) -> None:
@@ -49,6 +51,7 @@ def check(question: TrainingQuestion) -> None:
         )
     if layout.ep > 1:
         _check_experts(model, layout)
+    check_trained(question.trained, layout, question.workload.stack.name)
     if question.workload.seq % layout.cp:
         raise InputError(f"--cp {layout.cp} does not divide --seq {question.workload.seq}")
     peaks = cluster.device.peaks

@@ -16,9 +16,12 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.enumeration import Space, chunks, skeletons
 from ridgeline.plan.training.search import Found, judge_of, search
+from ridgeline.plan.training.stacks import stack
+from ridgeline.plan.training.trained import WHOLE, Trained, adapters_of, stack_for
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout, Offload, Precision, Schedule
 from ridgeline.records.plan import Objective
+from ridgeline.records.recipe_compression import RecipeAdapter
 
 CHUNK = 8192
 """Layouts judged at once: their arrays stay in a core's cache."""
@@ -39,6 +42,7 @@ class TrainingTask:
     schedules: tuple[Schedule, ...] = ("1f1b", "interleaved")
     offload: Offload | None = None
     """How every layout is offloaded; None: as much as it takes to fit."""
+    trained: Trained = WHOLE
 
     def space(self, widest_tensor: int) -> Space:
         """The layouts to look at."""
@@ -53,6 +57,7 @@ class TrainingTask:
             thorough=self.thorough,
             domain_size=self.cluster.domain_size,
             schedules=self.schedules,
+            data_ranks_alone=self.trained.shards_alone(self.workload.stack.name),
         )
 
     def on(self, cluster: Cluster) -> TrainingTask:
@@ -61,6 +66,16 @@ class TrainingTask:
         if cluster.device.architecture != self.cluster.device.architecture:
             coefficients = coefficients_for(cluster.device)
         return replace(self, cluster=cluster, coefficients=coefficients)
+
+    def adapted(self) -> TrainingTask:
+        """The same task with adapters beside weights in four bits, in place of the weights."""
+        trained = Trained(adapter=RecipeAdapter(kind="qlora"))
+        workload = replace(
+            self.workload,
+            stack=stack_for(stack(self.workload.stack.name), trained, self.model),
+            adapters=adapters_of(trained),
+        )
+        return replace(self, workload=workload, trained=trained)
 
     def sized(self, num_devices: int) -> TrainingTask:
         """The same task on so many devices of the same kind."""
@@ -146,6 +161,11 @@ def nothing_fits(task: TrainingTask, outcome: SearchOutcome) -> str:
         line += "; more devices of this kind do not help: take ones with more memory"
     else:
         line += f"; {enough}x{task.cluster.device.name} would fit"
+    if task.trained.adapter is not None:
+        return line
+    adapted = task.adapted()
+    if task.model.is_causal_language_model and find(adapted).fits:
+        line += ", and on these what --adapter qlora trains in place of the weights"
     if task.offload is None and find(replace(task, offload="all-on-disk")).fits:
         line += ", and on these, slowly, what --offload all-on-disk keeps on NVMe"
     return line

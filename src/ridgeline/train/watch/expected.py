@@ -13,6 +13,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware import cached_ceilings, match_reported_name
 from ridgeline.models import load_model
 from ridgeline.plan.training.estimate import predict_training
+from ridgeline.plan.training.trained import Trained
 from ridgeline.records.recipe import Recipe
 
 _OVERHEAD = ("buffers", "slack")
@@ -27,9 +28,11 @@ def flops_per_token(recipe: Recipe) -> float | None:
 
     Matmuls and attention are counted, causal masks as half, recomputation not (the convention of
     MFU: Chowdhery et al., PaLM, arXiv 2204.02311, appendix B). None for tables and models that
-    theory does not know (an adapter's frozen weights have no gradient matmuls), and for images.
+    theory does not know, for images, and for adapters, whose frozen weights have no gradients.
     """
-    if recipe.images is not None or not all(section.known_to_theory for section in recipe.sections):
+    if recipe.images is not None or recipe.adapter is not None:
+        return None
+    if not all(section.known_to_theory for section in recipe.sections):
         return None
     try:
         operators = model_operators(load_model(recipe.model.config), recipe.text.seq, 1)
@@ -55,11 +58,11 @@ def peak_flops_per_second(recipe: Recipe, device: torch.device) -> float | None:
 def predicted_peak_bytes(recipe: Recipe) -> float | None:
     """The bytes of tensors on a rank of the fullest pipeline stage, at their peak.
 
-    None for what theory does not cover, such as adapters, a teacher, runs of blocks that recompute
-    together, and optimizers that keep other states than AdamW.
+    None for what theory does not cover, such as a teacher, adapters whose ranks are allocated, runs
+    of blocks that recompute together, and a moving average of the weights.
     """
-    covered = recipe.optimizer.name == "adamw" and not recipe.optimizer.ema
-    covered = covered and recipe.images is None and recipe.memory.recompute_runs == "blocks"
+    covered = recipe.images is None and recipe.memory.recompute_runs == "blocks"
+    covered = covered and not recipe.optimizer.ema
     if not covered or not all(section.known_to_theory for section in recipe.sections):
         return None
     layout = recipe.layout
@@ -70,6 +73,11 @@ def predicted_peak_bytes(recipe: Recipe) -> float | None:
             seq=recipe.text.seq,
             layout=layout,
             recompute_every=recipe.memory.recompute_every,
+            trained=Trained(
+                adapter=recipe.adapter,
+                optimizer=recipe.optimizer.name,
+                weights=recipe.precision.weights,
+            ),
         )
     except InputError:
         return None

@@ -34,6 +34,8 @@ class Framework(Protocol):
 
 
 FRAMEWORKS: tuple[Framework, ...] = (torchtitan, megatron, nemo, deepspeed, fsdp)
+SHARDING_ALONE: tuple[Framework, ...] = (deepspeed, fsdp)
+"""The frameworks whose files say how a model is sharded, whatever is trained of it."""
 
 
 def launches(
@@ -43,17 +45,27 @@ def launches(
     cluster: Cluster,
     seq: int,
     tokens: float | None = None,
+    *,
+    adapters: bool = False,
 ) -> list[Launch]:
     """For each framework, the best layout that it can run, in its words.
 
-    Their command lines are those that train causal language models: of others there is none.
+    Their command lines are those that train causal language models: of others there is none. Those
+    of the frameworks that bring a model along train all of its weights: with `adapters` they are
+    left out.
     """
     if not model.is_causal_language_model:
         return []
     request = LaunchRequest(
-        model=model, layout=best.layout, cluster=cluster, seq=seq, tokens=tokens
+        model=model,
+        layout=best.layout,
+        cluster=cluster,
+        seq=seq,
+        tokens=tokens,
+        adapters=adapters,
     )
-    return [_launch(framework, request, families, best) for framework in FRAMEWORKS]
+    frameworks = SHARDING_ALONE if adapters else FRAMEWORKS
+    return [_launch(framework, request, families, best) for framework in frameworks]
 
 
 def _launch(

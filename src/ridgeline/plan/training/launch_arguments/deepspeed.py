@@ -109,7 +109,7 @@ def _optimizer(request: LaunchRequest) -> dict[str, Any]:
     return {
         "type": "AdamW",
         "params": {
-            "lr": starting_rate(parameter_count(request.model)),
+            "lr": _starting_rate(request),
             "betas": list(_USUAL.betas),
             "eps": _USUAL.epsilon,
             "weight_decay": _USUAL.weight_decay,
@@ -123,7 +123,7 @@ def _scheduler(request: LaunchRequest) -> dict[str, Any]:
     if request.steps is None:
         rates = {
             "warmup_min_lr": 0.0,
-            "warmup_max_lr": starting_rate(parameter_count(request.model)),
+            "warmup_max_lr": _starting_rate(request),
         }
         return {"type": "WarmupLR", "params": rates | warmup}
     whole = {"total_num_steps": request.steps, "cos_min_ratio": FINAL_SHARE}
@@ -157,3 +157,7 @@ def _param_buffers(request: LaunchRequest) -> dict[str, int]:
     model, layout = request.model, request.layout
     largest = model.hidden * max(model.vocab, model.ffn)
     return {"buffer_count": 5, "buffer_size": max(LEAST_BUFFER, -(-largest // layout.fsdp))}
+
+
+def _starting_rate(request: LaunchRequest) -> float:
+    return starting_rate(parameter_count(request.model), adapters=request.adapters)

@@ -21,6 +21,8 @@ class LaunchRequest:
     seq: int
     tokens: float | None = None
     """Tokens of the whole run, where that was asked for."""
+    adapters: bool = False
+    """Whether adapters are trained in place of the weights."""
 
     @property
     def steps(self) -> int | None:
