@@ -129,7 +129,7 @@ def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: b
         *images,
         *disk,
         *units,
-        *trained_sentences(question.trained),
+        *trained_sentences(question.trained, question.model),
         f"matmuls reach {share:.0%} of the {precision} peak ({origin})",
         f"software of the class {stack_used.name}; --software names another",
     ]

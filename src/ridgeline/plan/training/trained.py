@@ -154,7 +154,7 @@ def stack_for(software: Stack, trained: Trained, model: ModelSpec) -> Stack:
     return replace(kept, master_bytes=0.0, gradient_bytes=2.0, reduce_bytes=2.0)
 
 
-def trained_sentences(trained: Trained) -> list[str]:
+def trained_sentences(trained: Trained, model: ModelSpec) -> list[str]:
     """What is assumed of what is trained."""
     uncounted = optimizer_called(trained.optimizer).uncounted
     found = [uncounted] if uncounted else []
@@ -163,6 +163,8 @@ def trained_sentences(trained: Trained) -> list[str]:
             "of runs with adapters six of NeMo's were fitted; how far off the memory of others was"
             " is in docs/results/accuracy_training.md"
         )
+        if model.experts is not None:
+            found.append("routed experts have no adapters: peft passes their stacked tensors by")
         if trained.adapter.kind == "qlora":
             found.append(
                 "kernels that keep nothing of four-bit weights in 16 bits, as those of `ridgeline"
@@ -182,8 +184,8 @@ def check_trained(trained: Trained, layout: Layout, software: str) -> None:
         return
     if layout.offload == "all-on-disk":
         raise InputError(
-            f"--offload all-on-disk with --adapter {adapter.kind}: frozen weights have no state to"
-            " keep on disk; take qlora, or --zero 3 over more devices"
+            f"--offload all-on-disk with --adapter {adapter.kind}: reading frozen weights from disk"
+            " is not counted; take qlora, or --zero 3 over more devices, without it"
         )
     if trained.shards_alone(software) and layout.tp * layout.pp > 1:
         raise InputError(
