@@ -62,14 +62,15 @@ def test_what_cannot_be_trained_is_refused_in_one_line(
     assert said.count("\n") == 1
 
 
-def test_layers_that_are_split_have_no_adapters_in_this_class_of_software(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(("software", "splits"), [("torch", False), ("megatron", True)])
+def test_a_plan_splits_adapted_layers_where_its_software_can(
+    software: str, splits: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    split = ["predict", "training", *ASKED, "--cluster", "8xH100", "--tp", "2"]
-    assert run([*split, "--adapter", "lora"]) == 2
-    assert "--zero 3 alone; name other software" in capsys.readouterr().err
-    assert run([*split, "--adapter", "lora", "--software", "megatron", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["layout"]["tp"] == 2
+    asked = ["plan", "training", *ASKED, "--cluster", "8xH100", "--adapter", "lora"]
+    assert run([*asked, "--software", software, "--json"]) == 0
+    knobs = json.loads(capsys.readouterr().out)["knobs"]
+    tensor = {one["value"] for one in knobs if one["knob"] == "tp"}
+    assert (len(tensor) > 1) is splits
 
 
 def test_a_plan_that_does_not_fit_names_the_adapters_that_do(

@@ -51,7 +51,7 @@ def check(question: TrainingQuestion) -> None:
         )
     if layout.ep > 1:
         _check_experts(model, layout)
-    check_trained(question.trained, layout, question.workload.stack.name)
+    check_trained(question.trained, layout)
     if question.workload.seq % layout.cp:
         raise InputError(f"--cp {layout.cp} does not divide --seq {question.workload.seq}")
     peaks = cluster.device.peaks

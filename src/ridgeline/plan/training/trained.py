@@ -74,9 +74,9 @@ class Trained:
         return self.optimizer == "adamw" and (self.adapter is not None or self.kept_in == "fp32")
 
     def shards_alone(self, software: str) -> bool:
-        """Whether this class of software can only shard it, and split neither layers nor stages.
+        """Whether a plan for this class of software shards it and splits neither layers nor stages.
 
-        `ridgeline train` and torchtune adapt layers that are whole.
+        The recipe of a plan is for `ridgeline train`, which adapts layers that are whole.
         """
         return self.adapter is not None and software == "torch"
 
@@ -173,8 +173,8 @@ def trained_sentences(trained: Trained, model: ModelSpec) -> list[str]:
     return found
 
 
-def check_trained(trained: Trained, layout: Layout, software: str) -> None:
-    """Refuse what is trained where the layout or the software does not go with it.
+def check_trained(trained: Trained, layout: Layout) -> None:
+    """Refuse what is trained where the layout does not go with it.
 
     Raises:
         InputError: It says what to change.
@@ -186,12 +186,6 @@ def check_trained(trained: Trained, layout: Layout, software: str) -> None:
         raise InputError(
             f"--offload all-on-disk with --adapter {adapter.kind}: reading frozen weights from disk"
             " is not counted; take qlora, or --zero 3 over more devices, without it"
-        )
-    if trained.shards_alone(software) and layout.tp * layout.pp > 1:
-        raise InputError(
-            f"--tp {layout.tp} and --pp {layout.pp} with --adapter {adapter.kind}: software of the"
-            " class torch, as `ridgeline train` is, shards adapted layers by --zero 3 alone; name"
-            " other software, as --software megatron"
         )
 
 
