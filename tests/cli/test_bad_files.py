@@ -180,6 +180,7 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
 }
 """(Command, parameter that names a file) → a command line, and what the file should be."""
 NO_FILES = {
+    ("predict memory", "optimizer"),
     ("predict scaling", "devices"),
     ("serve", "allowed_origins"),
     ("serve", "allowed_media_domains"),

@@ -44,6 +44,7 @@ Software = Annotated[str, typer.Option(help="Class of software: torch, megatron,
 # Of a network for images.
 IMAGES_PANEL = "Networks for images"
 TOKENS_PANEL = "Language models"
+TRAINED_PANEL = "What is trained, and how it is kept"
 ImageSize = Annotated[
     str | None,
     typer.Option(
@@ -75,6 +76,7 @@ OptimizerName = Annotated[
         metavar="NAME",
         help="adamw, adamw8bit, adafactor, lion, muon or sgd; with images adamw or sgd. Default:"
         " adamw, with images sgd.",
+        rich_help_panel=TRAINED_PANEL,
     ),
 ]
 AdapterKind = Annotated[
@@ -82,19 +84,19 @@ AdapterKind = Annotated[
     typer.Option(
         "--adapter",
         help="Train adapters beside frozen weights, which qlora keeps in four bits.",
-        rich_help_panel=TOKENS_PANEL,
+        rich_help_panel=TRAINED_PANEL,
     ),
 ]
 AdapterRank = Annotated[
     int | None,
-    typer.Option(help="With --adapter: its rank. Default: 16.", rich_help_panel=TOKENS_PANEL),
+    typer.Option(help="With --adapter: its rank. Default: 16.", rich_help_panel=TRAINED_PANEL),
 ]
 AdapterTargets = Annotated[
     str | None,
     typer.Option(
         metavar="q,v,…",
         help="With --adapter: its linear layers, of q, k, v, o, gate, up, down. Default: all.",
-        rich_help_panel=TOKENS_PANEL,
+        rich_help_panel=TRAINED_PANEL,
     ),
 ]
 KeptWeights = Annotated[
@@ -102,7 +104,7 @@ KeptWeights = Annotated[
     typer.Option(
         "--weights",
         help="How weights are kept. Default: fp32 beside a 16-bit copy; with --adapter bf16.",
-        rich_help_panel=TOKENS_PANEL,
+        rich_help_panel=TRAINED_PANEL,
     ),
 ]
 Images = Annotated[

@@ -7,14 +7,20 @@ from typing import Annotated, Literal
 import typer
 
 from ridgeline.cli.forecast_options import (
+    AdapterKind,
+    AdapterRank,
+    AdapterTargets,
     DomainBandwidth,
     DomainSize,
     GlobalBatch,
+    KeptWeights,
     Model,
     Network,
+    OptimizerName,
     SequenceLength,
     Software,
     cluster_of,
+    trained_of,
 )
 from ridgeline.cli.given_options import needed
 from ridgeline.cli.output_options import Html, Json
@@ -39,6 +45,11 @@ def predict_memory(
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
     precision: Annotated[str, typer.Option(help="Number format of matmuls.")] = "bf16",
     software: Software = "torch",
+    optimizer: OptimizerName = None,
+    adapter: AdapterKind = None,
+    adapter_rank: AdapterRank = None,
+    adapter_targets: AdapterTargets = None,
+    weights: KeptWeights = None,
     domain_size: DomainSize = None,
     domain_bandwidth: DomainBandwidth = None,
     network: Network = None,
@@ -62,6 +73,12 @@ def predict_memory(
         precision=precision,
     )
     found = memory_curve.predict_memory(
-        model, place, layout=layout, checkpoint=checkpoint, seq=seq, software=software
+        model,
+        place,
+        layout=layout,
+        checkpoint=checkpoint,
+        seq=seq,
+        software=software,
+        trained=trained_of(optimizer, adapter, adapter_rank, adapter_targets, weights),
     )
     show_answer(found, memory_curve_document(found), json=json, html=html)

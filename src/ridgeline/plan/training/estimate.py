@@ -10,22 +10,15 @@ import msgspec
 from ridgeline.cost.training.coefficients import Coefficients
 from ridgeline.cost.training.estimate import estimate_one
 from ridgeline.cost.training.setting import ASSUMED_UNITS
-from ridgeline.cost.training.workload import Stack, Workload
+from ridgeline.cost.training.workload import Stack
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import TYPICAL_DISK_BYTES_PER_SECOND, Cluster, parse_cluster
 from ridgeline.models.load import load_model
-from ridgeline.models.sequence import sequence_of
 from ridgeline.plan.training.coefficients import coefficients_for, fitted_rows
 from ridgeline.plan.training.measured import calibrate, read_measured
 from ridgeline.plan.training.question import TrainingQuestion, check
-from ridgeline.plan.training.stacks import require_precision, stack
-from ridgeline.plan.training.trained import (
-    WHOLE,
-    Trained,
-    adapters_of,
-    stack_for,
-    trained_sentences,
-)
+from ridgeline.plan.training.stacks import require_precision
+from ridgeline.plan.training.trained import WHOLE, Trained, trained_sentences, workload_of
 from ridgeline.records.estimate import CoefficientChange, Estimate
 from ridgeline.records.layout import Layout
 
@@ -76,10 +69,11 @@ def predict_training(
         )
     require_precision(software, layout.precision)
     spec = load_model(model)
-    work = Workload(
-        seq=sequence_of(spec, seq),
-        stack=stack_for(stack(software), trained, spec),
-        adapters=adapters_of(trained),
+    work = workload_of(
+        spec,
+        seq=seq,
+        software=software,
+        trained=trained,
         recompute_share=1.0 / recompute_every,
     )
     question = TrainingQuestion(

@@ -11,14 +11,12 @@ from ridgeline.cost.training.estimate import TIGHT
 from ridgeline.cost.training.layouts import stack_layouts
 from ridgeline.cost.training.memory_curve import Checkpoint, Moment, memory_moments
 from ridgeline.cost.training.setting import Setting, setting_of
-from ridgeline.cost.training.workload import Workload
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models.load import load_model
-from ridgeline.models.sequence import sequence_of
 from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.question import TrainingQuestion, check
-from ridgeline.plan.training.stacks import stack
+from ridgeline.plan.training.trained import WHOLE, Trained, trained_sentences, workload_of
 from ridgeline.records.estimate import Fit
 from ridgeline.records.layout import Layout, Recompute
 from ridgeline.records.memory_curve import CheckpointPeak, MemoryCurve, MemoryMoment
@@ -40,6 +38,7 @@ def predict_memory(
     checkpoint: Checkpoint = "none",
     seq: int | None = None,
     software: str = "torch",
+    trained: Trained = WHOLE,
 ) -> MemoryCurve:
     """Memory of one device over a training step, by category.
 
@@ -51,6 +50,7 @@ def predict_memory(
             `sqrt`.
         seq: Tokens in one sequence.
         software: A class of `plan/training/stacks.toml`.
+        trained: The weights or adapters that are trained, and by which optimizer.
 
     >>> from ridgeline.hardware.cluster import parse_cluster
     >>> layout = Layout(dp=8, fsdp=8, zero=3, global_batch=16)
@@ -62,8 +62,10 @@ def predict_memory(
         InputError: The question makes no sense.
     """
     spec = load_model(model)
-    workload = Workload(seq=sequence_of(spec, seq), stack=stack(software))
-    question = TrainingQuestion(model=spec, cluster=cluster, workload=workload, layout=layout)
+    workload = workload_of(spec, seq=seq, software=software, trained=trained)
+    question = TrainingQuestion(
+        model=spec, cluster=cluster, workload=workload, layout=layout, trained=trained
+    )
     check(question)
     if checkpoint not in _REDONE:
         raise InputError(f"checkpoint {checkpoint!r}: use one of {', '.join(_REDONE)}")
@@ -86,7 +88,11 @@ def predict_memory(
         capacity_bytes=capacity,
         verdict=_verdict(peak.total_bytes, capacity),
         others=[_other(name, curve, curves["none"], capacity) for name, curve in curves.items()],
-        assumed=[*cluster.assumed, *([_DRAWN_STAGE] if layout.pp > 1 else [])],
+        assumed=[
+            *cluster.assumed,
+            *([_DRAWN_STAGE] if layout.pp > 1 else []),
+            *trained_sentences(trained, spec),
+        ],
     )
 
 

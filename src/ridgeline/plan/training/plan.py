@@ -24,12 +24,10 @@ from ridgeline.cost import money
 from ridgeline.cost.arrays import Ints
 from ridgeline.cost.training.layouts import OFFLOADS, PRECISIONS, RECOMPUTES, SCHEDULES
 from ridgeline.cost.training.setting import peak_of
-from ridgeline.cost.training.workload import Workload
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.models import load_model
-from ridgeline.models.sequence import sequence_of
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.explain import headline, term_sentences
 from ridgeline.plan.training.changes import UnchangedPlan, what_ifs
@@ -39,9 +37,9 @@ from ridgeline.plan.training.estimate import estimate_question
 from ridgeline.plan.training.launch_arguments import launches
 from ridgeline.plan.training.question import TrainingQuestion
 from ridgeline.plan.training.search import FAMILY, Candidates
-from ridgeline.plan.training.stacks import require_precision, stack
+from ridgeline.plan.training.stacks import require_precision
 from ridgeline.plan.training.task import SearchOutcome, TrainingTask, find, nothing_fits
-from ridgeline.plan.training.trained import WHOLE, Trained, adapters_of, stack_for
+from ridgeline.plan.training.trained import WHOLE, Trained, workload_of
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout, Offload, Precision
 from ridgeline.records.plan import (
@@ -155,7 +153,6 @@ def task_of(
     where = cluster if isinstance(cluster, Cluster) else parse_cluster(cluster)
     if global_batch < 1:
         raise InputError(f"global batch is {global_batch}; it must be 1 or more")
-    length = sequence_of(spec, seq)
     chosen = tuple(precisions or (_sixteen_bit(where),))
     for precision in chosen:
         _check_precision(where, precision)
@@ -163,11 +160,7 @@ def task_of(
     return TrainingTask(
         model=spec,
         cluster=where,
-        workload=Workload(
-            seq=length,
-            stack=stack_for(stack(software), trained, spec),
-            adapters=adapters_of(trained),
-        ),
+        workload=workload_of(spec, seq=seq, software=software, trained=trained),
         global_batch=global_batch,
         precisions=chosen,
         coefficients=coefficients_for(where.device),

@@ -16,8 +16,7 @@ from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.enumeration import Space, chunks, skeletons
 from ridgeline.plan.training.search import Found, judge_of, search
-from ridgeline.plan.training.stacks import stack
-from ridgeline.plan.training.trained import WHOLE, Trained, adapters_of, stack_for
+from ridgeline.plan.training.trained import WHOLE, Trained, workload_of
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout, Offload, Precision, Schedule
 from ridgeline.records.plan import Objective
@@ -70,10 +69,9 @@ class TrainingTask:
     def adapted(self) -> TrainingTask:
         """The same task with adapters beside weights in four bits, in place of the weights."""
         trained = Trained(adapter=RecipeAdapter(kind="qlora"))
-        workload = replace(
-            self.workload,
-            stack=stack_for(stack(self.workload.stack.name), trained, self.model),
-            adapters=adapters_of(trained),
+        software = self.workload.stack.name
+        workload = workload_of(
+            self.model, seq=self.workload.seq, software=software, trained=trained
         )
         return replace(self, workload=workload, trained=trained)
 

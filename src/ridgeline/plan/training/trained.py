@@ -14,10 +14,12 @@ from typing import Literal
 
 import msgspec
 
-from ridgeline.cost.training.workload import LowRankAdapters, Stack
+from ridgeline.cost.training.workload import LowRankAdapters, Stack, Workload
 from ridgeline.errors import InputError
 from ridgeline.models.counts import parameter_parts
+from ridgeline.models.sequence import sequence_of
 from ridgeline.models.spec import ModelSpec
+from ridgeline.plan.training.stacks import stack
 from ridgeline.records.input_file import read_toml
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import OptimizerName
@@ -171,6 +173,34 @@ def trained_sentences(trained: Trained, model: ModelSpec) -> list[str]:
                 " train` and torchtune; litgpt with bitsandbytes took 17% to 40% more memory"
             )
     return found
+
+
+def workload_of(
+    model: ModelSpec,
+    *,
+    seq: int | None,
+    software: str,
+    trained: Trained = WHOLE,
+    recompute_share: float = 1.0,
+) -> Workload:
+    """The task of a run, with software of the class of this name.
+
+    Args:
+        model: What is trained, wholly or by adapters.
+        seq: Tokens in one sequence; a model of images has its own.
+        software: A class of `stacks.toml`.
+        trained: The weights or adapters that are trained.
+        recompute_share: The share of the layers that recompute where the layout says so.
+
+    Raises:
+        InputError: A name is unknown, or the adapter's fields make no sense.
+    """
+    return Workload(
+        seq=sequence_of(model, seq),
+        stack=stack_for(stack(software), trained, model),
+        adapters=adapters_of(trained),
+        recompute_share=recompute_share,
+    )
 
 
 def check_trained(trained: Trained, layout: Layout) -> None:
