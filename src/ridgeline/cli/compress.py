@@ -131,11 +131,8 @@ def compress(
 
     Exit 3 where the model lost more than --max-loss or --target: nothing is saved then.
     """
-    from ridgeline.cli.compress_images import run_on_images
-    from ridgeline.cli.image_options import pixels_of
     from ridgeline.cli.show import progress, show_answer
-    from ridgeline.compress.images.material import ImageMaterial
-    from ridgeline.compress.images.models import is_image_model
+    from ridgeline.compress.images.recognised import is_image_model
     from ridgeline.compress.saved.exports import check_formats
     from ridgeline.models.quiet import quiet_libraries
     from ridgeline.records.scheme_names import parse
@@ -156,6 +153,10 @@ def compress(
         "--faster": faster is not None,
     }
     if is_image_model(model, checkpoint):
+        from ridgeline.cli.compress_images import run_on_images
+        from ridgeline.cli.image_options import pixels_of
+        from ridgeline.compress.images.material import ImageMaterial
+
         if images is not None and text is not None:
             raise InputError("--text and --images both say what to judge on; give --images alone")
         run_on_images(

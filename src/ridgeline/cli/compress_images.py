@@ -68,7 +68,8 @@ def _completed(ledger: ImageLedger, material: ImageMaterial, exports: Sequence[s
     from ridgeline.compress.apply import LEDGER
     from ridgeline.compress.images.material import divided, open_sources
     from ridgeline.compress.images.models import open_model
-    from ridgeline.compress.images.saved import PROGRAM, export_to
+    from ridgeline.compress.images.recognised import PROGRAM
+    from ridgeline.compress.images.saved import export_to
     from ridgeline.records.store import write_atomically, write_record
     from ridgeline.report.page import draw_page
     from ridgeline.report.views.compress_images import image_compression_document

@@ -42,12 +42,14 @@ def spread(layer: str, weight: Tensor) -> LayerSpread:
     0.5
     """
     values = weight.detach().float().flatten()
-    rms = float(values.square().mean().sqrt())
-    scaled = (values / rms if rms else values).clamp(-REACH, REACH)
+    count = max(values.numel(), 1)
+    rms = float(torch.linalg.vector_norm(values)) / count**0.5
+    largest = max(map(abs, map(float, values.aminmax()))) if values.numel() else 0.0
+    scaled = (values / (rms or 1.0)).clamp_(-REACH, REACH)
     counts = torch.histc(scaled, BINS, -REACH, REACH)
     return LayerSpread(
         layer=layer,
         rms=rms,
-        largest=float(values.abs().max()) if values.numel() else 0.0,
-        shares=tuple(round(one, 5) for one in (counts / max(values.numel(), 1)).tolist()),
+        largest=largest,
+        shares=tuple(round(one, 5) for one in (counts / count).tolist()),
     )

@@ -1,7 +1,7 @@
 """Vision models made smaller: channels pruned, numbers rounded, each row judged on real images.
 
     apply.py        schemes in order, each row measured, saved if it held: start here
-    models.py       models from where people keep them
+    recognised.py   whether MODEL is for images at all; models.py: from where people keep them
     material.py     the images, preprocessed as the model takes them
     measure.py      top-1 accuracy, distance from the model as given, models timed in turns
     detection.py    mAP of detectors, by COCO's own evaluation

@@ -21,10 +21,10 @@ import torch
 from torch import nn
 
 from ridgeline.checkpoints.files import disk_bytes
-from ridgeline.compress.apply import LEDGER
 from ridgeline.compress.images.outputs import FlatOutputs
-from ridgeline.compress.images.quantised import ONNX, OnnxModule
-from ridgeline.compress.images.saved import PROGRAM, load
+from ridgeline.compress.images.quantised import OnnxModule
+from ridgeline.compress.images.recognised import ONNX, PROGRAM, TASKS
+from ridgeline.compress.images.saved import load
 from ridgeline.errors import InputError, in_words
 from ridgeline.image_files.preprocess import Preprocess, read_preprocess
 from ridgeline.measure.network.directory import Logits, class_of, load_directory, read_config
@@ -37,13 +37,6 @@ from ridgeline.records.overwriting import note_input
 
 if TYPE_CHECKING:
     from ridgeline.compress.images.material import Images
-
-TASKS = (
-    "ForImageClassification", "ForObjectDetection", "ForSemanticSegmentation",
-    "ForInstanceSegmentation", "ForUniversalSegmentation", "ForDepthEstimation",
-    "ForPoseEstimation", "ForKeypointDetection",
-)  # fmt: skip
-"""How transformers names the classes of models that take images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,22 +82,6 @@ def name_arguments(model: VisionModel, images: Images) -> None:
             f"{images.name}: forward has no argument {', '.join(unknown)}; it takes"
             f" {', '.join(known)}"
         )
-
-
-def is_image_model(model: Path, checkpoint: Path | None = None) -> bool:
-    """Whether MODEL is for images: a script's function, a program, a classifier's directory."""
-    if checkpoint is not None or ".py:" in str(model) or model.suffix == ".pt2":
-        return True
-    if (model / LEDGER).is_file() and any((model / name).is_file() for name in (ONNX, PROGRAM)):
-        return True
-    try:
-        config = read_json(model / "config.json", dict[str, Any])
-    except InputError:
-        return False  # whoever needs it as the model's says what is wrong with it
-    names = config.get("architectures")
-    return isinstance(config.get("channels"), dict) or any(
-        str(one).endswith(TASKS) for one in (names if isinstance(names, list) else ())
-    )
 
 
 def open_model(

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from ridgeline.compress.images.outputs import tensors_of
-from ridgeline.compress.images.saved import PROGRAM, export_to
+from ridgeline.compress.images.recognised import ONNX, PROGRAM
+from ridgeline.compress.images.saved import export_to
 from ridgeline.compress.vision.batches import Batch, inputs_of, part_of, rows_of
 from ridgeline.compress.vision.nodes import RoundedTensor, load_operators
 from ridgeline.compress.vision.quantise import QuantisedVision
 from ridgeline.errors import InputError, MissingExtra, in_words
 
-ONNX = "model.onnx"
 WEIGHTS = "weights.safetensors"
 SAME_ANSWERS = 0.9
 """Least share of equal answers of the ONNX file and the simulation, on which integers round."""

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from ridgeline.checkpoints.writing import move_into_place
 from ridgeline.compress.evaluate.loaded import check_directory
+from ridgeline.compress.images.recognised import PROGRAM
 from ridgeline.compress.pruning.channels import resized
 from ridgeline.compress.pruning.channels.prune import Smaller
 from ridgeline.compress.saved.torch_export import package
@@ -41,7 +42,6 @@ from ridgeline.runtimes.capture.blame import blame
 from ridgeline.runtimes.capture.onnx_notes import drop_sources
 
 CODE = "pruned_model.py"
-PROGRAM = "model.pt2"
 _ALONG = ("preprocessor_config.json", "README.md", "LICENSE")
 
 

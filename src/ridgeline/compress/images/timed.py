@@ -13,8 +13,9 @@ from ridgeline.compress.images.calls import TimedCalls, TimedCandidate, faster, 
 from ridgeline.compress.images.material import Images
 from ridgeline.compress.images.measure import speedup, time_in_turns
 from ridgeline.compress.images.models import VisionModel
-from ridgeline.compress.images.quantised import ONNX, OnnxModule
-from ridgeline.compress.images.saved import PROGRAM, export_to
+from ridgeline.compress.images.quantised import OnnxModule
+from ridgeline.compress.images.recognised import ONNX, PROGRAM
+from ridgeline.compress.images.saved import export_to
 from ridgeline.compress.vision.batches import moved
 from ridgeline.errors import InputError
 from ridgeline.records.image_compression import Calls, ImageRow, Latency

@@ -72,7 +72,7 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
     parameters = zeros = 0
     for piece in _of_parameters(skeleton):
         tensor = skeleton.checkpoint.read(piece.source, piece.inside)
-        found = int((tensor == 0).sum())
+        found = tensor.numel() - int(tensor.count_nonzero())
         parameters += tensor.numel()
         zeros += found
         if piece in matrices:
@@ -82,7 +82,7 @@ def sparsity(model: Path, before: Path | None = None) -> Sparsity:
                     name=matrices[piece].name,
                     shape=tuple(matrix.shape),
                     zeros=found,
-                    two_of_four=two_of_four(matrix),
+                    two_of_four=2 * found >= tensor.numel() and two_of_four(matrix),
                 )
             )
     counts = Zeros(

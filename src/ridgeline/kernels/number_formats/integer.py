@@ -91,9 +91,26 @@ def pack(levels: Tensor, bits: int) -> Tensor:
 def unpack(words: Tensor, bits: int, n: int) -> Tensor:
     """[rows, ⌈n · bits / 32⌉] int32 as the [rows, n] int8 levels that were packed."""
     octets = words.contiguous().view(torch.uint8)
+    levels = _of_octets(octets, bits) if 8 % bits == 0 else _across_octets(octets, bits)
+    return levels[:, :n].contiguous()
+
+
+def _of_octets(octets: Tensor, bits: int) -> Tensor:
+    """Levels of which each byte holds a whole number, [rows, 8 / bits · octets] int8."""
+    mask, half = 2**bits - 1, 2 ** (bits - 1)
+    each = 8 // bits
+    levels = torch.empty((*octets.shape, each), dtype=torch.int8, device=octets.device)
+    unsigned = levels.view(torch.uint8)  # u − half in 8 bits is q in two's complement
+    for place in range(each):
+        unsigned[..., place] = (octets >> place * bits & mask).sub_(half)
+    return levels.flatten(1)
+
+
+def _across_octets(octets: Tensor, bits: int) -> Tensor:
+    """Levels that lie across bytes, eight of them in `bits` bytes."""
     octets = functional.pad(octets, (0, -octets.shape[1] % bits)).unflatten(1, (-1, bits))
     together = functional.pad(octets, (0, 8 - bits)).view(torch.int64)
-    levels = torch.empty((*together.shape[:2], 8), dtype=torch.int8, device=words.device)
+    levels = torch.empty((*together.shape[:2], 8), dtype=torch.int8, device=octets.device)
     for place in range(8):
         levels[..., place] = (together[..., 0] >> place * bits & 2**bits - 1) - 2 ** (bits - 1)
-    return levels.flatten(1)[:, :n].contiguous()
+    return levels.flatten(1)
