@@ -50,6 +50,8 @@ def test_without_a_command_the_overview_and_exit_code_2(
         (["plan", "--json"], "plan needs a second word: `ridgeline plan training`"),
         (["plan", "trainin"], "did you mean `ridgeline plan training`?"),
         (["plan", "42"], "see `ridgeline plan --help`"),
+        (["simulate", "serving", "--device", "h100"], "--device; here it is --gpu; see"),
+        (["roofline", "x", "--gpu", "h100"], "--gpu; here it is --device; see"),
         (["plann", "training"], "did you mean `ridgeline plan`?"),
     ],
 )

@@ -106,8 +106,7 @@ def run(arguments: Sequence[str], *, begin: Callable[[], None] = _nothing) -> in
             program = build_program(begin=begin)
             code = program(args=words, prog_name="ridgeline", standalone_mode=False)
     except usage_error as error:
-        said = error.format_message().rstrip(".").replace(": Value error, ", ": ")
-        return _complain(f"{said}; {_advice(error, arguments)}", 2)
+        return _complain(f"{_said(error)}; {_advice(error, arguments)}", 2)
     except RidgelineError as error:
         if error.details:
             from ridgeline.visible import visible_text
@@ -123,6 +122,18 @@ def run(arguments: Sequence[str], *, begin: Callable[[], None] = _nothing) -> in
     if not arguments:
         return 2
     return code if isinstance(code, int) else 0
+
+
+def _said(error: typer.BadParameter) -> str:
+    """What is wrong, and the command's own word where an option was called as elsewhere."""
+    from ridgeline.cli.option_words import said_here
+
+    given = getattr(error, "option_name", None)
+    if given is not None and error.ctx is not None:
+        known = [name for one in error.ctx.command.params for name in one.opts]
+        if here := said_here(str(given), known):
+            return f"No such option: {given}; here it is {here}"
+    return error.format_message().rstrip(".").replace(": Value error, ", ": ")
 
 
 def _advice(error: typer.BadParameter, arguments: Sequence[str]) -> str:

@@ -240,7 +240,7 @@ def _candidates(
             kind = matmul_dtype(device, weights)
             if not seen(calibration, device, kind):
                 why_not[device.name] = (
-                    f"no published run of {device.architecture} with {kind} matmuls is in the fit"
+                    f"no published run of {device.architecture} with {kind} matmuls is on record"
                 )
                 continue
             found += [

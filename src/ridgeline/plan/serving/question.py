@@ -104,7 +104,9 @@ def check_device(replica: ServingQuestion, calibration: Calibration) -> None:
         )
         raise InputError(
             f"{replica.device.name}: no published run of {replica.device.architecture} with {kind}"
-            f" matmuls is in the fit, so that no interval would be honest; known: {known}"
+            " matmuls is on record, and how near serving comes to its limits is learnt from those;"
+            f" on record: {known}. With such a machine: `ridgeline serve MODEL --step-log LOG`"
+            " there, then `ridgeline simulate serving --steps LOG`"
         )
 
 
