@@ -6,6 +6,7 @@ that a place cannot do without is asked for by `needed`, which names the key and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -173,18 +174,35 @@ class ClusterFile(ClusterSection, frozen=True, kw_only=True):
             raise InputError("run.restarts and run.min_nodes start at 0, run.grace_seconds at 1")
 
 
+IMAGE = "the container image with Ridgeline and torch"
+"""The purpose of `kubernetes.image`."""
+REQUESTS = "pods without them are evicted first"
+"""The purpose of `nodes.cpus` and `nodes.memory_bytes` on Kubernetes."""
+
+
 def read_cluster_file(path: Path) -> ClusterFile:
     """Read the file; a bad one is an InputError that names the file and the key."""
     return read_toml(path, ClusterFile)
 
 
-def needed(cluster: ClusterFile, key: str, path: Path | None, why: str) -> None:
-    """Ask for a key that the place cannot do without.
+def needed(cluster: ClusterFile, path: Path | None, keys: Mapping[str, str]) -> None:
+    """Ask for all keys that the place cannot do without and that are not there.
+
+    Args:
+        cluster: What was read.
+        path: The file, for the message; None: none was given.
+        keys: What each is for, by its name as `table.key`; those with one purpose are named
+            together.
 
     Raises:
-        InputError: The key is empty; the message names it, the file, and what it is for.
+        InputError: Keys are empty; the message names them, the file, and what they are for.
     """
-    table, _, name = key.partition(".")
-    if not getattr(getattr(cluster, table), name):
+    missing: dict[str, list[str]] = {}
+    for key, why in keys.items():
+        table, _, name = key.partition(".")
+        if not getattr(getattr(cluster, table), name):
+            missing.setdefault(why, []).append(key)
+    if missing:
         where = f"{path} lacks" if path else "give --cluster cluster.toml with"
-        raise InputError(f"{where} {key}: {why}")
+        named = "; ".join(f"{' and '.join(keys)}: {why}" for why, keys in missing.items())
+        raise InputError(f"{where} {named}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ridgeline.errors import InputError, MissingExtra
-from ridgeline.launch.cluster_file import needed
+from ridgeline.launch.cluster_file import IMAGE, REQUESTS, needed
 from ridgeline.launch.job import RECIPE, LaunchJob
 from ridgeline.launch.kube.kinds import job_set, metadata, pod_group, ray_job, train_job
 from ridgeline.launch.kube.pod import config_map_name
@@ -55,22 +55,16 @@ def manifests(
 
 def _check(job: LaunchJob, path: Path | None) -> None:
     cluster = job.cluster
-    needed(cluster, "kubernetes.image", path, "the container image with Ridgeline and torch")
-    needed(
-        cluster,
-        "kubernetes.claim",
-        path,
-        "a PersistentVolumeClaim: without one a restarted run has no checkpoint to resume from",
-    )
-    if cluster.kubernetes.gang == "kueue":
-        needed(
-            cluster,
-            "kubernetes.queue",
-            path,
-            "Kueue's LocalQueue (or gang = \"pod-group\" for the scheduler's own gangs)",
-        )
-    needed(cluster, "nodes.cpus", path, "pods without it are evicted first")
-    needed(cluster, "nodes.memory_bytes", path, "pods without it are evicted first")
+    queue = "Kueue's LocalQueue (or gang = \"pod-group\" for the scheduler's own gangs)"
+    keys = {
+        "kubernetes.image": IMAGE,
+        "kubernetes.claim": "a PersistentVolumeClaim: without one a restarted run has no checkpoint"
+        " to resume from",
+        **({"kubernetes.queue": queue} if cluster.kubernetes.gang == "kueue" else {}),
+        "nodes.cpus": REQUESTS,
+        "nodes.memory_bytes": REQUESTS,
+    }
+    needed(cluster, path, keys)
     if len(job.recipe_text.encode()) > _CONFIG_MAP_BYTES:
         raise InputError(f"the recipe of {job.name} is above {_CONFIG_MAP_BYTES:,} bytes")
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.errors import InputError
-from ridgeline.launch.cluster_file import ClusterFile, needed
+from ridgeline.launch.cluster_file import IMAGE, REQUESTS, ClusterFile, needed
 from ridgeline.launch.kube.pod import (
     SHARED_MEMORY_MOUNT,
     add_placement,
@@ -70,14 +70,14 @@ def serving_manifests(
     Raises:
         InputError: The cluster file lacks a key, or Kubernetes cannot follow what it shall.
     """
-    needed(server.cluster, "kubernetes.image", path, "the container image with Ridgeline and torch")
-    needed(server.cluster, "nodes.cpus", path, "pods without it are evicted first")
-    needed(server.cluster, "nodes.memory_bytes", path, "pods without it are evicted first")
+    keys = {"kubernetes.image": IMAGE, "nodes.cpus": REQUESTS, "nodes.memory_bytes": REQUESTS}
+    if server.scaling is not None and autoscaler == "keda":
+        keys["kubernetes.prometheus"] = "where KEDA asks for the metric"
+    needed(server.cluster, path, keys)
     documents = [_deployment(server), _service(server)]
     if server.scaling is not None:
         signal, target = _signal(server.scaling)
         if autoscaler == "keda":
-            needed(server.cluster, "kubernetes.prometheus", path, "where KEDA asks for the metric")
             documents.append(_scaled_object(server, server.scaling, signal, target))
         else:
             documents.append(_autoscaler(server, server.scaling, signal, target))

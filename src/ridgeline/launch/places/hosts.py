@@ -54,14 +54,15 @@ def render(job: LaunchJob, place: Place, path: Path | None) -> str:
     """
     if place == "local":
         return shlex.join(host_commands(job, local=True)[0].words) + "\n"
-    needed(job.cluster, "ssh.hosts", path, "the machines to run on, the first is where they meet")
+    keys = {"ssh.hosts": "the machines to run on, the first is where they meet"}
+    if job.num_nodes > 1:
+        keys["run.folder"] = "a folder that every host sees, for checkpoints"
+    needed(job.cluster, path, keys)
     if len(job.cluster.ssh.hosts) < job.num_nodes:
         raise InputError(
             f"{path}: ssh.hosts has {len(job.cluster.ssh.hosts)}, but the layout fills"
             f" {job.num_nodes} nodes of {job.ranks_per_node} ranks"
         )
-    if job.num_nodes > 1:
-        needed(job.cluster, "run.folder", path, "a folder that every host sees, for checkpoints")
     commands = host_commands(job, local=False)
     return "".join(f"# {one.host}\n{shlex.join(one.words)}\n" for one in commands)
 

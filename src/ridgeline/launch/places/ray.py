@@ -29,7 +29,7 @@ def render(job: LaunchJob, place: Place, path: Path | None) -> str:  # noqa: ARG
     Raises:
         InputError: The cluster file (`path`, for the message) lacks a key.
     """
-    needed(job.cluster, "run.folder", path, "a folder that every node sees, for checkpoints")
+    needed(job.cluster, path, {"run.folder": "a folder that every node sees, for checkpoints"})
     address = shlex.quote(job.cluster.ray.address)
     line = shlex.quote(_entry_line(job))
     return f"ray job submit --address {address} --submission-id {job.name} -- sh -c {line}\n"

@@ -79,7 +79,7 @@ def render(job: LaunchJob, place: Place, path: Path | None) -> str:  # noqa: ARG
     Raises:
         InputError: The cluster file (`path`, for the message) lacks a key.
     """
-    needed(job.cluster, "run.folder", path, "a folder that every node sees, for checkpoints")
+    needed(job.cluster, path, {"run.folder": "a folder that every node sees, for checkpoints"})
     if _MARK in job.recipe_text.splitlines():
         raise InputError(f"the recipe has a line {_MARK!r}, which ends it in the sbatch file")
     host = None if job.num_nodes == 1 else "RIDGELINE_HOST"
