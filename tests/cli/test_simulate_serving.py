@@ -85,14 +85,16 @@ def test_other_fleets_stand_beside_it(capsys: pytest.CaptureFixture[str], tmp_pa
 def test_a_fleet_scales_as_serve_would(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     options = ("--replicas", "1:3", "--scale-target", "4", "--startup", "2", "--rate", "20")
-    others = ("--what-if", "scale_maximum=2", "--what-if", "startup_seconds=1000")
+    others = ("--what-if", "replicas=1:2", "--what-if", "startup=1000")
+    others += ("--what-if", "replicas=1", "--what-if", "scale-target=1000,scale-up-after=9")
     found = simulated(
         *(capsys, *GPU, *FEW, "--requests", "300", *options, *others),
         *("--no-interval", "--html", str(page)),
     )
     assert found.fleet.most_replicas == 3
-    fewer, late = found.what_if
+    fewer, late, fixed, lazy = found.what_if
     assert fewer.fleet.most_replicas == 2
+    assert (fixed.fleet.most_replicas, lazy.fleet.most_replicas) == (1, 1)
     assert late.figures.e2e_seconds.p50 > found.e2e_seconds.p50
     assert "Replicas over the run" in page.read_text()
 
@@ -212,7 +214,13 @@ def test_kept_tokens_hold_a_bounded_cache_and_read_less(
         ((*GPU, "--what-if", "batching=all"), "one of continuous, static, dynamic"),
         ((*GPU, "--what-if", "draft_tree=16"), "ridgeline: --what-if draft_tree=16: --draft-tree"),
         ((*GPU, "--what-if", "scale_maximum=2,replicas=3"), "not within 3:2"),
-        ((*GPU, "--what-if", "scale_on=slo,scale_maximum=2,scale_objective=3"), "objective"),
+        (
+            (*GPU, "--what-if", "scale_on=slo,scale_maximum=2,scale_objective=3,scale_ttft=1"),
+            "objective",
+        ),
+        ((*GPU, "--what-if", "replicas=1:2,scale-on=slo"), "say what a miss is"),
+        ((*GPU, "--what-if", "scale-up-after=5"), "nothing scales; say bounds"),
+        ((*GPU, "--what-if", "replicas=1:2,scale-target=many"), "at `$.open_per_replica`"),
         ((*GPU, "--router", "best"), "'--router': 'best' is not one"),
         ((*GPU, "--prefill-replicas", "1"), "at least one has to be left to decode"),
         ((*GPU, "--prefill-gpu", "B200"), "--prefill-gpu B200: say --prefill-replicas N"),

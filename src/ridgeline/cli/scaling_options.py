@@ -87,10 +87,9 @@ def scaling_of(replicas: str, on: str | None, **limits: float | None) -> Scaling
 def _scaling(least: int, most: int, on: str, given: dict[str, float]) -> Scaling:
     import msgspec
 
-    from ridgeline.batching.scaling.settings import Scaling
+    from ridgeline.batching.scaling.settings import LIMITS, TARGETS, Scaling
 
-    targets = {"queue": "open_per_replica", "kv": "kv_target", "slo": "objective"}
-    if on not in targets:
+    if on not in TARGETS:
         raise InputError(f"--scale-on {on}: give queue, kv or slo")
     if on == "slo" and not {"ttft", "itl"} & set(given):
         raise InputError("--scale-on slo: say what a miss is, with --scale-ttft or --scale-itl")
@@ -98,13 +97,7 @@ def _scaling(least: int, most: int, on: str, given: dict[str, float]) -> Scaling
     if target is not None and not _sound(on, target):
         says = {"queue": "above 0", "kv": "above 0, up to 1", "slo": "between 0 and 1"}[on]
         raise InputError(f"--scale-target {target:g}: with --scale-on {on} it is {says}")
-    fields = {
-        "target": targets[on],
-        "ttft": "ttft_seconds",
-        "itl": "itl_seconds",
-        "up_after": "up_window_seconds",
-        "down_after": "down_window_seconds",
-    }
+    fields = {"target": TARGETS[on], **LIMITS}
     changes = {fields[key]: value for key, value in given.items()}
     return msgspec.convert({"minimum": least, "maximum": most, "on": on, **changes}, Scaling)
 

@@ -36,6 +36,21 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long fewer are wanted before one is stopped."""
 
 
+TARGETS: dict[ScaleOn, str] = {
+    "queue": "open_per_replica",
+    "kv": "kv_target",
+    "slo": "objective",
+}
+"""The field that `--scale-target` is, by what `--scale-on` looks at."""
+LIMITS = {
+    "ttft": "ttft_seconds",
+    "itl": "itl_seconds",
+    "up_after": "up_window_seconds",
+    "down_after": "down_window_seconds",
+}
+"""The fields of `--scale-ttft` and so on, by the options' last part."""
+
+
 def policy_of(scaling: Scaling) -> Policy:
     """A new policy, with a memory of its own.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Literal
 
 import msgspec
 
@@ -191,6 +190,8 @@ def _check_scaling(scaling: Scaling, replicas: int) -> None:
         )
     if scaling.open_per_replica <= 0.0 or not 0.0 < scaling.kv_target <= 1.0:
         raise InputError("--scale-target: requests above 0, a share of blocks up to 1")
+    if scaling.on == "slo" and scaling.ttft_seconds is None and scaling.itl_seconds is None:
+        raise InputError("--scale-on slo: say what a miss is, with --scale-ttft or --scale-itl")
     try:
         policy_of(scaling)
     except ValueError as error:
@@ -199,62 +200,3 @@ def _check_scaling(scaling: Scaling, replicas: int) -> None:
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-PREFIX = "scale_"
-_UNIT = re.compile(r"_(seconds|gigabytes_per_second)$")
-"""What names of fields have and options have not: `--link` is `link_gigabytes_per_second`."""
-
-
-def changed_by(
-    deployment: Deployment, scaling: Scaling | None, change: str
-) -> tuple[Deployment, Scaling | None]:
-    """The deployment and its scaling with `key=value,…` changed.
-
-    Raises:
-        InputError: A key or a value that is none.
-
-    >>> changed_by(Deployment(gpu="H100"), None, "tp=2,prefix_cache=false")[0].tp
-    2
-    >>> changed_by(Deployment(gpu="H100"), None, "scale_maximum=3")[1].maximum
-    3
-    >>> changed_by(Deployment(gpu="H100"), None, "link=50")[0].link_gigabytes_per_second
-    50.0
-    >>> changed_by(Deployment(gpu="H100"), None, "accuracies=0.6x0.2,0.5,tp=2")[0].accuracies
-    '0.6x0.2,0.5'
-    """
-    fields: dict[str, Any] = msgspec.structs.asdict(deployment)
-    scaled: dict[str, Any] = {} if scaling is None else msgspec.structs.asdict(scaling)
-    known = [*fields, *(PREFIX + name for name in Scaling.__struct_fields__)]
-    options = {_UNIT.sub("", name): name for name in known}
-    # A value may have commas of its own: what has no sign goes on with the value before it.
-    for part in re.split(r",(?=[^,=]*=)", change):
-        key, sign, value = (word.strip() for word in part.partition("="))
-        key = key.replace("-", "_")
-        key = options.get(key, key)
-        if not sign or key not in known:
-            raise InputError(
-                f"--what-if {change}: {key or part!r} is nothing that can be changed; give"
-                f" KEY=VALUE with one of {', '.join(options)}"
-            )
-        if key in fields:
-            fields[key] = value
-        else:
-            scaled[key.removeprefix(PREFIX)] = value
-    try:
-        found = msgspec.convert(fields, Deployment, strict=False)
-        if not scaled:
-            return found, None
-        scaled.setdefault("minimum", found.replicas)
-        return found, msgspec.convert(scaled, Scaling, strict=False)
-    except msgspec.ValidationError as error:
-        raise InputError(f"--what-if {change}: {error}{_values(str(error))}") from None
-
-
-def _values(refused: str) -> str:
-    """The words that the field of a refused value takes, where it takes words."""
-    field = re.search(r" - at `\$\.(\w+)`", refused)
-    known = get_type_hints(Deployment) | get_type_hints(Scaling)
-    words = get_args(known.get(field[1])) if field else ()
-    named = [word for word in words if isinstance(word, str)]
-    return f"; one of {', '.join(named)}" if named else ""

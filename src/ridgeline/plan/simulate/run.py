@@ -18,10 +18,11 @@ from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cost.training.estimate import COVERAGE_80
 from ridgeline.errors import InputError, Interrupted
 from ridgeline.models.spec import ModelSpec
-from ridgeline.plan.simulate.deployment import Deployment, Setup, changed_by
+from ridgeline.plan.simulate.deployment import Deployment, Setup
 from ridgeline.plan.simulate.fit import Fitted
 from ridgeline.plan.simulate.fleet import Fleet, Simulation
 from ridgeline.plan.simulate.setup import SimulationQuestion, Unsure, setup_of
+from ridgeline.plan.simulate.what_if import changed_by
 from ridgeline.records.load import Load, check_load, trace_of
 from ridgeline.records.load_test import ClientCheck, Figures, Percentiles
 from ridgeline.records.request_trace import block_tokens
