@@ -95,6 +95,9 @@ def on_cpu() -> dict[str, StepProfile]:
             hot_lines=[hot(50, 0.3, leaf="copy.deepcopy"), hot(51, 0.3, leaf="torch.nn.x")],
             more=[op("clone", 0.5, phase="other", bound="memory")],
         ),
+        "waiting-outside": profile(
+            kind="inference", shares={"other": 8.0}, settings={"cpu_seconds": 90 * MS}
+        ),
         "slowing-steps": profile(step_samples=[0.05 + 0.005 * step for step in range(20)]),
         "forced-gc": profile(
             shares={"other": 0.3},

@@ -69,6 +69,18 @@ def test_whoever_asks_a_cpu_for_a_value_does_not_wait_for_it() -> None:
     assert verdict(reading(gpu(**asking))) is Verdict.SYNC_BOUND
 
 
+def test_a_process_that_sleeps_between_calls_waits_for_its_input() -> None:
+    """And one that computes in them, in any thread, or wants a core, is bound by the host."""
+
+    def served(**settings: float) -> Verdict:
+        return verdict(reading(profile(shares={"other": 8.0}, settings=settings)))
+
+    assert served(cpu_seconds=0.09) is Verdict.INPUT_BOUND
+    assert served(cpu_seconds=0.9) is Verdict.HOST_BOUND
+    assert served(cpu_seconds=0.6, cpu_wait_seconds=0.2) is Verdict.HOST_BOUND
+    assert served() is Verdict.HOST_BOUND, "a record that does not tell"
+
+
 def test_copies_to_a_gpu_are_input() -> None:
     assert verdict(reading(gpu(shares={"copy": 1.0}))) is Verdict.INPUT_BOUND
 

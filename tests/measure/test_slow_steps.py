@@ -7,11 +7,13 @@ import os
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ridgeline.cli.main import run
 from ridgeline.measure.live.assemble import RunWindows
-from ridgeline.measure.wire import Report, StepTimes
+from ridgeline.measure.live.patience import OutOfPatience, Patience
+from ridgeline.measure.wire import STANDING_NAME, Report, Standpoint, StepTimes
 
 pytestmark = pytest.mark.usefixtures("warm")
 TRAINING = (
@@ -91,6 +93,41 @@ def test_a_server_without_requests_is_told_to_send_some(
         f"{tmp_path}/", ""
     )
     assert last.endswith("where it answers requests, send it some meanwhile")
+
+
+def _waiting(folder: Path, *, idle_seconds: float) -> Patience:
+    told = Standpoint(
+        where="serves.py:7 in <module>",
+        calls=1,
+        has_begun=False,
+        compiles=False,
+        listens="127.0.0.1:5000",
+        idle_seconds=idle_seconds,
+    )
+    (folder / STANDING_NAME).write_bytes(msgspec.json.encode(told))
+    patience = Patience(["serves.py"], folder, seconds=120.0, on_progress=None)
+    patience.start()
+    patience.begin_wait()
+    return patience
+
+
+def test_nobody_waits_two_minutes_for_a_server_that_computes_nothing(tmp_path: Path) -> None:
+    when = "before its first step"
+    _waiting(tmp_path, idle_seconds=20.0).check(when, stepped=False, timed=False)
+    unasked = _waiting(tmp_path, idle_seconds=31.0)
+    unasked.check(when, stepped=True, timed=True)
+    with pytest.raises(OutOfPatience, match=r"computed nothing .* it listens at 127.0.0.1:5000"):
+        unasked.check(when, stepped=False, timed=False)
+
+
+@pytest.mark.slow
+def test_a_server_that_nobody_asks_is_let_go_early(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "serves.py"
+    script.write_text(TRAINING + LISTENS)
+    assert run(["doctor", "--budget", "80", "--", str(script)]) == 2
+    assert "has computed nothing for" in capsys.readouterr().err.splitlines()[-1]
 
 
 COMPILES = (

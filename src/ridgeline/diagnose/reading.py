@@ -69,6 +69,22 @@ class Reading:
         mean = self.profile.step_seconds.mean
         return seconds * min(1.0, self.step_seconds / mean) if mean else 0.0
 
+    @property
+    def asleep_seconds(self) -> float:
+        """Seconds outside of the model in which the process waits for something outside of it.
+
+        No thread computes, and none waits for a core: a request is to come, an answer of another
+        process, a file, a timer. It is a lower bound: threads that compute side by side count as
+        if they did so one after the other. 0 where the device computes while the host sleeps.
+        """
+        settings = self.profile.settings
+        if self.on_gpu or not settings.cpu_seconds:
+            return 0.0
+        awake = settings.cpu_seconds + settings.cpu_wait_seconds + settings.peer_wait_seconds
+        asleep = self.of_mean(max(0.0, self.profile.step_seconds.mean - awake))
+        elsewhere = self.phase_seconds("data", "copy", "communication")
+        return min(self.phase_seconds("other"), max(0.0, asleep - elsewhere))
+
     # -- operators -------------------------------------------------------------------------
 
     def operators(

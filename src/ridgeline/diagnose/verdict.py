@@ -1,8 +1,8 @@
 """What bounds the step, asked top down as one would ask for any machine.
 
-1. Does it wait? For the next batch, for other ranks, for a synchronisation, or for Python to
-   start the next operator. Where one of these takes a third of the step, the largest is the
-   bound, for no faster arithmetic would help.
+1. Does it wait? For the next batch (or a request, with no core in use), for other ranks, for a
+   synchronisation, or for Python to start the next operator. Where one of these takes a third of
+   the step, the largest is the bound, for no faster arithmetic would help.
 2. Is its memory full? Then memory decides the batch and the layout.
 3. It works: are the operators that take most of the time limited by arithmetic or by moving
    bytes? Each operator's place on the roofline was decided when it was measured. Where none was
@@ -78,11 +78,12 @@ def waiting_seconds(reading: Reading) -> dict[Verdict, float]:
         small = total_seconds(reading.small_operators(*COMPUTE))
         around = reading.gap_seconds(*COMPUTE) + small - synchronising
         host = min(reading.step_seconds, max(0.0, around))
+    asleep = reading.asleep_seconds
     return {
-        Verdict.INPUT_BOUND: reading.phase_seconds("data", "copy"),
+        Verdict.INPUT_BOUND: reading.phase_seconds("data", "copy") + asleep,
         Verdict.COMMUNICATION_BOUND: reading.phase_seconds("communication"),
         Verdict.SYNC_BOUND: synchronising,
-        Verdict.HOST_BOUND: host,
+        Verdict.HOST_BOUND: max(0.0, host - asleep),
     }
 
 

@@ -71,6 +71,7 @@ def _unexplained_seconds(reading: Reading) -> float:
     explained += reading.around_seconds(operators, "forward", "other")
     loops = {p.site for p in points if p.kind != "print" and p.calls >= 32}
     explained += reading.hot_share(loops) * reading.step_seconds
+    explained += reading.asleep_seconds
     gap = reading.gap_seconds("other", "forward")
     if reading.loader is None:
         gap += reading.gap_seconds("data")

@@ -14,7 +14,7 @@ import stat
 import sys
 import threading
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from types import FrameType
 
 import msgspec
@@ -28,6 +28,8 @@ from ridgeline.records import Site
 _INTERVAL_SECONDS = 2.0
 _MANY_CALLS = 8
 """So many calls of a model are enough to measure them."""
+_IDLE_SHARE = 0.05
+"""A process that computes for less of the time waits for something outside of it."""
 _COMPILERS = (
     "torch._dynamo.convert_frame",
     "torch._inductor.graph",
@@ -44,6 +46,7 @@ class Standing:
         self._waits = waits
         self._file = folder / STANDING_NAME
         self._done = threading.Event()
+        self._idle = _IdleSince()
         self._thread = threading.Thread(target=self._run, daemon=True, name="ridgeline-standing")
 
     def start(self) -> None:
@@ -58,6 +61,7 @@ class Standing:
     def _run(self) -> None:
         main = threading.main_thread().ident or 0
         while not self._done.wait(_INTERVAL_SECONDS):
+            self._idle.look()
             frame = sys._current_frames().get(main)
             site = user_site(frame) if frame is not None else None
             compiles = _is_compiling(frame)
@@ -76,6 +80,7 @@ class Standing:
             has_begun=self._agent.latest_model is not None,
             compiles=compiles,
             listens=attempt(_listens_at, otherwise=""),
+            idle_seconds=self._idle.seconds,
         )
         beside = self._file.with_suffix(f".{os.getpid()}")
         beside.write_bytes(msgspec.json.encode(told))
@@ -94,6 +99,21 @@ class Standing:
             f"({site} in {site.function}): these calls are what is measured; a longer --budget "
             f"waits for the {'step' if builds else 'training'}"
         )
+
+
+class _IdleSince:
+    """For how long this process has computed nothing, by the looks that are taken of it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._looked, self._used = monotonic(), process_time()
+
+    def look(self) -> None:
+        """See what was computed since the last look."""
+        now, used = monotonic(), process_time()
+        passed, computed = now - self._looked, used - self._used
+        self._looked, self._used = now, used
+        self.seconds = self.seconds + passed if computed < _IDLE_SHARE * passed else 0.0
 
 
 def _listens_at() -> str:

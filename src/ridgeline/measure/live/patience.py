@@ -2,7 +2,8 @@
 
 Until the first step the whole patience may pass: loading data, or compiling, takes what it takes.
 A first step that is under way by then, and the one after it, are worth half as much again; any
-other wait ends not long after all of the patience is over.
+other wait ends not long after all of the patience is over. A server that nobody asks anything
+computes nothing: a quarter of the patience tells that no request comes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ _WORD_SECONDS = 5.0
 """A script that is waited for is heard of so often."""
 _LATE_SHARE = 0.5
 """Share of the patience that is added for a step without which there is nothing to tell."""
+_UNASKED_SHARE, _LEAST_UNASKED_SECONDS = 0.25, 20.0
+"""Share of the patience for a script that listens and has computed nothing since; at least so long,
+for whoever sends the requests has to be told first."""
 
 
 class OutOfPatience(ScriptError):
@@ -85,6 +89,11 @@ class Patience:
         """
         now = time.monotonic()
         waited = now - self._waiting_since
+        if not stepped and self._is_unasked():
+            raise OutOfPatience(
+                f"`{self._command}` has computed nothing for {waited:.0f} s{self._place()};"
+                f" {self._requests()} (--budget gives you more time for it)"
+            )
         if self._seconds is not None and waited > self._limit(stepped=stepped, timed=timed):
             if not stepped and self._computes_first_step():
                 raise OutOfPatience(
@@ -127,6 +136,13 @@ class Patience:
         """Is the first step under way, and not what is compiled for it?"""
         told = self._standpoint()
         return told is not None and told.has_begun and not told.compiles
+
+    def _is_unasked(self) -> bool:
+        """Does the script listen for requests, and has none come that it would compute for?"""
+        told = self._standpoint()
+        if told is None or not told.listens or self._seconds is None or self._is_exact:
+            return False
+        return told.idle_seconds > max(_LEAST_UNASKED_SECONDS, _UNASKED_SHARE * self._seconds)
 
     def _requests(self) -> str:
         """What a script needs that waits for connections; empty: it does not."""

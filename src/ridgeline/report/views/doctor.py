@@ -12,7 +12,7 @@ from ridgeline.report import figures
 from ridgeline.report.looks import MEMORY, PHASES, Look
 
 MEANING = {
-    Verdict.INPUT_BOUND: "the step waits for its next batch",
+    Verdict.INPUT_BOUND: "the step waits for its next batch or request",
     Verdict.HOST_BOUND: "Python and dispatch cost more than the arithmetic they start",
     Verdict.SYNC_BOUND: "the host stops and waits for the device",
     Verdict.MEMORY_BOUND: "time goes into moving bytes, not into arithmetic",
