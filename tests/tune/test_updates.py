@@ -60,6 +60,28 @@ def test_other_draws_do_not_excuse_other_gradients(other: Updates, fault: str | 
         assert update_fault("statistical", BASE, changed(0.5), None, seeds=far) is None
 
 
+def clipped(run: Updates, at: float) -> Updates:
+    return Updates(norms=[min(norm, at) for norm in run.norms], tensors=run.tensors, short=False)
+
+
+def test_clipping_that_other_draws_would_hide_shows_in_steps_of_one_length() -> None:
+    """It moves the mean of the norms by less than the seeds do."""
+    seeds = [changed(1.1), changed(0.9)]
+    added = update_fault("statistical", BASE, clipped(BASE, 0.5), None, seeds=seeds)
+    assert added == "gradients are cut to a norm of 0.5; in the baseline they are not"
+    cut = [clipped(run, 0.5) for run in (BASE, *seeds)]
+    lost = update_fault("statistical", cut[0], changed(0.8), None, seeds=cut[1:])
+    assert lost == "gradients are not cut to a norm of 0.5; in the baseline they are"
+    assert update_fault("statistical", *cut[:2], None, seeds=cut[2:]) is None, "both are"
+    two = clipped(BASE, 1.0)
+    assert update_fault("statistical", BASE, two, None, seeds=seeds) is None, "two may by chance"
+
+
+def test_gradients_that_are_always_of_one_length_are_not_taken_for_clipped() -> None:
+    level = Updates(norms=[1.0] * STEPS, tensors=[6] * STEPS, short=False)
+    assert update_fault("statistical", level, level, None, seeds=[level]) is None
+
+
 def test_a_script_whose_gradients_rounding_moves_far_is_allowed_as_much() -> None:
     assert update_fault("rounding", BASE, changed(1.3), changed(1.1)) is None
     assert update_fault("rounding", BASE, changed(1.3), changed(1.0)) is not None

@@ -35,6 +35,9 @@ TIMES_SEEDS = 4.0
 _SEED_FLOOR = 0.15
 """How often further than under other seeds the mean logarithm of the norms may part, and the least
 that seeds are taken to do to it: batches put together otherwise (by length) may do as much."""
+_SAME_NORM, _LEAST_CLIPPED = 1e-4, 3
+"""So near to the largest norm, relative to it, lie the norms of clipped steps; and so many of them
+are no chance, for gradients of different batches are hardly ever of the same length."""
 _LEAST_NORM = 1e-30
 _SAME_SETTING = 1e-7
 """Relative difference of a sum of settings that only rounds."""
@@ -111,6 +114,9 @@ def _fault_beside_seeds(base: Updates, other: Updates, seeds: Sequence[Updates])
     known = {count for run in (base, *runs) for count in run.tensors}
     if len(known) == 1 and known.isdisjoint(other.tensors):
         return f"{other.tensors[0]} parameters have a gradient; in the baseline {known.pop()} have"
+    clipped = _clipping_fault((base, *runs), other)
+    if clipped is not None:
+        return clipped
     usual = _mean_log(base.norms)
     reach = max(_SEED_FLOOR, *(abs(_mean_log(run.norms) - usual) for run in runs))
     parted = _mean_log(other.norms) - usual
@@ -120,6 +126,24 @@ def _fault_beside_seeds(base: Updates, other: Updates, seeds: Sequence[Updates])
         f"gradients are {math.exp(parted):.2g} times the baseline's on the whole; under other "
         f"seeds they are at most {math.exp(reach):.2g} times as large"
     )
+
+
+def _clipping_fault(known: Sequence[Updates], other: Updates) -> str | None:
+    """Are gradients clipped, in one of them only? The clipped ones are all equally long."""
+    now, before = _ceiling(other.norms), [_ceiling(run.norms) for run in known]
+    if now is not None and not any(before):
+        return f"gradients are cut to a norm of {now:.3g}; in the baseline they are not"
+    ceilings = [one for one in before if one is not None]
+    if len(ceilings) < len(before) or max(other.norms) <= (1 + _SAME_NORM) * max(ceilings):
+        return None
+    return f"gradients are not cut to a norm of {max(ceilings):.3g}; in the baseline they are"
+
+
+def _ceiling(norms: Sequence[float]) -> float | None:
+    """The norm that several steps reach and none passes; None: there is none."""
+    top = max(norms)
+    at_top = sum(norm >= (1 - _SAME_NORM) * top for norm in norms)
+    return top if at_top >= _LEAST_CLIPPED and top > _LEAST_NORM else None
 
 
 def _mean_log(norms: Sequence[float]) -> float:
