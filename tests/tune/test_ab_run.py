@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,34 @@ def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
 
 
 @pytest.mark.slow
+class Counted:
+    """A run whose steps take as long as their number says, with sizes as told."""
+
+    def __init__(self, sizes: set[tuple[int, int]]) -> None:
+        self.seconds: list[float] = []
+        self.sizes = sizes
+        self.evaluated = self.ended = False
+
+    @property
+    def index(self) -> int:
+        return 1000 + len(self.seconds)
+
+    def steps(self, count: int) -> None:
+        self.seconds += [float(self.index + n) for n in range(count)]
+
+
+@pytest.mark.parametrize("sizes", [{(8, 0)}, {(8, 0), (3, 0)}])
+def test_both_sides_time_the_same_steps_where_work_differs(sizes: set[tuple[int, int]]) -> None:
+    sides: list[Any] = [Counted(sizes), Counted(sizes)]
+    result = ABRun()
+    for turn in range(6):
+        assert ab_runs._round(sides, 1, 3, result, flip=turn % 2 == 1, fresh=turn == 0)
+    if len(sizes) > 1:
+        assert result.a_steps == result.b_steps
+    else:
+        assert len(sides[0].seconds) == 6 * 3 + 4, "who ran last is warm"
+
+
 def test_steps_of_the_same_work_are_compared_from_where_each_stands(pool: Pool) -> None:
     pool.take(AS_IT_IS).steps(60)
     result = run_ab(pool, AS_IT_IS, FED, plan(2.0))

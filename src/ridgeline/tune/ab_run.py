@@ -283,13 +283,14 @@ def _block(sides: list[Live], length: int | None) -> tuple[int, int]:
 def _round(
     sides: list[Live], lead: int, block: int, result: ABRun, *, flip: bool, fresh: bool
 ) -> bool:
-    """One block of each; False when a script ended."""
+    """One block of each, of the same steps unless all are alike; False when a script ended."""
     timed: list[list[float]] = [[], []]
     for turn, place in enumerate((1, 0) if flip else (0, 1)):
         live = sides[place]
         before = len(live.seconds)
-        # Who begins a round ran last in the one before: its caches are still full.
-        lead_in = 0 if turn == 0 and not fresh else lead
+        # Who begins a round ran last in the one before: its caches are still full. Yet where steps
+        # differ in work, it leads in as the other does, so that both time the same ones.
+        lead_in = 0 if turn == 0 and not fresh and are_even(sides) else lead
         _run(live, "ab"[place], lead_in + block)
         steps = live.seconds[before:]
         if len(steps) < lead_in + block:
