@@ -46,6 +46,8 @@ KINDS = {
     "hand-written loop": Expected(("plain_loop.py",), samples=16),
     "gradient accumulation": Expected(("accumulation.py",), forwards=4, backwards=4, samples=32),
     "GAN with five critic steps": Expected(("gan.py",), forwards=6, backwards=6),
+    "optimizers in turn": Expected(("in_turn.py",), samples=4),
+    "optimizers in turn, all kept": Expected(("in_turn.py", "kept"), samples=4),
     "closure in LBFGS": Expected(("closure.py",), samples=64),
     "no optimizer": Expected(("manual_update.py",), samples=32),
     "weights moved by torch.autograd.grad": Expected(("manual_update.py", "grad"), samples=32),

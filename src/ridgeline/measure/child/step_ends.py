@@ -1,7 +1,8 @@
 """Which event ends a training step.
 
 A step ends when the anchor optimizer has stepped; with alternating optimizers (a GAN) the anchor
-is the one that steps least often, so a step is a whole cycle. A script that constructs no
+is the one that steps least often, so a step is a whole cycle. A script that makes its optimizer
+anew for each client, fold or task goes on with the next one. A script that constructs no
 optimizer, or whose optimizer is not seen to step, steps at the end of each backward. One that has
 none of these steps with each gradient that it asks for: of whatever it likes where it calls no
 model (a sampler, a relaxation of atoms), of the model's weights where it does (`torch.func.grad`
@@ -37,7 +38,7 @@ class StepEnds:
     def __init__(self, watched: Watched, clock: PhaseClock) -> None:
         self._watched = watched
         self._clock = clock
-        self._anchor: torch.optim.Optimizer | None = None
+        self._anchor: OptimizerWatch | None = None
         self._backwards_end = False
         """Steps end with backwards, for the optimizer's own are not seen."""
         self._closure = False
@@ -68,14 +69,20 @@ class StepEnds:
         """An optimizer has stepped: does a step end with it?"""
         watch = self._watched.optimizer(optimizer)
         watch.steps += 1
+        watch.stepped = perf_counter()
         if self._closure:
             return False
         if self._backwards_end and self._watched.look_closer:
             return False  # a compiled step that runs eagerly while operators are looked at
-        other = optimizer is not self._anchor
-        if self._anchor is None or (other and self._is_better_anchor(watch)):
-            self._anchor = optimizer
-        return optimizer is self._anchor
+        if self._anchor is None:
+            self._anchor = watch
+        elif watch is not self._anchor:
+            if self._succeeds(watch, self._anchor):
+                watch.steps += self._anchor.steps
+                self._anchor = watch
+            elif self._is_better_anchor(watch, self._anchor):
+                self._anchor = watch
+        return watch is self._anchor
 
     def _never_steps(self) -> bool:
         """Have so many backwards gone by without a step that one is not to be expected?
@@ -106,15 +113,17 @@ class StepEnds:
             tell(f"{seen}: a step is taken to end with each backward")
         return True
 
-    def _is_better_anchor(self, watch: OptimizerWatch) -> bool:
+    def _succeeds(self, watch: OptimizerWatch, anchor: OptimizerWatch) -> bool:
+        """Was it made on the anchor's line, after the anchor had done its last step?"""
+        return anchor.site is not None and watch.site == anchor.site and watch.made > anchor.stepped
+
+    def _is_better_anchor(self, watch: OptimizerWatch, anchor: OptimizerWatch) -> bool:
         """Should another optimizer that steps be the anchor?
 
-        When it steps clearly less often, or when the anchor has stopped stepping.
+        When it steps clearly less often, or when the anchor is gone or has stopped stepping.
         """
-        assert self._anchor is not None
-        anchor = self._watched.optimizer(self._anchor)
         watch.since_anchor += 1
-        if watch.since_anchor > _GONE_AFTER:
+        if watch.since_anchor > _GONE_AFTER or anchor.optimizer() is None:
             return True
         rarer = watch.steps >= 2 and anchor.steps >= 1.5 * watch.steps
         return rarer and not self._watched.anchored

@@ -59,6 +59,9 @@ class OptimizerWatch:
     step_site: Site | None = None
     steps: int = 0
     since_anchor: int = 0
+    made: float = field(default_factory=perf_counter)
+    """When it was constructed, and when it last stepped, on `perf_counter`'s clock."""
+    stepped: float = 0.0
     prepared: bool = False
     zeroed_in_place: int = 0
 
