@@ -123,6 +123,13 @@ def on_cpu() -> dict[str, StepProfile]:
             shares={"other": 0.8},
             habits={"evaluation": Habit(seconds=80 * MS, calls=3.2)},
         ),
+        "no-grad-forwards": profile(
+            shares={"other": 0.8},
+            habits={
+                "evaluation": Habit(seconds=80 * MS, calls=12.0),
+                "no_grad_in_training": Habit(calls=12.0),
+            },
+        ),
         "anomaly-mode": profile(
             shares={"backward": 0.3},
             settings={"anomaly_detection": True},

@@ -117,6 +117,14 @@ def check_kind(expected: Expected) -> None:
         assert min(step.phases.values()) >= 0
 
 
+@pytest.mark.slow
+def test_an_agent_that_acts_is_told_from_an_evaluation() -> None:
+    report, _ = measured(command("acts.py"))
+    assert report.facts is not None
+    assert report.facts.habits["evaluation"].calls == 4
+    assert report.facts.habits["no_grad_in_training"].calls == 4
+
+
 def test_doctor_names_the_model_whose_forward_runs_again_and_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

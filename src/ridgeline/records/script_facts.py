@@ -180,6 +180,7 @@ HabitName = Literal[
     "retain_graph",
     "gradient",
     "evaluation",
+    "no_grad_in_training",
     "recompute",
     "math_attention",
     "channels_first_convolution",
@@ -194,6 +195,7 @@ HabitName = Literal[
 - `retain_graph`: backwards with `retain_graph=True`
 - `gradient`: calls of `torch.autograd.grad` (penalties, second derivatives, `torch.func`)
 - `evaluation`: forwards without gradients in a training script
+- `no_grad_in_training`: those of them whose model is in training mode
 - `recompute`: checkpointed forwards that ran again during backward
 - `math_attention`: unfused attention (explicit softmax between two matmuls)
 - `channels_first_convolution`: convolutions whose input is not stored channels-last

@@ -1,11 +1,15 @@
-"""What interrupts training so often that it waits: checkpoints written, the model evaluated."""
+"""What interrupts training so often that it waits: checkpoints written, the model evaluated.
+
+A forward without gradients of a model in training mode is hardly an evaluation: an agent acts, a
+teacher or a target network is asked. To do that less often would be another training.
+"""
 
 from __future__ import annotations
 
 from ridgeline.diagnose.reading import Reading, duration, percent
 from ridgeline.records import Finding
 
-CAUSES = ("frequent-evaluation", "save-in-loop")
+CAUSES = ("frequent-evaluation", "no-grad-forwards", "save-in-loop")
 
 _USUAL_SHARE = 0.1
 """Evaluation that takes a tenth of the run is nothing to remark on."""
@@ -22,6 +26,9 @@ def _evaluation(reading: Reading) -> list[Finding]:
     seconds = reading.of_mean(evaluation.seconds)
     if reading.profile.kind != "training" or reading.share(seconds) <= _USUAL_SHARE:
         return []
+    asked = reading.profile.habit("no_grad_in_training").calls
+    if asked > 0.5 * evaluation.calls:
+        return _asking(reading, seconds)
     return reading.finding(
         "frequent-evaluation",
         touched_seconds=seconds,
@@ -36,6 +43,25 @@ def _evaluation(reading: Reading) -> list[Finding]:
         where=[evaluation.site],
         cure="Evaluate less often, or on a part of the validation set, or with a larger batch.",
         effort="flag",
+    )
+
+
+def _asking(reading: Reading, seconds: float) -> list[Finding]:
+    """Time in forwards without gradients of models that are in training mode."""
+    evaluation = reading.profile.habit("evaluation")
+    return reading.finding(
+        "no-grad-forwards",
+        touched_seconds=seconds,
+        saves_seconds=(0.1 * seconds, 0.8 * seconds),
+        confidence=0.6,
+        summary=f"Forwards without gradients take {percent(reading.share(seconds))} of the time, "
+        f"{evaluation.calls:.3g} per training step, of models in training mode: an agent that "
+        "acts, a teacher, a target network.",
+        evidence={"no_grad_seconds": evaluation.seconds, "no_grad_per_step": evaluation.calls},
+        where=[evaluation.site],
+        cure="Ask for many inputs in one call (more environments side by side), or keep what a "
+        "fixed teacher answers; call `model.eval()` where it is an evaluation.",
+        effort="code",
     )
 
 

@@ -175,6 +175,8 @@ class Agent:
         evaluating = self._trains and not torch.is_grad_enabled()
         if evaluating:
             self.watched.count("evaluation")
+            if module.training:
+                self.watched.count("no_grad_in_training", located=False)
         else:
             self.watched.switches.gradients_enabled = torch.is_grad_enabled()
             if self.watched.switches.autocast_dtype is None:
