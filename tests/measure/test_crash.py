@@ -56,6 +56,19 @@ def test_a_scripts_own_crash_shows_its_traceback_without_our_frames(
     assert "running it without ridgeline" in told
 
 
+def test_a_script_that_is_no_python_is_shown_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python prints no traceback of it: the words above the error are its place."""
+    monkeypatch.chdir(tmp_path)
+    Path("old.py").write_text("import torch\nx = torch.ones(1)\nx.cuda(async=True)\n")
+    assert run(["doctor", "--", "old.py"]) == 2
+    told = capsys.readouterr().err
+    assert 'old.py", line 3' in told
+    assert "x.cuda(async=True)" in told
+    assert "SyntaxError: invalid syntax (it fails the same way" in told.splitlines()[-1]
+
+
 def test_a_script_that_asks_for_more_than_it_is_given_is_told_to_take_it_from_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

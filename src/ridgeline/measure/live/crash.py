@@ -21,6 +21,8 @@ _NO_MORE_INPUT = "EOFError: EOF when reading a line"
 """How Python's `input` fails."""
 _LINES_SHOWN = 40
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line \d+')
+_COMPILES = re.compile(r"^(SyntaxError|IndentationError|TabError): ")
+"""What Python says of a script that it cannot compile, below the place and without a traceback."""
 _ADDRESS = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -72,7 +74,7 @@ def _last_traceback(lines: list[str]) -> list[str]:
     """The last traceback that was printed, with those that led to it."""
     starts = [index for index, line in enumerate(lines) if _STARTS.search(line)]
     if not starts:
-        return []
+        return _not_compiled(lines)
     start = starts[-1]
     end = _end_of(lines, start)
     for earlier in reversed(starts[:-1]):
@@ -81,6 +83,15 @@ def _last_traceback(lines: list[str]) -> list[str]:
             break  # "During handling of the above exception, another exception occurred:"
         start = earlier
     return [_BEGINS, *lines[start + 1 : end]]
+
+
+def _not_compiled(lines: list[str]) -> list[str]:
+    """The place and the error of a script that is no Python, as the last thing printed; or none."""
+    last = next((i for i in range(len(lines) - 1, -1, -1) if lines[i].strip()), -1)
+    if last < 0 or not _COMPILES.match(lines[last]):
+        return []
+    start = next((i for i in range(last, -1, -1) if _FRAME.match(lines[i])), last)
+    return lines[start : last + 1]
 
 
 def _end_of(lines: list[str], start: int) -> int:
