@@ -95,6 +95,21 @@ def test_json_objects_are_json_objects() -> None:
     assert isinstance(json.loads(answer(state)[0]), dict)
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("choice", '["é", "è"]'),
+        ("choice", '["👩", "👧"]'),
+        ("json_schema", '{"enum": ["日本", "日木"]}'),
+        ("json_schema", '{"const": "\\ud83d\\udc69"}'),
+        ("regex", "[👩👧]"),
+    ],
+)
+def test_characters_may_part_in_the_middle(kind: str, text: str) -> None:
+    found, _ = answer(state_of(kind, text, temperature=0.0))
+    assert found.strip('"') in ("é", "è", "日本", "日木", "👩", "👧")
+
+
 def test_drafts_along_the_grammar_are_accepted_and_the_matcher_stands_where_the_answer_is() -> None:
     state = state_of("choice", '["import sys", "import os"]', temperature=0.0)
     drafts = tuple(tokenizer.encode("import sys"))
