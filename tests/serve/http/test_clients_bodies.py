@@ -199,6 +199,14 @@ def test_slashes_too_many_change_nothing(stub: Server, path: str) -> None:
     assert stub.get(path).json().keys() == stub.get(plain).json().keys()
 
 
+@pytest.mark.parametrize("before", ["/openai/v1", "/openai/deployments/library"])
+def test_what_clouds_put_before_a_path_changes_nothing(stub: Server, before: str) -> None:
+    body = {"model": "library", "messages": [ASKED], "max_tokens": 1}
+    response = stub.post(before + "/chat/completions?api-version=2024-10-21", body)
+    assert response.status_code == 200, response.text
+    assert stub.get("/openai/deployments/library").status_code == 404
+
+
 def test_a_probe_by_head_gets_what_get_would_without_the_body(stub: Server) -> None:
     for path in ("/health", "/v1/models", "/v1/models/library"):
         response = httpx.head(stub.address + path)

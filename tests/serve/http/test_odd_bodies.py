@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 from tests.serve.http.servers import Server
 
@@ -58,6 +59,14 @@ def test_completions_name_the_hints_of_chats(stub: Server) -> None:
     response = stub.post("/v1/completions", {**COMPLETION, **hints, **others})
     assert response.status_code == 200, response.text
     assert all(name in str(response.headers) for name in hints)
+
+
+def test_a_number_too_long_to_read_is_refused_in_words(stub: Server) -> None:
+    body = '{"prompt": "x", "max_tokens": 1' + "0" * 5000 + "}"
+    headers = {"Content-Type": "application/json"}
+    response = httpx.post(stub.address + "/v1/completions", content=body, headers=headers)
+    assert response.status_code == 400
+    assert "5001 digits" in response.json()["error"]["message"]
 
 
 def test_too_many_stop_strings_are_refused_in_these_words(stub: Server) -> None:

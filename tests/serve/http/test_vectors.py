@@ -75,6 +75,13 @@ def vectors_of(stub: Server, texts: list[str], **fields: Any) -> list[list[float
     return [one["embedding"] for one in data]
 
 
+def test_nvidias_clients_get_vectors_whatever_their_texts_are_for(stub: Server) -> None:
+    body = {"model": "library", "input": ["a"], "input_type": "passage", "truncate": "NONE"}
+    reply = stub.post("/v1/embeddings", body)
+    assert reply.json()["data"][0]["embedding"] == vectors_of(stub, ["a"])[0]
+    assert reply.headers["X-Without-Effect"] == "input_type"
+
+
 def test_coheres_clients_get_the_vectors_in_the_forms_they_ask_for(stub: Server) -> None:
     texts = ["a", "one two three"]
     body = {"model": "library", "texts": texts, "input_type": "search_query"}

@@ -132,11 +132,18 @@ _ALTERNATIVES = frozenset({"str", "float", "int", "bool"})
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    texts = {404: f"no such endpoint: {request.url.path}", 405: f"not with {request.method}"}
+    texts = {404: f"no such endpoint: {request.url.path[:200]}", 405: f"not with {request.method}"}
     message = texts.get(error.status_code, str(error.detail))
+    if isinstance(error.__cause__, ValueError):  # the parser's, of what the grammar of JSON allows
+        message = f"the body is no JSON for this server: {_first_words(error.__cause__)}"
     response = await _api_error(request, ApiError(error.status_code, message))
     response.headers.update(error.headers or {})
     return response
+
+
+def _first_words(error: ValueError) -> str:
+    """What is wrong, without the advice for whoever wrote the server."""
+    return str(error).partition("; use sys.")[0]
 
 
 async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001  Starlette's shape

@@ -2,6 +2,7 @@
 
 A base address that ends with a slash gives `//v1/models` or `/v1/models/`, and probes ask with
 HEAD, which is answered as GET is, without the body (RFC 9110, 9.3.2; the connection leaves it out).
+Azure's clients put `/openai` or `/openai/deployments/NAME` before a path, Groq's the first.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import re
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _SLASHES = re.compile("/{2,}")
+_BEFORE_PATHS = re.compile("^/openai(/v1|/deployments/[^/]+)(?=/)")
 
 
 class PlainPaths:
-    """Middleware that leaves one slash where several are, none at the end, and GET for HEAD."""
+    """Middleware that leaves one slash where several are, none at the end, and GET for HEAD.
+
+    What clouds put before a path becomes `/v1`.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -23,6 +28,7 @@ class PlainPaths:
         """Serve a request, as ASGI has it."""
         if scope["type"] == "http":
             path = _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"
+            path = _BEFORE_PATHS.sub("/v1", path)
             method = "GET" if scope["method"] == "HEAD" else scope["method"]
             scope = {**scope, "path": path, "method": method}
         await self._app(scope, receive, send)

@@ -56,6 +56,9 @@ class VectorFields(Strict):
 class EmbeddingRequest(VectorFields):
     """Texts, token ids or a conversation, each to become one vector."""
 
+    hints: ClassVar[frozenset[str]] = VectorFields.hints | {"input_type"}
+    """Queries and passages are the same to a language model."""
+
     input: Inputs | None = None
     messages: list[Message] | None = Field(None, min_length=1, max_length=4096)
     """A conversation, written by the chat template."""
@@ -64,6 +67,9 @@ class EmbeddingRequest(VectorFields):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1, lt=2**31)
     """So many first numbers of the vector, normalised again (Matryoshka models)."""
+    input_type: Annotated[str, Field(max_length=64)] | None = None
+    truncate: Literal["NONE"] | None = None
+    """NVIDIA's word for a text that is too long being refused, as it is."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> EmbeddingRequest:
