@@ -5,13 +5,14 @@
 *Shared prompts*: requests whose prompts agree in their first 90 % (as with one system prompt), one
 after another, with the prefix cache and without, in turns; printed is the time to the first token
 and its ratio (Hodges-Lehmann over the rounds with its Wilcoxon interval). *Stall*: four answers are
-being written when a long prompt arrives; the longest pause between two of their tokens is held
-against a step of theirs before, for several budgets of tokens per step. `--stall` leaves the first
-of the two out. `--cpu` counts CPU seconds of one thread for the second, where other programs use
-the machine (chunks still follow the steps' wall time).
+being written when a long prompt arrives; the middle and the longest pause between two of their
+tokens are held against a step of theirs before, for several budgets of tokens per step. `--stall`
+leaves the first of the two out. `--cpu` counts CPU seconds of one thread for the second, where
+other programs use the machine; chunks follow them, too.
 """
 
 import argparse
+import gc
 import itertools
 import random
 import statistics
@@ -20,7 +21,7 @@ import time
 from ridgeline.measure.statistics.intervals import ratio_interval
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
-from ridgeline.serve.messages import Delta, Sampling, Submit
+from ridgeline.serve.messages import Abort, Delta, Sampling, Submit
 
 NUMBERS = itertools.count()
 
@@ -87,13 +88,15 @@ def stall(model: str, length: int, budget: int, rounds: int, *, cpu: bool) -> No
         max_tokens_per_step=budget,
         threads=1 if cpu else None,
     )
-    engine = ServingEngine(config)
+    engine = ServingEngine(config, clock)
+    gc.freeze()  # as `ridgeline serve` does
     vocab = engine.model.vocab
-    pauses, steps = [], []
+    middles, pauses, steps, firsts = [], [], [], []
     for _ in range(rounds):
-        answers = {submit(engine, [draw.randrange(vocab) for _ in range(32)], 400): 0.0}
-        for _ in range(3):
-            answers[submit(engine, [draw.randrange(vocab) for _ in range(32)], 400)] = 0.0
+        answers = {
+            submit(engine, [draw.randrange(vocab) for _ in range(32)], length // 2): 0.0
+            for _ in range(4)
+        }
         for _ in range(4):
             tokens_of(engine)
         before = []
@@ -103,25 +106,32 @@ def stall(model: str, length: int, budget: int, rounds: int, *, cpu: bool) -> No
             before.append(clock() - began)
         step = statistics.median(before)
         long = submit(engine, [draw.randrange(vocab) for _ in range(length)], 2)
-        last = dict.fromkeys(answers, clock())
-        worst = 0.0
+        arrived = clock()
+        last = dict.fromkeys(answers, arrived)
+        gaps = []
         while engine.has_work:
             came = tokens_of(engine)
             now = clock()
             for name in set(came) & set(answers):
-                worst = max(worst, now - last[name])
+                gaps.append(now - last[name])
                 last[name] = now
             if long in came:
                 break
         steps.append(step)
-        pauses.append(worst)
+        firsts.append(clock() - arrived)
+        middles.append(statistics.median(gaps))
+        pauses.append(max(gaps))
+        for name in answers:
+            engine.handle(Abort(id=name))
         while engine.has_work:
-            tokens_of(engine)
+            engine.step()
+        engine.take()
     step, pause = statistics.median(steps), statistics.median(pauses)
     print(
         f"prompt of {length} tokens, at most {budget} tokens a step: longest pause"
         f" {pause * 1e3:.0f} ms, a step of four answers {step * 1e3:.1f} ms:"
-        f" {pause / step:.1f} steps"
+        f" {pause / step:.1f} steps, the middle one {statistics.median(middles) / step:.1f};"
+        f" the prompt's first token after {statistics.median(firsts):.2f} s"
     )
 
 

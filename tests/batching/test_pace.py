@@ -12,9 +12,11 @@ from ridgeline.batching.pace import (
     FIRST_TOKENS,
     KNOWN_FOR_STEPS,
     LEAST_TOKENS,
+    LEAST_UNASKED,
     LONGER,
     MOST_STEPS,
     StepPace,
+    prompts_beside_decodes,
 )
 from ridgeline.batching.sequence import work_of
 
@@ -23,9 +25,9 @@ def paced(decode: float, token: float, *, target: float | None = None, steps: in
     """A pace that has seen steps of a machine whose times are these."""
     pace = StepPace(2048, target)
     for _ in range(steps):
-        pace.note(0, 8, decode)
+        pace.note(0, 8, seconds=decode)
         chunk = pace.tokens(8, 0)
-        pace.note(chunk, 8, decode + chunk * token)
+        pace.note(chunk, 8, seconds=decode + chunk * token)
     return pace
 
 
@@ -57,8 +59,8 @@ def test_prompts_behind_the_first_are_done_in_so_many_steps_where_no_target_is_g
 def test_one_slow_step_changes_nothing() -> None:
     pace = paced(0.01, 0.0005, target=0.05)
     before = pace.tokens(8, 0)
-    pace.note(0, 8, 3.0)
-    pace.note(64, 8, 3.0)
+    pace.note(0, 8, seconds=3.0)
+    pace.note(64, 8, seconds=3.0)
     assert pace.tokens(8, 0) == before
 
 
@@ -66,25 +68,25 @@ def test_steps_that_seem_to_cost_nothing_double_a_chunk_at_most() -> None:
     pace = paced(0.1, 0.0005)
     before = pace.tokens(8, 0)
     for _ in range(60):
-        pace.note(before, 8, 0.001)
-        pace.note(0, 8, 0.01)
+        pace.note(before, 8, seconds=0.001)
+        pace.note(0, 8, seconds=0.01)
     assert pace.tokens(8, 0) == 2 * before
 
 
 def test_decodes_are_compared_with_steps_that_had_as_many() -> None:
     pace = StepPace(2048)
     for decodes in (4, 64) * 10:
-        pace.note(0, decodes, 0.001 * decodes)
-        pace.note(50, decodes, 0.001 * decodes + 0.05)
+        pace.note(0, decodes, seconds=0.001 * decodes)
+        pace.note(50, decodes, seconds=0.001 * decodes + 0.05)
     few = pace.tokens(4, 0)
     many = pace.tokens(64, 0)
-    assert (few, many) == (LEAST_TOKENS, 64)
+    assert (few, many) == (LEAST_UNASKED, 64)
 
 
 def test_nothing_is_known_at_first_and_a_whole_prompt_alone_tells() -> None:
     pace = StepPace(2048, 0.05)
     assert pace.tokens(8, 0) == FIRST_TOKENS
-    pace.note(2000, 0, 1.0)
+    pace.note(2000, 0, seconds=1.0)
     assert pace.tokens(8, 0) == 100
 
 
@@ -93,7 +95,7 @@ def test_a_step_without_prompts_comes_now_and_then_where_all_have_some() -> None
     chunks = []
     for _ in range(3 * (KNOWN_FOR_STEPS + 1)):
         chunks.append(pace.tokens(8, 100_000))
-        pace.note(chunks[-1], 8, 0.01 + 0.001 * chunks[-1])
+        pace.note(chunks[-1], 8, seconds=0.01 + 0.001 * chunks[-1])
     assert [index for index, chunk in enumerate(chunks) if not chunk] == [
         (KNOWN_FOR_STEPS + 1) * number - 1 for number in (1, 2, 3)
     ]
@@ -112,7 +114,11 @@ def test_a_pace_holds_only_where_others_decode() -> None:
 
 @pytest.mark.parametrize("answers", [1, 4, 64])
 @pytest.mark.parametrize("token", [0.0005, 0.00002])
-def test_a_long_prompt_makes_steps_twice_as_long_and_itself_too(answers: int, token: float) -> None:
+@pytest.mark.parametrize("deeper", [0.0, 0.0005])
+def test_a_long_prompt_makes_steps_twice_as_long_and_itself_too(
+    answers: int, token: float, deeper: float
+) -> None:
+    """A token takes longer by `deeper` of itself for each that it looks back at."""
     scheduler = scheduler_of(20_000, prefix=False)
     pace = scheduler.pace = StepPace(2048)
     for _ in range(answers):
@@ -124,13 +130,16 @@ def test_a_long_prompt_makes_steps_twice_as_long_and_itself_too(answers: int, to
             scheduler.add(sequence_of(4000, 2), 0.0)
         step = scheduler.schedule(0.0)
         work = work_of(step)
-        seconds = 0.008 + 0.0005 * work.decodes + token * work.prompt_tokens
-        pace.note(work.prompt_tokens, work.decodes, seconds)
+        noted = prompts_beside_decodes(step)
+        prompt = token * work.prompt_tokens * (1 + deeper * noted[2])
+        seconds = 0.008 + 0.0005 * work.decodes + prompt
+        pace.note(*noted, seconds=seconds)
         ends = [one.start + one.count == len(one.sequence.tokens) for one in step.slices]
         scheduler.complete(step, [[0] if end else [] for end in ends], 0.0)
         steps.append(seconds)
-        assert len(steps) <= 21 or seconds <= 2.02 * alone
-    assert sum(steps[20:]) <= 2.2 * (0.008 + 4000 * token) + 3 * alone
+        assert len(steps) <= 21 or seconds <= (2.02 + deeper * 200) * alone
+    whole = 4000 * token * (1 + deeper * 2000)
+    assert sum(steps[20:]) <= 2.2 * (0.008 + whole) + 3 * alone
 
 
 @dataclass
@@ -158,7 +167,7 @@ class Load:
             seconds = 0.010 + 0.001 * work.decodes + 0.0006 * work.prompt_tokens
             now += seconds
             if pace is not None:
-                pace.note(work.prompt_tokens, work.decodes, seconds)
+                pace.note(work.prompt_tokens, work.decodes, seconds=seconds)
             ends = [one.start + one.count == len(one.sequence.tokens) for one in step.slices]
             gaps += [seconds] * work.decodes
             scheduler.complete(step, [[0] if end else [] for end in ends], now)

@@ -2,13 +2,13 @@
 
 A step takes what its decodes take, and a little for each token of a prompt. Both are measured as
 steps go by: the middle of the last steps without prompts and with about as many decodes, and of the
-time a token that those with prompts took beyond it. What is left of the target says how many tokens
-fit.
+time a token that those with prompts took beyond it, which grows with what the token looks back at:
+so of those about as far into their prompts. What is left of the target says how many tokens fit.
 
-Where no target in seconds is given, a step with prompts may take twice as long as one without, so
-that a long prompt takes about twice as long as alone. That would starve the prompts behind it where
-few decode: their steps are short, and so would chunks be. So it is bounded below: chunks are large
-enough that all that are behind the first would be done in `MOST_STEPS`.
+Where no target in seconds is given, a step with prompts may take `LONGER` times as long as one
+without, so that a long prompt takes about twice as long as alone. That would starve the prompts
+behind it where few decode: their steps are short, and so would chunks be. So it is bounded below:
+chunks are large enough that all that are behind the first would be done in `MOST_STEPS`.
 
 Where every step has prompts, nothing would say what decodes take alone: then one step in
 `KNOWN_FOR_STEPS` goes without.
@@ -21,12 +21,14 @@ from collections.abc import Iterable
 from statistics import median
 
 from ridgeline.batching.limits import Limits
-from ridgeline.batching.sequence import Sequence
+from ridgeline.batching.sequence import Sequence, Step
 
 LONGER = 2.0
 """How long a step with prompts may take, over one without, where no target is given."""
 LEAST_TOKENS = 16
-"""Prompts go on, however long steps take."""
+"""Prompts go on, however far steps are from a target that is given."""
+LEAST_UNASKED = 4
+"""Prompts go on where no target is given: deep in a long one few tokens take a step's time."""
 FIRST_TOKENS = 64
 """The tokens of a chunk before anything is known."""
 MOST_STEPS = 32
@@ -34,12 +36,28 @@ MOST_STEPS = 32
 KNOWN_FOR_STEPS = 16
 REMEMBERED_STEPS = 32
 NEAREST_STEPS = 7
-"""Remembered steps whose middle stands for a number of decodes: those with about as many."""
+"""Remembered steps whose middle stands for a number of decodes, or for a place in a prompt."""
 
 
 def tokens_of(prompts: Iterable[Sequence]) -> int:
     """The tokens of whole sequences whose prompts are not computed to their ends."""
     return sum([len(one.tokens) for one in prompts])
+
+
+def prompts_beside_decodes(step: Step) -> tuple[int, int, int]:
+    """Tokens of prompts, sequences that decode, and how far into its prompt the first one begins.
+
+    Args:
+        step: Not completed yet.
+    """
+    prompts = decodes = place = 0
+    for sequence, start, count, *_ in step.slices:
+        if start + count < len(sequence.tokens) or count > 1:
+            place = place if prompts else start
+            prompts += count
+        else:
+            decodes += 1
+    return prompts, decodes, place
 
 
 def pace_of(limits: Limits, target_seconds: float | None = None) -> StepPace | None:
@@ -57,15 +75,23 @@ class StepPace:
         self._target_seconds = target_seconds
         self._decoding: deque[tuple[int, float]] = deque(maxlen=REMEMBERED_STEPS)
         """Decodes and seconds of steps without prompts, the last one first."""
-        self._prompts: deque[tuple[float, int]] = deque(maxlen=REMEMBERED_STEPS)
-        """Seconds that a token of a prompt took, and how many there were, of steps with some."""
+        self._prompts: deque[tuple[float, int, int]] = deque(maxlen=REMEMBERED_STEPS)
+        """Seconds that a token of a prompt took, how many there were, and how far into their
+        prompt, of steps with some, the last one first."""
         self._mixed_steps = 0
         """Steps with both since the last one without prompts."""
         self._beside: deque[int] = deque(maxlen=REMEMBERED_STEPS)
         """Prompt tokens that went beside decodes."""
 
-    def note(self, prompt_tokens: int, decodes: int, seconds: float) -> None:
-        """Take in how long a step took."""
+    def note(self, prompt_tokens: int, decodes: int, place: int = 0, *, seconds: float) -> None:
+        """Take in how long a step took.
+
+        Args:
+            prompt_tokens: Of all prompts in it.
+            decodes: Sequences that got one token each.
+            place: How far into its prompt the first chunk began.
+            seconds: What it took.
+        """
         if not prompt_tokens:
             self._decoding.appendleft((decodes, seconds))
             self._mixed_steps = 0
@@ -74,37 +100,38 @@ class StepPace:
             self._mixed_steps += 1
             self._beside.append(prompt_tokens)
         alone = (self._alone_seconds(decodes) or 0.0) if decodes else 0.0
-        self._prompts.append(((seconds - alone) / prompt_tokens, prompt_tokens))
+        self._prompts.appendleft(((seconds - alone) / prompt_tokens, prompt_tokens, place))
 
     @property
     def withholds(self) -> bool:
         """Whether the next step goes without prompts, to show what decodes take alone."""
         return self._mixed_steps >= KNOWN_FOR_STEPS
 
-    def tokens(self, decodes: int, behind: int) -> int:
+    def tokens(self, decodes: int, behind: int, *, place: int = 0) -> int:
         """Prompt tokens that fit beside decodes; 0: this step shows what decodes take alone.
 
         Args:
             decodes: In the step, at least one.
             behind: The tokens of the prompts that could be computed beside the first one, as of
                 `tokens_of`.
+            place: How far into its prompt the first chunk begins.
         """
         if self.withholds:
             return 0
         least = LEAST_TOKENS
         if self._target_seconds is None:
-            least = max(least, -(-behind // MOST_STEPS))
+            least = max(LEAST_UNASKED, -(-behind // MOST_STEPS))
         # What was measured badly does not stall everybody.
-        fitting = min(self._fitting(decodes), 2 * max(FIRST_TOKENS, *self._beside, 0))
+        fitting = min(self._fitting(decodes, place), 2 * max(FIRST_TOKENS, *self._beside, 0))
         return min(max(fitting, least), self._most_tokens)
 
-    def _fitting(self, decodes: int) -> int:
+    def _fitting(self, decodes: int, place: int) -> int:
         alone = self._alone_seconds(decodes)
         if not self._prompts or (alone is None and self._target_seconds is None):
             return FIRST_TOKENS
         alone = alone or 0.0
         target = LONGER * alone if self._target_seconds is None else self._target_seconds
-        a_token = self._token_seconds()
+        a_token = self._token_seconds(place)
         return self._most_tokens if a_token <= 0.0 else int(max(target - alone, 0.0) / a_token)
 
     def _alone_seconds(self, decodes: int) -> float | None:
@@ -114,10 +141,11 @@ class StepPace:
         nearest = sorted(self._decoding, key=lambda one: abs(one[0] - decodes))
         return median([seconds for _, seconds in nearest[:NEAREST_STEPS]])
 
-    def _token_seconds(self) -> float:
+    def _token_seconds(self, place: int) -> float:
         """What the middle token took: each step counts by its tokens, for small ones are noisy."""
-        left = sum([count for _, count in self._prompts]) / 2
-        for seconds, count in sorted(self._prompts):
+        nearest = sorted(self._prompts, key=lambda one: abs(one[2] - place))[:NEAREST_STEPS]
+        left = sum([count for _, count, _ in nearest]) / 2
+        for seconds, count, _ in sorted(nearest):
             left -= count
             if left <= 0:
                 return seconds

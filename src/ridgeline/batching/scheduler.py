@@ -189,7 +189,8 @@ class Scheduler:
             prompts = [one for one in prompts if one.status is Status.RUNNING]
         most = None
         if self.pace is not None and slices and (prompts or self.waiting):
-            most = self.pace.tokens(len(slices), self._behind_the_first(prompts))
+            behind = self._behind_the_first(prompts)
+            most = self.pace.tokens(len(slices), behind, place=self._first_place(prompts))
         if [None for one in running if one.drafts]:
             share = left // 2 if prompts or self.waiting else left
             left -= give_drafts(slices, share, copies, self.cache, self.counters)
@@ -353,6 +354,12 @@ class Scheduler:
         """Tokens of the prompts under way and of those for which there are seats, but for one."""
         seats = max(0, self._most_running - len(self.running))
         return tokens_of([*prompts, *self.waiting[:seats]][1:])
+
+    def _first_place(self, prompts: list[Sequence]) -> int:
+        """How far into its prompt the next chunk begins."""
+        if prompts:
+            return prompts[0].num_computed
+        return len(self.cache.known(self.waiting[0])) * self.cache.block_size
 
     def _admit(self, slices: list[Slice], left: int, now: float, most_slices: int | None) -> None:
         """Start those who wait, in order, until seats, budget or blocks run out."""

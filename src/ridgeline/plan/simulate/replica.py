@@ -16,7 +16,7 @@ from ridgeline.batching.ahead import advance, may_repeat, steps_ahead
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
 from ridgeline.batching.load.stamps import RequestStamps
-from ridgeline.batching.pace import REMEMBERED_STEPS, pace_of
+from ridgeline.batching.pace import REMEMBERED_STEPS, pace_of, prompts_beside_decodes
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import FinishReason, Sequence, Slice, Step, work_of
 from ridgeline.plan.simulate.drafting import Drafting
@@ -140,8 +140,8 @@ class Replica:
         self._step = None
         self.steps += 1
         if self.scheduler.pace is not None:
-            work = work_of(step)
-            self.scheduler.pace.note(work.prompt_tokens, work.decodes, self._step_seconds)
+            noted = prompts_beside_decodes(step)
+            self.scheduler.pace.note(*noted, seconds=self._step_seconds)
         sampled = [
             self._sampled(one) if one.start + one.count == len(one.sequence.tokens) else []
             for one in step.slices
@@ -186,7 +186,7 @@ class Replica:
         if scheduler.pace is not None:
             for index in range(max(0, len(ends) - REMEMBERED_STEPS), len(ends)):
                 work = StepWork(decodes=len(running), decode_context=context + index * len(running))
-                scheduler.pace.note(0, len(running), self.time.seconds(work))
+                scheduler.pace.note(0, len(running), seconds=self.time.seconds(work))
         for one in running:
             chunks = self.open[one].chunks
             if self.on_gap is not None:

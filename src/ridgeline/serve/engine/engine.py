@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from ridgeline.batching.pace import pace_of
+from ridgeline.batching.pace import pace_of, prompts_beside_decodes
 from ridgeline.batching.sequence import Step, work_of
 from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepRow
@@ -277,7 +277,7 @@ class ServingEngine:
     def _take_in(self, step: Step, found: StepAttempt[Worked], began: float) -> None:
         """Let requests know what came of a step, and count it."""
         work = None if self._step_log is None else work_of(step)
-        counts = None if self._pace is None else _prompts_and_decodes(step)
+        noted = None if self._pace is None else prompts_beside_decodes(step)
         num_tokens = sum([self._outcomes.advance(worked) for worked in found.worked])
         for sequence in found.postponed:
             self._outcomes.postpone(sequence)
@@ -288,8 +288,8 @@ class ServingEngine:
         alone = ended - max(began, self._last_ended)
         self._last_ended = ended
         self._step_seconds += alone
-        if self._pace is not None and counts is not None:
-            self._pace.note(*counts, ended - began)
+        if self._pace is not None and noted is not None:
+            self._pace.note(*noted, seconds=ended - began)
         if self._speculating is not None:
             self._speculating.record(step, num_tokens, ended - began, ended)
         if self._step_log is not None and work is not None:
@@ -321,14 +321,3 @@ class ServingEngine:
         starts_at = self.scheduler.starts_at
         if starts_at is not None:
             time.sleep(min(max(starts_at - now, 0.0), LONGEST_WAIT_SECONDS))
-
-
-def _prompts_and_decodes(step: Step) -> tuple[int, int]:
-    """Tokens of prompts in a step, and sequences that decode."""
-    prompts = decodes = 0
-    for sequence, start, count, *_ in step.slices:
-        if start + count < len(sequence.tokens) or count > 1:
-            prompts += count
-        else:
-            decodes += 1
-    return prompts, decodes
