@@ -10,7 +10,6 @@ ledger.json          what it cost
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ridgeline.compress.images.recognised import ONNX, PROGRAM
 from ridgeline.compress.images.saved import export_to
 from ridgeline.compress.vision.batches import Batch, inputs_of, part_of, rows_of
 from ridgeline.compress.vision.nodes import RoundedTensor, load_operators
+from ridgeline.compress.vision.onnx_program import Names
 from ridgeline.compress.vision.quantise import QuantisedVision
 from ridgeline.errors import InputError, MissingExtra, in_words
 
@@ -65,7 +65,7 @@ def save_quantised(
     found: QuantisedVision,
     example: Batch,
     out: Path,
-    names: tuple[Sequence[str], Sequence[str]] | None = None,
+    names: Names | None = None,
 ) -> list[str]:
     """Write a quantised model into a new folder.
 
@@ -95,7 +95,7 @@ def _save_onnx(
     found: QuantisedVision,
     example: Batch,
     path: Path,
-    names: tuple[Sequence[str], Sequence[str]] | None,
+    names: Names | None,
 ) -> None:
     """Write ONNX with a free batch, or of one image where a batch's size decides its operators."""
     if rows_of(example) > 1:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,11 @@ from ridgeline.compress.vision.batches import (
     part_of,
     rows_of,
 )
+from ridgeline.compress.vision.onnx_program import write_program
 from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.measure.network.directory import load_directory, read_config
 from ridgeline.models.folder import read_by_library
 from ridgeline.models.quiet import quiet_libraries
-from ridgeline.runtimes.capture.blame import blame
-from ridgeline.runtimes.capture.onnx_notes import drop_sources
 
 CODE = "pruned_model.py"
 _ALONG = ("preprocessor_config.json", "README.md", "LICENSE")
@@ -106,31 +104,13 @@ def export_to(whole: nn.Module, example: Batch, path: Path) -> None:
     """
     floats = (one for one in whole.parameters() if one.is_floating_point())
     inputs = moved(example, next(floats, torch.empty(0)))
-    write = _write_onnx if path.suffix == ".onnx" else _write_package
+    write = write_program if path.suffix == ".onnx" else _write_package
     if rows_of(inputs) > 1:
         try:
             return write(whole, inputs, free_batch(whole, inputs, torch.export.Dim.DYNAMIC), path)
         except InputError:
             path.unlink(missing_ok=True)
     return write(whole, inputs_of(part_of(inputs, slice(1))), None, path)
-
-
-def _write_onnx(whole: nn.Module, inputs: tuple[Tensor, ...], free: Any, path: Path) -> None:
-    with quiet_libraries(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            made = torch.onnx.export(
-                whole,
-                inputs,
-                dynamo=True,
-                dynamic_shapes=free,
-                external_data=False,
-                verbose=False,
-            )
-        except Exception as error:  # whatever the exporter meets in the user's operators
-            why = blame(error, log="", runtime="ONNX")
-            raise InputError(f"{path.name}: ONNX cannot hold this model: {why}") from error
-        drop_sources(made).save(path)
 
 
 def _write_package(whole: nn.Module, inputs: tuple[Tensor, ...], free: Any, path: Path) -> None:

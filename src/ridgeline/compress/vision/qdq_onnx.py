@@ -5,22 +5,16 @@ ONNX Runtime and OpenVINO read such pairs and run what lies between them with in
 
 from __future__ import annotations
 
-import logging
-import os
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from ridgeline.compress.vision.batches import Batch, free_batch, inputs_of, rows_of, together
 from ridgeline.compress.vision.nodes import RoundedTensor, RoundedWeight, load_operators
+from ridgeline.compress.vision.onnx_program import Names, write_program
 from ridgeline.compress.vision.operators import copied
 from ridgeline.errors import InputError
-from ridgeline.runtimes.capture.blame import blame
-from ridgeline.runtimes.capture.onnx_notes import drop_sources
 
 
 def write(
@@ -29,7 +23,7 @@ def write(
     example: Batch,
     *,
     dynamic: bool,
-    names: tuple[Sequence[str], Sequence[str]] | None = None,
+    names: Names | None = None,
     unsigned: bool,
     reduce_range: bool,
 ) -> None:
@@ -52,41 +46,9 @@ def write(
             one.unsigned = unsigned
         if reduce_range and isinstance(one, RoundedWeight):
             _halve(one)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        drop_sources(_program(own, example, names, dynamic=dynamic)).save(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _program(
-    module: nn.Module,
-    example: Batch,
-    names: tuple[Sequence[str], Sequence[str]] | None,
-    *,
-    dynamic: bool,
-) -> Any:
-    """What the exporter makes of it; its own messages are of no use to users."""
     load_operators()
-    shapes = free_batch(module, example, torch.export.Dim.DYNAMIC) if dynamic else None
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return torch.onnx.export(
-                module,
-                inputs_of(example),
-                input_names=None if names is None else list(names[0]),
-                output_names=None if names is None else list(names[1]),
-                dynamo=True,
-                dynamic_shapes=shapes,
-                external_data=False,
-                verbose=False,
-            )
-        except Exception as error:  # whatever the exporter meets in the user's operators
-            why = blame(error, log="", runtime="ONNX")
-            raise InputError(f"ONNX cannot hold this model: {why}") from error
+    shapes = free_batch(own, example, torch.export.Dim.DYNAMIC) if dynamic else None
+    write_program(own, inputs_of(example), shapes, path, names)
 
 
 def _halve(weight: RoundedWeight) -> None:

@@ -26,6 +26,7 @@ from ridgeline.compress.vision.equalise import equalise
 from ridgeline.compress.vision.graph import batches_for, check_batches, traced
 from ridgeline.compress.vision.layers import VisionLayer, find_layers
 from ridgeline.compress.vision.nodes import RoundedTensor
+from ridgeline.compress.vision.onnx_program import Names
 from ridgeline.compress.vision.plan import LayerPlan
 from ridgeline.compress.vision.points import find_points, origin
 from ridgeline.compress.vision.weights import rounded_by_gptq, rounded_to_nearest
@@ -51,7 +52,7 @@ class QuantisedVision:
         example: Batch,
         dynamic: bool = True,
         *,
-        names: tuple[Sequence[str], Sequence[str]] | None = None,
+        names: Names | None = None,
         unsigned: bool = True,
         reduce_range: bool = False,
     ) -> None:
