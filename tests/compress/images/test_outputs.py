@@ -149,7 +149,9 @@ def test_a_tracker_whose_groups_follow_from_the_batch_is_saved_for_one_pair(
     """What torch.export learns of two pairs does not hold for one, which is what a camera gives."""
     out = tmp_path / "out"
     assert compress(folder, "Tracker", out, "--scheme", scheme, data="pairs.npz") == 0
-    assert "takes one image at a time" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "takes one image at a time" in said
+    assert "groups=len(z))` makes a number of the batch" in said
     assert rows(out)[-1]["outputs"][0]["sqnr_db"] > (20 if scheme == "w8a8-int8" else 0)
     pair = [torch.from_numpy(one[:1]) for one in np.load(folder / "pairs.npz").values()]
     load_operators()

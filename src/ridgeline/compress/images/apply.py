@@ -55,6 +55,7 @@ from ridgeline.compress.images.timed import timed
 from ridgeline.compress.pruning.channels.choose import flops
 from ridgeline.compress.pruning.channels.prune import Smaller, prune_channels
 from ridgeline.compress.vision.batches import inputs_of, moved, part_of
+from ridgeline.compress.vision.graph import why_alone
 from ridgeline.compress.vision.mixed import mixed
 from ridgeline.compress.vision.quantise import quantise
 from ridgeline.errors import InputError
@@ -214,7 +215,8 @@ class _Run:
             layers, notes = (), []
         seconds = time.monotonic() - started
         if self._take_batches_of(model.module) or self.judged.most != most:
-            notes.append("what is saved takes one image at a time: no batch can stay free")
+            why = why_alone(above.model.module, part_of(self.example, slice(1)))
+            notes.append(f"what is saved takes one image at a time: {why}")
         self.on_progress(f"judging {scheme.name}")
         row = self._row(scheme.name, model, compared=True)
         if scheme.images:

@@ -21,6 +21,7 @@ from ridgeline.compress.vision.batches import (
 from ridgeline.compress.vision.folding import fold_batch_norms, remove_identities, split_attention
 from ridgeline.errors import InputError
 from ridgeline.runtimes.capture.blame import blame
+from ridgeline.runtimes.capture.program import where_fixed
 
 
 def traced(model: nn.Module, batch: Batch) -> fx.GraphModule:
@@ -64,6 +65,30 @@ def _exported(own: nn.Module, example: Batch, shapes: Any) -> fx.GraphModule:
         except Exception as error:  # anything that the user's forward or the exporter raises
             raise blame(error, log="") from error
         return exported.module(check_guards=False)
+
+
+def why_alone(model: nn.Module, image: Batch) -> str:
+    """Why a model that was traced takes no batch: its line, where it is known.
+
+    Args:
+        model: As for `traced`.
+        image: One to run it with.
+    """
+    own = copy.deepcopy(model).eval()
+    pair = together([image, image])
+    if not _takes(own, pair):
+        return "forward takes no batch of two"
+    free = free_batch(own, pair, torch.export.Dim.AUTO)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(own, inputs_of(pair), dynamic_shapes=free)
+        except Exception:  # what was traced for one image need not be for two
+            return "its operators follow from the size of the batch"
+    place = where_fixed(program, 2)
+    if place is None:
+        return "its operators follow from the size of the batch"
+    return f"{place} makes a number of the batch, as len(x) does; x.shape[0] stays free"
 
 
 def batches_for(graph: fx.GraphModule, batches: Sequence[Batch]) -> Sequence[Batch]:

@@ -342,7 +342,7 @@ def _is_fixed(size: Any) -> bool:
 
 
 def _fixed(program: Any, dimension: int, size: int) -> ExportError:
-    place = _where_fixed(program, size)
+    place = where_fixed(program, size)
     what = "batch" if dimension == 0 else "size of the image"
     where = f"{place} fixes" if place else "forward fixes"
     return ExportError(
@@ -352,8 +352,13 @@ def _fixed(program: Any, dimension: int, size: int) -> ExportError:
     )
 
 
-def _where_fixed(program: Any, size: int) -> Place | None:
-    """The line at which the shape environment took a size for a constant."""
+def where_fixed(program: Any, size: int) -> Place | None:
+    """The line at which a program took a size that was free for a number; None: at none.
+
+    Args:
+        program: A `torch.export.ExportedProgram`.
+        size: The example's.
+    """
     for environment in _environments(program):
         for guard in reversed(environment.guards):
             frame = guard.sloc.maybe_user_loc or guard.sloc.framework_loc
