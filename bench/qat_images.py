@@ -4,9 +4,10 @@
 
 IMAGES has the folders train/ and test/ with a folder for each class, SCRIPT makes the network,
 WEIGHTS are its trained ones. Networks are judged on the same held-out images: as given; rounded to
-`w4a8-int8` after training; trained on with `[quantisation]`, then rounded by the same scheme. As a
-control the network is also trained on in floats, for as long, and then rounded: what that loses by
-rounding is the loss, and the share of it that training with rounding wins back is printed.
+4 bits after training, to nearest and by GPTQ; trained on with `[quantisation]`, then rounded to
+nearest, as it was trained. As a control the network is also trained on in floats, for as long, and
+then rounded in both ways: what that loses is the loss, and the share of it that training with
+rounding wins back is printed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from ridgeline.train.images.model import image_skeleton
 from ridgeline.train.images.views import judged_view
 from ridgeline.train.start import train_recipe
 
-SCHEME = "w4a8-int8"
+SCHEME = "w4a8-int8-rtn"
+BY_GPTQ = "w4a8-int8"
 JUDGED = 2000
 CALIBRATED = 256
 BATCH = 128
@@ -45,25 +47,27 @@ def main() -> None:
     whole = image_skeleton(start, torch.float32).eval()
     exact = top1(whole, start, given.images)
     print(f"as given                   top-1 {exact:.4f}", flush=True)
-    after = rounded_top1(whole, start, given.images)
-    print(f"rounded after training     top-1 {after:.4f}", flush=True)
-    floats, control = trained_on(given, rounded=False)
-    print(f"trained on in floats       top-1 {control:.4f} (in floats {floats:.4f})", flush=True)
-    exact, found = trained_on(given, rounded=True)
-    print(f"trained with rounding      top-1 {found:.4f} (in floats {exact:.4f})")
-    print(f"won back                   {(found - control) / (floats - control):.0%}")
+    rounded = [rounded_top1(whole, start, given.images, one) for one in (SCHEME, BY_GPTQ)]
+    print(f"rounded after training     top-1 {rounded[0]:.4f}, GPTQ {rounded[1]:.4f}", flush=True)
+    network, wanted = trained_on(given, rounded=False)
+    floats = top1(network, wanted, given.images)
+    control = [rounded_top1(network, wanted, given.images, one) for one in (SCHEME, BY_GPTQ)]
+    print(f"trained on in floats       top-1 {floats:.4f}")
+    print(f"  and rounded              top-1 {control[0]:.4f}, GPTQ {control[1]:.4f}", flush=True)
+    found = rounded_top1(*trained_on(given, rounded=True), given.images, SCHEME)
+    print(f"trained with rounding      top-1 {found:.4f}")
+    shares = [(found - one) / (floats - one) for one in control]
+    print(f"won back                   {shares[0]:.0%} of it, {shares[1]:.0%} of GPTQ's loss")
 
 
-def trained_on(given: argparse.Namespace, *, rounded: bool) -> tuple[float, float]:
-    """Accuracy in floats and rounded after so many more steps."""
+def trained_on(given: argparse.Namespace, *, rounded: bool) -> tuple[nn.Module, Recipe]:
+    """The network after so many more steps, and its recipe."""
     wanted = recipe(given.images, given.script, given.weights, given.steps, rounded=rounded)
     with tempfile.TemporaryDirectory() as folder:
         train_recipe(wanted, Path(folder))
         weights = Path(folder) / "model"
         trained = recipe(given.images, given.script, weights, given.steps, rounded=False)
-        network = image_skeleton(trained, torch.float32).eval()
-    exact = top1(network, trained, given.images)
-    return exact, rounded_top1(network, trained, given.images)
+        return image_skeleton(trained, torch.float32).eval(), trained
 
 
 def recipe(images: Path, script: str, weights: Path, steps: int, *, rounded: bool) -> Recipe:
@@ -89,10 +93,10 @@ def recipe(images: Path, script: str, weights: Path, steps: int, *, rounded: boo
     return msgspec.convert(tables, type=Recipe)
 
 
-def rounded_top1(network: nn.Module, wanted: Recipe, images: Path) -> float:
-    """Accuracy after rounding by the scheme, calibrated on training images."""
+def rounded_top1(network: nn.Module, wanted: Recipe, images: Path, scheme: str) -> float:
+    """Accuracy after rounding by a scheme, calibrated on training images."""
     batches = [pixels for pixels, _ in read(images / "train", wanted, CALIBRATED)]
-    return top1(quantise(network, batches, SCHEME).module, wanted, images)
+    return top1(quantise(network, batches, scheme).module, wanted, images)
 
 
 @torch.no_grad()

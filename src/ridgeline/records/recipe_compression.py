@@ -249,7 +249,8 @@ class RecipeQuantisation(Section, frozen=True, kw_only=True):
 
     scheme: str
     """A scheme as `ridgeline compress --scheme` takes it, rounded to nearest, e.g.
-    `w4a16-rtn-g32`; of image classifiers `w8a8-int8` or `w4a8-int8`."""
+    `w4a16-rtn-g32`; of image classifiers `w8a8-int8-rtn` or
+    `w4a8-int8-rtn`."""
     begin_step: int = 0
     """Image classifiers are not rounded before it."""
     freeze_step: int | None = None

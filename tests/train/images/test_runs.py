@@ -67,7 +67,7 @@ RESUMED: dict[str, dict[str, Any]] = {
         "optimizer": {"ema": 0.9},
         "images": {"mixup": 0.2, "cutmix": 1.0, "workers": 1},
     },
-    "rounded": {"quantisation": {"scheme": "w4a8-int8", "freeze_step": 4}},
+    "rounded": {"quantisation": {"scheme": "w4a8-int8-rtn", "freeze_step": 4}},
 }
 
 
@@ -300,7 +300,7 @@ def test_a_saved_classifier_is_loaded_with_its_statistics(tmp_path: Path, ranks:
         ({"adapter": {}}, "for language models"),
         ({"optimizer": {"name": "muon"}}, "turns matrices"),
         ({"optimizer": {"schedule": "step"}}, "final_learning_rate"),
-        ({"quantisation": {"scheme": "w8a8-int8", "begin_step": 9}}, "nothing would be"),
+        ({"quantisation": {"scheme": "w8a8-int8-rtn", "begin_step": 9}}, "nothing would be"),
     ],
 )
 def test_what_is_not_for_images_is_refused(

@@ -159,7 +159,7 @@ def test_weights_are_trained_on_the_levels_that_compression_saves(bits: int) -> 
 def test_rounding_follows_its_steps_and_leaves_named_layers_whole(
     tmp_path: Path, arrays: Path, ranks: Ranks
 ) -> None:
-    wanted = {"scheme": "w4a8-int8", "begin_step": 1, "freeze_step": 3, "whole": ["*embedder*"]}
+    wanted = {"scheme": "w4a8-int8-rtn", "begin_step": 1, "freeze_step": 3, "whole": ["*embedder*"]}
     task, found = built(small_recipe(tmp_path, arrays, quantisation=wanted), ranks)
     (module,) = found.passes.modules
     layers = list(rounded_layers(module))
@@ -183,7 +183,8 @@ def test_rounding_follows_its_steps_and_leaves_named_layers_whole(
     [
         ("w4a16-rtn-g32", "is for language models"),
         ("w8a8-int8-cle", "finished model"),
-        ("w4a8-int8-adaround", "finished model"),
+        ("w4a8-int8-adaround", "rounds by adaround"),
+        ("w4a8-int8", "rounds by gptq and not to nearest.*w4a8-int8-rtn"),
         ("w8a8-int8-dynamic", "from each batch"),
     ],
 )
@@ -194,7 +195,7 @@ def test_schemes_that_training_cannot_follow_are_refused(name: str, message: str
 
 def test_a_model_without_layers_to_round_is_refused() -> None:
     with pytest.raises(InputError, match="no convolution or linear layer"):
-        round_layers(nn.Sequential(nn.ReLU()), RecipeQuantisation(scheme="w8a8-int8"))
+        round_layers(nn.Sequential(nn.ReLU()), RecipeQuantisation(scheme="w8a8-int8-rtn"))
 
 
 def test_pruning_takes_its_share_of_every_layer_but_the_head(

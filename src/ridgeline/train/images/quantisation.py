@@ -11,6 +11,8 @@ squared error; it is searched again every few steps.
 Late in the run batch norms keep their statistics and activations their ranges (Krishnamoorthi,
 arXiv 1806.08342, section 3.2.2): what is trained last computes as it will when it is saved. The
 exact weights are saved; `ridgeline compress MODEL --scheme NAME` rounds them as they were trained.
+That scheme rounds to nearest: GPTQ would bring the rounded network nearer to the exact weights,
+which nobody trained to be right.
 """
 
 from __future__ import annotations
@@ -201,7 +203,7 @@ def round_layers(part: nn.Module, wanted: RecipeQuantisation) -> None:
 
 
 def image_scheme(name: str) -> Scheme:
-    """The scheme of a recipe: training rounds to nearest, however a finished model is rounded.
+    """The scheme of a recipe, one that rounds a finished model as training does: to nearest.
 
     Raises:
         InputError: No such scheme, or one that training cannot follow.
@@ -210,13 +212,15 @@ def image_scheme(name: str) -> Scheme:
     why = ""
     if not scheme.images or scheme.weights is None or scheme.activations is None:
         why = "is for language models"
-    elif scheme.method not in ("rtn", "gptq") or scheme.equalise or scheme.correct_bias:
+    elif scheme.equalise or scheme.correct_bias:
         why = "changes the weights of a finished model"
     elif scheme.activations.dynamic:
         why = "takes ranges of activations from each batch"
+    elif scheme.method != "rtn":
+        why = f"rounds by {scheme.method} and not to nearest, as training does"
     if why:
         raise InputError(
-            f"recipe: quantisation.scheme {name!r} {why}; an image classifier is trained with"
-            " w8a8-int8 or w4a8-int8"
+            f"recipe: quantisation.scheme {name!r} {why}; an image classifier is trained with,"
+            " and compressed by, w8a8-int8-rtn or w4a8-int8-rtn"
         )
     return scheme
