@@ -51,7 +51,9 @@ preset.
 FOOT = """
 ## Where it is weak
 
-- The worst tenth of latencies is further off than the goal of 45 %: boards whose runs shared their
+- The goal of 45 % for the worst tenth of latencies holds for PyTorch and for TensorRT on GPUs that
+  the fit has not seen, and for `torch.compile` on a processor in families that it has not seen. It
+  does not hold for what phones and boards run: boards whose runs shared their
   cores (means four times the median), Vulkan shaders in other power states, 8 bits on a core that
   emulates them, and one network under one runtime whose own wrapper takes as long as the network.
 - A card's host is not in any table: its year stands for it, and a module's own cores for a module.

@@ -175,6 +175,7 @@ class VisionValidation(
     """A row of the table comes once for each way in which it was predicted."""
     by_kind: dict[str, dict[str, Errors]]
     by_class: dict[str, dict[str, Errors]]
+    """By class of software and kind of time, `tensorrt, gpu latency`."""
     by_source: dict[str, dict[str, Errors]]
     overall: Overall
     """The table as predicted in the first way: the device left out, if anything is."""

@@ -63,7 +63,7 @@ def validate_vision(table: Path | str, *, calibration: str = "unseen") -> Vision
     return VisionValidation(
         rows=sorted([*judged, *refused], key=lambda row: (row.row, row.left_out)),
         by_kind=_by(parts, lambda row: row.kind),
-        by_class=_by(parts, lambda row: row.software),
+        by_class=_by(parts, lambda row: f"{row.software}, {row.kind}"),
         by_source=_by(parts, lambda row: row.source),
         overall=Overall(**overall_figures(whole, [row.status for row in whole], _is_time)),
         calibration=calibration,
