@@ -202,3 +202,8 @@ def test_every_decoder_preset_is_a_model_of_transformers() -> None:
         except InputError as error:
             refused.append(str(error))
     assert len(refused) < len(decoders) / 10, refused
+
+
+def test_sizes_alone_are_refused_with_what_to_give() -> None:
+    with pytest.raises(InputError, match=r"config\.json with its model_type"):
+        hf_config(RecipeModel(config="layers=2,hidden=64,heads=4,vocab=300"))

@@ -11,7 +11,7 @@ import typer
 from ridgeline.cli.output_options import Json
 from ridgeline.cli.recipe_runs import Changes, LiveView, usual_folder
 
-_SAID = {"ready", "checkpoint", "drifted", "hung", "rolled_back"}
+_SAID = {"launched", "ready", "checkpoint", "drifted", "hung", "rolled_back"}
 """Events whose notes are worth a line while the run goes."""
 
 

@@ -7,6 +7,7 @@
                     build.py lists them all
     folder.py       names of what lies in a run's folder
     check.py        what cannot run, said before a process starts; nodes.py: several machines
+    threads.py      how many threads a rank has, and how they wait
     ranks.py        this process among the others: device, mesh
     data/           text → token shards → a resumable order of batches; batch.py: one micro-batch
     model.py        the Hugging Face model, empty, and what fills it; weights.py: by name

@@ -202,6 +202,11 @@ def _shared(part: nn.Module) -> Iterator[list[tuple[nn.Module, str]]]:
 def _config_values(name_or_path: str) -> dict[str, object]:
     """The keys of the config.json that `load_model` would read."""
     path = Path(name_or_path).expanduser()
+    if "=" in name_or_path and not path.exists():
+        raise InputError(
+            f"model.config {name_or_path!r}: sizes say nothing of the architecture that is trained;"
+            " write them into a config.json with its model_type, such as llama, and give that"
+        )
     bare = "/" not in name_or_path and not name_or_path.endswith(".json")
     if bare and (known_presets().names.get(name_or_path) is not None or not path.exists()):
         return dict(known_presets().presets[known_presets().names.find(name_or_path)].config)

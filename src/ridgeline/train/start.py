@@ -49,6 +49,7 @@ from ridgeline.train.one_rank import OneRank
 from ridgeline.train.survive.events import Event, EventLog, EventTail
 from ridgeline.train.survive.stop import INTERRUPTED, TERMINATED
 from ridgeline.train.survive.watchdog import HOST
+from ridgeline.train.threads import thread_variables
 
 _KEPT_PAGES = {
     "MALLOC_MMAP_THRESHOLD_": str(2**32),
@@ -100,9 +101,9 @@ def train_recipe(
             "run.stack is applied by `ridgeline train`; from Python give the environment that"
             " ridgeline.tune.stack.stack_environment makes"
         )
+    given, told = _environment(recipe, os.environ if environment is None else environment, nodes)
     if nodes is None or nodes.leads():
-        _make_ready(recipe, folder, fresh=fresh)
-    given = _environment(recipe, os.environ if environment is None else environment, nodes)
+        _make_ready(recipe, folder, fresh=fresh, note=told)
     leader = LeadingMachine(None if nodes is None or nodes.leads() else nodes)
     ranks = _Ranks(_starter(recipe, folder, nodes, given), given, folder, recipe.survive)
     while True:
@@ -114,7 +115,7 @@ def train_recipe(
     return result_of(folder)
 
 
-def _make_ready(recipe: Recipe, folder: Path, *, fresh: bool) -> None:
+def _make_ready(recipe: Recipe, folder: Path, *, fresh: bool, note: str) -> None:
     """A folder in which nothing is of a run that this one does not go on from."""
     store = Store(folder)
     if fresh:
@@ -131,7 +132,7 @@ def _make_ready(recipe: Recipe, folder: Path, *, fresh: bool) -> None:
     for name in [ERRORS, LOGS] + ([] if found else [BOARD]):
         shutil.rmtree(folder / name, ignore_errors=True)
     log = EventLog(folder)
-    log.write("launched")
+    log.write("launched", note=note)
     log.close()
 
 
@@ -197,12 +198,16 @@ def _identity(folder: Path) -> str:
     return hashlib.blake2b(str(folder.resolve()).encode(), digest_size=8).hexdigest()
 
 
-def _environment(recipe: Recipe, given: Mapping[str, str], nodes: Nodes | None) -> dict[str, str]:
-    threads = max(1, (os.cpu_count() or 1) // recipe.layout.num_devices)
+def _environment(
+    recipe: Recipe, given: Mapping[str, str], nodes: Nodes | None
+) -> tuple[dict[str, str], str]:
+    """The environment of the ranks here, and what there is to tell of it."""
+    ranks = recipe.layout.num_devices // (nodes.most if nodes else 1)
+    threads, told = thread_variables(ranks, given)
     # With torchrun's own store, ranks that start again find the addresses of the dead in it.
-    ours = {"OMP_NUM_THREADS": str(threads), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    ours = {**threads, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     host = {} if nodes is None else {HOST: nodes.address()}
-    return {**ours, **host, **_KEPT_PAGES, **given}
+    return {**ours, **host, **_KEPT_PAGES, **given}, told
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from ridgeline.records.appended import AppendedFile, Tail, read_lines
 from ridgeline.train.folder import EVENTS, SKIPPED
 
 Kind = Literal[
-    "launched",  # `ridgeline train` was called
+    "launched",  # `ridgeline train` was called; `note` says what is odd about the machine
     "started",  # rank 0 began
     "ready",  # the model stands at `step`; steps begin
     "step",  # so many are done
