@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from ridgeline.measure.statistics.intervals import RatioInterval
-from ridgeline.measure.wire import Applied
+from ridgeline.measure.wire import Applied, Hello
+from ridgeline.records import LedgerRow
 from ridgeline.tune import ab_run as ab_runs
 from ridgeline.tune.ab_run import ABPlan, ABRun, run_ab
+from ridgeline.tune.losses import check_losses
 from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
+from ridgeline.tune.row import Asked, measured
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SCRIPT = [str(SCRIPTS / "waits_for_data.py")]
@@ -121,8 +124,10 @@ def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
 class Counted:
     """A run whose steps take as long as their number says, with sizes as told."""
 
-    def __init__(self, sizes: set[tuple[int, int]]) -> None:
+    def __init__(self, sizes: set[tuple[int, int]], hello: str = "cpu") -> None:
         self.seconds: list[float] = []
+        self.cpu_seconds = 0.0
+        self.hellos = [Hello(pid=1, rank=0, world_size=1, device=hello)]
         self.sizes = sizes
         self.evaluated = self.ended = False
 
@@ -132,6 +137,7 @@ class Counted:
 
     def steps(self, count: int) -> None:
         self.seconds += [float(self.index + n) for n in range(count)]
+        self.cpu_seconds += 0.5 * count
 
 
 @pytest.mark.parametrize("sizes", [{(8, 0)}, {(8, 0), (3, 0)}])
@@ -144,6 +150,44 @@ def test_both_sides_time_the_same_steps_where_work_differs(sizes: set[tuple[int,
         assert result.a_steps == result.b_steps
     else:
         assert len(sides[0].seconds) == 6 * 3 + 4, "who ran last is warm"
+
+
+@pytest.mark.parametrize(("device", "known"), [("cpu", 6), ("cuda:0 NVIDIA H100", 0)])
+def test_cpu_time_is_noted_beside_step_times_where_it_is_the_devices(
+    device: str, known: int
+) -> None:
+    sides: list[Any] = [Counted({(8, 0)}, device), Counted({(8, 0)}, device)]
+    result = ABRun()
+    for turn in range(6):
+        ab_runs._round(sides, 1, 3, result, flip=turn % 2 == 1, fresh=turn == 0)
+    assert result.a_cpu_rounds == result.b_cpu_rounds == [0.5] * known
+    assert (result.cpu_interval.low > 0.9) is bool(known)
+
+
+def test_a_busy_machine_is_told_what_cpu_time_tells() -> None:
+    """Step times leave it open; no row is kept for that."""
+
+    def row(*names: str, cpu: float = 1.5) -> LedgerRow:
+        added = [Applied(technique=name) for name in names]
+        asked, noisy = (
+            Asked.of(added, "", "add"),
+            RatioInterval(ratio=1.2, low=0.4, high=3.0, rounds=6),
+        )
+        rounds = [cpu * (1 + 0.01 * n) for n in range(6)]
+        seen = ABRun(
+            interval=noisy,
+            a_rounds=[1.0] * 6,
+            b_rounds=[1.0] * 6,
+            a_cpu_rounds=rounds,
+            b_cpu_rounds=[1.0] * 6,
+        )
+        return measured(asked, seen, check_losses("bit-equal", [1.0] * 9, [1.0] * 9), 0.01)
+
+    told = row("fused-optimizer", "bf16-autocast")
+    assert not told.kept
+    assert "doubt: 1.200× [0.400, 3.000]; in CPU time 1.5" in told.reason
+    assert "CPU time" not in row("fused-optimizer", cpu=1.0).reason
+    assert "CPU time" not in row("fused-optimizer", "thread-count").reason, "work moves"
 
 
 def test_steps_of_the_same_work_are_compared_from_where_each_stands(pool: Pool) -> None:

@@ -243,6 +243,8 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tensor bytes that every instrumented step left behind: steady training leaves none."""
     resident_bytes: int = 0
     """Resident memory of the process at the boundary."""
+    cpu_seconds: float = 0.0
+    """CPU time of the process over these steps, all its threads."""
     held_bytes: list[int] = []
     """What the C heap (tensors and autograd graphs of the CPU) and the GPU's allocator held at
     the end of each sampled step; empty where the C library does not tell."""

@@ -89,6 +89,9 @@ class Card:
     """Options that it also takes."""
     equivalence_with: Mapping[str, Equivalence] = field(default_factory=dict)
     """The equivalence that holds instead where an option is set."""
+    moves_work: bool = False
+    """It gives work to other threads or processes, or takes it from them: the CPU time of the
+    script's process says nothing of its step."""
     breaks_with: tuple[str, ...] = ()
     """What stands in the error of a script that it breaks: of a stack that fails with one of
     these, this is the member to leave out."""

@@ -27,6 +27,7 @@ CARD = Card(
     source="PyTorch documentation, CUDA semantics, CUDA streams",
     equivalence="statistical",
     stage=Stage.INPUT,
+    moves_work=True,
 )
 
 Positions = dict[int, Any]

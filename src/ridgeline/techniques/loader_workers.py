@@ -28,6 +28,7 @@ CARD = Card(
     source="PyTorch documentation, torch.utils.data, multi-process data loading",
     equivalence="statistical",
     stage=Stage.INPUT,
+    moves_work=True,
     slot="samples",
     required={"num_workers": int},
     optional={"prefetch_factor": int, "dataset": str},

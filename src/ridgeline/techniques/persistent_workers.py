@@ -20,6 +20,7 @@ CARD = Card(
     source="PyTorch documentation, torch.utils.data.DataLoader, persistent_workers",
     equivalence="statistical",
     stage=Stage.INPUT,
+    moves_work=True,
 )
 
 

@@ -39,6 +39,7 @@ CARD = Card(
     "tf.data.Dataset.cache",
     equivalence="bit-equal",
     stage=Stage.INPUT,
+    moves_work=True,
     slot="samples",
     required={"dataset": str},
 )

@@ -28,6 +28,7 @@ CARD = Card(
     source="PyTorch performance tuning guide, CPU specific optimizations, core affinity",
     equivalence="bit-equal",
     stage=Stage.SETTINGS,
+    moves_work=True,
     slot="binding",
 )
 

@@ -38,6 +38,7 @@ CARD = Card(
     "21.2 and 21.3; Intel oneAPI documentation, thread affinity interface",
     equivalence="bit-equal",
     stage=Stage.SETTINGS,
+    moves_work=True,
     slot="binding",
     required={"runtime": str},
 )

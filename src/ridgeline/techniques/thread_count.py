@@ -23,6 +23,7 @@ CARD = Card(
     source="PyTorch documentation, CPU threading and TorchScript inference, tuning",
     equivalence="rounding",
     stage=Stage.SETTINGS,
+    moves_work=True,
     required={"num_threads": int},
 )
 

@@ -53,6 +53,9 @@ class ABRun:
     a_rounds: list[float] = field(default_factory=list)
     """Mean seconds per step of A, by round."""
     b_rounds: list[float] = field(default_factory=list)
+    a_cpu_rounds: list[float] = field(default_factory=list)
+    """Mean CPU seconds per step of A's process, by round; none on a GPU."""
+    b_cpu_rounds: list[float] = field(default_factory=list)
     a_steps: list[float] = field(default_factory=list)
     b_steps: list[float] = field(default_factory=list)
     a_losses: list[float] = field(default_factory=list)
@@ -67,6 +70,16 @@ class ABRun:
     had_no_effect: bool = False
     refusal: str = ""
     """Why it had no effect, where B's techniques say so."""
+
+    @property
+    def cpu_interval(self) -> RatioInterval:
+        """The ratio of CPU times, which other programs on the machine hardly touch.
+
+        Nothing is known where they were not told in every round.
+        """
+        if len(self.a_cpu_rounds) != self.rounds:
+            return NOTHING_KNOWN
+        return interval_of(self.a_cpu_rounds, self.b_cpu_rounds)
 
     @property
     def rounds(self) -> int:
@@ -285,9 +298,10 @@ def _round(
 ) -> bool:
     """One block of each, of the same steps unless all are alike; False when a script ended."""
     timed: list[list[float]] = [[], []]
+    used = [0.0, 0.0]
     for turn, place in enumerate((1, 0) if flip else (0, 1)):
         live = sides[place]
-        before = len(live.seconds)
+        before, cpu = len(live.seconds), live.cpu_seconds
         # Who begins a round ran last in the one before: its caches are still full. Yet where steps
         # differ in work, it leads in as the other does, so that both time the same ones.
         lead_in = 0 if turn == 0 and not fresh and are_even(sides) else lead
@@ -296,11 +310,15 @@ def _round(
         if len(steps) < lead_in + block:
             return False
         timed[place] = steps[lead_in:]
+        used[place] = (live.cpu_seconds - cpu) / len(steps)
     a, b = timed
     result.a_rounds.append(sum(a) / len(a))
     result.b_rounds.append(sum(b) / len(b))
     result.a_steps += a
     result.b_steps += b
+    if all(live.hellos[0].device == "cpu" for live in sides) and min(used) > 0:
+        result.a_cpu_rounds.append(used[0])
+        result.b_cpu_rounds.append(used[1])
     return not any(side.ended for side in sides)
 
 

@@ -67,6 +67,8 @@ class Live:
         self.losses: list[float] = []
         self.updates = Updates()
         self.seconds: list[float] = []
+        self.cpu_seconds = 0.0
+        """CPU time of the process on rank 0 over all steps so far."""
         self.applied: dict[str, str] = {}
         self.refused: dict[str, str] = {}
         self.preparing: list[str] = []
@@ -192,6 +194,7 @@ class Live:
     def _remember(self, reports: list[Report], *, timed: bool) -> None:
         report = reports[0]
         self.index += len(report.steps)
+        self.cpu_seconds += report.cpu_seconds
         self.losses += report.losses
         self.updates = self.updates.and_then(report.updates)
         self.applied = report.applied

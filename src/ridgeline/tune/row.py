@@ -16,6 +16,7 @@ from ridgeline.measure.statistics.sequential import side_by_side
 from ridgeline.measure.wire import Applied
 from ridgeline.records import LedgerRow, LossCheck
 from ridgeline.records.ledger import Options
+from ridgeline.techniques import all_techniques
 from ridgeline.tune.ab_run import ABRun
 
 
@@ -70,7 +71,7 @@ def measured(asked: Asked, result: ABRun, check: LossCheck, threshold: float) ->
         verification=f"{check.kind}: {check.summary}; gradients "
         + ("finite" if finite else "not finite"),
         kept=interval.low > bar and verified,
-        reason=_reason(interval, check, finite=finite, bar=bar),
+        reason=_reason(interval, check, finite=finite, bar=bar) + _by_cpu_time(asked, result, bar),
         loss_check=check,
         rounds=interval.rounds,
         startup_seconds=result.startup_seconds,
@@ -114,6 +115,22 @@ def gained_nothing(rows: Iterable[LedgerRow], name: str, threshold: float) -> bo
     """Did a technique by itself not even look faster? Not where it was kept or looked so once."""
     alone = [r for r in rows if r.stage == "add" and r.technique == name and r.rounds > 0]
     return bool(alone) and all(row.multiplier <= 1 + threshold for row in alone)
+
+
+def _by_cpu_time(asked: Asked, result: ABRun, bar: float) -> str:
+    """What CPU times tell of a gain that step times leave open; empty where they do not either.
+
+    On a busy machine a step waits for its cores, and no number of rounds says what it takes on a
+    quiet one; the CPU time that it uses does, unless work moves between threads or processes. It
+    is told, and keeps no row: what a row promises is the time of a step.
+    """
+    interval, cpu = result.interval, result.cpu_interval
+    names = asked.together or {asked.technique: asked.options}
+    known = all_techniques()
+    moves = any(name not in known or known[name].CARD.moves_work for name in names)
+    if moves or not interval.low <= bar < interval.high or cpu.low <= bar:
+        return ""
+    return f"; in CPU time {cpu.in_words}, which a quiet machine would show"
 
 
 def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, bar: float) -> str:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 import msgspec
@@ -192,6 +192,7 @@ class Conversation:
             refused=dict(agent.points.refused),
             preparing=sorted(agent.points.preparing),
             resident_bytes=resident_bytes(),
+            cpu_seconds=process_time() - self._usage["cpu_seconds"],
             forwards_seen=agent.forwards_seen,
             ended=ended,
             warnings=mishaps(),
