@@ -74,6 +74,26 @@ def test_a_first_step_that_does_not_end_is_not_called_a_wait_for_it(
     assert "or a smaller batch" in last
 
 
+ACCUMULATES = (
+    "for _ in range(100):\n"
+    "    time.sleep(0.5)\n"
+    "    model(torch.randn(2, 8)).sum().backward()\n"
+    "optimizer.step()\n"
+)
+
+
+@pytest.mark.slow
+def test_a_step_that_accumulates_for_too_long_is_measured_by_its_backwards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "accumulates.py"
+    script.write_text(TRAINING + ACCUMULATES)
+    assert run(["doctor", "--budget", "24", "--json", "--", str(script)]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert any("each backward ends a step" in line for line in profile["warnings"])
+    assert 0.5 <= profile["step_seconds"]["p50"] < 5.0
+
+
 LISTENS = (
     "import socket\n"
     "server = socket.create_server(('127.0.0.1', 0))\n"

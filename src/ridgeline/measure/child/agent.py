@@ -250,6 +250,15 @@ class Agent:
         self._assume_inference = self._only_calls = True
 
     @property
+    def backwards_before_a_step(self) -> int:
+        """Backwards (micro-batches, most likely) of a script whose first step has not ended."""
+        return self._ends.backwards_before_a_step
+
+    def let_backwards_be_steps(self) -> None:
+        """Wait no longer for a step that accumulates for long: each backward ends one."""
+        self._ends.let_backwards_end()
+
+    @property
     def _trains(self) -> bool:
         return self.watched.optimizers_made and not self._assume_inference
 

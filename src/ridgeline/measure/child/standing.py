@@ -72,6 +72,8 @@ class Standing:
             self._tell_where(site, calls, compiles=compiles)
             if self._waits is not None and calls >= _MANY_CALLS:
                 self._end_wait(self._waits, site, calls)
+            elif self._waits is not None and self._agent.backwards_before_a_step:
+                self._end_wait_for_optimizer(self._waits, site)
 
     def _tell_where(self, site: Site, calls: int, *, compiles: bool) -> None:
         told = Standpoint(
@@ -98,6 +100,19 @@ class Standing:
             f"in {monotonic() - waits.since:.0f} s a model was called {calls} times and {missing} "
             f"({site} in {site.function}): these calls are what is measured; a longer --budget "
             f"waits for the {'step' if builds else 'training'}"
+        )
+
+    def _end_wait_for_optimizer(self, waits: Waits, site: Site) -> None:
+        """Let the backwards end steps, where the optimizer's has not come in time."""
+        if monotonic() < waits.step_until:
+            return
+        self._waits = None
+        count = self._agent.backwards_before_a_step
+        self._agent.let_backwards_be_steps()
+        tell(
+            f"in {monotonic() - waits.since:.0f} s {count} backward(s) ran and no optimizer "
+            f"stepped ({site} in {site.function}): from here on each backward ends a step, as of "
+            "micro-batches; a longer --budget waits for the whole step"
         )
 
 

@@ -42,7 +42,7 @@ class StepEnds:
         self._backwards_end = False
         """Steps end with backwards, for the optimizer's own are not seen."""
         self._closure = False
-        """They do because one step of the optimizer evaluates its closure for very long."""
+        """They do because one step of the optimizer takes too long to be waited for."""
         self._gradients = 0
         self._ran_backward = False
         self._unstepped = 0
@@ -56,6 +56,15 @@ class StepEnds:
         """A backward has run: does a step end with it?"""
         self._ran_backward = True
         return not self._watched.optimizers_made or self._never_steps()
+
+    @property
+    def backwards_before_a_step(self) -> int:
+        """How many backwards have run in a script whose optimizer has not stepped yet."""
+        return self._unstepped if self._anchor is None and not self._backwards_end else 0
+
+    def let_backwards_end(self) -> None:
+        """Wait no longer for the optimizer: each backward ends a step from now on."""
+        self._backwards_end = self._closure = True
 
     def by_gradient(self) -> bool:
         """A gradient was asked for that may be a step by itself: does a step end with it?"""
