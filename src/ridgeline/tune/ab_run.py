@@ -73,7 +73,7 @@ class ABRun:
 
     @property
     def cpu_interval(self) -> RatioInterval:
-        """The ratio of CPU times, which other programs on the machine hardly touch.
+        """The ratio of CPU times, which other programs touch less than times of steps.
 
         Nothing is known where they were not told in every round.
         """

@@ -120,9 +120,10 @@ def gained_nothing(rows: Iterable[LedgerRow], name: str, threshold: float) -> bo
 def _by_cpu_time(asked: Asked, result: ABRun, bar: float) -> str:
     """What CPU times tell of a gain that step times leave open; empty where they do not either.
 
-    On a busy machine a step waits for its cores, and no number of rounds says what it takes on a
-    quiet one; the CPU time that it uses does, unless work moves between threads or processes. It
-    is told, and keeps no row: what a row promises is the time of a step.
+    On a busy machine a step waits for its cores, and few rounds do not say what it takes on a
+    quiet one. The CPU time that it uses says more, unless work moves between threads or processes
+    (and threads that spin while they wait for each other use some of it). It is told, and keeps no
+    row: what a row promises is the time of a step.
     """
     interval, cpu = result.interval, result.cpu_interval
     names = asked.together or {asked.technique: asked.options}
@@ -130,7 +131,7 @@ def _by_cpu_time(asked: Asked, result: ABRun, bar: float) -> str:
     moves = any(name not in known or known[name].CARD.moves_work for name in names)
     if moves or not interval.low <= bar < interval.high or cpu.low <= bar:
         return ""
-    return f"; in CPU time {cpu.in_words}, which a quiet machine would show"
+    return f"; in CPU time {cpu.in_words}: measure again on a quiet machine"
 
 
 def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, bar: float) -> str:
