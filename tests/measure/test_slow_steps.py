@@ -94,6 +94,31 @@ def test_a_step_that_accumulates_for_too_long_is_measured_by_its_backwards(
     assert 0.5 <= profile["step_seconds"]["p50"] < 5.0
 
 
+GENERATES = (
+    "model(torch.randn(2, 8)).sum().backward()\n"
+    "class Slow(torch.nn.Linear):\n"
+    "    def forward(self, x):\n"
+    "        time.sleep(0 if torch.is_grad_enabled() else 600)\n"
+    "        return super().forward(x)\n"
+    "slow = Slow(8, 8)\n"
+    "slow(torch.randn(2, 8)).sum().backward()\n"
+    "with torch.no_grad():\n"
+    "    slow(torch.randn(2, 8))\n"
+)
+
+
+@pytest.mark.slow
+def test_a_first_step_that_evaluates_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "generates.py"
+    script.write_text(TRAINING + GENERATES)
+    assert run(["doctor", "--budget", "8", "--", str(script)]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "it evaluates or generates, without gradients, at " in last
+    assert last.endswith("give it more time with --budget, or less to evaluate")
+
+
 LISTENS = (
     "import socket\n"
     "server = socket.create_server(('127.0.0.1', 0))\n"

@@ -135,6 +135,8 @@ class Standpoint(Message, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """`torch.compile` is at work below that line."""
     listens: str
     """The address at which it waits for connections; empty: at none."""
+    evaluates: bool = False
+    """It trains, and runs forwards without gradients meanwhile."""
     idle_seconds: float = 0.0
     """For how long by now it has computed nothing, in any thread."""
 

@@ -82,6 +82,7 @@ class Standing:
             has_begun=self._agent.latest_model is not None,
             compiles=compiles,
             listens=attempt(_listens_at, otherwise=""),
+            evaluates=self._agent.clock.is_inside("evaluation"),
             idle_seconds=self._idle.seconds,
         )
         beside = self._file.with_suffix(f".{os.getpid()}")

@@ -96,9 +96,10 @@ class Patience:
             )
         if self._seconds is not None and waited > self._limit(stepped=stepped, timed=timed):
             if not stepped and self._computes_first_step():
+                smaller = "less to evaluate" if self._evaluates() else "a smaller batch"
                 raise OutOfPatience(
                     f"`{self._command}` has not ended its first step after {waited:.0f} s"
-                    f"{self._place()}; give it more time with --budget, or a smaller batch"
+                    f"{self._place()}; give it more time with --budget, or {smaller}"
                 )
             cure = "give it more time with --budget, or less to do before it trains"
             raise OutOfPatience(
@@ -137,6 +138,11 @@ class Patience:
         told = self._standpoint()
         return told is not None and told.has_begun and not told.compiles
 
+    def _evaluates(self) -> bool:
+        """Does a script that trains run forwards without gradients, as far as it tells?"""
+        told = self._standpoint()
+        return told is not None and told.evaluates
+
     def _is_unasked(self) -> bool:
         """Does the script listen for requests, and has none come that it would compute for?"""
         told = self._standpoint()
@@ -158,6 +164,8 @@ class Patience:
             return ""
         calls = f", and has called its model {told.calls} times" if told.calls > 1 else ""
         doing = "torch.compile is at work at" if told.compiles else "it is at"
+        if told.evaluates:
+            doing = "it evaluates or generates, without gradients, at"
         return f": {doing} {told.where}{calls}"
 
     def _standpoint(self) -> Standpoint | None:
