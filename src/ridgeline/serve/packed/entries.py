@@ -17,9 +17,9 @@ MOST_BYTES = 32 * 10**9
 """The bound of all entries together; those used longest ago go."""
 MOST_OF_DISK = 0.25
 """The share of the free room on the disk that one entry may take."""
-LEAST_BYTES = 64 * 2**20
-"""The least size of a checkpoint of which anything is kept; a smaller one is packed sooner than
-looked up."""
+LEAST_BYTES = 2**20
+"""The least size of a checkpoint of which anything is kept. Even a small one starts sooner so, for
+transformers need not be imported; below are models that tests make and throw away."""
 SUFFIX, TOKENIZER_SUFFIX = ".packed", ".tokenizer"
 """The endings of packed models and of kept tokenizers."""
 _STALE_SECONDS = 3600.0
