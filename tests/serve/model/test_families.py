@@ -78,6 +78,7 @@ def test_a_family_that_would_be_silently_wrong_is_refused(family: str, tmp_path:
     [
         ("deepseek_v32", "an index of its own chooses the tokens that its attention sees;"),
         ("minimax_m3_vl_text", "an index of its own chooses the tokens that its attention"),
+        ("llama4_text", "its layers see back to the last multiple of 16 tokens;"),
         ("minimax", "its states are in a cache of its own, MiniMaxCache;"),
         ("xmod", "its own code does not run on a plain prompt (ValueError, Input language"),
     ],

@@ -63,10 +63,16 @@ def kv_shapes(model: nn.Module, vocab: int) -> list[KvShape]:
     all do, there are no shapes.
 
     Raises:
-        InputError: A layer keeps something else, or none keeps keys and values.
+        InputError: A layer keeps something else, or none keeps keys and values, or one sees only
+            the chunk in which a token stands.
     """
     from transformers.cache_utils import DummyLayer
 
+    text = model.config.get_text_config()  # type: ignore[union-attr,operator]
+    if "chunked_attention" in (getattr(text, "layer_types", None) or ()):
+        # Prompts of the trial are far shorter than a published model's chunks.
+        chunk = text.attention_chunk_size
+        raise _refusal(model, f"its layers see back to the last multiple of {chunk} tokens")
     tokens = _three_tokens(model, vocab)
     kept = getattr(_own_cache(model, tokens), "layers", [])
     count = states = 0
