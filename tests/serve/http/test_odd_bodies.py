@@ -61,6 +61,11 @@ def test_completions_name_the_hints_of_chats(stub: Server) -> None:
     assert all(name in str(response.headers) for name in hints)
 
 
+def test_a_list_of_no_prompts_is_told_so(stub: Server) -> None:
+    message = stub.post("/v1/completions", {"prompt": []}).json()["error"]["message"]
+    assert "at least 1" in message
+
+
 def test_a_number_too_long_to_read_is_refused_in_words(stub: Server) -> None:
     body = '{"prompt": "x", "max_tokens": 1' + "0" * 5000 + "}"
     headers = {"Content-Type": "application/json"}

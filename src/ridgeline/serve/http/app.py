@@ -90,7 +90,8 @@ async def _api_error(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     """Name the field that is wrong; of a union's alternatives, the one that came furthest."""
     assert isinstance(error, RequestValidationError)
-    worst = max(error.errors(), key=lambda one: len(one["loc"]))
+    # Of a value that fits no alternative, what is wrong beyond its type says more.
+    worst = max(error.errors(), key=lambda one: (len(one["loc"]), one["type"] in _TOO_SHORT))
     path = [str(part) for part in worst["loc"][1:] if _is_field(part)]
     param = path[0] if path else None
     where = ".".join(path)
@@ -127,6 +128,7 @@ def _is_field(part: str | int) -> bool:
     return isinstance(part, int) or (part.isidentifier() and part not in _ALTERNATIVES)
 
 
+_TOO_SHORT = frozenset({"too_short", "string_too_short"})
 _ALTERNATIVES = frozenset({"str", "float", "int", "bool"})
 
 
