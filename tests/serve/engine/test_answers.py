@@ -119,6 +119,16 @@ def test_prompt_logprobs_are_those_of_the_plain_model_warm_or_cold(
         assert all(not one.prompt_logprobs for one in found[1:])
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_was_asked_of_a_prompt_comes_before_any_of_its_answers(
+    engine: ServingEngine, count: int
+) -> None:
+    sampling = Sampling(max_tokens=count, seed=7, prompt_logprobs=1)
+    found = ran(engine, Submit(id="p", prompt=tuple(PROMPT), sampling=sampling, n=3))
+    assert [bool(one.prompt_logprobs) for one in found][:2] == [True, False]
+    assert {one.index for one in found} == {0, 1, 2}
+
+
 def test_embeddings_are_the_mean_of_the_last_hidden_states(
     engine: ServingEngine, plain: Any
 ) -> None:

@@ -146,6 +146,7 @@ class Outcomes:
             self._settle(search, now)
         # Siblings first: they fork from the completion while it still has its blocks.
         deltas = [one for one in deltas if one[0].submit.id not in failed]
+        begin = len(self._out)
         for completion, state, delta in deltas:
             if state is not completion.state:
                 self._fork(completion, state, delta)
@@ -153,6 +154,8 @@ class Outcomes:
             if state is completion.state:
                 completion.siblings = ()
                 self._send(completion, delta)
+        if any(delta.prompt_logprobs for _, _, delta in deltas):  # which siblings show, too
+            self._out[begin:] = sorted(self._out[begin:], key=_comes_later)
         return sum(len(tokens) for tokens in sampled)
 
     def fail(self, request_id: str, error: BaseException) -> None:
@@ -353,6 +356,11 @@ def refusal_of(request_id: str, error: BaseException) -> Refused:
             status, text = 500, f"the engine failed at this request: {what}"[:LONGEST_REASON]
     parameter = getattr(error, "parameter", None)
     return Refused(id=request_id, message=text, status=status, parameter=parameter)
+
+
+def _comes_later(message: FromEngine) -> bool:
+    """Whether a message waits for those with what was asked of prompts."""
+    return not (isinstance(message, Delta) and message.prompt_logprobs)
 
 
 def _add_prompt(
