@@ -17,7 +17,7 @@ from ridgeline.runtimes.capture.blame import blame
 from ridgeline.runtimes.capture.onnx_notes import drop_sources
 
 Names = tuple[Sequence[str], Sequence[str]]
-"""Of a file's inputs and of its outputs."""
+"""The names of a file's inputs, and of its outputs."""
 
 
 def write_program(
