@@ -194,10 +194,14 @@ def test_pruning_for_latency_is_refused_where_it_gains_too_little(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(latency, "ROUND_SECONDS", 0.01)
-    words = ["compress", str(digits / "model"), "--scheme", "50%-channels", "--no-speed"]
+    words = ["compress", str(digits / "model"), "--scheme", "50%-channels", "--json"]
     words += ["--for", "latency", "--faster", "100", "--images", str(digits / "held")]
-    assert run([*words, "--out", str(tmp_path / "out")]) == 3
+    assert run([*words, "--no-speed", "--out", str(tmp_path / "out")]) == 3
     assert "as fast at batch 1, not 100 ×" in capsys.readouterr().err
+    assert run([*words, "--out", str(tmp_path / "out")]) == 3
+    found = json.loads(capsys.readouterr().out)
+    shown = found["rows"][-1]["speedup"]["ratio"]
+    assert f"are {shown:.2f} × as fast at batch 1, not 100 ×" in found["refused"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,7 +22,7 @@ from ridgeline.compress.evaluate.judge import AS_GIVEN, OnProgress
 from ridgeline.compress.evaluate.loaded import device_of
 from ridgeline.compress.images.answers import answers
 from ridgeline.compress.images.detection import Detection, detection_of
-from ridgeline.compress.images.latency import prune_for_latency
+from ridgeline.compress.images.latency import prune_for_latency, refusal_by_calls
 from ridgeline.compress.images.limits import ImageLimit, refusal
 from ridgeline.compress.images.material import (
     CALIBRATED,
@@ -180,6 +180,8 @@ class _Run:
         if self.material.speed:
             models = [(step.model, step.folder) for step in steps]
             rows = timed(rows, models, self.judged, self.material.work / "timing", self.on_progress)
+            if self.material.latency and len(rows) == len(schemes) + 1:
+                self.refused = refusal_by_calls(rows, schemes, self.material.faster)
         refused = self.refused or refusal(rows, max_loss)
         ledger = ImageLedger(
             model=str(self.material.model),

@@ -5,7 +5,7 @@ for memory, keep theirs. So the same share of FLOPs is pruned in several ways (f
 from all together, widths rounded to several multiples), all are timed in turns at batch 1 on this
 machine, and the fastest is timed once more beside the model as given: the best of several noisy
 ratios flatters, so it only chooses. Where what was chosen gains less than was asked for, it is
-refused.
+refused; where the ledger times its rows in processes of their own, what it shows decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ridgeline.compress.pruning.channels.coupling import Coupling, coupling
 from ridgeline.compress.pruning.channels.prune import LossOf, Smaller, cut, prune_channels
 from ridgeline.errors import InputError
 from ridgeline.records.compression import Speedup
-from ridgeline.records.scheme import Pruning
+from ridgeline.records.image_compression import ImageRow
+from ridgeline.records.scheme import Pruning, Scheme
 
 MULTIPLES = (8, 16, 32)
 """Channels that vector registers (AVX-512: 16 floats) and tensor cores (8 to 32) take at once."""
@@ -119,6 +120,24 @@ def _refusal(gain: Speedup, share: float, faster: float | None) -> str:
         return f"{fewer} are {gain.ratio:.2f} × as fast at batch 1, not {faster:g} ×"
     if not gain.faster:
         return f"{fewer} are not faster at batch 1 beyond doubt"
+    return ""
+
+
+def refusal_by_calls(
+    rows: Sequence[ImageRow], schemes: Sequence[Scheme], faster: float | None
+) -> str:
+    """Why pruning gained too little by the calls that a ledger shows; empty: it did not.
+
+    Args:
+        rows: The model as given, then one for each scheme.
+        schemes: In order.
+        faster: As for `prune_for_latency`.
+    """
+    for row, scheme in zip(rows[1:], schemes, strict=True):
+        if scheme.pruning is not None and row.speedup is not None:
+            found = _refusal(row.speedup, scheme.pruning.share, faster)
+            if found:
+                return found
     return ""
 
 
