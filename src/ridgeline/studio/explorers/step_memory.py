@@ -9,13 +9,21 @@ from ridgeline.cost.training.memory_curve import Checkpoint
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.plan.training.filled_layout import filled_layout
 from ridgeline.plan.training.memory_curve import predict_memory
+from ridgeline.plan.training.trained import WHOLE, Trained
 from ridgeline.records.memory_curve import MemoryCurve
+from ridgeline.records.recipe_compression import RecipeAdapter
 from ridgeline.report import document as doc
 from ridgeline.report.views.layout_names import plain_term
 from ridgeline.report.views.memory_curve import NOTE, checkpoint_table, curve_figure, peak_table
 from ridgeline.studio.explorer import Explorer, Formula, Picture
 from ridgeline.studio.inputs import Selection, Slider, State
 from ridgeline.studio.listed import language_models, training_devices
+
+TRAINED = {
+    "weights": WHOLE,
+    "lora": Trained(adapter=RecipeAdapter(kind="lora")),
+    "qlora": Trained(adapter=RecipeAdapter(kind="qlora")),
+}
 
 
 def cluster(state: State) -> str:
@@ -25,11 +33,13 @@ def cluster(state: State) -> str:
 
 def command(state: State) -> list[str]:
     """The words that print the same."""
+    adapter = state.word("trained")
     return [
         *("predict", "memory", "--model", state.word("model"), "--cluster", cluster(state)),
         *("--checkpoint", state.word("checkpoint"), "--zero", state.word("zero")),
         *("--micro-batch", str(state.whole("micro_batch")), "--seq", str(state.whole("seq"))),
         *("--global-batch", str(state.whole("global_batch"))),
+        *(() if adapter == "weights" else ("--adapter", adapter)),
     ]
 
 
@@ -48,6 +58,7 @@ def answer(state: State) -> MemoryCurve:
         layout=layout,
         checkpoint=cast("Checkpoint", state.word("checkpoint")),
         seq=state.whole("seq"),
+        trained=TRAINED[state.word("trained")],
     )
 
 
@@ -96,6 +107,16 @@ EXPLORER = Explorer(
         Selection(name="device", label="Device", options=training_devices, default="H100-SXM-80GB"),
         Slider(name="gpus", label="GPUs", default=8, stops=(1, 2, 4, 8, 16, 32, 64, 128, 256)),
         Selection(
+            name="trained",
+            label="Trained",
+            options={
+                "weights": "all weights",
+                "lora": "LoRA: adapters of rank 16",
+                "qlora": "QLoRA: the same, weights in 4 bits",
+            },
+            default="weights",
+        ),
+        Selection(
             name="checkpoint",
             label="Activations",
             options={
@@ -143,6 +164,11 @@ EXPLORER = Explorer(
             text="activations per layer ≈ s·b·h·34 + 5·a·s²·b bytes, the last term only where"
             " attention is not fused",
             source="Korthikanti et al., arXiv 2205.05198, section 4; cost/training/memory.py",
+        ),
+        Formula(
+            text="adapters of rank r add r·(inputs + outputs) parameters to a layer; the frozen"
+            " weights have no gradients and no state",
+            source="Hu et al., arXiv 2106.09685, section 4.1; cost/training/adapters.py",
         ),
         Formula(
             text="√L checkpoints: ⌈√L⌉ inputs stay, and one segment is redone at a time",
