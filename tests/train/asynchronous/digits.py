@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +19,8 @@ class Clouds:
     slow_rounds: int = 0
     """Products of large matrices that the slow worker computes beside each gradient."""
     fails: bool = False
+    killed: bool = False
+    diverges: bool = False
 
     def model(self) -> nn.Module:
         torch.manual_seed(0)
@@ -25,11 +29,13 @@ class Clouds:
     def loss(self, model: nn.Module, worker: int, step: int) -> Tensor:
         if self.fails:
             raise ValueError("no such cloud")
+        if self.killed and (worker, step) == (1, 2):
+            os.kill(os.getpid(), signal.SIGKILL)
         if worker == self.slow_worker:
             for _ in range(self.slow_rounds):
                 torch.ones(512, 512) @ torch.ones(512, 512)
         points, labels = clouds(1000 * worker + step)
-        return F.cross_entropy(model(points), labels)
+        return F.cross_entropy(model(points), labels) / (0.0 if self.diverges else 1.0)
 
 
 def clouds(seed: int, count: int = 32) -> tuple[Tensor, Tensor]:

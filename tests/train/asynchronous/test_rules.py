@@ -77,7 +77,11 @@ def test_nobody_is_further_ahead_than_allowed_and_nobody_is_forgotten(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rule": "soon"}, {"workers": 0}, {"learning_rate": 0.0}, {"max_staleness": -1}]
+    "wrong",
+    [
+        *({"rule": "soon"}, {"workers": 0}, {"learning_rate": 0.0}, {"max_staleness": -1}),
+        *({"learning_rate": math.nan}, {"learning_rate": math.inf}, {"staleness_power": math.nan}),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):

@@ -38,10 +38,19 @@ def test_a_slow_worker_holds_up_all_with_a_barrier_and_only_itself_without() -> 
     assert max(steps["wait"]) - min(steps["wait"]) <= 5
 
 
-def test_what_fails_in_a_worker_is_one_line() -> None:
-    settings = ridgeline.AsynchronousSettings(workers=2)
-    with pytest.raises(ScriptError, match=r"worker \d: ValueError: no such cloud"):
-        ridgeline.train_asynchronously(Clouds(fails=True), settings, gradients=4)
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (Clouds(fails=True), r"worker \d: ValueError: no such cloud"),
+        (Clouds(killed=True), r"worker 1 of the asynchronous run was killed by SIGKILL"),
+        (Clouds(diverges=True), r"worker \d: .*no number at its step 0 \(loss inf\)"),
+    ],
+    ids=["fails", "killed", "diverges"],
+)
+def test_what_fails_in_a_worker_is_one_line(problem: Clouds, told: str) -> None:
+    settings = ridgeline.AsynchronousSettings(workers=2, rule="synchronous")
+    with pytest.raises(ScriptError, match=told):
+        ridgeline.train_asynchronously(problem, settings, gradients=40)
 
 
 def test_a_problem_that_no_process_can_load_is_refused() -> None:

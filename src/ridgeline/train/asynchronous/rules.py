@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 import torch
@@ -44,7 +45,7 @@ class AsynchronousSettings:
             raise InputError(f"rule {self.rule}: use one of {', '.join(RULES)}")
         if self.workers < 1 or self.max_staleness < 0:
             raise InputError("workers is 1 or more, max_staleness 0 or more")
-        if self.learning_rate <= 0.0 or self.staleness_power < 0.0:
+        if not (0.0 < self.learning_rate < inf and 0.0 <= self.staleness_power < inf):
             raise InputError("learning_rate is above 0, staleness_power 0 or more")
 
 

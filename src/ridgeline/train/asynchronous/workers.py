@@ -8,6 +8,8 @@ the server through a pipe, as arrays. The server runs in the caller's process.
 from __future__ import annotations
 
 import multiprocessing
+import pickle
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,14 +74,15 @@ def train_asynchronously(
 
     Raises:
         InputError: The problem cannot be sent to a process.
-        ScriptError: The problem's own code failed in a worker.
+        ScriptError: The problem's own code failed in a worker, its loss or gradient is no number,
+            or the worker was killed.
     """
     if gradients < 1:
         raise InputError(f"gradients is {gradients}; a run has 1 or more")
     model = problem.model()
     server = ParameterServer([one.detach() for one in model.parameters()], settings)
-    with _workers(problem, settings.workers) as pipes:
-        course = _Course(server, pipes, gradients, most_seconds)
+    with _workers(problem, settings.workers) as workers:
+        course = _Course(server, workers, gradients, most_seconds)
         course.run()
     with torch.no_grad():
         for parameter, weight in zip(model.parameters(), server.weights, strict=True):
@@ -99,40 +102,81 @@ def train_asynchronously(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """A worker's process, and the pipe to it."""
+
+    number: int
+    pipe: Connection
+    process: BaseProcess
+
+    def receive(self) -> tuple[int, float, list[object]]:
+        """What it sent; its failure raises here."""
+        try:
+            kind, content = self.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._gone() from None
+        if kind == "failed":
+            raise ScriptError(f"a worker of the asynchronous run failed: {content}")
+        found: tuple[int, float, list[object]] = content
+        return found
+
+    def send(self, version: int, arrays: list[object]) -> None:
+        """Answer it with weights."""
+        try:
+            self.pipe.send((version, arrays))
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._gone() from None
+
+    def _gone(self) -> ScriptError:
+        self.process.join(_ENDING_SECONDS)
+        code = self.process.exitcode or 0
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+            how += ", as Linux does where memory ends" if -code == signal.SIGKILL else ""
+        else:
+            how = f"ended with exit code {code} and without a word"
+        return ScriptError(f"worker {self.number} of the asynchronous run {how}")
+
+
+_ENDING_SECONDS = 5.0
+"""A process whose pipe is closed is given so long to end."""
+
+
 class _Course:
     """The server's side of one run."""
 
     def __init__(
         self,
         server: ParameterServer,
-        pipes: list[Connection],
+        workers: list[_Worker],
         gradients: int,
         most_seconds: float | None,
     ) -> None:
         self._server = server
-        self._pipes = pipes
+        self._workers = workers
         self._wanted = gradients
         self._most_seconds = most_seconds
         self.losses: list[float] = []
-        self.steps = [0] * len(pipes)
+        self.steps = [0] * len(workers)
         self.seconds = 0.0
 
     def run(self) -> None:
         """Answer workers until enough gradients have come."""
-        for pipe in self._pipes:
-            _receive(pipe)  # ready: loading takes each of them its own time
+        for worker in self._workers:
+            worker.receive()  # ready: loading takes each of them its own time
         began = time.monotonic()
-        self._answer(range(len(self._pipes)))
+        self._answer(range(len(self._workers)))
         while len(self.losses) < self._wanted and not self._late(began):
-            ready = wait(self._pipes, timeout=1.0)
-            for worker, pipe in enumerate(self._pipes):
-                if pipe not in ready:
+            ready = wait([worker.pipe for worker in self._workers], timeout=1.0)
+            for worker in self._workers:
+                if worker.pipe not in ready:
                     continue
-                seen, loss, arrays = _receive(pipe)
+                seen, loss, arrays = worker.receive()
                 self.losses.append(loss)
-                self.steps[worker] += 1
+                self.steps[worker.number] += 1
                 parts = [torch.from_numpy(one) for one in arrays]
-                free = self._server.receive(worker, seen, parts)
+                free = self._server.receive(worker.number, seen, parts)
                 if len(self.losses) >= self._wanted:
                     break
                 self._answer(free)
@@ -142,50 +186,36 @@ class _Course:
         return self._most_seconds is not None and time.monotonic() - began > self._most_seconds
 
     def _answer(self, workers: list[int] | range) -> None:
-        arrays = [weight.numpy() for weight in self._server.weights]
+        arrays: list[object] = [weight.numpy() for weight in self._server.weights]
         for worker in workers:
-            self._pipes[worker].send((self._server.version, arrays))
-
-
-def _receive(pipe: Connection) -> tuple[int, float, list[object]]:
-    """What a worker sent; its failure raises here."""
-    try:
-        kind, content = pipe.recv()
-    except EOFError:
-        raise ScriptError("a worker of the asynchronous run ended without a word") from None
-    if kind == "failed":
-        raise ScriptError(f"a worker of the asynchronous run failed: {content}")
-    found: tuple[int, float, list[object]] = content
-    return found
+            self._workers[worker].send(self._server.version, arrays)
 
 
 @contextmanager
-def _workers(problem: Problem, count: int) -> Iterator[list[Connection]]:
+def _workers(problem: Problem, count: int) -> Iterator[list[_Worker]]:
     """Start worker processes; none is left when the block ends, however it ends."""
     context = multiprocessing.get_context("spawn")
-    pipes: list[Connection] = []
-    processes: list[BaseProcess] = []
+    workers: list[_Worker] = []
     try:
-        for worker in range(count):
+        for number in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(problem, worker, theirs), daemon=True)
+            process = context.Process(target=_work, args=(problem, number, theirs), daemon=True)
             try:
                 process.start()
-            except (AttributeError, TypeError, OSError) as error:
+            except (AttributeError, TypeError, OSError, pickle.PicklingError) as error:
                 raise InputError(
                     f"the problem cannot be sent to a process: {in_words(error)}; define its class"
                     " at the top of a module"
                 ) from None
             theirs.close()
-            pipes.append(ours)
-            processes.append(process)
-        yield pipes
+            workers.append(_Worker(number, ours, process))
+        yield workers
     finally:
-        for pipe in pipes:
-            pipe.close()
-        for started in processes:
-            started.terminate()
-            started.join()
+        for worker in workers:
+            worker.pipe.close()
+        for worker in workers:
+            worker.process.terminate()
+            worker.process.join()
 
 
 def _work(problem: Problem, worker: int, pipe: Connection) -> None:
@@ -204,6 +234,9 @@ def _work(problem: Problem, worker: int, pipe: Connection) -> None:
             model.zero_grad()
             loss = problem.loss(model, worker, step)
             loss.backward()  # type: ignore[no-untyped-call]  # torch types it so
+            if not all(map(_is_finite, [loss, *(one.grad for one in parameters)])):
+                told = f"its loss or gradient is no number at its step {step} (loss {loss.item()})"
+                raise FloatingPointError(told)  # noqa: TRY301  # told as what the problem raises
             step += 1
             grads = [
                 torch.zeros_like(one).numpy() if one.grad is None else one.grad.numpy()
@@ -216,3 +249,7 @@ def _work(problem: Problem, worker: int, pipe: Connection) -> None:
         Exception
     ) as error:  # the problem's own code runs here; the caller is told what it raised
         pipe.send(("failed", f"worker {worker}: {type(error).__name__}: {in_words(error)}"))
+
+
+def _is_finite(values: Tensor | None) -> bool:
+    return values is None or bool(values.detach().isfinite().all())
