@@ -173,10 +173,25 @@ class RequestMetadata(Strict):
     """Stands in the request's log line."""
 
 
+class KeptThoughts(Strict):
+    """An edit of a conversation that leaves its thoughts as they are."""
+
+    type: Literal["clear_thinking_20251015"]
+    keep: Literal["all"]
+
+
+class ContextManagement(Strict):
+    """What a server takes out of a long conversation: nothing here, so nothing may be asked for."""
+
+    edits: Annotated[list[KeptThoughts], Field(max_length=16)] | None = None
+
+
 class MessagesRequest(Strict):
     """A conversation to be answered, in Anthropic's words."""
 
-    hints: ClassVar[frozenset[str]] = frozenset({"service_tier", "cache_control"})
+    hints: ClassVar[frozenset[str]] = frozenset(
+        {"service_tier", "cache_control", "context_management"}
+    )
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
     messages: list[Turn] = Field(min_length=1, max_length=4096)
@@ -195,6 +210,7 @@ class MessagesRequest(Strict):
     service_tier: Literal["auto", "standard_only"] | None = None
     cache_control: CacheControl = None
     chat_template_kwargs: Variables | None = None
+    context_management: ContextManagement | None = None
     container: None = None
     thread: None = None
     """A conversation that a server keeps; clients go on without where they are told so."""
