@@ -16,6 +16,7 @@ from tests.runtimes.planted import modules
 
 from ridgeline.errors import ExportError
 from ridgeline.runtimes import ModelCall, runtime
+from ridgeline.runtimes.capture.blame import blame
 from ridgeline.runtimes.capture.converting import convert
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -164,3 +165,14 @@ def test_what_fails_inside_a_runtime_is_no_line_of_the_users(
     assert (caught.value.kind, words in str(caught.value)) == (kind, True)
     assert "executorch/__init__.py" not in str(caught.value)
     assert not (tmp_path / "o").exists()
+
+
+def test_a_pass_of_the_runtime_that_fails_is_not_blamed_on_an_operator() -> None:
+    """As ExecuTorch 1.5 fails on CGNet: its message names the convolution that the pass made."""
+    why = "expected input[1, 64, 16, 32] to have 35 channels, but got 64 channels instead"
+    said = "An error occurred when running the 'FuseBatchNormPass' pass after the following: []"
+    error = Exception(said)
+    error.__cause__ = RuntimeError(why)
+    found = blame(error, log="", runtime="ExecuTorch")
+    assert found.kind == "own-pass"
+    assert f"ExecuTorch's own FuseBatchNormPass fails on this graph ({why})" in str(found)

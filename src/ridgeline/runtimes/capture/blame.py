@@ -68,11 +68,30 @@ def blame(
             line = explain(one, place)
             if line is not None:
                 return ExportError(line[1], kind=line[0], log=log)
+    broken = _own_pass(error)
+    if broken is not None:
+        name, why = broken
+        return ExportError(
+            f"{_at(place)}: {runtime}'s own {name} fails on this graph ({why}); no line of the "
+            "model is at fault: export to another format, or try another release of it",
+            kind="own-pass",
+            log=log,
+        )
     node = _node_of(error) or _own_operator(error, program)
     if node is not None:
         return blame_operator(node, program, log, runtime)
     kind, words = _by_expression(error, place, runtime)
     return ExportError(words, kind=kind, log=log)
+
+
+def _own_pass(error: BaseException) -> tuple[str, str] | None:
+    """The pass of a runtime that could not rewrite the graph, and what it said."""
+    chain = [error, *causes(error)]
+    for place, one in enumerate(chain):
+        found = re.match(r"An error occurred when running the '(\w+)' pass", str(one))
+        if found is not None:
+            return found[1], in_words(chain[min(place + 1, len(chain) - 1)])
+    return None
 
 
 def blame_operator(node: Any, program: Any, log: str, runtime: str) -> ExportError:
