@@ -359,6 +359,8 @@ class Scheduler:
         """How far into its prompt the next chunk begins."""
         if prompts:
             return prompts[0].num_computed
+        if len(self.running) >= self._most_running:
+            return 0  # nobody is admitted
         return len(self.cache.known(self.waiting[0])) * self.cache.block_size
 
     def _admit(self, slices: list[Slice], left: int, now: float, most_slices: int | None) -> None:
