@@ -18,10 +18,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+
+from ridgeline.kernels.triton import tile_table
 
 TABLE = Path(__file__).parent / "resources.csv"
 TARGETS = {
@@ -149,18 +152,15 @@ def recorded(module: ModuleType, *names: str) -> Iterator[dict[str, Recorder]]:
             TARGETS[_compiling_for].arch // 10 if _compiling_for.startswith("sm_") else 0
         ),
     }
-    before = {name: getattr(module, name) for name in (*names, *facts) if hasattr(module, name)}
-    recorders = {name: Recorder(before[name]) for name in names}
-    try:
+    recorders = {name: Recorder(getattr(module, name)) for name in names}
+    with pytest.MonkeyPatch.context() as patch:
         for name, recorder in recorders.items():
-            setattr(module, name, recorder)
-        for name, told in facts.items():
-            if name in before:
-                setattr(module, name, told)
+            patch.setattr(module, name, recorder)
+        for place in (module, tile_table):
+            for name, told in facts.items():
+                if hasattr(place, name):
+                    patch.setattr(place, name, told)
         yield recorders
-    finally:
-        for name, value in before.items():
-            setattr(module, name, value)
 
 
 def measure(case: str, target: str) -> dict[str, Resources]:
