@@ -15,6 +15,7 @@ import pytest
 from tests.plan.tasks import a_mixture, a_model, a_space, a_task
 
 from ridgeline.hardware.cluster import parse_cluster
+from ridgeline.models.presets import preset
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.training.enumeration import chunks
 from ridgeline.plan.training.launch_arguments import (
@@ -164,6 +165,38 @@ def test_every_name_that_is_written_is_one_that_the_framework_has(framework: Any
             used |= keys(json.loads(written.files["ds_config.json"]))
     assert len(used) > 10
     assert used - names == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "own"),
+    [
+        ("Mixtral-8x7B", "mixtral_8x7b", {"num_moe_experts": "8", "moe_router_topk": "2"}),
+        ("Mistral-7B-v0.3", "mistral_7b", {"window_size": "None"}),
+        ("Qwen2.5-7B", "qwen2_7b", {"kv_channels": "128"}),
+    ],
+)
+def test_a_family_takes_its_own_recipe_of_nemo_and_every_size_is_set(
+    name: str, recipe: str, own: dict[str, str]
+) -> None:
+    model = preset(name)
+    layout = Layout(dp=8, fsdp=8, zero=1, pp=2, ep=8 if model.experts else 1, global_batch=32)
+    asked = LaunchRequest(model=model, layout=layout, cluster=parse_cluster("16xH100"), seq=2048)
+    assert nemo.cannot(asked) == []
+    command = nemo.write(asked).command
+    assert command.startswith(f"nemo llm pretrain --factory {recipe} ")
+    said = {key.rpartition(".")[2]: value for key, value in settings(command).items()}
+    assert own.items() <= said.items()
+    assert said["virtual_pipeline_model_parallel_size"] == "None"
+    assert said["num_layers"] == str(model.layers)
+    assert set(said) <= known("nemo")
+
+
+def test_nemo_has_no_recipe_of_other_mixtures() -> None:
+    layout = Layout(dp=16, fsdp=16, zero=1, global_batch=32)
+    asked = LaunchRequest(
+        model=a_mixture(), layout=layout, cluster=parse_cluster("16xH100"), seq=2048
+    )
+    assert any("Mixtral's" in reason for reason in nemo.cannot(asked))
 
 
 def test_the_accelerate_launcher_accepts_its_arguments() -> None:

@@ -2,8 +2,10 @@
 
 Names are those of `nemo/lightning/pytorch/strategies/megatron_strategy.py`, of the trainer and the
 data in `nemo/collections/llm/recipes/llama3_8b.py`, and of Megatron-Core's `TransformerConfig`,
-whose fields the recipe's model has. A recipe of the family is taken, and the model's sizes are set
-over its own. Its optimizer is Megatron-Core's distributed one (ZeRO-1) unless that is switched off.
+whose fields the recipe's model has. A recipe of the family is taken, and the model's sizes and all
+of its layout are set over its own: `mixtral_8x7b.py` has eight chunks on each of four stages, and
+`mistral_7b.py` a window. Its optimizer is Megatron-Core's distributed one (ZeRO-1) unless that is
+switched off.
 """
 
 from __future__ import annotations
@@ -11,8 +13,13 @@ from __future__ import annotations
 from ridgeline.plan.training.launch_arguments.request import LaunchRequest, Written, lines
 
 NAME = "nemo"
-CHECKED = "commits 00114ea3 (the strategy) and 00617962 (the recipe)"
-RECIPES = {"llama": "llama3_8b"}
+CHECKED = "commits 00114ea3 (the strategy), 00617962 (Llama) and 0067c7b5 (Mixtral)"
+RECIPES = {
+    "llama": "llama3_8b",
+    "mistral": "mistral_7b",
+    "mixtral": "mixtral_8x7b",
+    "qwen2": "qwen2_7b",
+}
 """Family → the recipe whose model has its parts."""
 
 
@@ -21,7 +28,11 @@ def cannot(request: LaunchRequest) -> list[str]:
     layout, model = request.layout, request.model
     reasons = []
     if model.family not in RECIPES:
-        reasons.append(f"no recipe for the family {model.family} is known here")
+        reasons.append(
+            f"no recipe for the family {model.family} is known here, only for {', '.join(RECIPES)}"
+        )
+    elif (model.experts is not None) is not (model.family == "mixtral"):
+        reasons.append("its recipe for mixtures is Mixtral's, every layer of which has experts")
     if layout.schedule in ("zero-bubble", "gpipe") and layout.pp > 1:
         reasons.append("its pipelines run 1F1B, interleaved or not")
     if model.layers % (layout.pp * layout.vpp):
@@ -34,8 +45,8 @@ def cannot(request: LaunchRequest) -> list[str]:
         reasons.append("its recipes offload nothing")
     if layout.precision != "bf16":
         reasons.append("the recipe's precision is bf16")
-    if layout.etp > 1:
-        reasons.append("experts are cut with the layer's own tensor parallelism")
+    if model.experts is not None and layout.etp != layout.tp:
+        reasons.append("experts are cut as their layer is: by as many tensor-parallel ranks")
     return reasons
 
 
@@ -47,9 +58,10 @@ def write(request: LaunchRequest) -> Written:
         "sequence_parallel": layout.sp,
         "pipeline_model_parallel_size": layout.pp,
         "context_parallel_size": layout.cp,
+        "virtual_pipeline_model_parallel_size": layout.vpp if layout.vpp > 1 else None,
     }
-    if layout.vpp > 1:
-        strategy["virtual_pipeline_model_parallel_size"] = layout.vpp
+    if model.experts is not None:
+        strategy["expert_model_parallel_size"] = layout.ep
     if layout.pp > 1:
         strategy["pipeline_dtype"] = "torch.bfloat16"
     sizes: dict[str, object] = {
@@ -58,8 +70,17 @@ def write(request: LaunchRequest) -> Written:
         "ffn_hidden_size": model.ffn,
         "num_attention_heads": model.heads,
         "num_query_groups": model.kv_heads,
+        "kv_channels": model.head_dim,
         "seq_length": request.seq,
     }
+    if model.experts is not None:
+        sizes |= {
+            "ffn_hidden_size": model.experts.ffn,
+            "num_moe_experts": model.experts.num_experts,
+            "moe_router_topk": model.experts.top_k,
+        }
+    if model.family == "mistral" and not model.sliding_window:
+        sizes["window_size"] = None
     batch = {
         "seq_length": request.seq,
         "micro_batch_size": layout.micro_batch,
