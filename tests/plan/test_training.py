@@ -9,7 +9,8 @@ from tests.plan.tasks import a_mixture, a_model, a_task
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import parse_cluster
-from ridgeline.plan.training.plan import bill_of, plan_task, plan_training, task_of
+from ridgeline.plan.training.bill import bill_of
+from ridgeline.plan.training.plan import plan_task, plan_training, task_of
 from ridgeline.plan.training.reverse import cluster_for, sizes
 from ridgeline.records.plan import Plan
 

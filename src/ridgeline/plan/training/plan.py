@@ -2,12 +2,8 @@
 
 The search is exhaustive over `enumeration.py`'s space with the cost model of
 `cost/training/estimate.py`; this file turns what it found into a plan: runners-up with why they
-lose, the Pareto front, what every knob is worth, what would change the plan, the bill, the launch
-arguments.
-
-Days of the bill are those of the predicted step alone: failures, restarts, evaluation and data
-waits come on top. Money is the median price on record; energy the devices' rated power, nothing
-else in the room.
+lose, the Pareto front, what every knob is worth, what would change the plan (`changes.py`), the bill
+(`bill.py`), the launch arguments (`launch_arguments/`).
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from ridgeline.cost import money
 from ridgeline.cost.arrays import Ints
 from ridgeline.cost.training.layouts import OFFLOADS, PRECISIONS, RECOMPUTES, SCHEDULES
 from ridgeline.cost.training.setting import peak_of
@@ -30,6 +25,7 @@ from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.models import load_model
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.explain import headline, term_sentences
+from ridgeline.plan.training.bill import bill_of
 from ridgeline.plan.training.changes import UnchangedPlan, what_ifs
 from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.enumeration import skeletons
@@ -369,37 +365,3 @@ def _possible(task: TrainingTask, families: Candidates) -> dict[str, list[int]]:
     found["zero"] = [0, 1, 2, 3] if any(shape.dp * shape.cp > 1 for shape in shapes) else [0]
     found["recompute"] = list(range(len(RECOMPUTES)))
     return {name: values for name, values in found.items() if len(values) > 1}
-
-
-SECONDS_PER_DAY = 86_400.0
-
-
-def bill_of(cluster: Cluster, step_seconds: float, tokens: float, tokens_per_step: int) -> Bill:
-    """The bill of training on `tokens` tokens."""
-    steps = math.ceil(tokens / tokens_per_step)
-    seconds = steps * step_seconds
-    price = catalogue.typical_usd_per_device_hour(cluster.device.name)
-    power = cluster.device.power
-    watts = None if power is None else power.watts
-    spent = money.bill(
-        cluster.num_devices, seconds, money.Tariff(usd_per_device_hour=price, watts=watts)
-    )
-    notes = ["days count the predicted steps alone: no failures, no evaluation"]
-    if price is None:
-        notes.append(f"no price of {cluster.device.name} is on record")
-    else:
-        notes.append(f"${price:.2f} per device-hour is the median of the prices on record")
-    if watts is None:
-        notes.append(f"the power of {cluster.device.name} is not published")
-    else:
-        notes.append(f"energy is {watts:g} W per device, without hosts and cooling")
-    return Bill(
-        tokens=tokens,
-        steps=steps,
-        days=seconds / SECONDS_PER_DAY,
-        device_hours=spent.device_hours,
-        usd=spent.usd,
-        usd_per_device_hour=price,
-        kilowatt_hours=spent.energy_kilowatt_hours,
-        notes=notes,
-    )

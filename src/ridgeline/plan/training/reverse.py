@@ -18,7 +18,8 @@ from ridgeline.cost.training.estimate import estimate_training
 from ridgeline.cost.training.layouts import stack_layouts
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
-from ridgeline.plan.training.plan import SECONDS_PER_DAY, plan_task
+from ridgeline.plan.training.bill import SECONDS_PER_DAY
+from ridgeline.plan.training.plan import plan_task
 from ridgeline.plan.training.task import SearchOutcome, TrainingTask, find
 from ridgeline.records.layout import Layout
 from ridgeline.records.plan import ClusterSize, Objective, Plan
