@@ -2,8 +2,8 @@
 
 The search is exhaustive over `enumeration.py`'s space with the cost model of
 `cost/training/estimate.py`; this file turns what it found into a plan: runners-up with why they
-lose, the Pareto front, what every knob is worth, what would change the plan (`changes.py`), the bill
-(`bill.py`), the launch arguments (`launch_arguments/`).
+lose, the Pareto front, what every knob is worth, what would change the plan (`changes.py`), the
+bill (`bill.py`), the launch arguments (`launch_arguments/`).
 """
 
 from __future__ import annotations
