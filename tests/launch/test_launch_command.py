@@ -105,6 +105,26 @@ def test_all_missing_keys_are_named_with_the_file(
     assert f" {key}: " in said
 
 
+def test_a_run_costs_what_the_device_costs_that_it_was_planned_for(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = """[cluster]
+devices = "4xH100-SXM-80GB"
+domain_size = 4
+domain_bytes_per_second = 450e9
+network_bytes_per_second = 50e9
+"""
+    asked = [*DRY, "local", "--json"]
+    assert ridgeline(asked) == 0
+    alone = json.loads(capsys.readouterr().out)["price"]
+    assert any("nodes.device" in one for one in alone["unknown"])
+    (place / "My Run.toml").write_text(RECIPE + planned)
+    assert ridgeline(asked) == 0
+    price = json.loads(capsys.readouterr().out)["price"]
+    assert price["usd_per_device_hour"] > 0
+    assert not any("nodes.device" in one for one in price["unknown"])
+
+
 def test_a_mistyped_key_is_named_with_the_file(place: Path) -> None:
     (place / "cluster.toml").write_text("[nodes]\ndevice_count = 8\n")
     with pytest.raises(InputError, match=r"cluster\.toml: .*device_count.*nodes"):

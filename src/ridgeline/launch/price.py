@@ -27,8 +27,15 @@ class RunPrice:
 
 
 def price_of(recipe: Recipe, device: str) -> RunPrice:
-    """The price of a whole run on this device (a catalogue name; empty: not known)."""
+    """The price of a whole run on this device.
+
+    Args:
+        recipe: The run.
+        device: A name of the catalogue; empty: the one that the recipe was planned for.
+    """
     unknown: list[str] = []
+    if not device and recipe.cluster is not None:
+        device = recipe.cluster.devices.partition("x")[2]
     steps = recipe.steps
     if steps is None:
         unknown.append("the number of steps (run.steps or data.tokens)")
@@ -36,7 +43,9 @@ def price_of(recipe: Recipe, device: str) -> RunPrice:
         unknown.append("the length of a step (`ridgeline plan training --write` predicts it)")
     rate = catalogue.typical_usd_per_device_hour(device) if device else None
     if rate is None:
-        unknown.append(f"a price of {device}" if device else "the device (nodes.device)")
+        unknown.append(
+            f"a price of {device}" if device else "the device (nodes.device of the cluster)"
+        )
     if steps is None or recipe.prediction is None:
         return RunPrice(
             steps=steps,
