@@ -16,6 +16,7 @@ import msgspec
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.input_file import read_toml
+from ridgeline.records.mistyped import meant
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import anchored, found_path
 from ridgeline.records.recipe_section import Section
@@ -164,7 +165,8 @@ def recipe_of(
     try:
         return anchored(msgspec.convert(tables, type=Recipe), folder)
     except (msgspec.ValidationError, InputError) as error:
-        raise InputError(f"stage {stage.name}: recipe: {in_words(error)}") from None
+        said = f"{in_words(error)}{meant(error, Recipe)}"
+        raise InputError(f"stage {stage.name}: recipe: {said}") from None
 
 
 def _joined(shared: Tables, own: Tables) -> Tables:

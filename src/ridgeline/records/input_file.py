@@ -111,7 +111,7 @@ def parse_json(content: bytes, kind: type[T], *, where: str, cure: str = "") -> 
     except RecursionError:  # brackets that nobody closes
         raise _too_deep(where, cure) from None
     except msgspec.ValidationError as error:
-        raise InputError(f"{where}: {error}{after}") from None
+        raise InputError(f"{where}: {error}{_meant(error, kind)}{after}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         _text(plain, where, cure)  # which of the two tells of bytes that are no text is msgspec's
         raise InputError(f"{where}: not JSON ({error}){after or '; write it again'}") from None
@@ -135,7 +135,7 @@ def read_toml(
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{where}: not TOML ({error}){after}") from None
     except (msgspec.ValidationError, InputError, ValueError) as error:
-        raise InputError(f"{where}: {in_words(error)}{after}") from None
+        raise InputError(f"{where}: {in_words(error)}{_meant(error, kind)}{after}") from None
 
 
 def csv_rows(text: str, *, where: str, cure: str = "") -> Iterator[tuple[int, list[str]]]:
@@ -157,6 +157,12 @@ def csv_rows(text: str, *, where: str, cure: str = "") -> Iterator[tuple[int, li
             ) from None
         if cells:
             yield reader.line_num, cells
+
+
+def _meant(error: Exception, kind: object) -> str:
+    from ridgeline.records.mistyped import meant  # commands whose files are right start sooner
+
+    return meant(error, kind)
 
 
 def _where(path: Path, option: str) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from ridgeline.errors import InputError, in_words
 from ridgeline.records.input_file import read_toml
+from ridgeline.records.mistyped import meant
 from ridgeline.records.other_configurations import whose
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.store import write_atomically
@@ -54,7 +55,8 @@ def read_recipe(path: Path, assignments: Sequence[str] = ()) -> Recipe:
         return msgspec.convert(tables, type=Recipe)
     except (msgspec.ValidationError, InputError, ValueError) as error:
         _refuse_others(path)
-        raise InputError(f"{_at_fault(path, assignments)}: {in_words(error)}") from None
+        said = f"{in_words(error)}{meant(error, Recipe)}"
+        raise InputError(f"{_at_fault(path, assignments)}: {said}") from None
 
 
 def _refuse_others(path: Path) -> None:
