@@ -16,7 +16,8 @@ def queue_doctor(
         typer.Argument(
             metavar="STATE...",
             help="What kubectl get nodes,pods -A -o json (or yaml) prints, in one file or more;"
-            " what sinfo, squeue and, if at hand, sacct print; or a CSV of pods.",
+            " what sinfo, squeue and, if at hand, sacct, sacctmgr -p and slurm.conf say; or a"
+            " CSV of pods.",
         ),
     ],
     cluster: Annotated[

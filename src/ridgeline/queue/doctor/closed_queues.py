@@ -60,6 +60,9 @@ def limited(state: LiveCluster) -> QueueFinding | None:
         return None
     first = helped[0].limit
     queue = state.capped_queues.get(first)
+    if queue is not None and queue.closed:
+        return _held_back(state, helped, f"{queue.kind}-closed", f"Queue {first} is closed",
+                          {"name": first})  # fmt: skip
     if queue is not None:
         return _held_back(
             state, helped, queue.kind,

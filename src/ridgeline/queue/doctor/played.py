@@ -87,6 +87,8 @@ def play_on(
     nodes = [node for node in ahead.state.nodes if node.num_gpus]
     pods = _sorted(ahead)
     jobs = _begun(ahead, nodes, pods) + _waiting(ahead, pods, horizon_seconds)
+    if not jobs:
+        return Continuation(working_gpus=0.0, start_seconds={})
     cluster, admitting = _cluster(ahead, nodes, pods, jobs)
     most = max(node.gpus for node in cluster.nodes)
     seconds = [lasts[unit_of(job.pods[0])] for job in jobs]
@@ -97,6 +99,8 @@ def play_on(
     )  # fmt: skip
     unfit = set(unfit_jobs(traced, cluster))
     kept = [place for place, job in enumerate(jobs) if job.nodes or place not in unfit]
+    if not kept:
+        return Continuation(working_gpus=0.0, start_seconds={})
     played_jobs = [jobs[place] for place in kept]
     begun = [job for job in played_jobs if job.nodes]
     played = play_queue(traced.chosen(kept), cluster, _policy(ahead, pods), begin=_Beginning(begun))

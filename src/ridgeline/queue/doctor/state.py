@@ -21,6 +21,16 @@ _PARTS = re.compile(r"(\d+)g\.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToldReason:
+    """What the cluster itself says of why a pod does not start."""
+
+    way: str
+    """The kind of reason, which has a cure of its own."""
+    said: str
+    """The reason with its names and numbers, as a clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveNode:
     """One node with what pods may have of it."""
 
@@ -36,6 +46,8 @@ class LiveNode:
     model: str = ""
     broken_gpus: int = 0
     """GPUs that it has beside, which their device plugin gives to no pod."""
+    fault: str = ""
+    """What the node itself says is wrong with its GPUs, as a clause; empty: nothing."""
     others: dict[str, int] = field(default_factory=dict)
     """Any further resource that pods may have of it, by name."""
     closed: str = ""
@@ -84,6 +96,15 @@ class LivePod:
     """It is held back on purpose, and asks for no node yet."""
     limit: str = ""
     """What holds it back: Slurm's name of a limit, or a capped queue; empty: nothing known."""
+    priority: int = 0
+    """Who has less of it may be evicted for it."""
+    may_preempt: bool = True
+    told: ToldReason | None = None
+    """What the cluster says holds it back; none: nothing beyond what rules find by themselves."""
+    not_added: str = ""
+    """Why the autoscaler adds no node for it; empty: nobody says."""
+    switched_off: str = ""
+    """By which of its own settings its program sees none of its GPUs; empty: by none."""
     done: bool = False
     stalled: str = ""
     """Why it does not run though it is on a node, as `CrashLoopBackOff`; empty: it does."""
@@ -157,12 +178,14 @@ class CappedQueue:
     """A queue of another scheduler than Kueue, which may have so many GPUs and no more."""
 
     kind: str
-    """Whose it is, `volcano` or `kai`."""
+    """Whose it is, `volcano`, `kai` or `yunikorn`."""
     resource: str
     """The resource that its limit names."""
     most: int
     """The most GPUs of its pods together; below zero: it has no limit of its own."""
     parent: str = ""
+    closed: bool = False
+    """It takes nobody in, whatever it may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +225,8 @@ class LiveCluster:
     namespace_quotas: tuple[NamespaceQuota, ...] = ()
     enough_pods: dict[str, int] = field(default_factory=dict)
     """Pods with which an elastic workload computes, by the workload."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """What slurm.conf says, by its parameters in small letters; empty: it was not given."""
     scheduler: str = KUBERNETES
     """Whose state it is, in whose words cures are given."""
     used_share: dict[str, float] = field(default_factory=dict)

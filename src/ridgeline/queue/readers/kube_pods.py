@@ -115,6 +115,8 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
         quota=str(quota or ""),
         topology=any(name in words for name in TOPOLOGIES),
         gated=bool(spec.get("schedulingGates")),
+        priority=_priority(spec),
+        may_preempt=spec.get("preemptionPolicy") != "Never",
         done=status.get("phase") in ("Succeeded", "Failed"),
         stalled=_stalled(status) or _outlived(spec, status),
         volumes=_said(_VOLUMES, conditions),
@@ -277,6 +279,11 @@ def _outlived(spec: dict[str, Any], status: dict[str, Any]) -> str:
         if section(one, "state", "terminated")
     }
     return OUTLIVED if with_gpus and with_gpus <= ended else ""
+
+
+def _priority(spec: dict[str, Any]) -> int:
+    told = spec.get("priority")
+    return told if isinstance(told, int) else 0
 
 
 def _said(words: re.Pattern[str], conditions: list[dict[str, Any]]) -> str:

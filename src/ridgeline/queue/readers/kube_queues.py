@@ -1,7 +1,8 @@
-"""Pods that a queue of Volcano or KAI holds back by the most that it may have.
+"""Pods that a queue of Volcano, KAI or YuniKorn holds back by the most that it may have.
 
 Volcano: `spec.capability` of a Queue, named by its PodGroup or by the pod's annotation. KAI (and
 Run:ai): `spec.resources.gpu.limit` of a Queue and of those above it, named by the pod's label.
+YuniKorn: `kube_yunikorn.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from ridgeline.queue.doctor.lasting import unit_of
 from ridgeline.queue.doctor.state import CappedQueue, LivePod
 from ridgeline.queue.readers.kube_pods import is_gpu, name_of, section, whole
+from ridgeline.queue.readers.kube_yunikorn import yunikorn_queue_of, yunikorn_queues
 
 NAMED = (
     "scheduling.volcano.sh/queue-name", "volcano.sh/queue-name", "kai.scheduler/queue",
@@ -24,12 +26,12 @@ VOLCANO, KAI = "volcano", "kai"
 
 
 def capped_queues(objects: Sequence[dict[str, Any]], where: str) -> dict[str, CappedQueue]:
-    """The queues of Volcano and KAI, by name.
+    """The queues of Volcano, KAI and YuniKorn, by name.
 
     Raises:
         InputError: A limit is no amount.
     """
-    return dict(_capped(objects, where))
+    return dict(_capped(objects, where)) | yunikorn_queues(objects, where)
 
 
 def held_by_queues(
@@ -44,7 +46,7 @@ def held_by_queues(
     """
     if not queues:
         return list(pods)
-    named = _named(objects)
+    named = _named(objects, queues)
     used: dict[str, int] = defaultdict(int)
     asked: dict[str, int] = defaultdict(int)
     for pod in pods:
@@ -59,7 +61,14 @@ def held_by_queues(
             return ""
         above = _upwards(named.get(pod.name, ""), queues)
         more = asked[unit_of(pod)]
-        return next((one for one in above if 0 <= queues[one].most < used[one] + more), "")
+        return next(
+            (
+                one
+                for one in above
+                if queues[one].closed or 0 <= queues[one].most < used[one] + more
+            ),
+            "",
+        )
 
     return [replace(pod, gated=True, limit=full) if (full := too_much(pod)) else pod
             for pod in pods]  # fmt: skip
@@ -84,7 +93,11 @@ def _capped(objects: Sequence[dict[str, Any]], where: str) -> Iterator[tuple[str
             resource = next((key for key in amounts if is_gpu(key)), "")
             most = whole(amounts[resource], resource, at) if resource else -1
             above = str(spec.get("parent") or "")
-            yield name, CappedQueue(kind=VOLCANO, resource=resource, most=most, parent=above)
+            state = section(one, "status").get("state")
+            yield name, CappedQueue(
+                kind=VOLCANO, resource=resource, most=most, parent=above,
+                closed=state in ("Closed", "Closing"),
+            )  # fmt: skip
         elif str(one.get("apiVersion")).startswith("scheduling.run.ai/"):
             limit = section(spec, "resources", "gpu").get("limit")
             most = -1 if limit in (None, -1) else whole(limit, "limit", at)
@@ -92,7 +105,7 @@ def _capped(objects: Sequence[dict[str, Any]], where: str) -> Iterator[tuple[str
             yield name, CappedQueue(kind=KAI, resource="gpu", most=most, parent=above)
 
 
-def _named(objects: Sequence[dict[str, Any]]) -> dict[str, str]:
+def _named(objects: Sequence[dict[str, Any]], queues: Mapping[str, CappedQueue]) -> dict[str, str]:
     """The queue of each pod that names one, by itself or by its PodGroup."""
     groups = {
         name_of(one): str(section(one, "spec")["queue"])
@@ -108,6 +121,7 @@ def _named(objects: Sequence[dict[str, Any]]) -> dict[str, str]:
             }
             group = words.get("scheduling.k8s.io/group-name") or words.get("pod-group-name")
             namespace = section(one, "metadata").get("namespace")
-            own = next((str(words[name]) for name in NAMED if name in words), "")
+            own = yunikorn_queue_of(one, queues)
+            own = own or next((str(words[name]) for name in NAMED if name in words), "")
             found[name_of(one)] = own or groups.get(f"{namespace}/{group}", "")
     return found

@@ -19,6 +19,7 @@ from ridgeline.queue.readers.kube_pods import (
     section,
 )
 from ridgeline.queue.readers.kube_templates import OF_KUEUE, pod_specs
+from ridgeline.queue.readers.kube_told import TO_COME, refused_workloads, unready_checks
 
 OF_VOLCANO = "scheduling.volcano.sh/"
 _ADMISSION = "kueue.x-k8s.io/admission"
@@ -41,14 +42,17 @@ def pods_to_come(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         and VOLCANO_GROUP in (words := section(one, "metadata", "annotations"))
     }
     accounts = {owner for one in objects if _is_workload(one) for _, owner in _owners(one)}
+    refused = refused_workloads(objects)
     found: list[dict[str, Any]] = []
     for one in objects:
         if _is_workload(one):
             own = _owners(one)
             alone = all(kind != "Pod" and name not in owners for kind, name in own)
-            found += _of_workload(one) if alone and _waits_for_quota(one) else ()
+            found += _of_workload(one) if alone and _waits_for_admission(one) else ()
         elif _is_suspended(one) and name_of(one) not in accounts | owners:
             found += _of_job(one)
+        elif (one["kind"], name_of(one)) in refused and name_of(one) not in owners:
+            found += _gated(one, "", list(pod_specs(one.get("spec"), 1)))
         elif _is_pending_group(one) and name_of(one) not in groups:
             found += _of_group(one)
     return found
@@ -84,7 +88,7 @@ def _owners(one: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _waits_for_quota(one: dict[str, Any]) -> bool:
+def _waits_for_admission(one: dict[str, Any]) -> bool:
     status = section(one, "status")
     reached = {
         str(c.get("type"))
@@ -92,7 +96,9 @@ def _waits_for_quota(one: dict[str, Any]) -> bool:
         if c.get("status") == "True"
     }
     active = section(one, "spec").get("active") is not False
-    return active and not section(status, "admission") and not reached & {"Admitted", "Finished"}
+    if reached & {"Admitted", "Finished"} or not active:
+        return False
+    return not section(status, "admission") or bool(unready_checks(one))
 
 
 def _is_suspended(one: dict[str, Any]) -> bool:
@@ -128,13 +134,13 @@ def _gated(
     """The pods of a workload, which run all together."""
     job = (_owners(one) or [(one["kind"], name_of(one))])[0][1].rpartition("/")[2]
     together = sum(count for count, _ in parts) > 1
-    words = {QUEUE_LABEL: queue}
+    words = {QUEUE_LABEL: queue} if queue else {}
     if together:
         words |= {"batch.kubernetes.io/job-completion-index": "0", "job-name": job}
     for part, (count, spec) in enumerate(parts):
         for number in range(min(count, _MANY)):
             yield _pod(
-                one, f"{name_of(one).rpartition('/')[2]} pod {part}.{number}",
+                one, f"{name_of(one).rpartition('/')[2]}{TO_COME}{part}.{number}",
                 {**spec, "schedulingGates": [{"name": _ADMISSION}]}, labels=words,
             )  # fmt: skip
 
@@ -151,7 +157,7 @@ def _of_group(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for number, share in enumerate(shares):
         requests = {key.removeprefix("requests."): value for key, value in share.items()}
         spec_of_pod = {"containers": [{"name": "main", "resources": {"requests": requests}}]}
-        yield _pod(one, f"{name} pod {number}", spec_of_pod, annotations={
+        yield _pod(one, f"{name}{TO_COME}{number}", spec_of_pod, annotations={
             VOLCANO_GROUP: name, "volcano.sh/queue-name": str(spec.get("queue") or "default"),
         })  # fmt: skip
 

@@ -13,6 +13,7 @@ from ridgeline.queue.readers.kube_claims import Claimable, claimable
 from ridgeline.queue.readers.kube_constraints import taints_of
 from ridgeline.queue.readers.kube_evictions import evicted_runs
 from ridgeline.queue.readers.kube_gangs import enough_pods, gangs_held_to_groups
+from ridgeline.queue.readers.kube_gpu_faults import gpu_faults, gpus_never_offered
 from ridgeline.queue.readers.kube_hami import hami_amounts, hami_gpus
 from ridgeline.queue.readers.kube_kinds import KIND_LABELS
 from ridgeline.queue.readers.kube_pods import (
@@ -36,8 +37,10 @@ from ridgeline.queue.readers.kube_quotas import (
     quotas_of,
     stopped_queues_of,
 )
+from ridgeline.queue.readers.kube_switched_off import with_switched_off
 from ridgeline.queue.readers.kube_templates import templates_of
 from ridgeline.queue.readers.kube_to_come import in_queues_of_their_jobs, pods_to_come
+from ridgeline.queue.readers.kube_told import told_by_cluster
 from ridgeline.records.input_file import parse_json, read_text
 from ridgeline.records.yaml_documents import parse_yaml
 
@@ -93,6 +96,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
     nodes, pods, templates = [], [], []
     coming = pods_to_come(objects)
     claims = claimable([*objects, *coming])
+    faults = gpu_faults(objects)
     for one in [*objects, *coming]:
         key = (one["kind"], name_of(one))
         if key in seen and key[0] != "Event":
@@ -100,7 +104,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         seen.add(key)
         at = f"{where}: {key[0]} {key[1]}"
         if one["kind"] == "Node":
-            nodes.append(_node(one, at, claims))
+            nodes.append(_node(one, at, claims, faults.get(name_of(one), "")))
         elif one["kind"] == "Pod":
             name = name_of(one)
             pods.append(live_pod(one, at, claims.of_pod(name)))
@@ -109,6 +113,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
     pods = in_queues_of_their_jobs(pods, objects)
     queues = capped_queues(objects, where)
     pods = held_by_queues(gangs_held_to_groups(pods, objects), queues, [*objects, *coming])
+    pods = with_switched_off(told_by_cluster(pods, objects), objects)
     known = {node.name for node in nodes}
     running = [pod for pod in pods if pod.node and not pod.done]
     left = [pod for pod in pods if pod.done or not pod.node or pod.node in known]
@@ -138,7 +143,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
     )
 
 
-def _node(one: dict[str, Any], where: str, claims: Claimable) -> LiveNode:
+def _node(one: dict[str, Any], where: str, claims: Claimable, fault: str) -> LiveNode:
     labels = section(one, "metadata", "labels")
     status = section(one, "status")
     amounts = section(status, "allocatable") or section(status, "capacity")
@@ -155,7 +160,9 @@ def _node(one: dict[str, Any], where: str, claims: Claimable) -> LiveNode:
     return LiveNode(
         name=name,
         num_gpus=gpus + claims.gpus[name],
-        broken_gpus=max(0, _gpus(section(status, "capacity"), where) - gpus),
+        broken_gpus=max(0, _gpus(section(status, "capacity"), where) - gpus)
+        or gpus_never_offered(one, claimed=bool(claims.gpus or claims.slices or claims.unknown)),
+        fault=fault,
         replicas=_replicas(one, where),
         slices=asked_slices(amounts, where) | dict(claims.slices.get(name, {})),
         others=other_resources(amounts, where) | hami_amounts(one),

@@ -16,6 +16,8 @@ _NOT_YET = ("dependency", "jobheld", "begintime", "jobarraytasklimit")
 """How reasons begin for which a job waits by its own wish, or its owner's."""
 _TASKS = re.compile(r"_\[([^\]]*)\]$")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?")
+_ALL_OF = re.compile(r"[\w.:+-]+(?:[&,][\w.:+-]+)*")
+"""Features that are all asked for; with `|`, brackets or counts there is a choice."""
 _NO_GPU = {"n/a", "(null)", ""}
 
 
@@ -38,6 +40,14 @@ def job_gpus(row: SlurmRow) -> int:
 def reason_of(row: SlurmRow) -> str:
     """Why a job waits, in Slurm's word; empty: nobody says."""
     return row.cells.get("REASON", "").strip("()")
+
+
+def features_asked(row: SlurmRow) -> list[str]:
+    """The features that every node of a job has to have; none where it leaves a choice."""
+    text = row.cells.get("FEATURES", "")
+    if text.casefold() in _NO_GPU or not _ALL_OF.fullmatch(text):
+        return []
+    return re.split("[&,]", text)
 
 
 def waits_on_purpose(row: SlurmRow) -> bool:

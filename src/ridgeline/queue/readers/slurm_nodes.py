@@ -36,6 +36,10 @@ class SlurmNodes:
     """The generic resources of each that are given away, as they are written, where it is told."""
     closed: dict[str, str] = field(default_factory=dict)
     """Why nodes take no jobs, of those that take none."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """What whoever closed a node has written of it, where it is told."""
+    features: dict[str, frozenset[str]] = field(default_factory=dict)
+    """What jobs may ask of nodes by `--constraint`, where it is told."""
     partitions: dict[str, set[str]] = field(default_factory=dict)
     """Names of nodes, by partition."""
     usual: str = ""
@@ -107,6 +111,9 @@ def slurm_nodes(rows: Sequence[SlurmRow], where: str) -> SlurmNodes:
             found.gpus[name] = gpus
             found.types[name] = gpu_types(gres)
             found.gres[name] = gres
+            told = row.cells.get("ACTIVE_FEATURES", row.cells.get("AVAIL_FEATURES"))
+            if told is not None:
+                found.features[name] = frozenset(one for one in told.split(",") if one)
             if (cpus := row.cells.get("CPUS", "")).isdigit():
                 found.cpus[name] = float(cpus)
             if (memory := row.cells.get("MEMORY", "")).isdigit():
@@ -117,6 +124,8 @@ def slurm_nodes(rows: Sequence[SlurmRow], where: str) -> SlurmNodes:
             state = cell(row, "STATE", SINFO).casefold().replace("powered_down", "")
             if any(word in state for word in _CLOSED):
                 found.closed[name] = cell(row, "STATE", SINFO).casefold()
+                if row.cells.get("REASON", "").casefold() not in ("", "none"):
+                    found.reasons[name] = row.cells["REASON"]
     if not found.gpus:
         raise InputError(f"{where}: no node with a GPU in GRES; print it with {SINFO}")
     return found

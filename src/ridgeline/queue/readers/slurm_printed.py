@@ -5,7 +5,7 @@
     sacct -aX --parsable2 -S now-30days -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES
 
 Fields as in their manual pages; what they print with `--json`, and `scontrol show node` and `show
-job`, will do as well.
+job`, will do as well. What else administrators have is read in `slurm_beside.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.queue.readers import slurm, slurm_json, slurm_show
 from ridgeline.queue.readers.hostlist import host_names
+from ridgeline.queue.readers.slurm_beside import kind_beside, rows_beside
 from ridgeline.queue.readers.slurm_json import SACCT_FIELDS, json_rows
 from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
 from ridgeline.records.input_file import read_text
@@ -63,7 +64,8 @@ def is_slurm(text: str) -> bool:
     first = start.partition("\n")[0]
     words = set(re.split(r"[|\t ]+", first.strip()))
     return bool(
-        slurm.is_header(first)
+        kind_beside(start)
+        or slurm.is_header(first)
         or slurm_json.BEGINS.match(start)
         or slurm_show.BEGINS.match(start)
         or {"JOBID", "NODELIST"} & words
@@ -76,9 +78,11 @@ def printed_by_slurm(text: str, where: str) -> SlurmPrint:
     start = text.lstrip("\ufeff").lstrip()
     first = start.partition("\n")[0]
     words = set(re.split(r"[|\t ]+", first.strip()))
-    if slurm.is_header(first):
+    if kind := kind_beside(start):
+        rows = rows_beside(kind, text, where)
+    elif slurm.is_header(first):
         return SlurmPrint(kind="sacct", where=where, text=text)
-    if start.startswith("{"):
+    elif start.startswith("{"):
         kind, rows = json_rows(text, where, cure=SLURM_CURE)
     elif slurm_show.BEGINS.match(start):
         kind, rows = slurm_show.shown_rows(text, where)

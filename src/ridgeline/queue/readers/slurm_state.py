@@ -4,9 +4,11 @@
     squeue -o "%i|%T|%P|%D|%b|%M|%l|%N|%r|%Q|%V|%S|%C|%m" > squeue.txt
 
 What they print with `--json` and `scontrol show node|job` will do as well, and tell more: cores and
-memory of jobs as they were given. `scontrol show reservation` says why nodes are kept, and what
-sacct prints how long jobs run. Slurm starts jobs whole, so all of them are gangs. Partitions and
-kinds of GPU are labels of nodes; types that are MIG profiles are slices.
+memory of jobs as they were given. `scontrol show reservation` and `sinfo -R` say why nodes are
+kept, sacctmgr what accounts may have, `scontrol show licenses` which are used up, slurm.conf how
+jobs are chosen, and what sacct prints how long they run. Slurm starts jobs whole, so all of them
+are gangs. Partitions, features and kinds of GPU are labels of nodes; types that are MIG profiles
+are slices.
 """
 
 from __future__ import annotations
@@ -21,16 +23,19 @@ from ridgeline.queue.doctor.constraints import Constraints, Requirement
 from ridgeline.queue.doctor.state import SLURM, LiveCluster, LiveNode, LivePod
 from ridgeline.queue.node_room import UNCOUNTED
 from ridgeline.queue.readers.moments import moment_seconds
+from ridgeline.queue.readers.slurm_beside import CONF, REASONS
 from ridgeline.queue.readers.slurm_jobs import (
     HOLDS,
     WAITS,
     age_seconds,
     asked_resources,
+    features_asked,
     limit_seconds,
     reason_of,
     tasks_of_array,
     waits_on_purpose,
 )
+from ridgeline.queue.readers.slurm_limits import SlurmLimits, slurm_limits
 from ridgeline.queue.readers.slurm_nodes import SlurmNodes, slurm_nodes
 from ridgeline.queue.readers.slurm_printed import (
     SQUEUE,
@@ -40,6 +45,7 @@ from ridgeline.queue.readers.slurm_printed import (
     node_names,
     printed_in_files,
 )
+from ridgeline.queue.readers.slurm_reasons import told_of_job
 from ridgeline.queue.readers.slurm_resources import (
     cores_of,
     gpus_by_kind,
@@ -67,10 +73,14 @@ def read_slurm_state(paths: Sequence[Path]) -> LiveCluster:
             raise InputError(f"{paths[0]}: what {kind} prints is lacking; print it with {how}")
     nodes = slurm_nodes(printed["sinfo"].rows, printed["sinfo"].where)
     _reserve(nodes, printed.get("reservations"))
-    jobs = [_job(row) for row in printed["squeue"].rows]
+    _give_reasons(nodes, printed.get(REASONS))
+    limits = slurm_limits(printed)
+    settings = dict(printed[CONF].rows[0].cells) if CONF in printed else {}
+    linear = settings.get("selecttype", "").casefold() == "select/linear"
+    jobs = [_job(row, linear=linear) for row in printed["squeue"].rows]
     kept = [job for job in jobs if job.state in HOLDS | WAITS]
     now = max((job.latest for job in kept if job.latest is not None), default=None)
-    pods = [pod for job in kept for pod in _pods(job, nodes, now)]
+    pods = [pod for job in kept for pod in _pods(job, nodes, limits, now)]
     unlisted = _unlisted(nodes, pods)
     return LiveCluster(
         nodes=tuple(_node(name, nodes) for name in nodes.gpus),
@@ -79,6 +89,7 @@ def read_slurm_state(paths: Sequence[Path]) -> LiveCluster:
         num_homeless=sum(job.gpus > 0 and job.state in HOLDS and not job.known(nodes)
                          for job in kept),
         now_seconds=now,
+        settings=settings,
         scheduler=SLURM,
     )  # fmt: skip
 
@@ -128,7 +139,7 @@ class _Job:
         return [one for one in self.hosts if one in nodes.gpus]
 
 
-def _job(row: SlurmRow) -> _Job:
+def _job(row: SlurmRow, *, linear: bool) -> _Job:
     state = cell(row, "STATE", SQUEUE).upper()
     holds = state in HOLDS
     tres = {"AllocTRES": asked_resources(row), "NNodes": row.cells.get("NODES", "1")}
@@ -152,7 +163,7 @@ def _job(row: SlurmRow) -> _Job:
         submitted_seconds=_moment(row, "SUBMIT_TIME"),
         started_seconds=_moment(row, "START_TIME") if holds else None,
         most_seconds=_limit(row),
-        exclusive=row.cells.get("OVER_SUBSCRIBE", "") in ("NO", "EXCLUSIVE"),
+        exclusive=linear or row.cells.get("OVER_SUBSCRIBE", "") in ("NO", "EXCLUSIVE"),
     )
 
 
@@ -169,7 +180,7 @@ def _moment(row: SlurmRow, column: str) -> float | None:
     return found or None
 
 
-def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
+def _pods(job: _Job, nodes: SlurmNodes, limits: SlurmLimits, now: float | None) -> list[LivePod]:
     """One for each node of a job; a job without GPUs counts where it shares nodes with others."""
     known = job.known(nodes)
     if job.hosts and not known:
@@ -180,7 +191,9 @@ def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
     if started is None and job.hosts and now is not None:
         started = now - job.ran_seconds
     whole, rest = divmod(job.gpus, job.num_nodes)
-    limit = reason_of(job.row) if reason_of(job.row).casefold().startswith(_LIMITS) else ""
+    limited = reason_of(job.row).casefold().startswith(_LIMITS)
+    limit = limits.named(job.row) if limited else ""
+    told = None if job.hosts else limits.with_licenses(told_of_job(job.row))
     completing = job.state in _COMPLETING and job.started_seconds is not None
     tasks = 1 if job.hosts else tasks_of_array(job.row)
     places = known or [""] * job.num_nodes
@@ -197,8 +210,9 @@ def _pods(job: _Job, nodes: SlurmNodes, now: float | None) -> list[LivePod]:
             memory_bytes=round(job.memory_bytes / job.num_nodes),
             slices={one: max(1, count // job.num_nodes) for one, count in job.slices.items()},
             constraints=Constraints() if place else _nodes_for(job, nodes),
-            gated=not place and (bool(limit) or waits_on_purpose(job.row)),
+            gated=not place and (bool(limit or told) or waits_on_purpose(job.row)),
             limit=limit,
+            told=told,
             deleted_seconds=started + job.ran_seconds if completing and started else None,
             created_seconds=job.submitted_seconds,
             started_seconds=started,
@@ -218,6 +232,13 @@ def _reserve(nodes: SlurmNodes, printed: SlurmPrint | None) -> None:
         for name in node_names(row, "NODELIST") if row.cells["STATE"] == "ACTIVE" else ():
             if any(word in nodes.closed.get(name, "") for word in ("resv", "reserved", "maint")):
                 nodes.closed[name] = f"reserved by {row.cells['RESV_NAME']}{whom}{until}"
+
+
+def _give_reasons(nodes: SlurmNodes, printed: SlurmPrint | None) -> None:
+    """Say of nodes what `sinfo -R` has of them."""
+    for row in printed.rows if printed else ():
+        for name in node_names(row, "NODELIST"):
+            nodes.reasons.setdefault(name, row.cells["REASON"])
 
 
 def _unlisted(nodes: SlurmNodes, pods: Sequence[LivePod]) -> list[LivePod]:
@@ -249,8 +270,12 @@ def _nodes_for(job: _Job, nodes: SlurmNodes) -> Constraints:
     told = any(nodes.partitions)
     names = [one for one in job.row.cells.get("PARTITION", "").split(",") if one and told]
     kinds = [one for one in job.kinds if one and not profile_in(one)]
+    features = features_asked(job.row) if len(nodes.features) == len(nodes.gpus) else ()
     return Constraints(
-        selector=tuple(Requirement(key=f"GPUs {one}", operator="Exists") for one in kinds),
+        selector=(
+            *(Requirement(key=f"GPUs {one}", operator="Exists") for one in kinds),
+            *(Requirement(key=f"feature {one}", operator="Exists") for one in features),
+        ),
         terms=tuple((Requirement(key=f"partition {one}", operator="Exists"),) for one in names),
     )
 
@@ -267,9 +292,11 @@ def _node(name: str, nodes: SlurmNodes) -> LiveNode:
         cpu_milli=_MANY_MILLI if cpus is None else round(1000 * cpus),
         memory_bytes=UNCOUNTED if memory is None else round(memory * 2**30),
         model=next(iter(whole)) if len(whole) == 1 else "",
-        closed=nodes.closed.get(name, ""),
+        closed=": ".join(one for one in (nodes.closed.get(name, ""), nodes.reasons.get(name, ""))
+                         if one and name in nodes.closed),
         labels={f"partition {one}": "yes" for one, inside in nodes.partitions.items()
-                if name in inside} | {f"GPUs {one}": "yes" for one in whole if one},
+                if name in inside} | {f"GPUs {one}": "yes" for one in whole if one}
+        | {f"feature {one}": "yes" for one in nodes.features.get(name, ())},
     )  # fmt: skip
 
 

@@ -1,0 +1,50 @@
+"""Free GPUs are withheld from pods for a reason that the cluster itself gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from ridgeline.quantity import several
+from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
+from ridgeline.queue.doctor.room import starting_if_let
+from ridgeline.queue.doctor.rules import found
+from ridgeline.queue.doctor.state import LiveCluster
+from ridgeline.records.queue_finding import QueueFinding
+
+
+def find(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of pods that would start but for the reason that is most costly."""
+    held = [pod for pod in state.held_back if pod.told is not None]
+    by_way = {pod.told.way: starting_if_let(state, [one for one in held if one.told
+              and one.told.way == pod.told.way]) for pod in held if pod.told}  # fmt: skip
+    way, helped = max(
+        by_way.items(),
+        key=lambda one: (sum(pod.num_gpus for pod in one[1]), one[0]),
+        default=("", []),
+    )
+    if not helped:
+        return None
+    lost = sum(pod.num_gpus for pod in helped)
+    said = Counter(pod.told.said for pod in helped if pod.told)
+    first, name = helped[0], helped[0].name.rpartition("/")[2]
+    return found(
+        "held-as-told",
+        way=way,
+        lost_gpus=lost,
+        counted="asked for by pods that are held back for this reason, and free",
+        confidence=0.9,
+        summary=f"{said.most_common(1)[0][0]}, while {several(lost, 'GPU')} are free for"
+        f" {several(len(helped), 'pod')} that this holds back",
+        evidence={"pods_held_back": len(held), "pods_that_would_start": len(helped), **said},
+        where=[pod.name for pod in helped],
+        filled={"pod": name, "job": first.name.partition("/")[0], "workload": first.workload,
+                "namespace": first.name.partition("/")[0]},
+    )  # fmt: skip
+
+
+def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
+    """The pods are let in; as it is they never start."""
+    let_in = set(finding.where)
+    pods = [replace(pod, gated=False) if pod.name in let_in else pod for pod in state.pods]
+    return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))

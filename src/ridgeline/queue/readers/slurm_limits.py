@@ -1,0 +1,63 @@
+"""What accounts, users and QOS may have of GPUs, and which licenses are used up, with their names.
+
+Slurm's reasons say only which kind of limit holds a job back; sacctmgr says how high it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ridgeline.queue.doctor.state import ToldReason
+from ridgeline.queue.readers.slurm_beside import ASSOCIATIONS, LICENSES, QOS
+from ridgeline.queue.readers.slurm_jobs import reason_of
+from ridgeline.queue.readers.slurm_printed import SlurmPrint, SlurmRow
+from ridgeline.queue.readers.slurm_resources import num_gpus
+
+_COLUMNS = (("grp", "GrpTRES"), ("peruser", "MaxTRESPU"), ("peraccount", "MaxTRESPA"),
+            ("perjob", "MaxTRES"), ("pernode", "MaxTRESPerNode"))  # fmt: skip
+"""Parts of reasons, and the column of sacctmgr that has the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmLimits:
+    """The limits of one cluster, as rows of sacctmgr and of scontrol."""
+
+    associations: tuple[SlurmRow, ...] = ()
+    qos: tuple[SlurmRow, ...] = ()
+    licenses: tuple[SlurmRow, ...] = ()
+
+    def named(self, job: SlurmRow) -> str:
+        """The limit that a job's reason names, with whose it is and how many GPUs, if told."""
+        reason = reason_of(job)
+        column = next((c for part, c in _COLUMNS if part in reason.casefold()), "MaxTRES")
+        if reason.casefold().startswith("qos"):
+            owner, name = "QOS", job.cells.get("QOS", "")
+            found = [row for row in self.qos if row.cells.get("Name") == name]
+        else:
+            owner, name = "account", job.cells.get("ACCOUNT", "")
+            user = job.cells.get("USER", "")
+            found = [row for row in self.associations if row.cells.get("Account") == name
+                     and row.cells.get("User", "") in ("", user)]  # fmt: skip
+        most = [gpus for row in found if (gpus := num_gpus(row.cells.get(column, "")))]
+        whose = f"{reason} of {owner} {name}" if name else reason
+        return f"{whose} ({column} {min(most)} GPUs)" if most else whose
+
+    def with_licenses(self, told: ToldReason | None) -> ToldReason | None:
+        """The reason with how many of each license that is used up there are."""
+        if told is None or told.way != "licenses":
+            return told
+        full = [
+            f"{row.cells.get('LicenseName')}: {row.cells.get('Used')} of {row.cells.get('Total')}"
+            for row in self.licenses
+            if row.cells.get("Free") == "0" and str(row.cells.get("LicenseName")) in told.said
+        ]
+        return replace(told, said=f"{told.said} ({', '.join(full)})") if full else told
+
+
+def slurm_limits(printed: Mapping[str, SlurmPrint]) -> SlurmLimits:
+    """What was printed of limits and licenses."""
+    return SlurmLimits(*(
+        tuple(printed[kind].rows) if kind in printed else ()
+        for kind in (ASSOCIATIONS, QOS, LICENSES)
+    ))  # fmt: skip
