@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.queue.planted_clusters import Cluster, stamp
+from tests.queue.withheld_clusters import cluster_queue, kueue_job
 
 from ridgeline.cli import main
 from ridgeline.errors import InputError
@@ -56,6 +57,23 @@ def test_a_run_waits_for_what_runs_and_for_whom_came_before(tmp_path: Path) -> N
     found = asked(cluster, tmp_path, 8)
     assert found.p10_seconds == pytest.approx(6000, abs=60)
     assert (found.running, found.ahead) == (1, 1)
+
+
+def test_jobs_that_kueue_has_not_let_in_yet_are_ahead(tmp_path: Path) -> None:
+    """A suspended job waits without pods; one that can never have them is not ahead."""
+    cluster = Cluster(0)
+    (name,) = cluster.nodes(1)
+    history(cluster, name, [60] * 6)
+    cluster.pod(gpus=8, node=name, ran=20)
+    cluster_queue(cluster, "small", 8)
+    kueue_job(cluster, "earlier", 8)
+    found = asked(cluster, tmp_path, 8)
+    assert found.ahead == 1
+    assert found.p50_seconds == pytest.approx(6000, abs=60)
+    cluster.objects[-1]["status"]["conditions"][0]["message"] = (
+        "insufficient quota for nvidia.com/gpu in flavor all, request > maximum capacity (8 > 4)"
+    )
+    assert asked(cluster, tmp_path, 8).ahead == 0
 
 
 def test_the_interval_is_as_wide_as_what_runs_lasted(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.constraints import HARD, Taint, Tolerated
-from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod
+from ridgeline.queue.doctor.state import ADMISSION_CHECK, LiveCluster, LiveNode, LivePod
 from ridgeline.queue.gpu_kinds import same_kinds
 from ridgeline.queue.readers.kube_kinds import KIND_LABELS
 
@@ -148,11 +148,27 @@ def _age_seconds(state: LiveCluster, pod: LivePod) -> float:
 
 
 def _workloads(state: LiveCluster, nodes: Sequence[LiveNode]) -> list[int]:
-    """GPUs of the workloads that wait for any of some nodes, the oldest first; ranks together."""
+    """GPUs of the workloads that wait for any of some nodes, the oldest first; ranks together.
+
+    What a queue has not let in yet is ahead as well; what it never will let in is not.
+    """
     gpus: dict[str, int] = {}
-    for pod in sorted(state.waiting, key=lambda one: (one.created_seconds or 0.0, one.name)):
+    to_come = [pod for pod in state.held_back if _will_be_let_in(state, pod)]
+    for pod in sorted(
+        [*state.waiting, *to_come], key=lambda one: (one.created_seconds or 0.0, one.name)
+    ):
         admitted = any(not pod.constraints.keeps_off(one.labels, one.taints) for one in nodes)
         if pod.num_gpus and admitted:
             name = pod.workload if pod.ranks else pod.name
             gpus[name] = gpus.get(name, 0) + pod.num_gpus
     return list(gpus.values())
+
+
+def _will_be_let_in(state: LiveCluster, pod: LivePod) -> bool:
+    """Whether a queue holds a pod back that is not stopped, for want of quota or by a check."""
+    queue = f"{pod.name.partition('/')[0]}/{pod.quota}"
+    stopped = queue in state.stopped_queues or any(
+        one.stopped and queue in one.queues for one in state.quotas
+    )
+    in_time = pod.told is None or pod.told.way == ADMISSION_CHECK
+    return bool(pod.quota or pod.limit) and in_time and not stopped

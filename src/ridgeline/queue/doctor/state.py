@@ -17,6 +17,8 @@ NOT_READY = "not ready"
 """Why a node takes no pods of which nobody has heard."""
 OUTLIVED = "ended beside others"
 """What stalls a pod whose containers with GPUs have ended, while others of it run on."""
+ADMISSION_CHECK = "admission-check"
+"""The way of a reason that Kueue's checks give, which may yet be met."""
 _PARTS = re.compile(r"(\d+)g\.")
 
 

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ridgeline.queue.doctor.state import LivePod, ToldReason
+from ridgeline.queue.doctor.state import ADMISSION_CHECK, LivePod, ToldReason
 from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section
 from ridgeline.queue.readers.kube_templates import OF_KUEUE
 
@@ -94,7 +94,7 @@ def _unadmitted(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ToldRe
                 said = f"the admission check {check.get('name')} is {check.get('state')}"
                 yield (
                     name_of(one),
-                    ToldReason(way="admission-check", said=f"{said}: {why}" if why else said),
+                    ToldReason(way=ADMISSION_CHECK, said=f"{said}: {why}" if why else said),
                 )
 
 
