@@ -127,6 +127,14 @@ def yunikorn(c: Cluster, *, most: int = 8) -> None:
         last_pod(c)["spec"]["schedulerName"] = "yunikorn"
 
 
+def attached_elsewhere(c: Cluster, *, ran: float = 30) -> None:
+    name = c.pod(gpus=8, node=c.node(), ran=ran, waited=ran)
+    last_pod(c)["status"] |= {"phase": "Pending", "containerStatuses": [
+        {"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}]}  # fmt: skip
+    event(c, "Pod", name, "FailedAttachVolume", 'Multi-Attach error for volume "pvc-7" Volume is'
+          " already used by pod(s) other")  # fmt: skip
+
+
 def no_scale_up(c: Cluster, *, reason: str = "NotTriggerScaleUp") -> None:
     c.pod(gpus=8, node=c.node())
     name = c.pod(gpus=8)
@@ -150,6 +158,12 @@ TOLD: dict[str, tuple[str, float, str, Callable[[Cluster], None]]] = {
     "a gang too large": ("held-as-told", 24, "starts 4 pods", too_few_members),
     "Volcano's closed queue": ("quota-holds-back", 8, "night is closed", closed_queue),
     "YuniKorn's queue": ("quota-holds-back", 8, "root.research", yunikorn),
+    "a volume attached elsewhere": (
+        "held-without-running",
+        8,
+        "Multi-Attach error",
+        attached_elsewhere,
+    ),
     "no scale-up": ("not-scaled-up", 8, "max node group size", no_scale_up),
     "a patient class": ("may-not-preempt", 8, "preemptionPolicy Never", patient_class),
 }
@@ -161,6 +175,7 @@ TOLD_HEALTHY: dict[str, Callable[[Cluster], None]] = {
     "a check that is passed": lambda c: admission_check(c, state="Ready"),
     "a gang that waits for room": lambda c: too_few_members(c, least=3),
     "YuniKorn's queue with room": lambda c: yunikorn(c, most=64),
+    "a volume that is still detached": lambda c: attached_elsewhere(c, ran=5),
     "a node is coming": lambda c: no_scale_up(c, reason="TriggeredScaleUp"),
     "a class that may preempt": lambda c: patient_class(c, policy="PreemptLowerPriority"),
 }

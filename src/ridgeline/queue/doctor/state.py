@@ -110,6 +110,8 @@ class LivePod:
     done: bool = False
     stalled: str = ""
     """Why it does not run though it is on a node, as `CrashLoopBackOff`; empty: it does."""
+    stalled_by: str = ""
+    """What kubelet or a controller of volumes says keeps it so; empty: nothing."""
     volumes: str = ""
     """What kube-scheduler says of its volumes that keep it off nodes; empty: nothing."""
     unclaimed: str = ""

@@ -55,17 +55,12 @@ def told_by_cluster(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) 
     owners = {name: told for (_, name), told in refused_workloads(objects).items()}
     owners |= dict(_unadmitted(objects))
     groups = _too_few(pods, objects)
-    not_added = {
-        name: told.said
-        for about, reason, message in _events(objects)
-        if about.get("kind") == "Pod"
-        and (name := _of(about))
-        and (told := _matched("not_added", reason, message)) is not None
-    }
+    not_added, stalled = _of_pods("not_added", objects), _of_pods("stalled", objects)
     found = []
     for pod in pods:
         if pod.node or pod.done:
-            found.append(pod)
+            by = stalled.get(pod.name, "") if pod.stalled else ""
+            found.append(replace(pod, stalled_by=by) if by else pod)
             continue
         owner, to_come, _ = pod.name.partition(TO_COME)
         told = owners.get(owner) if to_come else groups.get(pod.group)
@@ -76,6 +71,15 @@ def told_by_cluster(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) 
             )
         )  # fmt: skip
     return found
+
+
+def _of_pods(kind: str, objects: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """What events of a kind say of pods, by the pod's name."""
+    return {
+        _of(about): told.said
+        for about, reason, message in _events(objects)
+        if about.get("kind") == "Pod" and (told := _matched(kind, reason, message)) is not None
+    }
 
 
 def _unadmitted(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ToldReason]]:

@@ -67,5 +67,7 @@ def _why(state: LiveCluster, pod: LivePod) -> str:
         ended = "has ended and still completes" if state.scheduler == SLURM else ""
         return ended or "was deleted and is not gone"
     since = now - (pod.started_seconds or pod.created_seconds or now)
-    patience = PATIENCE_SECONDS if pod.stalled in LASTING else STARTING_SECONDS
-    return f"is in {pod.stalled}" if pod.stalled and since >= patience else ""
+    told = pod.stalled in LASTING or pod.stalled_by
+    by = f": {pod.stalled_by}" if pod.stalled_by else ""
+    patience = PATIENCE_SECONDS if told else STARTING_SECONDS
+    return f"is in {pod.stalled}{by}" if pod.stalled and since >= patience else ""
