@@ -78,7 +78,7 @@ def plan_serving(
 ) -> None:
     """The cheapest deployment within the targets, how sure that is, and what would change it."""
     from ridgeline.cli.show import show_answer
-    from ridgeline.cost.serving.setting import WEIGHT_BITS
+    from ridgeline.cost.serving.weight_formats import weight_format
     from ridgeline.models import load_model
     from ridgeline.plan.serving.engines import engine as engine_called
     from ridgeline.plan.serving.plan import ServingTask
@@ -91,10 +91,7 @@ def plan_serving(
     if not 0.0 < link < float("inf"):
         raise InputError(f"--link {link:g}: give GB/s above 0")
     engine_called(engine)
-    allowed = tuple(weights or ("bf16", "fp8"))
-    strange = [word for word in allowed if word not in WEIGHT_BITS]
-    if strange:
-        raise InputError(f"--weights {strange[0]}: use some of {', '.join(WEIGHT_BITS)}")
+    allowed = tuple(weight_format(word) for word in weights or ("bf16", "fp8"))
     drafting = drafting_of(
         drafts=drafts,
         acceptance=acceptance,

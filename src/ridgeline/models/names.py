@@ -17,6 +17,13 @@ TUNED = re.compile(
     re.IGNORECASE,
 )
 """Words, and months such as 2507, that publishers put into the names of one shape."""
+ROUNDED = re.compile(
+    r"[\s_-]+(fp8|fp4|nvfp4|mxfp4|int[48]|[48]-?bit|w\d+a\d+|gptq|awq|autoround|kv|dynamic|block"
+    r"|quark|quantized)(?=[\s_-]|$)",
+    re.IGNORECASE,
+)
+"""Words of the format that a checkpoint's weights were rounded to: its shape is that of the model
+without them, but what it takes in time and memory is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,10 @@ class Names:
                 return self.owners[fold(spelling)]
         return None
 
+    def shape_of(self, name: str) -> str | None:
+        """The canonical name behind `name`, whatever its weights were rounded to."""
+        return self.get(name) or self.get(ROUNDED.sub("", name))
+
     def find(self, name: str) -> str:
         """The canonical name behind `name`; an unknown one is refused with the nearest."""
         found = self.get(name)
@@ -51,6 +62,8 @@ class Names:
 
     def hint(self, name: str) -> str:
         """The nearest names, as the second half of a message."""
+        if shape := self.shape_of(name):
+            return f"that is {shape} with rounded weights: give {shape} and their format apart"
         near = difflib.get_close_matches(fold(name), self.owners, n=12, cutoff=0.4)
         nearest = list(dict.fromkeys(self.owners[one] for one in near))[:5]
         if nearest:

@@ -158,7 +158,7 @@ def read_table_model(cells: Mapping[str, str]) -> TableModel:
 
 def _preset(row: Row) -> ModelSpec | None:
     """The preset of this name, if it has every size that the row gives."""
-    canonical = known_presets().names.get(row.name)
+    canonical = known_presets().names.shape_of(row.name)
     if canonical is None:
         return None
     spec = preset_spec(canonical)

@@ -9,6 +9,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.hardware import device
+from ridgeline.models import load_model
 from ridgeline.plan.notes import read_serving_note
 from ridgeline.plan.serving.engines import engine_of
 from ridgeline.plan.serving.published import (
@@ -77,6 +78,9 @@ def test_a_missing_column_is_named_with_the_cure(tmp_path: Path) -> None:
         ({"metric_value": "-1"}, "refused", "metric_value"),
         ({"weight_dtype": "int3"}, "refused", "int3"),
         ({"kv_dtype": "int3"}, "refused", "int3"),
+        ({"weight_dtype": "gptq-int3"}, "refused", "use bf16"),
+        ({"weight_dtype": "fp8-int4"}, "refused", "no format is so called"),
+        ({"model": "Llama-3.1-8B-AWQ", "weight_dtype": ""}, "insufficient", "rounded weights"),
         ({"n_gpus": "3", "tp": "2"}, "refused", "does not divide"),
         ({"isl": ""}, "insufficient", "isl"),
         ({"pp": "2", "n_gpus": "2"}, "insufficient", "pp is 2"),
@@ -115,6 +119,39 @@ def test_engines_are_known_by_their_words() -> None:
     assert engine_of("Splitwise perf_model.csv").name == "eager"
     assert engine_of("vLLM 0.11.0 on GKE").name == "python"
     assert engine_of("a lab").name == "python"
+
+
+@pytest.mark.parametrize(
+    "name", ["amd/Llama-3.1-8B-Instruct-FP8-KV", "Llama-3.1-8B-GPTQ-Int4", "Llama-3.1-8B-w8a8"]
+)
+def test_the_format_in_a_model_name_leaves_its_shape(name: str) -> None:
+    found = run_of(model=name, layers="", hidden="", ffn="", heads="", kv_heads="", vocab="")
+    assert found.model == run_of().model
+
+
+def test_a_command_asks_for_the_format_of_a_rounded_model_apart() -> None:
+    with pytest.raises(InputError, match=r"that is Qwen3-8B with rounded weights: give Qwen3-8B"):
+        load_model("Qwen/Qwen3-8B-FP8")
+
+
+@pytest.mark.parametrize(
+    ("written", "means", "cache"),
+    [
+        ("GPTQ-Int8", "int8", ""),
+        ("AWQ-INT4", "int4", "fp8_e5m2"),
+        ("4-bit GPTQ", "int4", ""),
+        ("fp8_e4m3", "fp8", "FP8"),
+        ("w8a8-quark", "w8a8", "bfloat16"),
+    ],
+)
+def test_formats_are_read_as_checkpoints_and_engines_write_them(
+    written: str, means: str, cache: str
+) -> None:
+    found, plain = run_of(weight_dtype=written, kv_dtype=cache), run_of(weight_dtype=means)
+    assert found.hosted["shared_bytes"] == plain.hosted["shared_bytes"]
+    assert (found.precision, found.widened) == (plain.precision, plain.widened)
+    if not cache:
+        assert found.hosted["cache_bytes"] == plain.hosted["cache_bytes"]
 
 
 def test_an_engine_that_memory_alone_limits_runs_more_at_once_than_its_like() -> None:

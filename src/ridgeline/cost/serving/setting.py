@@ -18,6 +18,7 @@ from ridgeline.cost.serving.kv_cache import (
     num_choosers,
     num_keeping_layers,
 )
+from ridgeline.cost.serving.weight_formats import CACHE_BYTES, MULTIPLIED_AS, WEIGHT_BITS
 from ridgeline.cost.state_scan import scan_products, state_bytes, vector_products
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import parse_cluster
@@ -134,30 +135,6 @@ def moved_cache_bytes(hosted: Hosted, context: Floats) -> Floats:
     """What one decode reads of its cache, and of its state, which it also writes."""
     windowed = hosted.window_read_bytes * np.minimum(context, hosted.window)
     return np.asarray(hosted.read_bytes * context + windowed + 2.0 * hosted.state_bytes)
-
-
-WEIGHT_BITS = {
-    **dict.fromkeys(("fp32", "float32", "tf32"), 32.0),
-    **dict.fromkeys(("bf16", "fp16", "bfloat16", "float16", "half"), 16.0),
-    **dict.fromkeys(("fp8", "int8", "w8a8", "w8a16", "float8"), 8.0),
-    **dict.fromkeys(("fp4", "nvfp4"), 4.5),
-    "mxfp4": 4.25,
-    **dict.fromkeys(("int4", "awq", "gptq", "int4-awq", "int4-gptq", "int4-g128", "w4a16"), 4.25),
-    **dict.fromkeys(("int4-g32", "q4_0", "nf4"), 4.5),
-    "q8_0": 8.5,
-}
-"""Bits per weight with its scales: one of 16 bits per group of 128 or 32, one of 8 per 16 or 32."""
-MULTIPLIED_AS = {
-    **dict.fromkeys(("fp8", "float8"), "fp8"),
-    **dict.fromkeys(("fp4", "nvfp4", "mxfp4"), "fp4"),
-    "w8a8": "int8",
-}
-"""Weights → matmuls of the same width, where a device has them."""
-CACHE_BYTES = {
-    **dict.fromkeys(("bf16", "fp16", "bfloat16", "float16", "half"), 2.0),
-    **dict.fromkeys(("fp8", "int8", "float8"), 1.0),
-    **dict.fromkeys(("fp32", "float32"), 4.0),
-}
 
 
 def check_generates(model: ModelSpec) -> None:

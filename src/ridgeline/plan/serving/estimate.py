@@ -21,7 +21,6 @@ from ridgeline.cost.serving.load import (
 )
 from ridgeline.cost.serving.setting import (
     HOSTED_FIELDS,
-    WEIGHT_BITS,
     Hosted,
     cached_bytes,
     host,
@@ -30,6 +29,7 @@ from ridgeline.cost.serving.setting import (
     widening,
 )
 from ridgeline.cost.serving.step import TERMS
+from ridgeline.cost.serving.weight_formats import WEIGHT_BITS
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
 from ridgeline.plan.serving.coefficients import (

@@ -20,16 +20,17 @@ from pathlib import Path
 from typing import Literal
 
 from ridgeline.cost.serving.setting import (
-    WEIGHT_BITS,
     ServingLayout,
     default_cache,
     host,
     is_widened,
     matmul_dtype,
 )
+from ridgeline.cost.serving.weight_formats import WEIGHT_BITS, cache_format, weight_format
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
+from ridgeline.models.names import ROUNDED
 from ridgeline.models.spec import ModelSpec
 from ridgeline.models.table import spec_from_table
 from ridgeline.plan.notes import ServingNote, read_serving_note, read_watts
@@ -168,8 +169,9 @@ def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
     count = whole(cells, "n_gpus") or (sum(one.devices for one in pools) if pools else 1)
     layout = pools[1].layout if pools else layout_of(cells, note, count)
     check_count(count, layout, pools)
-    weights = cells["weight_dtype"].lower() or "bf16"
-    cache = cells.get("kv_dtype", "").lower() or default_cache(weights)
+    weights = _weights(cells)
+    stated = cells.get("kv_dtype", "")
+    cache = cache_format(stated) if stated else default_cache(weights)
     engine = engine_of(f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}")
     load = load_of(cells["batch_or_concurrency"], note)
     single = metric in ("tokens_per_s_batch1", "bandwidth_gbs")
@@ -252,6 +254,15 @@ def load_of(text: str, note: ServingNote) -> ServedLoad:
     if note.static or value == 1:
         return ServedLoad(kind="static", number=value)
     return ServedLoad(kind="closed", number=value)
+
+
+def _weights(cells: Mapping[str, str]) -> str:
+    """The format of the weights: 16 bits where nothing is stated, in the model's name either."""
+    if not cells["weight_dtype"] and ROUNDED.search(cells["model"]):
+        raise Insufficient(
+            f"weight_dtype is blank, but {cells['model']} has rounded weights; fill it in"
+        )
+    return weight_format(cells["weight_dtype"] or "bf16")
 
 
 def _value(cells: Mapping[str, str]) -> tuple[str, float]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.cost.serving.kept_model import keeping
 from ridgeline.cost.serving.setting import (
-    WEIGHT_BITS,
     ServingLayout,
     check_generates,
     default_cache,
     matmul_dtype,
 )
+from ridgeline.cost.serving.weight_formats import cache_format, weight_format
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
@@ -119,9 +119,9 @@ def seen(calibration: Calibration, device: Device, kind: str) -> bool:
 
 def replica_of(model: ModelSpec, gpu: str, **values: object) -> ServingQuestion:
     """A replica on the device called `gpu`."""
-    weights = str(values.get("weights", "bf16"))
-    if weights not in WEIGHT_BITS:
-        raise InputError(f"weights {weights!r}: use one of {', '.join(WEIGHT_BITS)}")
+    values["weights"] = weight_format(str(values.get("weights", "bf16")))
+    if cache := str(values.get("cache", "")):
+        values["cache"] = cache_format(cache)
     empty = ServingQuestion(model=model, device=catalogue.device(gpu), prompt=1.0, completion=1.0)
     return replace(empty, **values)  # type: ignore[arg-type]  # the fields of ServingQuestion
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.load import LoadOutcome
 from ridgeline.cost.serving.setting import widening
+from ridgeline.cost.serving.weight_formats import weight_format
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import (
     LEFT_OUT,
@@ -162,9 +163,8 @@ def _status(prepared: PreparedServing, found: LoadOutcome, index: int) -> tuple[
 def _assumptions(run: PublishedServing) -> list[str]:
     """What a row that is judged was taken for."""
     said = list(run.device.assumed)
-    weights = run.cells["weight_dtype"].lower() or "bf16"
     if run.widened:
-        said.append(widening(run.device, weights))
+        said.append(widening(run.device, weight_format(run.cells["weight_dtype"])))
     if run.note.other_attention and not is_expressed(run.model):
         said.append("its attention is linear or sparse in part, and was taken for full attention")
     return said
