@@ -144,3 +144,20 @@ def test_the_clock_of_a_mixture_is_the_formula_of_its_step(
     )
     if prompt or decodes:
         assert found == pytest.approx(formula, rel=1e-6)
+
+
+@pytest.mark.parametrize(("context", "replays"), [(8000, True), (8400, False)])
+def test_the_clock_ends_captured_graphs_where_the_formula_does(context: int, replays: bool) -> None:
+    replica = replica_of(
+        load_model("qwen2.5-0.5b"), "a100", engine="python-2024", prompt=9000.0, completion=10.0
+    )
+    arrays = arrays_of([replica], read_calibration())
+    nothing = ("prompt_tokens", "prompt_pairs", "window_pairs", "prompts_done")
+    values = dict.fromkeys(nothing, 0.0) | {"decodes": 2.0, "decode_context": float(context)}
+    values |= {"prompt_groups": 1.0, "checked": 1.0}
+    work = Work(**{name: np.array([value]) for name, value in values.items()})
+    formula = step_time(arrays.hosted, arrays.rates, work)
+    found = clock_of(arrays.hosted, arrays.rates)(decodes=2, decode_context=2 * context)
+    assert found == pytest.approx(float(formula.total[0]), rel=1e-6)
+    launching = float((arrays.hosted.layers * arrays.rates.eager_seconds + formula.host)[0])
+    assert (found < launching) is replays

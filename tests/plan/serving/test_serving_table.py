@@ -119,6 +119,9 @@ def test_engines_are_known_by_their_words() -> None:
     assert engine_of("Splitwise perf_model.csv").name == "eager"
     assert engine_of("vLLM 0.11.0 on GKE").name == "python"
     assert engine_of("a lab").name == "python"
+    assert engine_of("NIM 1.8.0 (TensorRT-LLM)").name == "nim"
+    assert engine_of("vLLM 0.4.2, enforce_eager=True").name == "eager"
+    assert engine_of("vLLM 0.4.2, enforce_eager=False").name == "python-2024"
 
 
 @pytest.mark.parametrize(
@@ -233,3 +236,24 @@ def test_sources_left_out_stay_within_the_committed_errors() -> None:
         assert median <= limit, name
     assert found.overall.coverage is not None
     assert 0.75 <= found.overall.coverage <= 0.90
+
+
+def test_decodes_beyond_the_captured_context_are_launched_by_the_host(tmp_path: Path) -> None:
+    """A small model's step is shorter than launching it, so that the graph's end shows."""
+    small = {"model": "Qwen2-0.5B", "params_b": "", "layers": "24", "hidden": "896", "ffn": "4864"}
+    small |= {"heads": "14", "kv_heads": "2", "vocab": "151936", "weight_dtype": "bf16"}
+    small |= {"batch_or_concurrency": "1", "metric_value": "9", "gpu": "A100"}
+    small |= {"metric_name": "itl_ms", "osl": "64"}
+    engines = ("vLLM 0.4.2", "vLLM 0.9.0")
+    rows = [small | {"note": note, "isl": isl} for note in engines for isl in ("6000", "14000")]
+    found = [one.predicted or 0.0 for one in validate_serving(table(tmp_path, *rows)).rows]
+    assert found[1] > 1.5 * found[0]
+    assert found[3] < 1.1 * found[2]
+
+
+def test_hardware_without_a_fitted_run_is_as_uncertain_as_before_any_run(tmp_path: Path) -> None:
+    rows = [{"gpu": gpu, "metric_value": "9000"} for gpu in ("H100-SXM-80GB", "MI300X")]
+    known, unknown = validate_serving(table(tmp_path, *rows)).rows
+    widths = [(one.high or 0.0) / (one.predicted or 1.0) for one in (known, unknown)]
+    assert widths[0] < 1.25
+    assert widths[1] == pytest.approx(math.exp(1.2816 * 0.25), rel=1e-3)

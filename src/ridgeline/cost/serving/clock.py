@@ -65,6 +65,8 @@ class StepClock:
     """Latency of all-reduces, starting of kernels."""
     least_device_seconds: float = 0.0
     """The least time of a step without prompts: what the host needs to launch it."""
+    captured_context: float = 0.0
+    """Tokens of context up to which such a step replays a captured graph instead."""
     least_prompt_seconds: float = 0.0
     """The same with prompts."""
     fixed_host_seconds: float = 0.0
@@ -115,6 +117,8 @@ class StepClock:
             + self.fixed_device_seconds
         )
         least = self.least_prompt_seconds if prompt_tokens else self.least_device_seconds
+        if not prompt_tokens and decode_context <= decodes * self.captured_context:
+            least = 0.0
         host = self.fixed_host_seconds + sampled * self.sequence_seconds
         return self.pace * (max(device, least) + host)
 
@@ -180,6 +184,7 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
         ),
         fixed_device_seconds=value(empty.communication + empty.launches),
         least_device_seconds=value(eager),
+        captured_context=value(rates.captured_context),
         least_prompt_seconds=value(launched),
         fixed_host_seconds=value(fixed_host_seconds(hosted, rates)),
         pace=pace,

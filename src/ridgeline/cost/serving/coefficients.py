@@ -55,6 +55,9 @@ class Rates(Cases):
     """The same for choosing, sorting and joining experts."""
     eager_seconds: Floats
     """Host time per layer of engines that launch every kernel; 0 with captured graphs."""
+    captured_context: Floats
+    """Tokens of context up to which a step of decodes alone replays a captured graph, where the
+    engine captures any; longer ones are launched kernel by kernel."""
     prompt_seconds: Floats
     """Host time per layer of a step that carries prompts: its shapes vary, so that few engines
     capture it."""

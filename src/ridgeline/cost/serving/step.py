@@ -22,7 +22,8 @@ is. Grouped matmuls work in tiles of rows: with few tokens for each expert most 
 so that their rate is t / (t + t0) of the best (Gale et al., "MegaBlocks", 2211.15841, section 3).
 The second of an expert's matmuls, a third of its work, is as deep as the expert is wide, on each
 device: of d bytes it takes (d + d0) / d times as long, as every matmul whose loop over its depth is
-short. Eager engines cannot launch faster than their host: the longer of device and host counts.
+short. Engines that launch every kernel, and those whose graphs end at a context that decodes have
+outgrown, cannot launch faster than their host: the longer of device and host counts.
 Sources of the forms: Pope et al., 2211.05102, section 2; Shoeybi et al., 1909.08053, section 3;
 Agrawal et al., 2403.02310, section 3.
 
@@ -121,7 +122,8 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     host = fixed_host_seconds(hosted, rates) + rates.sequence_seconds * sampled_here
     linear_layers = blended(weights, matmuls) + blended(expert_weights, expert_matmuls)
     device = linear_layers + attention + cache + communication + launches
-    eager = hosted.layers * rates.eager_seconds
+    replayed = (work.prompt_tokens == 0.0) & (work.decode_context <= rates.captured_context)
+    eager = np.where(replayed, 0.0, hosted.layers * rates.eager_seconds)
     launched = np.where(work.prompt_tokens > 0.0, prompt_host_seconds(hosted, rates), 0.0)
     terms = {
         "weights": weights + expert_weights,
