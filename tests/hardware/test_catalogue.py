@@ -73,6 +73,19 @@ def test_case_and_separators_do_not_matter(name: str) -> None:
     assert device(name).name == "H100-SXM-80GB"
 
 
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("AMD MI300X GPU", "MI300X"),
+        ("Habana Gaudi2", "Gaudi-2"),
+        ("Intel Gaudi 3", "Gaudi-3"),
+        ("AWS Trainium2", "Trainium-2"),
+    ],
+)
+def test_the_maker_in_front_of_a_name_does_not_matter(written: str, name: str) -> None:
+    assert device(written).name == name
+
+
 def test_an_unknown_device_lists_the_nearest_names() -> None:
     with pytest.raises(InputError, match=r"unknown device 'mi300'; did you mean .*MI300X"):
         device("mi300")

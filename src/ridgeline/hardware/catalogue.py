@@ -225,6 +225,6 @@ def _find(name: str, names: dict[str, str], what: str) -> str:
 
 
 def _fold(name: str) -> str:
-    """One spelling for all: the vendor's name in front depends on the driver's version."""
+    """One spelling for all: drivers and tables put the maker's name in front, or do not."""
     joined = re.sub(r"[\s_/()-]+", "-", name.casefold()).strip("-")
-    return joined.removeprefix("nvidia-")
+    return re.sub(r"^(nvidia|amd|intel|habana|google|aws)-", "", joined)

@@ -225,6 +225,10 @@ def device_of(text: str, watts: float | None = None) -> tuple[Device, float]:
     try:
         device = catalogue.device(name)
     except InputError as error:
+        counted = re.match(r"\d+\s*x\s*(\S.*)|(\S.*?)\s*x\s*\d+$", name, re.IGNORECASE)
+        if counted:
+            part = counted[1] or counted[2]
+            raise InputError(f"gpu {text!r}: give {part}, and how many in n_gpus") from None
         raise InputError(f"gpu {text!r}: {error}") from None
     stated = read_watts(limit) if limit else watts
     if stated and device.power:
