@@ -57,8 +57,8 @@ class Estimate(Computed, frozen=True, kw_only=True, tag_field="record", tag="tra
     hfu: float
     """Executed FLOPs, recomputation included, over dense peak."""
     flops_convention: str
-    trained_parameters: float | None = None
-    """Parameters of the adapters; None where the weights themselves are trained."""
+    trained_parameters: float
+    """Parameters that have gradients: all of the model, or those of its adapters."""
     memory: MemoryEstimate
     breakdown: dict[str, float]
     """Term → exposed seconds of the step; the terms add up to `step_seconds`."""

@@ -21,6 +21,7 @@ from ridgeline.cost.training.step import step_flops, step_terms
 from ridgeline.cost.training.traffic import sent_bytes
 from ridgeline.cost.training.workload import Workload
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.models.counts import parameter_count
 from ridgeline.models.spec import ModelSpec
 from ridgeline.records.estimate import Estimate, Fit, MemoryEstimate, StageMemory
 from ridgeline.records.layout import Layout
@@ -131,7 +132,7 @@ def estimate_one(
         mfu=float(found.model_flops[0]) / step / peak,
         hfu=float(found.hardware_flops[0]) / step / peak,
         flops_convention=_flops_convention(workload, layout),
-        trained_parameters=_trained_parameters(setting),
+        trained_parameters=_trained_parameters(model, setting),
         memory=_memory_record(setting, found),
         breakdown=breakdown,
         bottleneck=max(breakdown, key=lambda name: breakdown[name]),
@@ -150,10 +151,10 @@ def _flops_convention(workload: Workload, layout: Layout) -> str:
     )
 
 
-def _trained_parameters(setting: Setting) -> float | None:
-    """Parameters of the adapters of all layers, each once."""
+def _trained_parameters(model: ModelSpec, setting: Setting) -> float:
+    """All parameters, or those of the adapters of all layers, each once."""
     if not setting.frozen_weights.any():
-        return None
+        return float(parameter_count(model))
     layouts = setting.layouts
     return float(np.ravel(adapter_parameters(setting) * layouts.pp * layouts.tp)[0])
 
