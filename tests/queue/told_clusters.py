@@ -69,11 +69,13 @@ def ray_head(c: Cluster) -> None:
         {"headGroupSpec": {"rayStartParams": {"num-gpus": "0"}}}, namespace="research")  # fmt: skip
 
 
-def limit_range(c: Cluster) -> None:
+def limit_range(c: Cluster, *, ended: bool = False) -> None:
     c.nodes(2)
     kueue_job(c, "big", 8, workload=False)
     c.objects[-1]["metadata"].pop("labels")
     c.objects[-1]["spec"]["suspend"] = False
+    if ended:
+        c.objects[-1]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
     event(c, "Job", "big", "FailedCreate", 'Error creating: pods "big-x" is forbidden: maximum'
           " nvidia.com/gpu usage per Pod is 4, but limit is 8")  # fmt: skip
 
@@ -172,6 +174,7 @@ TOLD_HEALTHY: dict[str, Callable[[Cluster], None]] = {
     "a program's Xid": program_fault,
     "a plug-in that is not to run": lambda c: never_offered(c, plugin="false"),
     "visible devices": lambda c: switched_off(c, devices="0,1"),
+    "a job that was refused and has ended since": lambda c: limit_range(c, ended=True),
     "a check that is passed": lambda c: admission_check(c, state="Ready"),
     "a gang that waits for room": lambda c: too_few_members(c, least=3),
     "YuniKorn's queue with room": lambda c: yunikorn(c, most=64),

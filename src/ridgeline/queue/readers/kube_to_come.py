@@ -51,7 +51,11 @@ def pods_to_come(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             found += _of_workload(one) if alone and _waits_for_admission(one) else ()
         elif _is_suspended(one) and name_of(one) not in accounts | owners:
             found += _of_job(one)
-        elif (one["kind"], name_of(one)) in refused and name_of(one) not in owners:
+        elif (
+            (one["kind"], name_of(one)) in refused
+            and name_of(one) not in owners
+            and _wants_pods(one)
+        ):
             found += _gated(one, "", list(pod_specs(one.get("spec"), 1)))
         elif _is_pending_group(one) and name_of(one) not in groups:
             found += _of_group(one)
@@ -99,6 +103,17 @@ def _waits_for_admission(one: dict[str, Any]) -> bool:
     if reached & {"Admitted", "Finished"} or not active:
         return False
     return not section(status, "admission") or bool(unready_checks(one))
+
+
+def _wants_pods(one: dict[str, Any]) -> bool:
+    """Whether a workload is to have pods still: it is not ended, suspended or scaled to none."""
+    spec, status = section(one, "spec"), section(one, "status")
+    ended = any(
+        c.get("type") in ("Complete", "Failed", "Succeeded") and c.get("status") == "True"
+        for c in mappings_in(status.get("conditions"))
+    )
+    none = spec.get("suspend") is True or 0 in (spec.get("replicas"), spec.get("parallelism"))
+    return not ended and not none
 
 
 def _is_suspended(one: dict[str, Any]) -> bool:

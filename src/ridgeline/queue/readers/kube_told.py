@@ -26,13 +26,14 @@ _HASH = re.compile(r"-[a-z0-9]{4,10}$")
 def refused_workloads(objects: Sequence[dict[str, Any]]) -> dict[tuple[str, str], ToldReason]:
     """Workloads of which a controller could make no pods, by kind and name, and why."""
     found = {}
+    given = {(one["kind"], name_of(one)) for one in objects}
     for about, reason, message in _events(objects):
         if reason == "FailedCreate":
             kind, name = str(about.get("kind")), _of(about)
             told = _matched("refused", reason, message, workload=f"{kind} {name}")
             if told is not None:
                 found[kind, name] = told
-                if kind == "ReplicaSet":
+                if kind == "ReplicaSet" and (kind, name) not in given:
                     found["Deployment", _HASH.sub("", name)] = told
     return found
 
