@@ -39,6 +39,16 @@ def test_a_slow_stage_is_worth_what_the_pipeline_gains_without_its_excess(
     assert float(str(first["worth_us"])) == pytest.approx(truth_of(case).worth_us, rel=0.1)
 
 
+def test_recorded_waits_find_what_was_launched_before_the_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, int | bool | str] = {"ranks": 2, "passes": 16, "steps": 2, "layers": 2}
+    case = replace(PIPELINE, warm=2, syncs=True, options=options)
+    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    worth = verdict(capsys, tmp_path)[0]["worth_us"]
+    assert float(str(worth)) == pytest.approx(truth_of(case).worth_us, rel=0.1)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_stage_alone_only_guesses_for_whom_it_waits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rank: int

@@ -116,14 +116,21 @@ def _recorded_waits(trace: Trace) -> list[tuple[int, int]]:
 
 
 def _launch_orders(trace: Trace) -> dict[int, tuple[Floats, Ints]]:
-    """For each stream when its events were launched, and their rows, in the order it runs them."""
+    """For each stream when its events were launched, and their rows, in the order it runs them.
+
+    A launch that is not in the trace came after those of what ran before it; with none of them
+    there, before the trace began.
+    """
     asked = launch_start_us(trace)
-    launched = np.where(np.isnan(asked), trace.gpu.start_us, asked)
     found = {}
     for stream in distinct(trace.gpu.stream).tolist():
         rows = np.flatnonzero(trace.gpu.stream == stream)
-        rows = rows[np.lexsort((trace.gpu.start_us[rows], launched[rows]))]
-        found[stream] = (launched[rows], rows)
+        rows = rows[np.argsort(trace.gpu.start_us[rows], kind="stable")]
+        launched = np.where(np.isnan(asked[rows]), -np.inf, asked[rows])
+        before = np.maximum.accumulate(launched)
+        launched = np.where(np.isnan(asked[rows]), before, launched)
+        order = np.argsort(launched, kind="stable")
+        found[stream] = (launched[order], rows[order])
     return found
 
 
