@@ -49,6 +49,56 @@ def test_recorded_waits_find_what_was_launched_before_the_trace(
     assert float(str(worth)) == pytest.approx(truth_of(case).worth_us, rel=0.1)
 
 
+RING = Case(workload="ring", gpu="v100", version="old", shapes=False, faults={"late-host": 1.8},
+            options={"ranks": 3, "steps": 4}, warm=2)  # fmt: skip
+
+
+def test_a_late_host_of_a_ring_is_worth_what_others_wait_before_its_record_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its profiler starts as late as its step does, and messages queued before have no range."""
+    write_run(simulate(RING.program(), RING.seed), tmp_path, RING.schema())
+    first = verdict(capsys, tmp_path)[0]
+    assert (first["cause"], first["where"]) == ("rank-skew", ["rank 2"])
+    assert float(str(first["worth_us"])) == pytest.approx(truth_of(RING).worth_us, rel=0.25)
+
+
+def test_what_makes_one_rank_late_is_not_counted_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All hosts prepare their inputs, and one of them does much more beside."""
+    case = replace(RING, faults={"late-host": 1.4, "prepare": 0.5}, warm=0)
+    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    worth = {str(one["cause"]): float(str(one["worth_us"])) for one in verdict(capsys, tmp_path)}
+    truth = truth_of(case).by_cause
+    assert next(iter(worth)) == "rank-skew"
+    assert worth["rank-skew"] == pytest.approx(truth["rank-skew"], rel=0.25)
+    assert worth["host-bound"] <= 1.25 * truth["host-bound"]
+
+
+def test_a_rank_that_alone_waits_for_its_loader_is_late_by_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = replace(RING, version="new", stacks=True, warm=0)
+    late = write_run(simulate(case.program(), case.seed), tmp_path, case.schema())[-1]
+    written = json.loads(late.read_text())
+    for event in written["traceEvents"]:
+        if "build_targets" in event["name"]:
+            event["name"] = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+            event["cat"] = "user_annotation"
+    late.write_text(json.dumps(written))
+    first = verdict(capsys, tmp_path)[0]
+    assert first["cause"] == "rank-skew"
+    assert first["evidence"]["late_by"] == "loader"  # type: ignore[index]
+
+
+def test_messages_of_before_the_trace_are_known_by_their_streams(tmp_path: Path) -> None:
+    write_run(simulate(RING.program(), RING.seed), tmp_path, RING.schema())
+    for path in sorted(tmp_path.iterdir()):
+        found = rank_collectives(read_kineto(path))
+        assert None not in found.messages
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_stage_alone_only_guesses_for_whom_it_waits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], rank: int

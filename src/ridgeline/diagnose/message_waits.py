@@ -45,6 +45,8 @@ class LateRank:
     """The median of the other ranks."""
     saved_us: float
     """What the job would lose if it were as quick as they are in all of these."""
+    recorded_us: float
+    """The part of it that its own record shows, and not the others' waits before that begins."""
 
 
 def late_rank(facts: Sequence[RankFacts], joined: JobCounterfactual | None) -> LateRank | None:
@@ -71,11 +73,16 @@ def _late(
     excess = {by: own[by] - others[by] for by in spent if own[by] - others[by] >= least}
     if not excess:
         return None
-    saved = sum(excess.values())
+    saved = recorded = sum(excess.values())
     if joined is not None:
-        saved = joined.evened_us(place, {by: us / own[by] for by, us in excess.items()})
+        shares = {by: us / own[by] for by, us in excess.items()}
+        saved = joined.evened_us(place, shares)
+        recorded = joined.evened_us(place, shares, before=False)
     by = max(excess, key=excess.__getitem__)
-    return LateRank(fact=facts[place], by=by, own_us=own[by], others_us=others[by], saved_us=saved)
+    return LateRank(
+        fact=facts[place], by=by, own_us=own[by], others_us=others[by],
+        saved_us=saved, recorded_us=recorded,
+    )  # fmt: skip
 
 
 def waits_are_for_messages(aligned: AlignedRanks) -> bool:

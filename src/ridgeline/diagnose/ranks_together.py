@@ -20,7 +20,10 @@ from ridgeline.diagnose.message_waits import (
 from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.trace.communication.matching import AlignedRanks, align_ranks
 from ridgeline.trace.communication.stragglers import stragglers
-from ridgeline.trace.critical_path.job_counterfactual import JobCounterfactual
+from ridgeline.trace.critical_path.job_counterfactual import COMPUTE, JobCounterfactual
+
+_ALSO = {COMPUTE: (), "host": ("host", "python"), "loader": ("loader",)}
+"""With what a rank is late → cures that take it away on every rank, and so on this one."""
 
 
 class RanksTogether:
@@ -41,7 +44,12 @@ class RanksTogether:
     def _saved_us(self, cure: str) -> float:
         """What the job would lose without something, in µs."""
         if self.joined is not None:
-            return self.joined.saved_us(cure)
+            of_one = (
+                self.late.recorded_us
+                if self.late is not None and cure in _ALSO[self.late.by]
+                else 0.0
+            )
+            return max(0.0, self.joined.saved_us(cure) - of_one)
         least = min(fact.saved[cure] for fact in self.facts)
         if cure != "communication":
             return least

@@ -3,7 +3,9 @@
 Pipelines send activations on and gradients back, rings of context parallelism pass keys and values
 around. Since PyTorch 2.3 a kernel's arguments name the peer (`Dst Rank` of a `send`, `Src Rank` of
 a `recv`, torch/csrc/profiler/util.cpp); before, the range around its launch does
-(`nccl:send 0->1`, `nccl:recv 1<-0`, ProcessGroupNCCL.cpp), in ranks of its group.
+(`nccl:send 0->1`, `nccl:recv 1<-0`, ProcessGroupNCCL.cpp), in ranks of its group. What was launched
+before the trace began has no range: it is what all others on its stream are, because each pair of
+ranks has a communicator, hence a stream, of its own.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def ends_of_messages(
     if silent and any(map(_RANGE.match, trace.names)):
         for place, said in zip(silent, _by_ranges(trace, rows[silent]), strict=True):
             found[place] = said
+        _by_streams(trace, rows, silent, found)
     return tuple(found) if any(one is not None for one in found) else ()
 
 
@@ -103,3 +106,20 @@ def _by_ranges(trace: Trace, rows: Ints) -> list[MessageEnd | None]:
             sends = named[1].lower() == "send"
             found[place] = MessageEnd(sends=sends, peer=int(named[3]), group="")
     return found
+
+
+def _by_streams(
+    trace: Trace, rows: Ints, silent: Sequence[int], found: list[MessageEnd | None]
+) -> None:
+    """Fill in what was launched before the trace began, on streams that only do one thing."""
+    streams = trace.gpu.stream[rows].tolist()
+    ends: dict[int, set[MessageEnd | None]] = {}
+    early = []
+    for place in silent:
+        if found[place] is None and launch_rows(trace)[rows[place]] == ABSENT:
+            early.append(place)
+        else:
+            ends.setdefault(streams[place], set()).add(found[place])
+    for place in early:
+        known = ends.get(streams[place], set())
+        found[place] = next(iter(known)) if len(known) == 1 else None

@@ -186,8 +186,9 @@ class Counterfactual:
         length = self.time_us[ends[rows]] - self.time_us[starts[rows]]
         names = [short_name(self.trace.names[name]) for name in self.trace.gpu.name[rows].tolist()]
         return RankGraphs(
-            rows=rows, names=tuple(names), length_us=length, free_us=self.free_us, graphs=named
-        )
+            rows=rows, names=tuple(names), start_us=self.time_us[starts[rows]], length_us=length,
+            free_us=self.free_us, graphs=named,
+        )  # fmt: skip
 
     def _shortened(self, cure: str, starts: Ints, ends: Ints) -> ShortenedGraph:
         latest = np.where(self._ends(), self.time_us, -np.inf)
@@ -200,6 +201,7 @@ class Counterfactual:
             starts=starts,
             ends=ends,
             reduction=np.full(len(starts), 1.0 if cure == "communication" else 0.0),
+            choices=np.isfinite(self.slack_us).sum(axis=1) > 1,
         )
 
     def _margin_us(self, cure: str) -> Floats:

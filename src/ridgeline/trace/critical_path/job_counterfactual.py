@@ -6,7 +6,9 @@ asking about (`counterfactual.py`); where they meet, they go through them in tur
 (`joined_ranks.py`), and the job ends with the last of them.
 
     saved_us(cure)      the cure on every rank
-    evened_us(rank, …)  a part of the cure on one rank: a stage as quick as the others
+    evened_us(rank, …)  a part of the cure on one rank: a stage as quick as the others. A rank that
+                        is late is late with its profiler, too, so nothing waits for it either in
+                        what the others had recorded before its own record begins
     skew_us             the late rank comes with the others. Chance makes every rank late at times,
                         so what would be gained without the rank that is waited for least is taken
                         off
@@ -41,6 +43,8 @@ class RankGraphs:
     rows: Ints
     """GPU events of the trace that are the collectives in the window."""
     names: tuple[str, ...]
+    start_us: Floats
+    """When each of them began, on the rank's own clock."""
     length_us: Floats
     """How long each of them took."""
     free_us: float
@@ -78,15 +82,43 @@ class JobCounterfactual:
         late_end, early_end = (self._end_us(UNCHANGED, without=rank) for rank in (late, early))
         return max(0.0, early_end - late_end)
 
-    def evened_us(self, place: int, shares: Mapping[str, float]) -> float:
+    def evened_us(self, place: int, shares: Mapping[str, float], *, before: bool = True) -> float:
         """By how much if one rank had a share of some cures, and the others nothing.
 
-        `shares` are from 0 to 1, by cure.
+        `shares` are from 0 to 1, by cure. With `before` the others do not wait for the beginning of
+        its record either.
         """
         graphs = [rank.under(UNCHANGED) for rank in self.ranks]
         cures = [(self.ranks[place].under(cure), share) for cure, share in shares.items()]
+        others = [rank for rank in range(len(graphs)) if rank != place and before]
+        waits = {rank: self._waits_before(rank, place) for rank in others}
+        for rank, by_us in waits.items():
+            graphs[rank] = _shorter(graphs[rank], by_us)
         graphs[place] = _part_of(graphs[place], cures)
-        return max(0.0, self.end_us - job_end_us(graphs, self.shift_us, self.meetings))
+        ahead = max(
+            (
+                float(by_us.sum()) + self._wait_at_first(rank, place)
+                for rank, by_us in waits.items()
+            ),
+            default=0.0,
+        )
+        end = job_end_us(graphs, self.shift_us, self.meetings, ahead_us={place: ahead})
+        return max(0.0, self.end_us - end)
+
+    def _waits_before(self, rank: int, late: int) -> Floats:
+        """What one rank waits, for each of its collectives, before the record of another begins."""
+        begins = self.ranks[rank].start_us + self.shift_us[rank]
+        recorded = float((self.ranks[late].start_us + self.shift_us[late]).min(initial=np.inf))
+        found: Floats = np.where(begins < recorded, self.alone_us[rank], 0.0)
+        return found
+
+    def _wait_at_first(self, rank: int, late: int) -> float:
+        """What one rank waits for another where they meet first."""
+        for meeting in self.meetings:
+            matched = meeting.matched
+            if rank in matched.positions and late in matched.positions:
+                return float(matched.wait_us[matched.positions.index(rank)])
+        return 0.0
 
     def _end_us(self, cure: str, *, without: int | None = None) -> float:
         graphs = [rank.under(cure) for rank in self.ranks]
@@ -131,10 +163,11 @@ def _shorter(graph: ShortenedGraph, by_us: Floats) -> ShortenedGraph:
 def _part_of(
     graph: ShortenedGraph, cures: Sequence[tuple[ShortenedGraph, float]]
 ) -> ShortenedGraph:
-    """The graph with shares of what cures take out of it; all have the same edges."""
-    edges, ends = np.isfinite(graph.margin_us), np.isfinite(graph.latest_us)
+    """The graph with shares of what cures take out of it; an edge that one takes away is gone."""
+    edges = np.isfinite(graph.margin_us)
     margin, latest = graph.margin_us.copy(), graph.latest_us.copy()
     for cured, share in cures:
+        ends = np.isfinite(graph.latest_us) & np.isfinite(cured.latest_us)
         margin[edges] += share * (cured.margin_us[edges] - graph.margin_us[edges])
         latest[ends] += share * (cured.latest_us[ends] - graph.latest_us[ends])
     return replace(graph, margin_us=margin, latest_us=latest)

@@ -9,13 +9,13 @@ rank can always go on.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ridgeline.trace.communication.matching import AlignedRanks, MatchedCollective, align_ranks
-from ridgeline.trace.critical_path.rank_path import RankPath, ShortenedGraph
+from ridgeline.trace.critical_path.rank_path import ROOT, RankPath, ShortenedGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,7 @@ def job_end_us(
     meetings: Sequence[Meeting],
     *,
     without: int | None = None,
+    ahead_us: Mapping[int, float] | None = None,
 ) -> float:
     """The last moment of ranks whose graphs are shortened, on the common clock.
 
@@ -101,10 +102,11 @@ def job_end_us(
         shift_us: what each rank's clock is behind.
         meetings: the collectives that join them.
         without: a rank that nobody waits for, and that does not end the job.
+        ahead_us: by how much all of a rank's moments may be earlier, for ranks that may begin so.
     """
     arrivals = [_Arrival(meeting, without) for meeting in meetings]
     turns = [
-        _Turn(graph, shift_us[rank], rank, arrivals)
+        _Turn(graph, shift_us[rank], rank, arrivals, (ahead_us or {}).get(rank, 0.0))
         for rank, graph in enumerate(graphs)
         if rank != without
     ]
@@ -133,7 +135,12 @@ class _Turn:
     """One rank on its way through its graph; it stops where others have not arrived yet."""
 
     def __init__(
-        self, graph: ShortenedGraph, shift_us: float, rank: int, arrivals: Sequence[_Arrival]
+        self,
+        graph: ShortenedGraph,
+        shift_us: float,
+        rank: int,
+        arrivals: Sequence[_Arrival],
+        ahead_us: float,
     ) -> None:
         self.graph, self.shift_us = graph, shift_us
         self.starts: dict[int, list[tuple[_Arrival, int]]] = defaultdict(list)
@@ -155,6 +162,7 @@ class _Turn:
                 self.ends[int(graph.ends[event])].append((arrival, reduction * transfer))
                 self.margin_us[graph.ends[event], 0] = least
         self.earlier = np.zeros(len(graph.source))
+        self.earlier[ROOT] = ahead_us
 
     def run(self) -> Iterator[str]:
         """Fill `earlier`; yields where it must wait."""

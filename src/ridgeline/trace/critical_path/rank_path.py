@@ -246,6 +246,7 @@ def shortened_graph(
     starts: Ints,
     ends: Ints,
     reduction: Floats,
+    choices: Mask | None = None,
 ) -> ShortenedGraph:
     """A graph without the moments that have no choice, but for where collectives start and end.
 
@@ -256,10 +257,12 @@ def shortened_graph(
         starts: the node at which each collective starts.
         ends: and ends.
         reduction: by which fraction each one's transfer is shortened.
+        choices: the nodes that stay, for graphs under several cures that are laid over each other;
+            those of this one without.
     """
     size = len(source)
     edges = np.isfinite(margin_us)
-    stays = edges.sum(axis=1) > 1
+    stays = edges.sum(axis=1) > 1 if choices is None else choices.copy()
     stays[starts] = stays[ends] = True
     kept = np.flatnonzero(stays)
     jump, behind = jumps(source, margin_us, edges, stays)
