@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from tests.trace.simulated.kineto import write_run
 from tests.trace.simulated.run import simulate
-from tests.trace.simulated.truth import Case, truth_of
+from tests.trace.simulated.truth import Case, cases, truth_of
 from tests.trace.written import kernel, write
 
 from ridgeline.cli.main import run
@@ -163,3 +163,14 @@ def test_what_seems_received_before_it_was_sent_is_said(tmp_path: Path) -> None:
     found = align_ranks(ranks)
     assert not found.matched
     assert any("before they were sent" in warning for warning in found.warnings)
+
+
+def test_a_loader_hidden_by_waits_for_other_ranks_is_worth_what_all_gain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two of four ranks stand in collectives while their hosts load: it is theirs as well."""
+    case = cases()["dlrm_ranks-no-overlap-slow-loader-s1-48"]
+    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    first = verdict(capsys, tmp_path)[0]
+    assert first["cause"] == "input-bound"
+    assert float(str(first["worth_us"])) == pytest.approx(truth_of(case).worth_us, rel=0.25)

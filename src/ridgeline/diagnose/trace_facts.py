@@ -30,7 +30,7 @@ from ridgeline.trace.communication.matching import RankCollectives, rank_collect
 from ridgeline.trace.critical_path.counterfactual import CURES, Counterfactual
 from ridgeline.trace.critical_path.job_counterfactual import ALL_WORK, COMPUTE, RankGraphs
 from ridgeline.trace.host_calls import names_matching
-from ridgeline.trace.intervals import intersection, measure
+from ridgeline.trace.intervals import clipped, intersection, measure
 from ridgeline.trace.kernel_names import (
     MATRIX,
     is_communication,
@@ -47,7 +47,12 @@ from ridgeline.trace.start_up_calls import (
     gives_memory_back,
 )
 from ridgeline.trace.time.headroom import Headroom, SlowKernel, headroom
-from ridgeline.trace.time.host_activities import HOST_PARTS, over_a_link
+from ridgeline.trace.time.host_activities import (
+    HOST_PARTS,
+    launching_threads,
+    over_a_link,
+    parts_of_thread,
+)
 from ridgeline.trace.time.idle_causes import IDLE_PARTS, IdleCauses, idle_causes
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
 from ridgeline.trace.time.launch import RankLaunches, launches
@@ -311,11 +316,24 @@ def _saved(
     ):
         saved[ALL_WORK] = scale * asked.saved_us(ALL_WORK)
     joined = part is view and 1 < (view.trace.world_size or 2) <= _FEW_RANKS
+    if joined:  # what the host does while its GPU stands in a collective holds it up next
+        held = {cure: max(us, _of_host_us(view, cure)) for cure, us in held.items()}
     of_note = [cure for cure in CURES
                if cure == _NEXT or held[cure] >= _JOINED_SHARE * view.window_us]  # fmt: skip
     if rank_collectives(part.trace).messages:
         of_note.append(COMPUTE)
     return saved, asked.graphs(of_note) if joined else None
+
+
+def _of_host_us(view: View, part: str) -> float:
+    """The most that one of the threads that launch spends in a part of the host's time."""
+    if part not in HOST_PARTS:
+        return 0.0
+    spent = (
+        parts_of_thread(view.trace, thread)[part]
+        for thread in launching_threads(view.trace).tolist()
+    )
+    return max((measure(clipped(us, view.start_us, view.end_us)) for us in spent), default=0.0)
 
 
 def _pending(causes: IdleCauses) -> dict[str, dict[int, float]]:
