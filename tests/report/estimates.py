@@ -47,6 +47,7 @@ def an_estimate(step_seconds: float = 2.0, memory: float = 1.0, **changes: objec
         mfu=0.9 / step_seconds,
         hfu=0.95 / step_seconds,
         flops_convention="6 N + 6 L a d s per token, causal half",
+        trained_parameters=8e9,
         memory=a_memory(memory),
         breakdown={
             "matmuls": 0.6 * step_seconds,

@@ -267,7 +267,8 @@ def test_a_page_of_256_ranks_is_short_small_and_finds_a_rank(tmp_path: Path) -> 
     page = tmp_path / "page.html"
     assert run(["trace", "report", str(folder), "--html", str(page)]) == 0
     assert page.stat().st_size < 2_000_000
-    seen = acted(tmp_path, page.read_text(), """
+    whole = page.read_text()
+    seen = acted(tmp_path, whole, """
       const height = document.documentElement.scrollHeight;
       const fold = [...document.querySelectorAll("details")]
         .find((one) => one.firstChild.textContent === "All 256 ranks");
@@ -282,7 +283,7 @@ def test_a_page_of_256_ranks_is_short_small_and_finds_a_rank(tmp_path: Path) -> 
     assert seen["height"] <= 20_000
     assert seen["rows"] == 256
     assert seen["left"] == ["217"]
-    on_a_phone = acted(tmp_path, page.read_text(), """
+    on_a_phone = acted(tmp_path, whole, """
       return { height: document.documentElement.scrollHeight };
     """, width=360)  # fmt: skip
     assert on_a_phone["height"] <= 20_000

@@ -263,9 +263,9 @@ def test_a_drill_is_answered_by_keyboard(page: Any, studio: str) -> None:
 def test_data_and_pictures_are_saved(page: Any, studio: str) -> None:
     opened(page, f"{studio}/roofline")
     for button, ending in (("#save-json", ".json"), ("#save-svg", ".svg"), ("#save-png", ".png")):
-        with page.expect_download() as saved:
+        # A page of several plots saves several pictures: one may still come when another is asked.
+        with page.expect_download(lambda one, end=ending: one.suggested_filename.endswith(end)):
             page.click(button)
-        assert saved.value.suggested_filename.endswith(ending)
 
 
 @pytest.mark.slow
