@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import shutil
 from collections.abc import Iterator
@@ -264,8 +265,14 @@ def test_data_and_pictures_are_saved(page: Any, studio: str) -> None:
     opened(page, f"{studio}/roofline")
     for button, ending in (("#save-json", ".json"), ("#save-svg", ".svg"), ("#save-png", ".png")):
         # A page of several plots saves several pictures: one may still come when another is asked.
-        with page.expect_download(lambda one, end=ending: one.suggested_filename.endswith(end)):
+        right = functools.partial(_ends, ending)
+        with page.expect_download(right) as saved:
             page.click(button)
+        assert saved.value.path().stat().st_size > 0
+
+
+def _ends(ending: str, download: Any) -> bool:
+    return bool(download.suggested_filename.endswith(ending))
 
 
 @pytest.mark.slow

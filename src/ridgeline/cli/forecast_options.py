@@ -74,8 +74,8 @@ OptimizerName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="adamw, adamw8bit, adafactor, lion, muon or sgd; with images adamw or sgd. Default:"
-        " adamw, with images sgd.",
+        help="The optimizer: adamw, adamw8bit, adafactor, lion, muon or sgd; with images adamw or"
+        " sgd. Default: adamw, with images sgd.",
         rich_help_panel=TRAINED_PANEL,
     ),
 ]

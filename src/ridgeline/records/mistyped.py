@@ -18,6 +18,7 @@ _STEP = re.compile(r"\.(?P<key>\w+)|\[[^\]]*\]")
 def meant(error: Exception, kind: Any) -> str:
     """What to add to msgspec's complaint about an unknown key; empty for any other complaint.
 
+    >>> import msgspec
     >>> class Run(msgspec.Struct, forbid_unknown_fields=True):
     ...     steps: int = 0
     >>> try:
