@@ -77,6 +77,10 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
         ({"metric_value": "fast"}, "refused", "metric_value"),
         ({"metric_value": "-1"}, "refused", "metric_value"),
         ({"tp": "two"}, "refused", "tp"),
+        ({"adapter": "dora"}, "refused", "lora and qlora"),
+        ({"adapter": "lora", "adapter_rank": "few"}, "refused", "adapter_rank"),
+        ({"adapter": "lora", "adapter_targets": "q zz"}, "refused", "'zz'"),
+        ({"adapter": "lora", "adapter_dropout": "lots"}, "refused", "adapter_dropout"),
     ],
 )
 def test_a_row_that_cannot_be_estimated_says_why(

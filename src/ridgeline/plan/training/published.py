@@ -238,7 +238,7 @@ def _adapters_of_row(
         stated = RecipeAdapter(
             kind=kind,  # type: ignore[arg-type]
             rank=whole(cells, "adapter_rank") or USUAL_RANK,
-            dropout=float(cells.get("adapter_dropout") or 0.0),
+            dropout=_dropout(cells.get("adapter_dropout", "")),
             targets=tuple(cells.get("adapter_targets", "").split()),
         )
         return adapters_of(Trained(adapter=stated))
@@ -247,6 +247,13 @@ def _adapters_of_row(
     if software.modules:
         return LowRankAdapters(rank=USUAL_RANK, output=0.0, gate=0.0, up=0.0, down=0.0)
     return LowRankAdapters(rank=USUAL_RANK)
+
+
+def _dropout(text: str) -> float:
+    share = positive(text) if text.strip("0.") else 0.0
+    if share is None or share >= 1.0:
+        raise InputError(f"adapter_dropout is {text!r}; it must be a share from 0 to below 1")
+    return share
 
 
 def layouts_of_row(
