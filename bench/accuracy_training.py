@@ -77,10 +77,10 @@ ADAPTERS_HEAD = """
 ## Adapters
 
 Runs of [`{name}`](../../bench/{name}): LoRA and QLoRA, on one device and on eight. None of them
-moved a coefficient. Memory of weights in 16 bits was within 7 % at the first look (then a test that
-watches what autograd keeps of peft's layers took 11 % off their activations), that of four bits in
-torchtune and in sharded runs too. Step times of NeMo AutoModel, tried when all of this was written,
-were 0.2 to 7.5 % off. **litgpt with bitsandbytes took a sixth to two fifths more than
+moved a coefficient. Memory of weights in 16 bits was within 8 % at the first look (then a test that
+watches what autograd keeps of peft's layers took 8 to 14 % off eager activations), that of four
+bits in torchtune and in sharded runs too. Step times of NeMo AutoModel, tried when all of this was
+written, were 0.2 to 7.5 % off. **litgpt with bitsandbytes took a sixth to two fifths more than
 what its tensors add up to**, by an amount that grows with the tokens; why is not known, and
 `predict training --adapter qlora` says so. Torchtune's LoRA on an RTX 4090 is said to run at 87 %
 of the device's peak, recomputation counted, which nothing else in these tables comes near; on eight

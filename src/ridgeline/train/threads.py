@@ -1,8 +1,9 @@
 """Threads of the ranks on one machine: as many as there are cores, asleep where cores are not free.
 
 Between parallel operators the threads of libgomp, which is PyTorch's OpenMP on Linux, spin for the
-next one. Where other processes want the cores, they spin in the time of those who would work: a
-small training took seven times as long as with threads that sleep (`OMP_WAIT_POLICY=passive`).
+next one. Where other processes want the cores, they spin in the time of those who would work: eight
+steps of a model of a million weights took 18 CPU seconds beside other work, and 9 with threads that
+sleep (`OMP_WAIT_POLICY=passive`; two cores of an AMD EPYC, torch 2.13).
 What is computed is the same to the bit; only a thread's wake-up takes longer, so that on a quiet
 machine they spin as usual.
 """

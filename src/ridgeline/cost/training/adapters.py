@@ -24,8 +24,8 @@ OPERATORS_OF_ADAPTER = 4.0
 `lora.Linear.forward` does)."""
 OPERATORS_OF_DROPOUT = 1.0
 ADAPTER_TRAFFIC = 8.0
-"""Bytes per output that the sum of both products moves: two read, one written in 16 bits, and the
-scaled product written and read as a compiler fuses it with neither matmul."""
+"""Bytes per output, in 16 bits, beside the matmuls: both products read, their sum written, and the
+product of B written once more by its scale."""
 WIDENED_TRAFFIC = 4.0
 """Bytes of memory traffic per weight that is turned into 16 bits, beside reading it: two written,
 two read by the matmul. A compiled step of torchtune with 8,192 tokens takes 22 ms more in four

@@ -215,7 +215,7 @@ def check_trained(trained: Trained, layout: Layout) -> None:
     if layout.offload == "all-on-disk":
         raise InputError(
             f"--offload all-on-disk with --adapter {adapter.kind}: reading frozen weights from disk"
-            " is not counted; take qlora, or --zero 3 over more devices, without it"
+            " is not counted; leave it out, and take qlora or more devices with --zero 3"
         )
 
 
