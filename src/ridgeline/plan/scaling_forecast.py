@@ -19,17 +19,15 @@ import msgspec
 from ridgeline.cost import money
 from ridgeline.cost.training.estimate import VERDICTS, Estimates, estimate_training
 from ridgeline.cost.training.layouts import stack_layouts
-from ridgeline.cost.training.workload import Workload
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.models.load import load_model
-from ridgeline.models.sequence import sequence_of
 from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.filled_layout import filled_layout
 from ridgeline.plan.training.question import TrainingQuestion, check
 from ridgeline.plan.training.scaling_curves import EXPOSED
-from ridgeline.plan.training.stacks import stack
+from ridgeline.plan.training.trained import workload_of
 from ridgeline.plan.vision.question import vision_name
 from ridgeline.plan.vision.training import predict_vision_training
 from ridgeline.records.input_file import read_toml
@@ -120,7 +118,7 @@ def _of_tokens(
     model: str, cluster: Cluster, counts: Sequence[int], run: TokenRun, overlap: float
 ) -> ScalingForecast:
     spec = load_model(model)
-    workload = Workload(seq=sequence_of(spec, run.seq), stack=stack("torch"))
+    workload = workload_of(spec, seq=run.seq, software="torch")
     layouts = [_layout(replace(cluster, num_devices=count), run) for count in counts]
     for count, layout in zip(counts, layouts, strict=True):
         where = replace(cluster, num_devices=count)
