@@ -141,7 +141,12 @@ PATCHED: Final[dict[str, str]] = {
             "torch:matmul", "torch:bmm", "torch:einsum", "torch:Tensor.matmul",
             "torch:Tensor.bmm", "torch:Tensor.__matmul__",
         ),
-        "scores that wait for what attention does to them (fused-attention)",
+        "scores that wait for what attention does to them (fused-attention); sparse matrices by "
+        "compressed rows (compressed-rows)",
+    ),
+    **dict.fromkeys(
+        ("torch:mm", "torch:spmm", "torch.sparse:mm", "torch:Tensor.mm"),
+        "sparse matrices by compressed rows (compressed-rows)",
     ),
     **dict.fromkeys(
         (
@@ -315,6 +320,8 @@ PRIVATE: Final[dict[str, str]] = {
     "torch.nn:Module._backward_hooks": "a module with hooks is not fused",
     "torch.nn:Module._forward_hooks_with_kwargs": "belongs to _forward_hooks",
     "torch.nn:Module._forward_hooks_always_called": "belongs to _forward_hooks",
+    "torch:Tensor._version": "a sparse matrix that was changed in place is compressed anew",
+    "torch:Tensor._values": "the elements that a matrix of coordinates stores, coalesced or not",
     "torch:Tensor._make_wrapper_subclass": "scores that wait are tensors in name only",
     "torch.nn:Module._call_impl": "what the compiled or captured call wraps",
     "torch.nn:Module._compiled_call_impl": "where module.compile() puts the call, and so do we",
@@ -352,6 +359,8 @@ PRIVATE: Final[dict[str, str]] = {
     "torch:ops.aten._to_copy": "a cast",
     "torch:ops.aten._softmax": "attention written out",
     "torch:ops.aten._safe_softmax": "the same",
+    "torch:ops.aten._sparse_addmm": "products of sparse matrices, whatever asks for them",
+    "torch:ops.aten._sparse_mm_reduce_impl": "the same",
     "torch:ops.aten._grouped_mm": "kept by selective recomputation",
     "torch:ops.aten._scaled_dot_product_flash_attention": "fused attention, with its log-sum-exp",
     "torch:ops.aten._scaled_dot_product_flash_attention_backward": "its backward, in a ring",

@@ -148,6 +148,11 @@ def on_cpu() -> dict[str, StepProfile]:
         ),
         "fp16-on-cpu": profile(shares={"forward": 0.5}, more=[op("mm", 0.5, dtype="float16")]),
         "float64-compute": profile(operators=clean_operators("float64")),
+        "coordinate-matrix": profile(
+            shares={"forward": 0.4},
+            habits={"coordinate_product": Habit(calls=4.0, seconds=40 * MS, site=site(31))},
+            more=[op("_sparse_mm", 0.4, flops=0.0)],
+        ),
         "needless-checkpointing": profile(
             shares={"backward": 0.2},
             habits={"recompute": Habit(seconds=20 * MS, site=site(12))},

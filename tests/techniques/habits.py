@@ -51,6 +51,9 @@ class Net(nn.Module):
         self.norm = nn.LayerNorm(width) if args.norms else nn.Identity()
         self.attention = nn.Linear(width, 3 * width)
         self.head = nn.Linear(width, args.classes)
+        if args.graph:
+            places = torch.stack([torch.arange(64), torch.arange(64).roll(3)])
+            self.graph = torch.sparse_coo_tensor(places, torch.linspace(1, 2, 64))
 
     def forward(self, x):
         x = F.relu(self.second(F.relu(self.stem(x)))).flatten(2).transpose(1, 2)
@@ -59,6 +62,8 @@ class Net(nn.Module):
                 x = checkpoint(block, x, use_reentrant=False)
             else:
                 x = block(x)
+        if self.args.graph:
+            x = torch.stack([self.graph @ one for one in x])
         x = self.norm(x)
         q, k, v = self.attention(x).unsqueeze(1).chunk(3, dim=-1)
         if self.args.by_hand:
@@ -82,7 +87,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=0)
     for switch in ("anomaly", "collect", "checkpoint", "math", "profiler", "deterministic",
                    "in-place", "ddp", "unused", "empty-cache", "clip", "flush",
-                   "infer", "by-hand", "norms"):  # fmt: skip
+                   "infer", "by-hand", "norms", "graph"):  # fmt: skip
         parser.add_argument(f"--{switch}", action="store_true")
     return parser.parse_args()
 

@@ -135,6 +135,9 @@ def faulty() -> dict[str, Context]:
             model={"repeated_block": "Block", "num_repeated": 6},
             operators={"aten::mm": 0.4, "aten::gelu": 0.4},
         ),
+        "compressed-rows": context(
+            habits={"coordinate_product": Habit(calls=4.0, seconds=0.02, site=a_site(33))}
+        ),
         **dict.fromkeys(
             ("aot-inductor", "onnx-runtime", "openvino"),
             context(kind="inference", phases={"forward": 0.95}),

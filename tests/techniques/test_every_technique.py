@@ -466,6 +466,7 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         STATISTICAL,
     ),
     "channels-last": ("channels-last", Case((), {"channels-last": {}}), ROUNDING),
+    "compressed rows": ("compressed-rows", Case(("--graph",), {"compressed-rows": {}}), ROUNDING),
     "loss in chunks": (
         "chunked-cross-entropy",
         Case(("--classes", "1024"), {"chunked-cross-entropy": {}}),
@@ -600,6 +601,7 @@ NO_EFFECT = {
     "foreach-optimizer": Case((), {"foreach-optimizer": {}}),
     "attention-backend": Case((), {"attention-backend": {}}),
     "chunked-cross-entropy": Case((), {"chunked-cross-entropy": {}}),
+    "compressed-rows": Case((), {"compressed-rows": {}}),
     "fused-attention": Case((), {"fused-attention": {"file": "habits.py", "function": "forward"}}),
     "fused-kernels": Case((), {"fused-kernels": {}}),
     "sixteen-bit-dropout": Case((), {"sixteen-bit-dropout": {}}),

@@ -122,6 +122,26 @@ for step in range(40):
         print(f"{model[1].inner.weight.grad.double().abs().sum().item():.9f}")
 """
 
+GRAPH = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+places = torch.randint(400, (2, 3000))
+matrix = torch.sparse_coo_tensor(places, torch.rand(3000) / 8, (400, 400), check_invariants=True)
+x, wanted = torch.randn(400, 16), torch.randn(400, 4)
+first, second = nn.Linear(16, 32), nn.Linear(32, 4)
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
+for step in range(40):
+    optimizer.zero_grad()
+    hidden = torch.spmm(matrix, first(x)).relu()
+    loss = (matrix @ second(hidden) - wanted).square().mean()
+    loss.backward()
+    optimizer.step()
+    if step % 20 == 19:
+        print(f"{first.weight.grad.double().abs().sum().item():.9f}")
+"""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -145,6 +165,7 @@ CASES = {
     "attention": Case(
         "fused-attention", ATTENDS, "torch.Tensor.__matmul__ = makes_scores_wait", 1e-4
     ),
+    "graph": Case("compressed-rows", GRAPH, "torch.spmm = by_compressed_rows(torch.spmm", 0.0),
     "criterion": Case(
         "chunked-cross-entropy", BY_MODULE, "functional.cross_entropy = chunked_cross", 1e-6
     ),

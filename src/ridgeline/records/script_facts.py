@@ -183,6 +183,7 @@ HabitName = Literal[
     "no_grad_in_training",
     "recompute",
     "math_attention",
+    "coordinate_product",
     "channels_first_convolution",
     "pageable_copy",
     "collective",
@@ -198,6 +199,7 @@ HabitName = Literal[
 - `no_grad_in_training`: those of them whose model is in training mode
 - `recompute`: checkpointed forwards that ran again during backward
 - `math_attention`: unfused attention (explicit softmax between two matmuls)
+- `coordinate_product`: products of a sparse matrix that is kept as coordinates (COO)
 - `channels_first_convolution`: convolutions whose input is not stored channels-last
 - `pageable_copy`: host-to-device copies out of memory that is not pinned
 - `collective`: gradient synchronisations (bucket flushes count once)

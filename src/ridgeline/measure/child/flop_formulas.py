@@ -13,11 +13,45 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 
 aten = torch.ops.aten
 
+SPARSE_PRODUCTS = (aten.mm, aten.addmm, aten._sparse_addmm, aten._sparse_mm_reduce_impl)
+"""Products of two matrices, one of which may be sparse."""
+_SPARSE_LAYOUTS = (
+    torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc,
+)  # fmt: skip
+
 
 def flops_of(packet: Any, args: Any, kwargs: Any, out: Any) -> float:
-    """FLOPs of one call; 0 for an operator without a formula."""
+    """FLOPs of one call; 0 for an operator without a formula.
+
+    Of a sparse matrix only the elements that are stored are multiplied.
+    """
     formula = flop_registry.get(packet) or FLOP_FORMULAS.get(packet)
-    return float(formula(*args, **kwargs, out_val=out)) if formula else 0.0
+    if not formula:
+        return 0.0
+    flops = float(formula(*args, **kwargs, out_val=out))
+    sparse = (one for one in args if isinstance(one, torch.Tensor) and is_sparse(one))
+    for matrix in sparse:
+        flops *= stored_elements(matrix) / max(1, matrix.numel())
+    return flops
+
+
+def is_sparse(tensor: torch.Tensor) -> bool:
+    """Are only some of its elements stored, with their places?"""
+    return tensor.layout in _SPARSE_LAYOUTS
+
+
+def stored_elements(tensor: torch.Tensor) -> int:
+    """How many elements of a sparse tensor are stored."""
+    values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
+    return values.numel()
+
+
+def _sparse_addmm_flops(added: Any, sparse: Any, dense: Any, *args: Any, **kwargs: Any) -> int:
+    return 2 * int(sparse.numel()) * int(dense.shape[1])
+
+
+def _sparse_reduce_flops(sparse: Any, dense: Any, *args: Any, **kwargs: Any) -> int:
+    return 2 * int(sparse.numel()) * int(dense.shape[1])
 
 
 def _attention_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
@@ -57,6 +91,8 @@ FLOP_FORMULAS: dict[Any, Any] = {
     aten._native_multi_head_attention: _attention_module_flops,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
+    aten._sparse_addmm: _sparse_addmm_flops,
+    aten._sparse_mm_reduce_impl: _sparse_reduce_flops,
     aten.mkldnn_rnn_layer: _lstm_flops,
     aten.mkldnn_rnn_layer_backward: _lstm_backward_flops,
 }

@@ -125,11 +125,21 @@ class OperatorsInstrument(Instrument):
         if mode is None:
             return {}
         rows = sorted(mode.math_attention.values(), key=lambda row: -row[1])
+        sparse = mode.coordinate_products
+        forward = sorted(
+            (row for (phase, *_), row in sparse.items() if phase != "backward"),
+            key=lambda row: -row[2],
+        )
         self._agent.watched.looked |= {
             "channels_first_convolution": Habit(calls=mode.channels_first / steps),
             "pageable_copy": Habit(calls=mode.pageable_copies / steps),
             "math_attention": Habit(
                 calls=sum(row[1] for row in rows) / steps, site=rows[0][0] if rows else None
+            ),
+            "coordinate_product": Habit(
+                calls=sum(row[1] for row in sparse.values()) / steps,
+                seconds=sum(row[2] for row in sparse.values()) / steps,
+                site=forward[0][0] if forward else None,
             ),
         }
         norms = attempt(self._whole_norms, otherwise=[])

@@ -25,7 +25,12 @@ from torch.utils._pytree import tree_leaves
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.anatomy import buffers, parameters
-from ridgeline.measure.child.flop_formulas import flops_of
+from ridgeline.measure.child.flop_formulas import (
+    SPARSE_PRODUCTS,
+    flops_of,
+    is_sparse,
+    stored_elements,
+)
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.wire import MemorySample, OperatorCall
@@ -55,6 +60,7 @@ class OperatorMode(TorchDispatchMode):
         self.calls: dict[tuple[str, str, str, str], list[float]] = {}
         self.syncs: dict[Any, list[Any]] = {}
         self.math_attention: dict[Any, list[Any]] = {}
+        self.coordinate_products: dict[Any, list[Any]] = {}
         self.channels_first = 0
         self.pageable_copies = 0
         self.memory = LiveMemory(agent)
@@ -127,7 +133,7 @@ class OperatorMode(TorchDispatchMode):
         kind = sync_kind(packet, args, kwargs, inputs, outputs)
         if kind is not None and phase != "optimizer":
             self._record_site(self.syncs, (kind,), seconds)
-        self._note_patterns(packet, phase, inputs, outputs)
+        self._note_patterns(packet, phase, inputs, outputs, seconds)
         view = func.is_view or not outputs
         written = outputs or _changed(func, args, kwargs)
         moved = 0.0
@@ -137,6 +143,8 @@ class OperatorMode(TorchDispatchMode):
         dtype = next((_dtype(t) for t in inputs if t.is_floating_point()), "")
         shapes = ",".join(filter(None, map(_sizes, inputs)))
         name = packet._qualified_op_name
+        if packet in SPARSE_PRODUCTS and any(map(is_sparse, inputs)):
+            name = "aten::_sparse_mm"  # what the dispatcher calls mm, whatever is stored
         self.agent.watched.operator_names.add(name)
         key = (name, shapes, dtype, phase)
         row = self.calls.setdefault(key, [0.0, 0.0, 0.0, 0.0])
@@ -156,12 +164,23 @@ class OperatorMode(TorchDispatchMode):
         row[2] += seconds
 
     def _note_patterns(
-        self, packet: Any, phase: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]
+        self,
+        packet: Any,
+        phase: str,
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+        seconds: float,
     ) -> None:
-        """Operators that tell of a habit: unfused attention, channels-first, pageable copies."""
+        """Operators that tell of a habit.
+
+        Unfused attention, products of sparse matrices kept as coordinates, convolutions over
+        images stored channels-first, copies out of pageable memory.
+        """
         if packet in (aten._softmax, aten._safe_softmax) and phase == "forward":
             if _is_scores(inputs[0]):
                 self._record_site(self.math_attention, (), 0.0)
+        elif packet in SPARSE_PRODUCTS and any(t.layout is torch.sparse_coo for t in inputs):
+            self._record_site(self.coordinate_products, (phase,), seconds)
         elif packet is aten.convolution and inputs[0].dim() == 4 and inputs[0].shape[1] > 3:
             last = inputs[0].is_contiguous(memory_format=torch.channels_last)
             self.channels_first += 0 if last else 1
@@ -384,7 +403,10 @@ def _sizes(tensor: torch.Tensor) -> str:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    return int(tensor.numel() * tensor.element_size())
+    """What it takes in memory; of a sparse tensor its values, with their places in eight bytes."""
+    if not is_sparse(tensor):
+        return int(tensor.numel() * tensor.element_size())
+    return stored_elements(tensor) * (tensor.element_size() + 8 * tensor.dim())
 
 
 def _dtype(tensor: torch.Tensor) -> str:
