@@ -75,6 +75,10 @@ class Net(nn.Module):
         return self.head(x.mean(dim=1))
 
 
+def stacked(series, places):
+    return torch.stack([series[i : i + 192] for i in places])
+
+
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=6)
@@ -87,7 +91,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=0)
     for switch in ("anomaly", "collect", "checkpoint", "math", "profiler", "deterministic",
                    "in-place", "ddp", "unused", "empty-cache", "clip", "flush",
-                   "infer", "by-hand", "norms", "graph"):  # fmt: skip
+                   "infer", "by-hand", "norms", "graph", "slices"):  # fmt: skip
         parser.add_argument(f"--{switch}", action="store_true")
     return parser.parse_args()
 
@@ -129,11 +133,15 @@ def main():
     )
     rank = int(os.environ.get("RANK", "0"))
     profiler = torch.profiler.profile() if args.profiler else contextlib.nullcontext()
+    series = torch.linspace(-1, 1, 1000) ** 3
     losses = []
     passes = 0
     with profiler:
         while len(losses) < args.steps * args.accumulate:
-            for x, y in loader:
+            for drawn, y in loader:
+                x = drawn
+                if args.slices:
+                    x = stacked(series, torch.randint(800, (8,))).view(8, 3, 8, 8)
                 loss = F.cross_entropy(model(x + rank), y)
                 (loss / args.accumulate).backward()
                 losses.append(loss.item())

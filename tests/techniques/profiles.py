@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,11 +19,18 @@ from tests.report.records import (
 )
 
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.records import Finding, Site, StepProfile
+from ridgeline.records import Finding, HotLine, Site, StepProfile
 from ridgeline.records.script_facts import Habit
 from ridgeline.techniques import Context
 
 STEP_SECONDS = 0.1
+_SCRIPT = Path(__file__).with_name("habits.py")
+STACKED = Site(
+    file=str(_SCRIPT),
+    line=1 + _SCRIPT.read_text().split("torch.stack([series")[0].count("\n"),
+    function="stacked",
+)
+"""Where slices are stacked, in a function of its own."""
 FED = {"fetch_seconds": 1e-4, "wait_seconds": 1e-4}
 
 
@@ -167,6 +175,9 @@ def faulty() -> dict[str, Context]:
         "fused-kernels": context(model=CUDA, operators={"aten::mm": 0.6, "aten::silu": 0.2}),
         "fused-optimizer": context(optimizer={"fused": False}, phases={"optimizer": 0.2}),
         "gc-freeze": context(settings={"gc_seconds": 0.01}),
+        "gathered-slices": replaced(
+            context(), hot_lines=[HotLine(site=STACKED, phase="other", share=0.4, leaf="")]
+        ),
         "inference-mode": context(
             settings={"records_gradients": True},
             kind="inference",

@@ -575,6 +575,11 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         Case(("--dropout", "0.1"), {"sixteen-bit-dropout": {}}),
         FLAT,
     ),
+    "slices gathered": (
+        "gathered-slices",
+        Case(("--slices",), {"gathered-slices": {"file": "habits.py", "function": "stacked"}}),
+        BIT_EQUAL,
+    ),
     "gradients dropped": ("set-to-none", Case(("--in-place",), {"set-to-none": {}}), BIT_EQUAL),
     "two threads": (
         "thread-count",
@@ -604,6 +609,7 @@ NO_EFFECT = {
     "compressed-rows": Case((), {"compressed-rows": {}}),
     "fused-attention": Case((), {"fused-attention": {"file": "habits.py", "function": "forward"}}),
     "fused-kernels": Case((), {"fused-kernels": {}}),
+    "gathered-slices": Case((), {"gathered-slices": {"file": "habits.py", "function": "main"}}),
     "sixteen-bit-dropout": Case((), {"sixteen-bit-dropout": {}}),
     "ddp-no-sync": Case(("--ddp",), {"ddp-no-sync": {}}, 2),
 }

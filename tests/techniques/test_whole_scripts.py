@@ -142,6 +142,37 @@ for step in range(40):
         print(f"{first.weight.grad.double().abs().sum().item():.9f}")
 """
 
+WINDOWS = """
+import numpy as np
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+series = np.sin(np.arange(5000) / 9).astype(np.float32)
+model = nn.Linear(64, 32)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def batch(length=64, ahead=32):
+    begin = torch.randint(4800, (256,))
+    x = torch.stack([torch.from_numpy(series[i : i + length]) for i in begin])
+    y = torch.stack([
+        torch.from_numpy(series[i + length : i + length + ahead])
+        for i in begin
+    ])
+    return x, y
+
+
+for step in range(40):
+    x, y = batch()
+    optimizer.zero_grad()
+    loss = (model(x) - y).square().mean()
+    loss.backward()
+    optimizer.step()
+    if step % 20 == 19:
+        print(f"{loss.item():.9f}")
+"""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -166,6 +197,7 @@ CASES = {
         "fused-attention", ATTENDS, "torch.Tensor.__matmul__ = makes_scores_wait", 1e-4
     ),
     "graph": Case("compressed-rows", GRAPH, "torch.spmm = by_compressed_rows(torch.spmm", 0.0),
+    "slices": Case("gathered-slices", WINDOWS, "x = gathered_slices(torch.stack, series, ", 0.0),
     "criterion": Case(
         "chunked-cross-entropy", BY_MODULE, "functional.cross_entropy = chunked_cross", 1e-6
     ),
