@@ -202,6 +202,15 @@ def test_asking_is_not_blamed_for_what_a_line_computes() -> None:
     assert diagnose([seen], limits()).findings == ()
 
 
+def test_a_model_that_is_called_by_a_method_of_its_own_is_no_side_work() -> None:
+    seen = READINGS["side-work"].profile
+    beside = sum(op.seconds for op in seen.operators if op.phase == "other")
+    towards_loss = Habit(calls=9.0, seconds=beside)
+    assert "side-work" in found(reading(seen))
+    called = replace(seen, habits={**seen.habits, "towards_loss": towards_loss})
+    assert "side-work" not in found(reading(called))
+
+
 def test_relu_between_products_is_no_chain_to_fuse() -> None:
     relu = op("relu", 0.6, bound="memory", calls=4, shapes="[512,512]", flops=0.0)
     seen = profile(shares={"forward": 0.6}, operators=[op("addmm", 0.3), relu])

@@ -184,6 +184,7 @@ HabitName = Literal[
     "recompute",
     "math_attention",
     "coordinate_product",
+    "towards_loss",
     "channels_first_convolution",
     "pageable_copy",
     "collective",
@@ -200,6 +201,8 @@ HabitName = Literal[
 - `recompute`: checkpointed forwards that ran again during backward
 - `math_attention`: unfused attention (explicit softmax between two matmuls)
 - `coordinate_product`: products of a sparse matrix that is kept as coordinates (COO)
+- `towards_loss`: operators that autograd notes outside of any module's call: the loss, or a model
+  that is called by another method than `forward`
 - `channels_first_convolution`: convolutions whose input is not stored channels-last
 - `pageable_copy`: host-to-device copies out of memory that is not pinned
 - `collective`: gradient synchronisations (bucket flushes count once)

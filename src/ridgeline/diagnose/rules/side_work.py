@@ -1,7 +1,8 @@
 """Tensors are computed on beside the training itself: copies of the model, statistics, metrics.
 
 Time outside of forward, backward, optimizer and loading, at lines that are not the loss, not
-clipping, and that no other rule explains. Whether a script needs what such a line computes is not
+clipping, and that no other rule explains; nor in operators that autograd notes, as of a model that
+is called by a method of its own. Whether a script needs what such a line computes is not
 for a profile to say, so the claim is a modest one: here it is, and this is what it costs.
 """
 
@@ -27,7 +28,8 @@ def find(reading: Reading) -> list[Finding]:
     lines = [line for line in reading.profile.hot_lines if _counts(reading, line)]
     sampled = sum(line.share for line in lines) * reading.step_seconds
     operators = reading.operators(phases=("other",))
-    seconds = min(sampled, total_seconds(operators))
+    beside = total_seconds(operators) - reading.profile.habit("towards_loss").seconds
+    seconds = min(sampled, beside)
     if not lines or seconds <= 0:
         return []
     # Work on all weights (copying, averaging, measuring them) rarely has to be done every step;

@@ -136,6 +136,9 @@ class OperatorsInstrument(Instrument):
             "math_attention": Habit(
                 calls=sum(row[1] for row in rows) / steps, site=rows[0][0] if rows else None
             ),
+            "towards_loss": Habit(
+                calls=mode.towards_loss[0] / steps, seconds=mode.towards_loss[1] / steps
+            ),
             "coordinate_product": Habit(
                 calls=sum(row[1] for row in sparse.values()) / steps,
                 seconds=sum(row[2] for row in sparse.values()) / steps,

@@ -61,6 +61,8 @@ class OperatorMode(TorchDispatchMode):
         self.syncs: dict[Any, list[Any]] = {}
         self.math_attention: dict[Any, list[Any]] = {}
         self.coordinate_products: dict[Any, list[Any]] = {}
+        self.towards_loss = [0.0, 0.0]
+        """Calls and seconds of operators outside of any module's call that a loss depends on."""
         self.channels_first = 0
         self.pageable_copies = 0
         self.memory = LiveMemory(agent)
@@ -135,6 +137,9 @@ class OperatorMode(TorchDispatchMode):
             self._record_site(self.syncs, (kind,), seconds)
         self._note_patterns(packet, phase, inputs, outputs, seconds)
         view = func.is_view or not outputs
+        if phase == "other" and not view and _is_recorded(inputs, outputs):
+            self.towards_loss[0] += 1
+            self.towards_loss[1] += seconds
         written = outputs or _changed(func, args, kwargs)
         moved = 0.0
         if written and not func.is_view:
@@ -247,6 +252,15 @@ def _changed(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
         if argument.is_write and argument.name in named and argument.name != "grads"
     ]
     return [t for t in tree_leaves(written) if isinstance(t, torch.Tensor)]
+
+
+def _is_recorded(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> bool:
+    """Does autograd note what was computed, for a backward to come?"""
+    return (
+        torch.is_grad_enabled()
+        and any(tensor.requires_grad for tensor in inputs)
+        and any(tensor.is_floating_point() for tensor in outputs)
+    )
 
 
 def _is_scores(tensor: torch.Tensor) -> bool:
