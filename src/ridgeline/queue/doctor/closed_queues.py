@@ -86,17 +86,18 @@ def namespace_full(state: LiveCluster) -> QueueFinding | None:
         return None
     first, templates = max(full.items(), key=lambda one: sum(_gpus(each) for each in one[1]))
     namespace, _, name = first.name.rpartition("/")
-    raised = first.used + sum(_gpus(one) for one in templates)
+    raised = first.used + sum(one.replicas * _counted(first, one) for one in templates)
     return found(
         CAUSE, way="namespace", lost_gpus=lost, counted="asked for by workloads whose pods a"
         " namespace's quota refuses, and free", confidence=0.8,
-        summary=f"ResourceQuota {first.name} of {several(first.hard, 'GPU')} is used up"
-        f" ({first.used}), while {several(free, 'GPU')} are free: {templates[0].workload} has no"
-        " pods, since they are refused",
-        evidence={"quota_gpus": first.hard, "used_gpus": first.used, "free_gpus": free,
+        summary=f"ResourceQuota {first.name} of {_amount(first, first.hard)} is used up"
+        f" ({_amount(first, first.used)}), while {several(free, 'GPU')} are free:"
+        f" {templates[0].workload} has no pods, since they are refused",
+        evidence={"quota": first.hard, "used": first.used, "free_gpus": free,
                   "workloads_without_pods": sum(len(one) for one in full.values())},
         where=[one.workload for one in templates],
-        filled={"name": name, "namespace": namespace, "gpus": str(raised)},
+        filled={"name": name, "namespace": namespace, "resource": first.resource,
+                "amount": f"{raised:.0f}"},
     )  # fmt: skip
 
 
@@ -122,7 +123,21 @@ def _refused(quota: NamespaceQuota, one: AskedTemplate) -> bool:
     """Whether a workload is in the namespace of a quota that its pods are too much for."""
     namespace = one.workload.partition(" ")[2].partition("/")[0]
     within = namespace == quota.name.partition("/")[0]
-    return within and not one.suspended and _each(one) > quota.hard - quota.used
+    left = quota.hard - quota.used
+    return within and not one.suspended and _counted(quota, one) > left
+
+
+def _counted(quota: NamespaceQuota, one: AskedTemplate) -> float:
+    """What a pod of a template counts for in a quota."""
+    return _each(one) if quota.gpus else one.of_a_pod.get(quota.resource, 0.0)
+
+
+def _amount(quota: NamespaceQuota, number: float) -> str:
+    if quota.gpus:
+        return several(int(number), "GPU")
+    if "memory" in quota.resource or "storage" in quota.resource:
+        return f"{number / 2**30:.0f} GiB of {quota.resource}"
+    return f"{number:g} {quota.resource}"
 
 
 def _each(one: AskedTemplate) -> int:

@@ -47,7 +47,7 @@ def _slices(holders: Iterable[LiveNode | LivePod]) -> int:
 
 
 def _notes(state: LiveCluster) -> list[str]:
-    notes = []
+    notes = list(state.notes)
     if state.scheduler == SLURM:
         notes.append("a job of Slurm is told of as a pod on each of its nodes")
     if not state.used_share:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ridgeline.queue.doctor.other_resources import OtherResources
 from ridgeline.queue.doctor.reach import Reach
-from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod
+from ridgeline.queue.doctor.state import DAEMON, LiveCluster, LiveNode, LivePod
 from ridgeline.queue.placement.fragmentation import TypicalTasks
 from ridgeline.queue.placement.nodes import NodeState, PlacedNode
 from ridgeline.queue.placement.rules import find_rule
@@ -136,15 +136,20 @@ def starting_packed(state: LiveCluster) -> list[str]:
     Whatever runs stays on nodes of the GPU model that it is on.
     """
     room = Room(state)
-    room.keep(pod for pod in state.running if not pod.num_gpus)
+    room.keep(pod for pod in state.running if not _moves(pod))
     models = {node.name: node.model for node in state.nodes}
     with_gpus = [
         replace(pod, model=models[pod.node])
         for pod in state.running
-        if pod.num_gpus and pod.node in room.places
+        if _moves(pod) and pod.node in room.places
     ]
     room.pack(sorted(with_gpus, key=lambda pod: (pod.started_seconds or 0.0, pod.name)))
     return [pod.name for pod in room.starting(_whole(state))]
+
+
+def _moves(pod: LivePod) -> bool:
+    """Whether a pod that runs could be on another node."""
+    return bool(pod.num_gpus) and not pod.workload.startswith(DAEMON)
 
 
 def free_gpus(state: LiveCluster) -> dict[str, int]:

@@ -19,6 +19,10 @@ OUTLIVED = "ended beside others"
 """What stalls a pod whose containers with GPUs have ended, while others of it run on."""
 ADMISSION_CHECK = "admission-check"
 """The way of a reason that Kueue's checks give, which may yet be met."""
+DAEMON = "DaemonSet "
+"""How workloads begin that have a pod on each node."""
+SCHEDULER = "scheduler"
+"""The way of what a scheduler says of a pod that asks it for a node, whatever rules count."""
 _PARTS = re.compile(r"(\d+)g\.")
 
 
@@ -45,6 +49,8 @@ class LiveNode:
     """MIG slices by profile, as `3g.40gb`."""
     cpu_milli: int
     memory_bytes: int
+    capped_by: str = ""
+    """What lets jobs have fewer cores of it than there are; empty: nothing."""
     model: str = ""
     broken_gpus: int = 0
     """GPUs that it has beside, which their device plugin gives to no pod."""
@@ -54,6 +60,8 @@ class LiveNode:
     """Any further resource that pods may have of it, by name."""
     closed: str = ""
     """Why it takes no pods; empty: it does."""
+    closed_way: str = ""
+    """What closes it, of what has a cure of its own."""
     closed_seconds: float | None = None
     """Since when at the earliest, in Unix time: a node is no older; none: nobody says."""
     labels: dict[str, str] = field(default_factory=dict)
@@ -110,8 +118,8 @@ class LivePod:
     done: bool = False
     stalled: str = ""
     """Why it does not run though it is on a node, as `CrashLoopBackOff`; empty: it does."""
-    stalled_by: str = ""
-    """What kubelet or a controller of volumes says keeps it so; empty: nothing."""
+    stalled_by: ToldReason | None = None
+    """What kubelet or a controller of volumes says keeps it so; none: nothing."""
     volumes: str = ""
     """What kube-scheduler says of its volumes that keep it off nodes; empty: nothing."""
     unclaimed: str = ""
@@ -128,7 +136,12 @@ class LivePod:
     """The scheduler that it names, which has not looked at it; empty: one has, or may yet."""
     deleted_seconds: float | None = None
     """When it should have been gone; none: nobody deleted it."""
-    preempted: bool = False
+    grace_seconds: float = 0.0
+    """For how long it may go on from its deletion until then."""
+    evicted: str = ""
+    """Who ended it before its time, `scheduler`, `node` or `api`; empty: nobody."""
+    refused: ToldReason | None = None
+    """Why kubelet did not take it in, of a pod that a node refused."""
     created_seconds: float | None = None
     """Unix time, as the other two."""
     started_seconds: float | None = None
@@ -146,6 +159,8 @@ class AskedTemplate:
     limits: str | None
     suspended: bool = False
     """It is to have no pods for now."""
+    of_a_pod: dict[str, float] = field(default_factory=dict)
+    """What one pod counts for in a namespace's quota, by the quota's names of resources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +184,8 @@ class GpuQuota:
     """The flavor whose GPUs they are; empty: all of them."""
     labels: dict[str, str] = field(default_factory=dict)
     """What nodes of the flavor have."""
+    strict: bool = False
+    """Who does not fit keeps out all that come after it."""
     tolerated: tuple[Tolerated, ...] = ()
     """Taints of these nodes that admission lets its pods stand."""
 
@@ -194,12 +211,28 @@ class CappedQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceQuota:
-    """The GPUs of a namespace, beyond which a ResourceQuota refuses its pods."""
+    """One resource of a namespace, beyond which a ResourceQuota refuses its pods."""
 
     name: str
     """Its name after its namespace."""
-    hard: int
-    used: int
+    resource: str
+    hard: float
+    used: float
+    gpus: bool
+    """Whether what it counts is GPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldForNobody:
+    """GPUs that a claim, a group or a workload keeps, and none of its pods is there."""
+
+    name: str
+    """Who keeps them, by kind and name."""
+    way: str
+    """The kind in short, which has a cure of its own."""
+    gpus: int
+    since_seconds: float | None = None
+    """When it was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,10 +260,13 @@ class LiveCluster:
     capped_queues: dict[str, CappedQueue] = field(default_factory=dict)
     """Queues of Volcano or KAI by name; a pod that is too much for one has it as its `limit`."""
     namespace_quotas: tuple[NamespaceQuota, ...] = ()
+    for_nobody: tuple[HeldForNobody, ...] = ()
     enough_pods: dict[str, int] = field(default_factory=dict)
     """Pods with which an elastic workload computes, by the workload."""
+    notes: tuple[str, ...] = ()
+    """What was taken for granted in reading it."""
     settings: dict[str, str] = field(default_factory=dict)
-    """What slurm.conf says, by its parameters in small letters; empty: it was not given."""
+    """What slurm.conf says, by its parameters in small letters, and sdiag of backfill."""
     scheduler: str = KUBERNETES
     """Whose state it is, in whose words cures are given."""
     used_share: dict[str, float] = field(default_factory=dict)

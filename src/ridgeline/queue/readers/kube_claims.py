@@ -73,6 +73,12 @@ def claimable(objects: Sequence[dict[str, Any]]) -> Claimable:
     return found
 
 
+def allocated_gpus(claim: dict[str, Any]) -> int:
+    """GPUs that a ResourceClaim was given."""
+    results = mappings_in(section(claim, "status", "allocation", "devices").get("results"))
+    return sum(_DRIVERS.fullmatch(str(one.get("driver"))) is not None for one in results)
+
+
 def _list_devices(spec: dict[str, Any], found: Claimable) -> None:
     node = str(spec.get("nodeName") or "")
     if not node or not _DRIVERS.fullmatch(str(spec.get("driver"))):

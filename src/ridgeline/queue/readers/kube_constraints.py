@@ -46,6 +46,13 @@ def constraints_of(spec: dict[str, Any], namespace: str) -> Constraints:
     )  # fmt: skip
 
 
+def selects(selector: dict[str, Any], labels: dict[str, Any]) -> bool:
+    """Whether a label selector means what has these labels."""
+    named = {str(key): str(value) for key, value in labels.items()}
+    wanted = _equal(selector.get("matchLabels")) + _requirements(selector.get("matchExpressions"))
+    return all(one.holds(named) for one in wanted)
+
+
 def _pod_terms(section: object, namespace: str) -> tuple[PodTerm, ...]:
     found = []
     for one in _dicts(_dict(section).get(_REQUIRED)):

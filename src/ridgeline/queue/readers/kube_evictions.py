@@ -26,7 +26,7 @@ def evicted_runs(objects: Sequence[dict[str, Any]], pods: Sequence[LivePod]) -> 
     found = []
     for name, told in moments.items():
         pod = known.get(name) or by_stem.get(_stem(name))
-        if pod is None or pod.preempted:
+        if pod is None or pod.evicted:
             continue
         evicted = sorted(set(told["Preempted"]))
         for number, end in enumerate(evicted):
@@ -35,7 +35,8 @@ def evicted_runs(objects: Sequence[dict[str, Any]], pods: Sequence[LivePod]) -> 
                 found.append(
                     LivePod(
                         name=f"{name} run {number}", workload=pod.workload, num_gpus=pod.num_gpus,
-                        done=True, preempted=True, started_seconds=max(before), ended_seconds=end,
+                        done=True, evicted="scheduler", started_seconds=max(before),
+                        ended_seconds=end,
                     )
                 )  # fmt: skip
     return found

@@ -11,6 +11,7 @@ from typing import Any
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import OUTLIVED, LivePod
 from ridgeline.queue.readers.kube_constraints import constraints_of
+from ridgeline.queue.readers.kube_ends import evicted_by, refused_by_kubelet
 from ridgeline.records.kube_quantity import parse_quantity
 
 _GPU = re.compile(
@@ -124,11 +125,9 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
         uneven=bool(_said(_SPREAD, conditions)),
         overlooked=_overlooked(spec, status, conditions),
         deleted_seconds=unix_seconds(section(one, "metadata").get("deletionTimestamp")),
-        preempted=any(
-            c.get("type") == "DisruptionTarget" and c.get("status") == "True"
-            and str(c.get("reason")).startswith("Preemption")
-            for c in conditions
-        ),
+        grace_seconds=_grace_seconds(one),
+        evicted=evicted_by(conditions),
+        refused=refused_by_kubelet(status),
         created_seconds=unix_seconds(section(one, "metadata").get("creationTimestamp")),
         started_seconds=unix_seconds(status.get("startTime")),
         ended_seconds=_ended(status, conditions),
@@ -170,6 +169,11 @@ def other_resources(amounts: dict[str, Any], where: str) -> dict[str, int]:
 def whole(amount: object, name: str, where: str) -> int:
     """An amount as a whole number, rounded up."""
     return _number(amount, name, where, 1)
+
+
+def amount(found: object, name: str, where: str) -> float:
+    """An amount as a number, whatever its unit."""
+    return _number(found, name, where, 1000) / 1000.0
 
 
 def milli(amount: object, name: str, where: str) -> int:
@@ -303,6 +307,11 @@ def _others(asked: dict[str, Any], where: str) -> dict[str, int]:
     gpus = max(1, sum(whole(asked[name], name, where) for name in asked if is_gpu(name)))
     of_each = {name: found[name] * gpus for name in (HAMI_MEMORY, HAMI_CORES) if name in found}
     return found | of_each | {"pods": 1}
+
+
+def _grace_seconds(one: dict[str, Any]) -> float:
+    told = section(one, "metadata").get("deletionGracePeriodSeconds")
+    return float(told) if isinstance(told, int) else 0.0
 
 
 def _host_ports(spec: dict[str, Any]) -> frozenset[str]:

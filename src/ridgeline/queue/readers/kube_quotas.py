@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ridgeline.queue.doctor.state import GpuQuota, NamespaceQuota
 from ridgeline.queue.readers.kube_constraints import constraints_of
-from ridgeline.queue.readers.kube_pods import is_gpu, mappings_in, name_of, section, whole
+from ridgeline.queue.readers.kube_pods import amount, is_gpu, mappings_in, name_of, section, whole
 from ridgeline.queue.shares import CohortShare, FlavorQuota, check_shares
 
 
@@ -84,7 +84,7 @@ def stopped_queues_of(objects: Sequence[dict[str, Any]]) -> dict[str, str]:
 def namespace_quotas_of(
     objects: Sequence[dict[str, Any]], where: str
 ) -> tuple[NamespaceQuota, ...]:
-    """The ResourceQuotas that count GPUs.
+    """The ResourceQuotas, a record for each resource that they count.
 
     Raises:
         InputError: A quota is no amount.
@@ -95,12 +95,15 @@ def namespace_quotas_of(
             continue
         at = f"{where}: ResourceQuota {name_of(one)}"
         hard, used = section(one, "status", "hard"), section(one, "status", "used")
+        if section(one, "spec").get("scopes") or section(one, "spec").get("scopeSelector"):
+            continue  # of some pods alone
         for resource in hard:
-            if is_gpu(resource.removeprefix("requests.").removeprefix("limits.")):
-                found.append(NamespaceQuota(
-                    name=name_of(one), hard=whole(hard[resource], resource, at),
-                    used=whole(used.get(resource), resource, at),
-                ))  # fmt: skip
+            found.append(NamespaceQuota(
+                name=name_of(one), resource=resource,
+                hard=amount(hard[resource], resource, at),
+                used=amount(used.get(resource), resource, at),
+                gpus=is_gpu(resource.removeprefix("requests.").removeprefix("limits.")),
+            ))  # fmt: skip
     return tuple(found)
 
 
@@ -122,6 +125,7 @@ def _of_queue(
                 name=f"ClusterQueue {name_of(one)}", queues=queues, gpus=limits.nominal,
                 cohort=cohort_named(spec), borrowing_limit=limits.borrowing,
                 lending_limit=limits.lending, flavor=flavor, stopped=_stop(spec),
+                strict=spec.get("queueingStrategy") == "StrictFIFO",
                 labels={str(k): str(v) for k, v in section(about, "nodeLabels").items()},
                 tolerated=constraints_of(about, "").tolerated,
             )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 from ridgeline.queue.doctor.state import AskedTemplate
 from ridgeline.queue.readers.kube_pods import is_gpu, name_of, section
+from ridgeline.records.kube_quantity import parse_quantity
 
 OF_KUEUE = "kueue.x-k8s.io/"
 
@@ -17,6 +18,7 @@ def templates_of(one: dict[str, Any]) -> Iterator[AskedTemplate]:
         return  # Kueue's own account of a job, which has the template that pods are made from
     workload = f"{one['kind']} {name_of(one)}"
     for replicas, spec in pod_specs(one.get("spec"), 1):
+        of_a_pod = _in_quotas(spec)
         for container in spec["containers"]:
             resources = section(container, "resources")
             requests, limits = section(resources, "requests"), section(resources, "limits")
@@ -25,8 +27,22 @@ def templates_of(one: dict[str, Any]) -> Iterator[AskedTemplate]:
                     yield AskedTemplate(
                         workload=workload, replicas=replicas, resource=name,
                         requests=_text(requests.get(name)), limits=_text(limits.get(name)),
-                        suspended=section(one, "spec").get("suspend") is True,
+                        suspended=section(one, "spec").get("suspend") is True, of_a_pod=of_a_pod,
                     )  # fmt: skip
+
+
+def _in_quotas(spec: dict[str, Any]) -> dict[str, float]:
+    """What a pod counts for in a ResourceQuota, by the quota's names; a bad amount for nothing."""
+    found: dict[str, float] = {"pods": 1.0, "count/pods": 1.0}
+    for container in spec["containers"]:
+        limits = section(container, "resources", "limits")
+        requests = {**limits, **section(container, "resources", "requests")}
+        for prefix, amounts in (("limits.", limits), ("requests.", requests)):
+            for name, told in amounts.items():
+                named = [f"{prefix}{name}"] + [name] * (prefix == "requests.")
+                for key in named:
+                    found[key] = found.get(key, 0.0) + float(parse_quantity(told) or 0)
+    return found
 
 
 def pod_specs(found: object, replicas: int) -> Iterator[tuple[int, dict[str, Any]]]:

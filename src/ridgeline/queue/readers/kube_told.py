@@ -1,25 +1,28 @@
 """Why Kubernetes itself says that pods do not start: by events, admission checks, and groups.
 
-What events say is matched by the patterns in `kube_events.toml`.
+What events say is matched by the patterns in `kube_events.toml`; `kube_said.py` has what schedulers
+say.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from ridgeline.queue.doctor.state import ADMISSION_CHECK, LivePod, ToldReason
+from ridgeline.queue.doctor.state import ADMISSION_CHECK, SCHEDULER, LivePod, ToldReason
+from ridgeline.queue.readers.kube_events import events_in, matched, named_in
+from ridgeline.queue.readers.kube_nodes_to_come import ANY_POD, unlaunched
 from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section
+from ridgeline.queue.readers.kube_said import said_of_groups, said_of_pods
 from ridgeline.queue.readers.kube_templates import OF_KUEUE
 
 TO_COME = " pod "
 """What stands in the names of pods that are not there yet, behind their workload's."""
+OFTEN = 3
+"""Fewer evictions of a workload may be of one moment."""
 _HASH = re.compile(r"-[a-z0-9]{4,10}$")
 
 
@@ -27,10 +30,10 @@ def refused_workloads(objects: Sequence[dict[str, Any]]) -> dict[tuple[str, str]
     """Workloads of which a controller could make no pods, by kind and name, and why."""
     found = {}
     given = {(one["kind"], name_of(one)) for one in objects}
-    for about, reason, message in _events(objects):
+    for about, reason, message in events_in(objects):
         if reason == "FailedCreate":
-            kind, name = str(about.get("kind")), _of(about)
-            told = _matched("refused", reason, message, workload=f"{kind} {name}")
+            kind, name = str(about.get("kind")), named_in(about)
+            told = matched("refused", reason, message, workload=f"{kind} {name}")
             if told is not None:
                 found[kind, name] = told
                 if kind == "ReplicaSet" and (kind, name) not in given:
@@ -55,31 +58,41 @@ def told_by_cluster(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) 
     """The pods, each with the reason for which it cannot start, or no node is added, if told."""
     owners = {name: told for (_, name), told in refused_workloads(objects).items()}
     owners |= dict(_unadmitted(objects))
-    groups = _too_few(pods, objects)
-    not_added, stalled = _of_pods("not_added", objects), _of_pods("stalled", objects)
+    groups = said_of_groups(objects) | _too_few(pods, objects)
+    said = said_of_pods(objects)
+    not_added = unlaunched(objects) | _of_pods("not_added", objects)
+    stalled = _of_pods("stalled", objects)
     found = []
     for pod in pods:
         if pod.node or pod.done:
-            by = stalled.get(pod.name, "") if pod.stalled else ""
+            by = stalled.get(pod.name) if pod.stalled else None
             found.append(replace(pod, stalled_by=by) if by else pod)
             continue
         owner, to_come, _ = pod.name.partition(TO_COME)
-        told = owners.get(owner) if to_come else groups.get(pod.group)
+        told = owners.get(owner) if to_come else None
+        if told is None and not pod.limit:  # a limit that was counted says more
+            told = groups.get(pod.group) or said.get(pod.name)
         found.append(
             replace(
-                pod, told=told, gated=pod.gated or told is not None,
-                not_added=not_added.get(pod.name, ""),
+                pod, told=told, gated=pod.gated or bool(told and told.way != SCHEDULER),
+                not_added=_not_added(pod, not_added),
             )
         )  # fmt: skip
     return found
 
 
-def _of_pods(kind: str, objects: Sequence[dict[str, Any]]) -> dict[str, str]:
+def _not_added(pod: LivePod, told: Mapping[str, ToldReason]) -> str:
+    """Why no node is added for a pod; what is told of no pod in particular is of all."""
+    of_it = told.get(pod.name) or told.get(ANY_POD)
+    return of_it.said if of_it else ""
+
+
+def _of_pods(kind: str, objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:
     """What events of a kind say of pods, by the pod's name."""
     return {
-        _of(about): told.said
-        for about, reason, message in _events(objects)
-        if about.get("kind") == "Pod" and (told := _matched(kind, reason, message)) is not None
+        named_in(about): told
+        for about, reason, message in events_in(objects)
+        if about.get("kind") == "Pod" and (told := matched(kind, reason, message)) is not None
     }
 
 
@@ -92,8 +105,13 @@ def _unadmitted(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ToldRe
                     condition.get("type") == "QuotaReserved" and condition.get("status") != "True"
                 )
                 said = str(condition.get("message") or "") if unmet else ""
-                if said and (told := _matched("unadmitted", "", said)) is not None:
+                told = matched("unadmitted", "", said) if said else None
+                if told is None and said and condition.get("reason") == "Inadmissible":
+                    told = ToldReason(way="kueue", said=f"Kueue says: {said.strip()}")
+                if told is not None:
                     yield name_of(one), told
+            if again := _evicted_again(one):
+                yield name_of(one), again
             for check in unready_checks(one)[:1]:
                 why = str(check.get("message") or "").strip().rstrip(".")
                 said = f"the admission check {check.get('name')} is {check.get('state')}"
@@ -101,6 +119,20 @@ def _unadmitted(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ToldRe
                     name_of(one),
                     ToldReason(way=ADMISSION_CHECK, said=f"{said}: {why}" if why else said),
                 )
+
+
+def _evicted_again(workload: dict[str, Any]) -> ToldReason | None:
+    """Why Kueue has evicted a Workload several times, and lets it in only later."""
+    status = section(workload, "status")
+    times = section(status, "requeueState").get("count")
+    if not isinstance(times, int) or times < OFTEN:
+        return None
+    for one in mappings_in(status.get("conditions")):
+        if one.get("type") == "Evicted" and one.get("status") == "True":
+            why = str(one.get("message") or "").strip().rstrip(".")
+            said = f"Kueue evicted a workload {times} times ({one.get('reason')}): {why}"
+            return ToldReason(way="evicted-again", said=said)
+    return None
 
 
 def _too_few(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:
@@ -120,33 +152,3 @@ def _too_few(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) -> dict
         for name, number in least.items()
         if isinstance(number, int) and 0 < members[name] < number
     }
-
-
-def _events(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """What each event is about, its reason and its message; in both of its APIs."""
-    for one in objects:
-        if one["kind"] == "Event":
-            about = section(one, "involvedObject") or section(one, "regarding")
-            message = one.get("message") or one.get("note")
-            yield about, str(one.get("reason")), str(message or "")
-
-
-def _of(about: dict[str, Any]) -> str:
-    namespace = about.get("namespace")
-    return f"{namespace}/{about.get('name')}" if namespace else str(about.get("name"))
-
-
-def _matched(kind: str, reason: str, message: str, **more: str) -> ToldReason | None:
-    """The first pattern of a kind that an event fits."""
-    for one in _patterns()[kind]:
-        match = re.search(one["words"], message)
-        if match and one.get("reason", reason) == reason:
-            said = one["said"].format(**more, **match.groupdict()).strip(" :")
-            return ToldReason(way=one.get("way", kind), said=said)
-    return None
-
-
-@cache
-def _patterns() -> dict[str, list[dict[str, str]]]:
-    text = (files("ridgeline.queue.readers") / "kube_events.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import InputError
-from ridgeline.queue.doctor.state import NOT_READY, LiveCluster, LiveNode
+from ridgeline.queue.doctor.state import LiveCluster, LiveNode
 from ridgeline.queue.readers.kube_claims import Claimable, claimable
 from ridgeline.queue.readers.kube_constraints import taints_of
+from ridgeline.queue.readers.kube_doors import door_of, guarded_nodes
 from ridgeline.queue.readers.kube_evictions import evicted_runs
+from ridgeline.queue.readers.kube_for_nobody import kept_for_nobody
 from ridgeline.queue.readers.kube_gangs import enough_pods, gangs_held_to_groups
 from ridgeline.queue.readers.kube_gpu_faults import gpu_faults, gpus_never_offered
 from ridgeline.queue.readers.kube_hami import hami_amounts, hami_gpus
@@ -21,7 +23,6 @@ from ridgeline.queue.readers.kube_pods import (
     asks_by_annotation,
     is_gpu,
     live_pod,
-    mappings_in,
     milli,
     name_of,
     other_resources,
@@ -55,6 +56,8 @@ LARGEST_STATE = 10**7
 """Values of one YAML document: some 30,000 pods."""
 YAML_BEGINS = re.compile(r"(#.*\s+)*(---\s+)?(- )?(apiVersion|kind|items|metadata):")
 """How objects in YAML begin."""
+_TO_COME = {"deletionTimestamp", "requeueAt", "notAfter", "expirationTimestamp", "nextScheduleTime"}
+"""Keys whose moments may lie ahead: a pod's deletion is over only after its grace period."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 
 
@@ -96,7 +99,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
     nodes, pods, templates = [], [], []
     coming = pods_to_come(objects)
     claims = claimable([*objects, *coming])
-    faults = gpu_faults(objects)
+    faults, guarded = gpu_faults(objects), guarded_nodes(objects)
     for one in [*objects, *coming]:
         key = (one["kind"], name_of(one))
         if key in seen and key[0] != "Event":
@@ -104,7 +107,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         seen.add(key)
         at = f"{where}: {key[0]} {key[1]}"
         if one["kind"] == "Node":
-            nodes.append(_node(one, at, claims, faults.get(name_of(one), "")))
+            nodes.append(_node(one, at, claims, faults.get(name_of(one), ""), guarded))
         elif one["kind"] == "Pod":
             name = name_of(one)
             pods.append(live_pod(one, at, claims.of_pod(name)))
@@ -137,13 +140,16 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
         stopped_queues=stopped_queues_of(objects),
         capped_queues=queues,
         namespace_quotas=namespace_quotas_of(objects, where),
+        for_nobody=kept_for_nobody(objects, where),
         enough_pods=enough_pods(objects),
         templates=tuple(t for t in templates if t.workload.partition(" ")[2] not in started),
         now_seconds=_latest(objects),
     )
 
 
-def _node(one: dict[str, Any], where: str, claims: Claimable, fault: str) -> LiveNode:
+def _node(
+    one: dict[str, Any], where: str, claims: Claimable, fault: str, guarded: Mapping[str, str]
+) -> LiveNode:
     labels = section(one, "metadata", "labels")
     status = section(one, "status")
     amounts = section(status, "allocatable") or section(status, "capacity")
@@ -151,12 +157,7 @@ def _node(one: dict[str, Any], where: str, claims: Claimable, fault: str) -> Liv
         raise InputError(f"{where}: no status.allocatable; {KUBECTL_CURE}")
     name = str(one["metadata"].get("name", ""))
     gpus = _gpus(amounts, where)
-    ready = [c for c in mappings_in(status.get("conditions")) if c.get("type") == "Ready"]
-    closed = ""
-    if section(one, "spec").get("unschedulable"):
-        closed = "cordoned"
-    elif ready and ready[0].get("status") != "True":
-        closed = NOT_READY
+    door = door_of(one, guarded.get(name, ""), fault)
     return LiveNode(
         name=name,
         num_gpus=gpus + claims.gpus[name],
@@ -172,11 +173,9 @@ def _node(one: dict[str, Any], where: str, claims: Claimable, fault: str) -> Liv
             (str(labels[label]) for label in KIND_LABELS if label in labels),
             claims.models.get(name, ""),
         ),
-        closed=closed,
-        closed_seconds=unix_seconds(
-            (closed == NOT_READY and ready[0].get("lastTransitionTime"))
-            or one["metadata"].get("creationTimestamp")
-        ),
+        closed=door.closed,
+        closed_way=door.way,
+        closed_seconds=door.since_seconds,
         labels={str(key): str(value) for key, value in labels.items()},
         taints=taints_of(section(one, "spec")),
     )
@@ -204,7 +203,7 @@ def _latest(found: object) -> float | None:
     while waiting:
         one = waiting.pop()
         if isinstance(one, dict):
-            waiting += one.values()
+            waiting += [value for key, value in one.items() if key not in _TO_COME]
         elif isinstance(one, list | tuple):
             waiting += one
         elif isinstance(one, str) and _TIME.fullmatch(one):

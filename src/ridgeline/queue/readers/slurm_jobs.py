@@ -18,18 +18,25 @@ _TASKS = re.compile(r"_\[([^\]]*)\]$")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?")
 _ALL_OF = re.compile(r"[\w.:+-]+(?:[&,][\w.:+-]+)*")
 """Features that are all asked for; with `|`, brackets or counts there is a choice."""
+_RESOURCES = ("TRES_ALLOC", "TRES", "TRES_PER_NODE", "TRES_PER_JOB", "GRES")
+"""Columns of a job's resources, the fullest first."""
 _NO_GPU = {"n/a", "(null)", ""}
 
 
 def asked_resources(row: SlurmRow) -> str:
     """The resources of a job, in whichever form they are printed."""
-    for name in ("TRES_ALLOC", "TRES", "TRES_PER_NODE", "TRES_PER_JOB", "GRES"):
+    for name in _RESOURCES:
         text = row.cells.get(name, "")
         if text.casefold() not in _NO_GPU:
             return text
-    if not {"TRES_ALLOC", "TRES", "TRES_PER_NODE", "TRES_PER_JOB", "GRES"} & row.cells.keys():
+    if not tells_gpus(row):
         raise InputError(f"{row.where}: no field TRES_PER_NODE; print {SQUEUE}")
     return ""
+
+
+def tells_gpus(row: SlurmRow) -> bool:
+    """Whether a line has a column of its job's resources at all."""
+    return any(name in row.cells for name in _RESOURCES)
 
 
 def job_gpus(row: SlurmRow) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ridgeline.queue.doctor.state import ToldReason
-from ridgeline.queue.readers.slurm_beside import ASSOCIATIONS, LICENSES, QOS
+from ridgeline.queue.readers.slurm_beside import ASSOCIATIONS, LICENSES, PARENT, QOS
 from ridgeline.queue.readers.slurm_jobs import reason_of
 from ridgeline.queue.readers.slurm_printed import SlurmPrint, SlurmRow
 from ridgeline.queue.readers.slurm_resources import num_gpus
@@ -31,17 +31,39 @@ class SlurmLimits:
         """The limit that a job's reason names, with whose it is and how many GPUs, if told."""
         reason = reason_of(job)
         column = next((c for part, c in _COLUMNS if part in reason.casefold()), "MaxTRES")
+        if "minutes" in reason.casefold():
+            column = f"{column}Mins"
         if reason.casefold().startswith("qos"):
             owner, name = "QOS", job.cells.get("QOS", "")
             found = [row for row in self.qos if row.cells.get("Name") == name]
         else:
             owner, name = "account", job.cells.get("ACCOUNT", "")
             user = job.cells.get("USER", "")
-            found = [row for row in self.associations if row.cells.get("Account") == name
-                     and row.cells.get("User", "") in ("", user)]  # fmt: skip
+            found = self._of_account(name, user)
+            name, found = self._nearest_with(column, name, found)
         most = [gpus for row in found if (gpus := num_gpus(row.cells.get(column, "")))]
         whose = f"{reason} of {owner} {name}" if name else reason
-        return f"{whose} ({column} {min(most)} GPUs)" if most else whose
+        unit = "GPU-minutes" if column.endswith("Mins") else "GPUs"
+        return f"{whose} ({column} {min(most)} {unit})" if most else whose
+
+    def _of_account(self, name: str, user: str) -> list[SlurmRow]:
+        return [row for row in self.associations if row.cells.get("Account") == name
+                and row.cells.get("User", "") in ("", user)]  # fmt: skip
+
+    def _nearest_with(
+        self, column: str, name: str, found: list[SlurmRow]
+    ) -> tuple[str, list[SlurmRow]]:
+        """The account, or the nearest of those above it, that has a limit of GPUs."""
+        seen: set[str] = set()
+        account, rows = name, found
+        while rows and account not in seen:
+            if any(num_gpus(row.cells.get(column, "")) for row in rows):
+                return account, rows
+            seen.add(account)
+            account = next((row.cells[PARENT] for row in rows if PARENT in row.cells
+                            and row.cells[PARENT] != account), "")  # fmt: skip
+            rows = self._of_account(account, "")
+        return name, found
 
     def with_licenses(self, told: ToldReason | None) -> ToldReason | None:
         """The reason with how many of each license that is used up there are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from ridgeline.queue.readers.slurm_printed import (
 )
 from ridgeline.queue.readers.slurm_resources import gpu_types, gpus_by_kind, num_gpus, profile_in
 
+_SHARES = re.compile(r"(\d+)/\d+/\d+/(\d+)")
+"""Cores given away, idle, of other states and in all, as sinfo prints them together."""
 _CLOSED = ("down", "drain", "drng", "fail", "maint", "unk", "resv", "reserved", "reboot", "futur",
            "inval", "block", "no_respond", "*")  # fmt: skip
 """Parts of the states in which a node takes no jobs; one that is saving power is woken for them."""
@@ -32,6 +35,11 @@ class SlurmNodes:
     cpus: dict[str, float] = field(default_factory=dict)
     """Where it is told, as is memory."""
     memory_gibibytes: dict[str, float] = field(default_factory=dict)
+    cpus_used: dict[str, float] = field(default_factory=dict)
+    """Cores of each that are given away, where it is told, as is memory."""
+    gibibytes_used: dict[str, float] = field(default_factory=dict)
+    most_cpus: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """The cores of a node that its partition lets jobs have, and which that is."""
     used: dict[str, str] = field(default_factory=dict)
     """The generic resources of each that are given away, as they are written, where it is told."""
     closed: dict[str, str] = field(default_factory=dict)
@@ -42,6 +50,10 @@ class SlurmNodes:
     """What jobs may ask of nodes by `--constraint`, where it is told."""
     partitions: dict[str, set[str]] = field(default_factory=dict)
     """Names of nodes, by partition."""
+    without_gpus: set[str] = field(default_factory=set)
+    """Partitions that have nodes without GPUs."""
+    with_state: set[str] = field(default_factory=set)
+    """The nodes that somebody tells the state of."""
     usual: str = ""
     """The partition of jobs that name none."""
 
@@ -91,41 +103,75 @@ def open_nodes(text: str, where: str) -> list[OpenNode]:
     return found
 
 
-def slurm_nodes(rows: Sequence[SlurmRow], where: str) -> SlurmNodes:
+def slurm_nodes(
+    rows: Sequence[SlurmRow], where: str, *, states_told: bool = True, how: str = SINFO
+) -> SlurmNodes:
     """Nodes with GPUs, of all partitions.
+
+    Args:
+        rows: Lines of nodes; of several on one node each adds what it tells.
+        where: What they were read from.
+        states_told: A line without a state is an error, and not of a node that is up.
+        how: What prints them as they are wanted.
 
     Raises:
         InputError: A column is missing, or no node has a GPU.
     """
     found = SlurmNodes()
     for row in rows:
-        gres = cell(row, "GRES", SINFO)
-        gpus = num_gpus(gres)
-        partition = row.cells.get("PARTITION", "")
-        if partition.endswith("*"):
-            found.usual = partition.rstrip("*")
-        inside = found.partitions.setdefault(partition.rstrip("*"), set())
-        for name in node_names(row, "NODELIST"):
-            if not gpus:
-                continue
-            found.gpus[name] = gpus
-            found.types[name] = gpu_types(gres)
-            found.gres[name] = gres
-            told = row.cells.get("ACTIVE_FEATURES", row.cells.get("AVAIL_FEATURES"))
-            if told is not None:
-                found.features[name] = frozenset(one for one in told.split(",") if one)
-            if (cpus := row.cells.get("CPUS", "")).isdigit():
-                found.cpus[name] = float(cpus)
-            if (memory := row.cells.get("MEMORY", "")).isdigit():
-                found.memory_gibibytes[name] = int(memory) / 1024.0
-            inside.add(name)
-            if "GRES_USED" in row.cells:
-                found.used[name] = row.cells["GRES_USED"]
-            state = cell(row, "STATE", SINFO).casefold().replace("powered_down", "")
-            if any(word in state for word in _CLOSED):
-                found.closed[name] = cell(row, "STATE", SINFO).casefold()
-                if row.cells.get("REASON", "").casefold() not in ("", "none"):
-                    found.reasons[name] = row.cells["REASON"]
+        gres = row.cells.get("GRES", "") if not states_told else cell(row, "GRES", SINFO)
+        if gpus := num_gpus(gres):
+            for name in node_names(row, "NODELIST"):
+                _add_resources(found, name, gpus, row)
+    for row in rows:
+        _add_state(found, row, states_told=states_told)
     if not found.gpus:
-        raise InputError(f"{where}: no node with a GPU in GRES; print it with {SINFO}")
+        raise InputError(f"{where}: no node with a GPU in GRES; print it with {how}")
     return found
+
+
+def _add_resources(found: SlurmNodes, name: str, gpus: int, row: SlurmRow) -> None:
+    """What a node has, by a line that tells its GPUs."""
+    gres = row.cells["GRES"]
+    found.gpus[name], found.gres[name], found.types[name] = gpus, gres, gpu_types(gres)
+    told = row.cells.get("ACTIVE_FEATURES", row.cells.get("AVAIL_FEATURES"))
+    if told is not None and told != "(null)":
+        found.features[name] = frozenset(one for one in told.split(",") if one)
+    if (cpus := row.cells.get("CPUS", "")).isdigit():
+        found.cpus[name] = float(cpus)
+    if (memory := row.cells.get("MEMORY", "")).isdigit():
+        found.memory_gibibytes[name] = int(memory) / 1024.0
+    _add_used(found, name, row)
+    if "GRES_USED" in row.cells:
+        found.used[name] = row.cells["GRES_USED"]
+
+
+def _add_used(found: SlurmNodes, name: str, row: SlurmRow) -> None:
+    """Cores and memory that a node has given away, where it says so."""
+    if shares := _SHARES.fullmatch(row.cells.get("CPUS(A/I/O/T)", "")):
+        found.cpus_used[name], found.cpus[name] = float(shares[1]), float(shares[2])
+    if (cpus := row.cells.get("CPUS_USED", "")).isdigit():
+        found.cpus_used[name] = float(cpus)
+    if (memory := row.cells.get("MEMORY_USED", "")).isdigit():
+        found.gibibytes_used[name] = int(memory) / 1024.0
+
+
+def _add_state(found: SlurmNodes, row: SlurmRow, *, states_told: bool) -> None:
+    """The partition of nodes, and whether they take jobs."""
+    partition = row.cells.get("PARTITION", "")
+    if partition.endswith("*"):
+        found.usual = partition.rstrip("*")
+    inside = found.partitions.setdefault(partition.rstrip("*"), set())
+    for name in node_names(row, "NODELIST"):
+        if name not in found.gpus:
+            found.without_gpus.add(partition.rstrip("*"))
+            continue
+        inside.add(name)
+        if "STATE" not in row.cells and not states_told:
+            continue
+        found.with_state.add(name)
+        told = cell(row, "STATE", SINFO).casefold()
+        if any(word in told.replace("powered_down", "") for word in _CLOSED):
+            found.closed[name] = told
+            if row.cells.get("REASON", "").casefold() not in ("", "none"):
+                found.reasons[name] = row.cells["REASON"]

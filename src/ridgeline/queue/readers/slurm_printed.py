@@ -18,8 +18,9 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.queue.readers import slurm, slurm_json, slurm_show
 from ridgeline.queue.readers.hostlist import host_names
-from ridgeline.queue.readers.slurm_beside import kind_beside, rows_beside
+from ridgeline.queue.readers.slurm_beside import CONF, kind_beside, rows_beside
 from ridgeline.queue.readers.slurm_json import SACCT_FIELDS, json_rows
+from ridgeline.queue.readers.slurm_tables import header_of, pasted_parts, table_of
 from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs
 from ridgeline.records.input_file import read_text
 
@@ -29,6 +30,8 @@ SACCT = (
     "sacct -aX --parsable2 -S now-30days -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES"
     " > sacct.txt"
 )
+STATES = "states"
+"""What sinfo prints of nodes without their GPUs."""
 SLURM_CURE = f"print {SINFO}; {SQUEUE}; {SACCT}"
 
 
@@ -43,7 +46,7 @@ class SlurmRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmPrint:
-    """What a command has printed: its text where that is sacct's table, else its rows."""
+    """What a command has printed: its rows; of sacct's table and of slurm.conf the text."""
 
     kind: str
     where: str
@@ -60,36 +63,35 @@ class SlurmPrint:
 
 def is_slurm(text: str) -> bool:
     """Whether a text may be what one of Slurm's commands has printed."""
-    start = text.lstrip("\ufeff").lstrip()
-    first = start.partition("\n")[0]
-    words = set(re.split(r"[|\t ]+", first.strip()))
+    start = pasted_parts(text)[0].lstrip("\ufeff").lstrip()
     return bool(
         kind_beside(start)
-        or slurm.is_header(first)
+        or slurm.is_header(start.partition("\n")[0])
         or slurm_json.BEGINS.match(start)
         or slurm_show.BEGINS.match(start)
-        or {"JOBID", "NODELIST"} & words
-        or _tells_nodes(words)
+        or header_of(start)[1]
+        or _tells_nodes(_words(start.partition("\n")[0]))
     )
 
 
 def printed_by_slurm(text: str, where: str) -> SlurmPrint:
     """What one of Slurm's commands has printed, in whichever form."""
     start = text.lstrip("\ufeff").lstrip()
-    first = start.partition("\n")[0]
-    words = set(re.split(r"[|\t ]+", first.strip()))
+    words = _words(header_of(start)[1] or start.partition("\n")[0])
     if kind := kind_beside(start):
         rows = rows_beside(kind, text, where)
-    elif slurm.is_header(first):
+    elif slurm.is_header(start.partition("\n")[0]):
         return SlurmPrint(kind="sacct", where=where, text=text)
     elif start.startswith("{"):
         kind, rows = json_rows(text, where, cure=SLURM_CURE)
     elif slurm_show.BEGINS.match(start):
         kind, rows = slurm_show.shown_rows(text, where)
     elif "JOBID" in words:
-        return SlurmPrint(kind="squeue", where=where, rows=_rows(text, where, SQUEUE))
+        kind, rows = "squeue", _rows(text, where, SQUEUE)
     elif _tells_nodes(words):
-        return SlurmPrint(kind="sinfo", where=where, rows=_rows(text, where, SINFO))
+        kind, rows = "sinfo", _rows(text, where, SINFO)
+    elif "NODELIST" in words and "STATE" in words:
+        kind, rows = STATES, _rows(text, where, SINFO)
     elif "NODELIST" in words:
         raise InputError(
             f"{where}: a table of sinfo's without GRES, the GPUs of its nodes; print {SINFO}"
@@ -99,41 +101,23 @@ def printed_by_slurm(text: str, where: str) -> SlurmPrint:
     return SlurmPrint(
         kind=kind,
         where=where,
+        text=text if kind == CONF else "",
         rows=[SlurmRow(at=at, where=where, cells=cells) for at, cells in rows],
     )
+
+
+def _words(first: str) -> set[str]:
+    return set(re.split(r"[|\t ]+", first.strip()))
+
+
+def _rows(text: str, where: str, how: str) -> slurm_json.Rows:
+    """Lines under their header."""
+    return [(f"{where}, line {number}", cells) for number, cells in table_of(text, where, how).rows]
 
 
 def _tells_nodes(words: set[str]) -> bool:
     """Whether the names of columns are those of sinfo, by `-o` or `-O`."""
     return "GRES" in words and bool({"NODELIST", "HOSTNAMES"} & words)
-
-
-_SAME = {"HOSTNAMES": "NODELIST"}
-"""Names of columns that `-O` has for what another is."""
-
-
-def _rows(text: str, where: str, how: str) -> list[SlurmRow]:
-    """Lines under their header, which are parted by `|`, or else by blanks."""
-    lines = text.lstrip("\ufeff").splitlines()
-    mark = "|" if "|" in lines[0] else None
-    names = [one.strip() for one in lines[0].split(mark)]
-    head = names if "NODELIST" in names else [_SAME.get(one, one) for one in names]
-    found = []
-    for number, line in enumerate(lines[1:], 2):
-        cells = [one.strip() for one in line.split(mark)]
-        if not line.strip() or cells == names:
-            continue
-        if len(cells) != len(head):
-            raise InputError(
-                f"{where}, line {number}: {len(cells)} fields under {len(head)}; print it with"
-                f" {how}"
-            )
-        found.append(
-            SlurmRow(
-                at=f"{where}, line {number}", where=where, cells=dict(zip(head, cells, strict=True))
-            )
-        )
-    return found
 
 
 def printed_in_files(paths: Sequence[Path], option: str) -> dict[str, SlurmPrint]:
@@ -145,10 +129,11 @@ def printed_in_files(paths: Sequence[Path], option: str) -> dict[str, SlurmPrint
     found: dict[str, SlurmPrint] = {}
     for path in paths:
         where = f"{option} {path}".strip()
-        one = printed_by_slurm(read_text(path, option=option, cure=SLURM_CURE), where)
-        if one.kind in found:
-            raise InputError(f"{where}: a second file of {one.kind}; give one")
-        found[one.kind] = one
+        for part in pasted_parts(read_text(path, option=option, cure=SLURM_CURE)):
+            one = printed_by_slurm(part, where)
+            if one.kind in found:
+                raise InputError(f"{where}: a second file of {one.kind}; give one")
+            found[one.kind] = one
     return found
 
 

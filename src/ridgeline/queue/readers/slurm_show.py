@@ -46,6 +46,8 @@ def _node_cells(found: Cells) -> Iterator[Cells]:
             "ACTIVE_FEATURES": found.get("ActiveFeatures", ""),
             "PARTITION": partition,
             "CPUS": found.get("CPUTot", ""),
+            "CPUS_USED": found.get("CPUAlloc", ""),
+            "MEMORY_USED": found.get("AllocMem", ""),
             "MEMORY": found.get("RealMemory", ""),
         }
 

@@ -20,10 +20,14 @@ from pathlib import Path
 
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.constraints import Constraints, Requirement
-from ridgeline.queue.doctor.state import SLURM, LiveCluster, LiveNode, LivePod
-from ridgeline.queue.node_room import UNCOUNTED
+from ridgeline.queue.doctor.state import SLURM, LiveCluster, LivePod, ToldReason
 from ridgeline.queue.readers.moments import moment_seconds
-from ridgeline.queue.readers.slurm_beside import CONF, REASONS
+from ridgeline.queue.readers.slurm_beside import CONF, REASONS, SDIAG
+from ridgeline.queue.readers.slurm_described import (
+    SINFO_STATE,
+    completed_partitions,
+    described_nodes,
+)
 from ridgeline.queue.readers.slurm_jobs import (
     HOLDS,
     WAITS,
@@ -31,12 +35,19 @@ from ridgeline.queue.readers.slurm_jobs import (
     asked_resources,
     features_asked,
     limit_seconds,
+    priority_of,
     reason_of,
     tasks_of_array,
     waits_on_purpose,
 )
 from ridgeline.queue.readers.slurm_limits import SlurmLimits, slurm_limits
-from ridgeline.queue.readers.slurm_nodes import SlurmNodes, slurm_nodes
+from ridgeline.queue.readers.slurm_live_nodes import (
+    give_reasons,
+    give_reservations,
+    live_node,
+    unlisted_use,
+)
+from ridgeline.queue.readers.slurm_nodes import SlurmNodes
 from ridgeline.queue.readers.slurm_printed import (
     SQUEUE,
     SlurmPrint,
@@ -52,12 +63,14 @@ from ridgeline.queue.readers.slurm_resources import (
     memory_bytes_of,
     profile_in,
 )
+from ridgeline.queue.readers.slurm_untold import with_gpus_of_nodes
 
-SINFO_STATE = 'sinfo -N -o "%N|%G|%T|%P|%c|%m" > sinfo.txt'
 SQUEUE_STATE = 'squeue -o "%i|%T|%P|%D|%b|%M|%l|%N|%r|%Q|%V|%S|%C|%m" > squeue.txt'
 STATE_CURE = f"print {SINFO_STATE}; {SQUEUE_STATE}"
 _LIMITS = ("assoc", "qos")
 """How reasons begin that name a limit of an account, a user or a QOS."""
+_LEAST_MILLI = 1000
+"""Slurm gives a job one core of each node at least."""
 _COMPLETING = ("COMPLETING", "CG")
 
 
@@ -68,28 +81,33 @@ def read_slurm_state(paths: Sequence[Path]) -> LiveCluster:
         InputError: A file is none of them, nodes or jobs are lacking, or a line makes no sense.
     """
     printed = printed_in_files(paths, "")
-    for kind, how in (("sinfo", SINFO_STATE), ("squeue", SQUEUE_STATE)):
-        if kind not in printed:
-            raise InputError(f"{paths[0]}: what {kind} prints is lacking; print it with {how}")
-    nodes = slurm_nodes(printed["sinfo"].rows, printed["sinfo"].where)
-    _reserve(nodes, printed.get("reservations"))
-    _give_reasons(nodes, printed.get(REASONS))
+    nodes, partitions, notes = described_nodes(printed, paths[0])
+    if "squeue" not in printed:
+        raise InputError(f"{paths[0]}: what squeue prints is lacking; print it with {SQUEUE_STATE}")
+    give_reservations(nodes, printed.get("reservations"))
+    give_reasons(nodes, printed.get(REASONS))
     limits = slurm_limits(printed)
     settings = dict(printed[CONF].rows[0].cells) if CONF in printed else {}
+    for row in printed[SDIAG].rows if SDIAG in printed else ():
+        settings |= {f"sdiag {name}": value for name, value in row.cells.items()}
     linear = settings.get("selecttype", "").casefold() == "select/linear"
-    jobs = [_job(row, linear=linear) for row in printed["squeue"].rows]
+    rows, untold = with_gpus_of_nodes(completed_partitions(printed["squeue"].rows, nodes), nodes)
+    jobs = [_job(row, linear=linear) for row in rows]
     kept = [job for job in jobs if job.state in HOLDS | WAITS]
     now = max((job.latest for job in kept if job.latest is not None), default=None)
-    pods = [pod for job in kept for pod in _pods(job, nodes, limits, now)]
-    unlisted = _unlisted(nodes, pods)
+    closed = {row.cells["PARTITION"]: row.cells["UP"] for row in partitions
+              if row.cells["UP"] != "UP"}  # fmt: skip
+    pods = [pod for job in kept for pod in _pods(job, nodes, limits, now, closed)]
+    unlisted = unlisted_use(nodes, pods)
     return LiveCluster(
-        nodes=tuple(_node(name, nodes) for name in nodes.gpus),
+        nodes=tuple(live_node(name, nodes) for name in nodes.gpus),
         pods=(*pods, *unlisted, *_ended(printed.get("sacct"))),
         num_unlisted_gpus=sum(pod.num_gpus + sum(pod.slices.values()) for pod in unlisted),
         num_homeless=sum(job.gpus > 0 and job.state in HOLDS and not job.known(nodes)
                          for job in kept),
         now_seconds=now,
         settings=settings,
+        notes=notes + untold,
         scheduler=SLURM,
     )  # fmt: skip
 
@@ -180,7 +198,9 @@ def _moment(row: SlurmRow, column: str) -> float | None:
     return found or None
 
 
-def _pods(job: _Job, nodes: SlurmNodes, limits: SlurmLimits, now: float | None) -> list[LivePod]:
+def _pods(
+    job: _Job, nodes: SlurmNodes, limits: SlurmLimits, now: float | None, closed: Mapping[str, str]
+) -> list[LivePod]:
     """One for each node of a job; a job without GPUs counts where it shares nodes with others."""
     known = job.known(nodes)
     if job.hosts and not known:
@@ -194,6 +214,7 @@ def _pods(job: _Job, nodes: SlurmNodes, limits: SlurmLimits, now: float | None) 
     limited = reason_of(job.row).casefold().startswith(_LIMITS)
     limit = limits.named(job.row) if limited else ""
     told = None if job.hosts else limits.with_licenses(told_of_job(job.row))
+    told = told or (None if job.hosts else _kept_out(job, closed))
     completing = job.state in _COMPLETING and job.started_seconds is not None
     tasks = 1 if job.hosts else tasks_of_array(job.row)
     places = known or [""] * job.num_nodes
@@ -206,7 +227,7 @@ def _pods(job: _Job, nodes: SlurmNodes, limits: SlurmLimits, now: float | None) 
             gang=True,
             node=place,
             num_gpus=whole + (number < rest),
-            cpu_milli=round(1000 * job.cpus / job.num_nodes),
+            cpu_milli=round(1000 * job.cpus / job.num_nodes) or _LEAST_MILLI * (not place),
             memory_bytes=round(job.memory_bytes / job.num_nodes),
             slices={one: max(1, count // job.num_nodes) for one, count in job.slices.items()},
             constraints=Constraints() if place else _nodes_for(job, nodes),
@@ -218,51 +239,20 @@ def _pods(job: _Job, nodes: SlurmNodes, limits: SlurmLimits, now: float | None) 
             started_seconds=started,
             most_seconds=job.most_seconds,
             exclusive=job.exclusive,
+            priority=round(priority_of(job.row)),
         )
         for task in range(tasks)
         for number, place in enumerate(places)
     ]
 
 
-def _reserve(nodes: SlurmNodes, printed: SlurmPrint | None) -> None:
-    """Say of nodes that take no jobs since they are reserved by what, and for whom."""
-    for row in printed.rows if printed else ():
-        whom = f" for {row.cells['FOR']}" if row.cells.get("FOR") else ""
-        until = f" until {row.cells['END_TIME']}" if row.cells.get("END_TIME") else ""
-        for name in node_names(row, "NODELIST") if row.cells["STATE"] == "ACTIVE" else ():
-            if any(word in nodes.closed.get(name, "") for word in ("resv", "reserved", "maint")):
-                nodes.closed[name] = f"reserved by {row.cells['RESV_NAME']}{whom}{until}"
-
-
-def _give_reasons(nodes: SlurmNodes, printed: SlurmPrint | None) -> None:
-    """Say of nodes what `sinfo -R` has of them."""
-    for row in printed.rows if printed else ():
-        for name in node_names(row, "NODELIST"):
-            nodes.reasons.setdefault(name, row.cells["REASON"])
-
-
-def _unlisted(nodes: SlurmNodes, pods: Sequence[LivePod]) -> list[LivePod]:
-    """What nodes say is given away beside the jobs that were given: jobs of others hold it."""
-    found = []
-    for name, text in nodes.used.items():
-        used = gpus_by_kind(text)
-        held = [pod for pod in pods if pod.node == name]
-        gpus = sum(count for kind, count in used.items() if not profile_in(kind))
-        slices = {one: count for kind, count in used.items() if (one := profile_in(kind))}
-        more = {
-            one: rest
-            for one, count in slices.items()
-            if (rest := count - sum(pod.slices.get(one, 0) for pod in held)) > 0
-        }
-        rest = gpus - sum(pod.num_gpus for pod in held)
-        if more or (rest > 0 and not slices):
-            found.append(
-                LivePod(
-                    name=f"unlisted on {name}", workload=f"unlisted on {name}", node=name,
-                    num_gpus=max(0, rest), slices=more, gang=True,
-                )
-            )  # fmt: skip
-    return found
+def _kept_out(job: _Job, closed: Mapping[str, str]) -> ToldReason | None:
+    """Why none of its partitions takes a job in, if none does."""
+    named = [one for one in job.row.cells.get("PARTITION", "").split(",") if one]
+    states = [closed[one] for one in named if one in closed]
+    if not named or len(states) < len(named):
+        return None
+    return ToldReason(way="partition", said=f"partition {named[0]} is {states[0]} for jobs")
 
 
 def _nodes_for(job: _Job, nodes: SlurmNodes) -> Constraints:
@@ -278,30 +268,6 @@ def _nodes_for(job: _Job, nodes: SlurmNodes) -> Constraints:
         ),
         terms=tuple((Requirement(key=f"partition {one}", operator="Exists"),) for one in names),
     )
-
-
-def _node(name: str, nodes: SlurmNodes) -> LiveNode:
-    kinds = gpus_by_kind(nodes.gres[name])
-    whole = {kind: count for kind, count in kinds.items() if not profile_in(kind)}
-    memory = nodes.memory_gibibytes.get(name)
-    cpus = nodes.cpus.get(name)
-    return LiveNode(
-        name=name,
-        num_gpus=sum(whole.values()),
-        slices={one: count for kind, count in kinds.items() if (one := profile_in(kind))},
-        cpu_milli=_MANY_MILLI if cpus is None else round(1000 * cpus),
-        memory_bytes=UNCOUNTED if memory is None else round(memory * 2**30),
-        model=next(iter(whole)) if len(whole) == 1 else "",
-        closed=": ".join(one for one in (nodes.closed.get(name, ""), nodes.reasons.get(name, ""))
-                         if one and name in nodes.closed),
-        labels={f"partition {one}": "yes" for one, inside in nodes.partitions.items()
-                if name in inside} | {f"GPUs {one}": "yes" for one in whole if one}
-        | {f"feature {one}": "yes" for one in nodes.features.get(name, ())},
-    )  # fmt: skip
-
-
-_MANY_MILLI = 10**9
-"""Cores of a node that does not say how many it has."""
 
 
 def _ended(printed: SlurmPrint | None) -> list[LivePod]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from ridgeline.quantity import several
@@ -28,6 +29,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
     if not helped:
         return None
     lost = sum(pod.num_gpus for pod in helped)
+    ways = Counter(_way(node) for node in closed)
+    first = max(closed, key=lambda node: (ways[_way(node)], node.num_gpus))
     return found(
         "closed-nodes",
         lost_gpus=lost,
@@ -35,17 +38,16 @@ def find(state: LiveCluster) -> QueueFinding | None:
         confidence=0.8,
         summary=f"{several(len(closed), 'node')} with"
         f" {several(sum(node.num_gpus for node in closed), 'GPU')} take no pods"
-        f" ({closed[0].name}: {closed[0].closed}), while {several(len(helped), 'pod')} wait that"
+        f" ({first.name}: {first.closed}), while {several(len(helped), 'pod')} wait that"
         " would run there",
         evidence={
             "closed_nodes": len(closed),
             "closed_gpus": sum(node.num_gpus for node in closed),
             "pods_that_would_start": len(helped),
         },
-        where=[node.name for node in closed],
-        way="tainted" if closed[0].closed.startswith(TAINT) else "",
-        filled={"node": closed[0].name,
-                "taint": closed[0].closed.removeprefix(TAINT).partition(",")[0]},
+        where=[first.name, *(node.name for node in closed if node is not first)],
+        way=_way(first),
+        filled={"node": first.name, "taint": first.closed.removeprefix(TAINT).partition(",")[0]},
     )  # fmt: skip
 
 
@@ -54,6 +56,10 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     opened = [replace(one, closed="") if one.name in finding.where else one for one in state.nodes]
     after = replace(_without_lost(state), nodes=tuple(opened))
     return ClusterAhead(state=state), ClusterAhead(state=after)
+
+
+def _way(node: LiveNode) -> str:
+    return node.closed_way or ("tainted" if node.closed.startswith(TAINT) else "")
 
 
 def _lastingly(state: LiveCluster, node: LiveNode) -> bool:

@@ -7,17 +7,22 @@ from dataclasses import replace
 
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
-from ridgeline.queue.doctor.room import starting_if_let
+from ridgeline.queue.doctor.room import starting_if_let, starting_now
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import LiveCluster
+from ridgeline.queue.doctor.state import LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that would start but for the reason that is most costly."""
     held = [pod for pod in state.held_back if pod.told is not None]
-    by_way = {pod.told.way: starting_if_let(state, [one for one in held if one.told
-              and one.told.way == pod.told.way]) for pod in held if pod.told}  # fmt: skip
+    asking = [pod for pod in state.waiting if pod.told is not None]
+    now = set(starting_now(state)) if asking else set()  # by all that is counted
+    by_way = {
+        way: [pod for pod in asking if pod.name in now and _way(pod) == way]
+        + starting_if_let(state, [pod for pod in held if _way(pod) == way])
+        for way in {_way(pod) for pod in (*held, *asking)}
+    }
     way, helped = max(
         by_way.items(),
         key=lambda one: (sum(pod.num_gpus for pod in one[1]), one[0]),
@@ -36,7 +41,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
         confidence=0.9,
         summary=f"{said.most_common(1)[0][0]}, while {several(lost, 'GPU')} are free for"
         f" {several(len(helped), 'pod')} that this holds back",
-        evidence={"pods_held_back": len(held), "pods_that_would_start": len(helped), **said},
+        evidence={"pods_held_back": len(held) + len(asking),
+                  "pods_that_would_start": len(helped), **said},
         where=[pod.name for pod in helped],
         filled={"pod": name, "job": first.name.partition("/")[0], "workload": first.workload,
                 "namespace": first.name.partition("/")[0]},
@@ -46,5 +52,11 @@ def find(state: LiveCluster) -> QueueFinding | None:
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """The pods are let in; as it is they never start."""
     let_in = set(finding.where)
+    if not any(pod.gated for pod in state.pods if pod.name in let_in):
+        return "by all that is simulated the pods would start as it is"
     pods = [replace(pod, gated=False) if pod.name in let_in else pod for pod in state.pods]
     return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))
+
+
+def _way(pod: LivePod) -> str:
+    return pod.told.way if pod.told else ""

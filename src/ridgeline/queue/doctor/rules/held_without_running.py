@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from ridgeline import quantity
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
@@ -40,7 +41,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
         + (f", and {several(len(pods) - 1, 'more pod')}" if len(pods) > 1 else ""),
         evidence={"pods": len(pods), **dict(reasons)},
         where=[pod.name for pod in pods],
-        way="outlived" if first.stalled == OUTLIVED else "",
+        way=_way(first),
         filled={"pod": first.name.rpartition("/")[2], "namespace": first.name.partition("/")[0]},
     )
 
@@ -51,6 +52,23 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     left = tuple(pod for pod in state.pods if pod.name not in gone)
     stuck = frozenset(gone)
     return ClusterAhead(state=state, idle=stuck), ClusterAhead(state=replace(state, pods=left))
+
+
+def _outstays(state: LiveCluster, pod: LivePod) -> bool:
+    """Whether a pod that is to go has taken long already, and may yet, while others wait."""
+    now, ends = state.now_seconds or 0.0, pod.deleted_seconds or 0.0
+    begun = ends - pod.grace_seconds
+    return ends - now >= PATIENCE_SECONDS <= now - begun and any(
+        one.num_gpus for one in state.waiting
+    )
+
+
+def _way(pod: LivePod) -> str:
+    if pod.stalled == OUTLIVED:
+        return "outlived"
+    if pod.deleted_seconds is not None and pod.grace_seconds >= PATIENCE_SECONDS:
+        return "grace"
+    return "image" if pod.stalled_by and pod.stalled_by.way == "image" else ""
 
 
 def _why(state: LiveCluster, pod: LivePod) -> str:
@@ -66,8 +84,11 @@ def _why(state: LiveCluster, pod: LivePod) -> str:
             return ""  # its node is lost, and what it had with it
         ended = "has ended and still completes" if state.scheduler == SLURM else ""
         return ended or "was deleted and is not gone"
+    if pod.deleted_seconds is not None and _outstays(state, pod):
+        left = quantity.seconds(pod.deleted_seconds - now)
+        return f"was deleted and has a grace period of {left} yet"
     since = now - (pod.started_seconds or pod.created_seconds or now)
     told = pod.stalled in LASTING or pod.stalled_by
-    by = f": {pod.stalled_by}" if pod.stalled_by else ""
+    by = f": {pod.stalled_by.said}" if pod.stalled_by else ""
     patience = PATIENCE_SECONDS if told else STARTING_SECONDS
     return f"is in {pod.stalled}{by}" if pod.stalled and since >= patience else ""

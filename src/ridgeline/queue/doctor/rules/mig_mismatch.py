@@ -1,4 +1,4 @@
-"""GPUs are cut into slices that nobody asks for, while other slices are waited for."""
+"""GPUs are cut into slices that nobody asks for, while other slices, or whole GPUs, are."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections import Counter
 
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
+from ridgeline.queue.doctor.room import free_gpus
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, slice_share
 from ridgeline.records.queue_finding import QueueFinding
+
+WHOLE = "whole GPUs"
+_CAPABLE = "nvidia.com/mig.capable"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -18,25 +22,35 @@ def find(state: LiveCluster) -> QueueFinding | None:
         if not node.closed:
             for profile, number in node.slices.items():
                 free[profile] += number - used.get(node.name, {}).get(profile, 0)
-    waiting = [pod for pod in state.waiting if pod.slices]
+    waiting = [pod for pod in state.waiting if pod.slices or pod.num_gpus]
     for pod in waiting:
         wanted.update(pod.slices)
+    splits = {node.name for node in state.nodes if node.labels.get(_CAPABLE) == "true"}
+    whole = free_gpus(state)
+    if any(node.slices for node in state.nodes):
+        wanted[WHOLE] = sum(pod.num_gpus for pod in waiting)
+        free[WHOLE] = sum(whole.values())
     short = Counter({name: need - free[name] for name, need in wanted.items()
                      if need > free[name]})  # fmt: skip
     spare = {name: number - wanted[name] for name, number in free.items() if number > wanted[name]}
+    if WHOLE in spare:  # only of what can be split
+        spare[WHOLE] = min(spare[WHOLE], sum(whole.get(name, 0) for name in splits))
     lost = min(_gpus(short), _gpus(spare))
     if lost <= 0:
         return None
-    needed = max(short, key=lambda name: short[name] * slice_share(name))
-    idle = max(spare, key=lambda name: spare[name] * slice_share(name))
-    per_gpu = max(1, int(1.0 / slice_share(needed))) if slice_share(needed) else 1
+    needed = max(short, key=lambda name: short[name] * _share(name))
+    idle = max(spare, key=lambda name: spare[name] * _share(name))
+    per_gpu = max(1, int(1.0 / _share(needed))) if _share(needed) else 1
+    if needed == WHOLE and lost < 1.0:
+        return None
     return found(
         "mig-mismatch",
         lost_gpus=lost,
         counted="of compute in free slices, up to what pods wait for in slices of another size",
         confidence=0.9,
-        summary=f"{several(short[needed], 'slice')} of {needed} are waited for, while"
-        f" {spare[idle]} of {idle} are free: GPUs are cut for a demand that is not there",
+        way="whole" if needed == WHOLE else "",
+        summary=f"{_named(short[needed], needed)} are waited for, while"
+        f" {_named(spare[idle], idle)} are free: GPUs are cut for a demand that is not there",
         evidence={
             **{f"free {name}": number for name, number in sorted(spare.items())},
             **{f"short of {name}": number for name, number in sorted(short.items())},
@@ -53,4 +67,14 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
 
 
 def _gpus(slices: dict[str, int]) -> float:
-    return sum(number * slice_share(name) for name, number in slices.items())
+    return sum(number * _share(name) for name, number in slices.items())
+
+
+def _share(name: str) -> float:
+    return 1.0 if name == WHOLE else slice_share(name)
+
+
+def _named(number: int, name: str) -> str:
+    if name == WHOLE:
+        return several(number, "whole GPU")
+    return f"{several(number, 'slice')} of {name}"

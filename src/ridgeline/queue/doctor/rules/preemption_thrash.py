@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from ridgeline import quantity
 from ridgeline.quantity import several
@@ -12,6 +12,10 @@ from ridgeline.queue.doctor.state import LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding
 
 OFTEN = 3
+_BY = {
+    "scheduler": "evicted", "node": "ended with its node (reclaimed, lost or shut down)",
+    "api": "evicted through the API (a drain, or the autoscaler's consolidation)",
+}  # fmt: skip
 SHORT_SECONDS = 3600.0
 """A run that was evicted after less has hardly paid for its start and its last checkpoint."""
 
@@ -20,7 +24,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs that evicted short runs held, as a mean over the time in which that happened."""
     evicted: dict[str, list[LivePod]] = defaultdict(list)
     for pod in state.pods:
-        if pod.preempted and pod.num_gpus and _ran_seconds(pod) <= SHORT_SECONDS:
+        if pod.evicted and pod.num_gpus and _ran_seconds(pod) <= SHORT_SECONDS:
             evicted[pod.workload].append(pod)
     often = {name: pods for name, pods in evicted.items() if len(pods) >= OFTEN}
     if not often:
@@ -31,12 +35,14 @@ def find(state: LiveCluster) -> QueueFinding | None:
     held = sum(pod.num_gpus * _ran_seconds(pod) for pod in pods)
     lost = held / max(ends - begins, 1.0)
     worst = max(often, key=lambda name: len(often[name]))
+    who = Counter(pod.evicted for pod in often[worst]).most_common(1)[0][0]
     return found(
         "preemption-thrash",
+        way="" if who == "scheduler" else who,
         lost_gpus=lost,
         counted="held by short runs that were evicted, as a mean over that time",
         confidence=0.85,
-        summary=f"{worst} was evicted {len(often[worst])} times after"
+        summary=f"{worst} was {_BY[who]} {len(often[worst])} times after"
         f" {quantity.seconds(_ran_seconds(often[worst][0]))} or so;"
         f" {several(held / 3600, 'GPU-hour')} of {several(len(pods), 'run')} in"
         f" {quantity.seconds(ends - begins)} were given up",

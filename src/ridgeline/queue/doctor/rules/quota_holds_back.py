@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 
 from ridgeline.quantity import several
-from ridgeline.queue.cohorts import QuotaTree
 from ridgeline.queue.doctor.closed_queues import limited, missing, namespace_full, stopped
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
+from ridgeline.queue.doctor.quota_room import available, may_have, used
 from ridgeline.queue.doctor.room import starting_if_let
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import GpuQuota, LiveCluster, LiveNode, LivePod
-from ridgeline.queue.shares import QueueShare
+from ridgeline.queue.doctor.state import GpuQuota, LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding
 
 
@@ -35,9 +32,9 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
 
 def used_up(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that are held back by a quota that is used up, and would start without it."""
-    available = _available(state)
+    left_of = available(state)
     full = [
-        quota for quota, left in zip(state.quotas, available, strict=True)
+        quota for quota, left in zip(state.quotas, left_of, strict=True)
         if _over(state, quota, left)
     ]  # fmt: skip
     held = [pod for pod in state.held_back if _is_held(state, pod, full)]
@@ -46,7 +43,7 @@ def used_up(state: LiveCluster) -> QueueFinding | None:
     helped = starting_if_let(state, held)
     if not helped:
         return None
-    first = next(quota for quota in full if any(_may_have(state, quota, pod) for pod in helped))
+    first = next(quota for quota in full if any(may_have(state, quota, pod) for pod in helped))
     lent = f", and cohort {first.cohort} lends it no more" if first.cohort else ""
     lost = sum(pod.num_gpus for pod in helped)
     return found(
@@ -55,9 +52,9 @@ def used_up(state: LiveCluster) -> QueueFinding | None:
         counted="asked for by pods that a used-up quota holds back, and free",
         confidence=0.85,
         summary=f"{_named(first)} of {several(first.gpus, 'GPU')} is used up"
-        f" ({_used(state, first)}{lent}), while {several(lost, 'GPU')} are free for"
+        f" ({used(state, first)}{lent}), while {several(lost, 'GPU')} are free for"
         f" {several(len(helped), 'pod')} that it holds back",
-        evidence={"quota_gpus": first.gpus, "used_gpus": _used(state, first),
+        evidence={"quota_gpus": first.gpus, "used_gpus": used(state, first),
                   "pods_held_back": len(held), "pods_that_would_start": len(helped)},
         where=[pod.name for pod in helped],
         filled={"quota": first.name, "name": first.name.rpartition(" ")[2],
@@ -65,24 +62,9 @@ def used_up(state: LiveCluster) -> QueueFinding | None:
     )  # fmt: skip
 
 
-def _counts(quota: GpuQuota, pod: LivePod) -> bool:
-    return f"{pod.name.partition('/')[0]}/{pod.quota}" in quota.queues
-
-
-def _may_have(state: LiveCluster, quota: GpuQuota, pod: LivePod) -> bool:
-    """Whether a quota counts a pod, and its flavor's nodes admit it; of no nodes nobody knows."""
-    nodes = [node for node in state.nodes if quota.has(node)] if quota.labels else []
-    return _counts(quota, pod) and (not nodes or any(_admits(quota, node, pod) for node in nodes))
-
-
-def _admits(quota: GpuQuota, node: LiveNode, pod: LivePod) -> bool:
-    left = [one for one in node.taints if not any(other.covers(one) for other in quota.tolerated)]
-    return not pod.constraints.keeps_off(node.labels, left)
-
-
 def _is_held(state: LiveCluster, pod: LivePod, full: Sequence[GpuQuota]) -> bool:
     """Whether all quotas are used up of which a pod could be."""
-    able = [quota for quota in state.quotas if _may_have(state, quota, pod)]
+    able = [quota for quota in state.quotas if may_have(state, quota, pod)]
     return bool(able) and all(any(one is quota for one in full) for quota in able)
 
 
@@ -90,49 +72,7 @@ def _named(quota: GpuQuota) -> str:
     return f"flavor {quota.flavor} of {quota.name}" if quota.flavor else quota.name
 
 
-def _used(state: LiveCluster, quota: GpuQuota) -> int:
-    here = {node.name for node in state.nodes if quota.has(node)}
-    return sum(pod.num_gpus for pod in state.running if _counts(quota, pod) and pod.node in here)
-
-
-def _over(state: LiveCluster, quota: GpuQuota, available: float) -> bool:
+def _over(state: LiveCluster, quota: GpuQuota, left: float) -> bool:
     """Whether the smallest pod that it holds back would be too much."""
-    asked = [pod.num_gpus for pod in state.held_back if _may_have(state, quota, pod)]
-    return bool(asked) and min(asked) > available
-
-
-def _available(state: LiveCluster) -> list[float]:
-    """How many GPUs more each quota lets its pods have, with what its cohort lends now.
-
-    Without end where the state shows nobody else of the cohort: what it lends is not known.
-    """
-    trees = {flavor: _tree(state, flavor) for flavor in {one.flavor for one in state.quotas}}
-    members = {one.name: one.cohort for one in state.quotas}
-    in_cohort = Counter(members.values())
-    return [
-        inf
-        if one.cohort and in_cohort[one.cohort] == 1 and one.cohort not in state.cohorts
-        else trees[one.flavor].available(one.name)
-        for one in state.quotas
-    ]
-
-
-def _tree(state: LiveCluster, flavor: str) -> QuotaTree:
-    """The quotas of one flavor, with what is used of them."""
-    quotas = [one for one in state.quotas if one.flavor == flavor]
-    queues = {
-        one.name: QueueShare(
-            quota=one.gpus,
-            cohort=one.cohort or f"of {one.name} alone",
-            borrowing_limit=one.borrowing_limit,
-            lending_limit=one.lending_limit,
-        )
-        for one in quotas
-    }
-    cohorts = {
-        name: share.of_flavor(flavor) if flavor else share for name, share in state.cohorts.items()
-    }
-    tree = QuotaTree((), queues, cohorts, 0.0)
-    for one in quotas:
-        tree.add(one.name, _used(state, one))
-    return tree
+    asked = [pod.num_gpus for pod in state.held_back if may_have(state, quota, pod)]
+    return bool(asked) and min(asked) > left

@@ -47,12 +47,14 @@ def find(state: LiveCluster) -> QueueFinding | None:
     dry = [name for name, short in lacking.items() if short]
     counted = Counter(one for name in dry for one in lacking[name])
     what = "CPU" if "CPU" in counted else next(iter(counted), "memory")
+    caps = {node.capped_by for node in state.nodes if node.name in dry and node.capped_by}
+    why = f" ({min(caps)})" if caps and what == "CPU" else ""
     return found(
         "starved-of-cpu",
         lost_gpus=lost,
         counted="asked for by waiting pods for which GPUs are free, but not what they ask beside",
         confidence=0.9,
-        summary=f"{several(len(helped), 'pod')} wait for {what} beside free GPUs: on"
+        summary=f"{several(len(helped), 'pod')} wait for {what}{why} beside free GPUs: on"
         f" {several(len(dry), 'node')} {sum(free[name] for name in dry)} GPUs stand idle;"
         f" pods without GPUs hold {others / 1000:,.0f} cores there",
         evidence={

@@ -1,0 +1,73 @@
+"""What schedulers say of pods that wait, in words that are of no lacking resource.
+
+A pod's condition PodScheduled has them, or the conditions of its PodGroup (Volcano's and KAI's),
+or an event of the group. kube-scheduler lists what keeps a pod off how many nodes; what the rules
+count by themselves (resources, taints, labels, volumes, claims, ports) says nothing new here.
+Source: Kubernetes documentation, "Scheduling Framework"; the words of its plug-ins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ridgeline.queue.doctor.state import SCHEDULER, ToldReason
+from ridgeline.queue.readers.kube_events import events_in, matched, named_in
+from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section
+
+_NODES = re.compile(r"\d+/\d+ nodes are available: (.*?)(?:\. preemption:.*)?$", re.DOTALL)
+_PART = re.compile(r"^(\d+) (.+?)\.?$", re.DOTALL)
+_COUNTED = re.compile(
+    r"Insufficient |untolerated taint|taints? that the pod|unschedulable|node affinity/selector"
+    r"|node selector|affinity rules|topology spread|olume|claim|free ports|Too many pods|not ready"
+    r"|NodeName|allocate all"
+)
+"""Parts of kube-scheduler's message that rules count by themselves."""
+
+
+def said_of_pods(objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:
+    """What a scheduler says of each pod that it does not start, by the pod's name."""
+    found = {}
+    for one in objects:
+        if one["kind"] == "Pod":
+            for told in mappings_in(section(one, "status").get("conditions")):
+                if told.get("type") == "PodScheduled" and told.get("status") == "False":
+                    said = _of_message(str(told.get("message") or ""))
+                    if said is not None:
+                        found[name_of(one)] = said
+    return found
+
+
+def said_of_groups(objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:
+    """The same of each PodGroup, by its name."""
+    found = {}
+    for about, _, message in events_in(objects):
+        if about.get("kind") == "PodGroup" and (said := matched("said", "", message)):
+            found[named_in(about)] = said
+    for one in objects:
+        if one["kind"] == "PodGroup":
+            status = section(one, "status")
+            told = mappings_in(status.get("schedulingConditions"))
+            told += mappings_in(status.get("conditions"))
+            words = [str(c.get("message") or "") for c in told if c.get("status") != "False"]
+            said = next((of_it for text in words if (of_it := matched("said", "", text))), None)
+            if said is not None:
+                found[name_of(one)] = said
+    return found
+
+
+def _of_message(message: str) -> ToldReason | None:
+    listed = _NODES.search(message)
+    if listed is None:
+        return matched("said", "", message)
+    parts = [_PART.match(part.strip()) for part in listed[1].split(", ")]
+    by_words = Counter[str]()
+    for part in parts:
+        if part is not None:
+            by_words[part[2]] += int(part[1])
+    words, nodes = by_words.most_common(1)[0] if by_words else ("", 0)
+    if not words or _COUNTED.search(words):
+        return None
+    return ToldReason(way=SCHEDULER, said=f"kube-scheduler says of {nodes} nodes: {words}")
