@@ -1,6 +1,7 @@
 """Clusters by what public reports tell of them: each with one fault, and others that look like it.
 
-They are what was missed of thirty that were written with their causes before the doctor saw any.
+They are what was missed of thirty-eight that were written with their causes before the doctor saw
+any of them.
 """
 
 from __future__ import annotations
@@ -178,6 +179,38 @@ def numa_plugin(c: Cluster) -> None:
     over_quota(c, message="0/2 nodes are available: 2 node(s) lack NUMA alignment. preemption: x")
 
 
+def launcher(c: Cluster, *, waited: float = 90) -> None:
+    """The workers of an MPIJob wait for a launcher that asks for no GPU."""
+    labels = {"training.kubeflow.org/job-name": "hvd"}
+    c.pod(gpus=8, node=c.node(), labels=labels, waited=waited, ran=waited)
+    c.pod(gpus=0, cores=500, labels=labels, waited=waited)
+
+
+def inactive(c: Cluster, *, status: str = "False") -> None:
+    c.nodes(1)
+    cluster_queue(c, "small", 8)
+    c.objects[-2]["status"] = {
+        "conditions": [
+            {"type": "Active", "status": status, "message": "references missing ResourceFlavor(s)"}
+        ]
+    }
+    kueue_job(c, "job", 8)
+
+
+def no_runtime(c: Cluster) -> None:
+    c.nodes(1)
+    kueue_job(c, "job", 8, workload=False)
+    c.objects[-1]["spec"]["suspend"] = False
+    event(c, "Job", "job", "FailedCreate", 'Error creating: pods "j" is forbidden: pod rejected:'
+          ' RuntimeClass "nvidia" not found')  # fmt: skip
+
+
+def unexplained(c: Cluster, *, waited: float = 90) -> None:
+    c.nodes(1)
+    c.pod(gpus=8, waited=waited)
+    last_pod(c)["status"]["conditions"][0]["message"] = "0/1 nodes: 1 Insufficient nvidia.com/gpu"
+
+
 Plant = Callable[[Cluster], None]
 REPORTED: dict[str, tuple[str, float, str, Plant]] = {
     "one NUMA node": ("refused-by-nodes", 4, "TopologyAffinityError", refused),
@@ -201,6 +234,10 @@ REPORTED: dict[str, tuple[str, float, str, Plant]] = {
     "pods not ready in time": ("held-as-told", 8, "evicted a workload 9 times", evicted_again),
     "another namespace": ("held-as-told", 8, "ClusterQueue selector", other_namespace),
     "a rolling update": ("rolling-update-waits", 8, "research/serve waits", rolling),
+    "a launcher without a node": ("no-gang", 8, "has no node for research/train", launcher),
+    "an inactive queue": ("quota-holds-back", 8, "missing ResourceFlavor", inactive),
+    "no runtime": ("held-as-told", 8, "RuntimeClass", no_runtime),
+    "room by all that is counted": ("unexplained-wait", 8, "1 Insufficient", unexplained),
     "a daemon with GPUs": ("daemon-holds-gpus", 8, "gpu-burn holds 2 GPUs", daemon),
 }  # fmt: skip
 """Cause, GPUs lost, what the summary has in it, and the cluster."""
@@ -215,5 +252,8 @@ NOT_REPORTED: dict[str, Plant] = {
     "half a minute of grace": lambda c: grace(c, seconds=30 * 60),
     "one eviction": lambda c: evicted_again(c, count=1),
     "an update under way": lambda c: rolling(c, waited=6),
+    "a launcher that has just come": lambda c: launcher(c, waited=3),
+    "an active queue": lambda c: inactive(c, status="True"),
+    "a pod of ten minutes": lambda c: unexplained(c, waited=10),
     "a daemon without GPUs": lambda c: daemon(c, gpus=0),
 }

@@ -121,6 +121,8 @@ def test_a_partition_that_is_down_and_ranks_that_sprio_prints(
          + "   Account=astro\n",
          "Account|User|GrpTRES\nroot||\n physics||gres/gpu=32\n  astro||\n", "quota-holds-back",
          8, "account physics (GrpTRES 32 GPUs)"),
+        (IDLE_AND_BUSY, BUSY + job(1, 8).replace("=Resources", "=ReservationDeleted"), "",
+         "held-as-told", 8, "Slurm says of jobs: ReservationDeleted"),
         (IDLE_AND_BUSY, BUSY + job(1, 8).replace("Reason=Resources", "Reason=AssocGrpGRESMinutes")
          + "   Account=lab\n",
          "Account|User|ParentName|GrpTRES|GrpTRESMins\nlab||root||gres/gpu=600\n",

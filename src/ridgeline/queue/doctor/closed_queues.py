@@ -16,17 +16,23 @@ COUNTED = "asked for by pods that a queue holds back, and free"
 
 
 def stopped(state: LiveCluster) -> QueueFinding | None:
-    """GPUs of pods whose queue somebody has stopped."""
+    """GPUs of pods whose queue somebody has stopped, or that admits nobody by its own account."""
     by_queue = {name: f"LocalQueue {name}" for name in state.stopped_queues}
     policies = {f"LocalQueue {name}": why for name, why in state.stopped_queues.items()}
     for quota in state.quotas:
         if quota.stopped:
             by_queue |= dict.fromkeys(quota.queues, quota.name)
             policies[quota.name] = quota.stopped
+        elif quota.inactive:
+            by_queue |= dict.fromkeys(quota.queues, quota.name)
     helped = starting_if_let(state, [pod for pod in state.held_back if _queue(pod) in by_queue])
     if not helped:
         return None
     first = by_queue[_queue(helped[0])]
+    if first not in policies:
+        why = next(one.inactive for one in state.quotas if one.name == first)
+        return _held_back(state, helped, "inactive", f"{first} is inactive: {why}",
+                          {"quota": first, "name": first.rpartition(" ")[2]})  # fmt: skip
     return _held_back(
         state, helped, "stopped",
         f"{first} is stopped (stopPolicy {policies[first]})",

@@ -21,6 +21,10 @@ class PartialWorkload:
     @property
     def said(self) -> str:
         """How much of it holds what."""
+        if not self.missing_gpus:
+            return (
+                f"{self.name} holds {self.held_gpus} GPUs and has no node for {self.example.name}"
+            )
         return f"{self.name} holds {self.held_gpus} of {self.held_gpus + self.missing_gpus} GPUs"
 
 
@@ -36,7 +40,7 @@ def partial_workloads(state: LiveCluster, *, quota: bool) -> list[PartialWorkloa
     for pod in state.running:
         if pod.ranks and pod.num_gpus:
             holding[pod.workload].append(pod)
-    for pod in state.waiting:
+    for pod in (*state.waiting, *state.waiting_without_gpus):
         if pod.ranks and not pod.gang and not pod.topology and bool(pod.quota) == quota:
             lacking[pod.workload].append(pod)
     stuck = [

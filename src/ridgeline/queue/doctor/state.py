@@ -122,6 +122,8 @@ class LivePod:
     """What kubelet or a controller of volumes says keeps it so; none: nothing."""
     volumes: str = ""
     """What kube-scheduler says of its volumes that keep it off nodes; empty: nothing."""
+    said: str = ""
+    """What its scheduler says of it, cut short; empty: nothing."""
     unclaimed: str = ""
     """What it says of claims that no device meets, with what they want; empty: nothing."""
     uneven: bool = False
@@ -180,6 +182,8 @@ class GpuQuota:
     """Most of its own that others may have; none: all of them."""
     stopped: str = ""
     """What somebody stopped it by, as `Hold`; empty: it admits."""
+    inactive: str = ""
+    """Why it admits nobody by its own account; empty: it does."""
     flavor: str = ""
     """The flavor whose GPUs they are; empty: all of them."""
     labels: dict[str, str] = field(default_factory=dict)
@@ -299,6 +303,16 @@ class LiveCluster:
             for pod in self.pods
             if not (pod.node or pod.done or pod.gated)
             and (pod.num_gpus or pod.slices)
+            and self.age_seconds(pod) >= SETTLED_SECONDS
+        ]
+
+    @property
+    def waiting_without_gpus(self) -> list[LivePod]:
+        """Pods without GPUs that have waited for so long, as a job's launcher or head."""
+        return [
+            pod
+            for pod in self.pods
+            if not (pod.node or pod.done or pod.gated or pod.num_gpus or pod.slices)
             and self.age_seconds(pod) >= SETTLED_SECONDS
         ]
 

@@ -59,6 +59,7 @@ _CLAIMS = re.compile(r"(cannot|could not) allocate all claims|resourceclaim[^,]*
 """Its words for devices that no node has as claims want them (its DynamicResources plug-in)."""
 _SPREAD = re.compile(r"didn't match pod topology spread constraints")
 """Its words for pods that are to lie evenly (its PodTopologySpread plug-in)."""
+_LONGEST_SAID = 200
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 HAMI_MEMORY, HAMI_CORES = "nvidia.com/gpumem", "nvidia.com/gpucores"
@@ -121,6 +122,7 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
         done=status.get("phase") in ("Succeeded", "Failed"),
         stalled=_stalled(status) or _outlived(spec, status),
         volumes=_said(_VOLUMES, conditions),
+        said=str(_unscheduled(conditions).get("message") or "")[:_LONGEST_SAID],
         unclaimed=_unclaimed(conditions, claims),
         uneven=bool(_said(_SPREAD, conditions)),
         overlooked=_overlooked(spec, status, conditions),

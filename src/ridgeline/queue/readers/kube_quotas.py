@@ -113,6 +113,14 @@ def _stop(spec: dict[str, Any]) -> str:
     return "" if found == "None" else found
 
 
+def _inactive(one: dict[str, Any]) -> str:
+    """Why a ClusterQueue says that it admits nobody; empty: it says no such thing."""
+    for told in mappings_in(section(one, "status").get("conditions")):
+        if told.get("type") == "Active" and told.get("status") == "False":
+            return str(told.get("message") or told.get("reason") or "it is not active").rstrip(".")
+    return ""
+
+
 def _of_queue(
     one: dict[str, Any], queues: tuple[str, ...], flavors: Mapping[str, dict[str, Any]], where: str
 ) -> Iterator[GpuQuota]:
@@ -125,6 +133,7 @@ def _of_queue(
                 name=f"ClusterQueue {name_of(one)}", queues=queues, gpus=limits.nominal,
                 cohort=cohort_named(spec), borrowing_limit=limits.borrowing,
                 lending_limit=limits.lending, flavor=flavor, stopped=_stop(spec),
+                inactive=_inactive(one),
                 strict=spec.get("queueingStrategy") == "StrictFIFO",
                 labels={str(k): str(v) for k, v in section(about, "nodeLabels").items()},
                 tolerated=constraints_of(about, "").tolerated,

@@ -21,6 +21,7 @@ from ridgeline.queue.readers.kube_templates import OF_KUEUE
 
 TO_COME = " pod "
 """What stands in the names of pods that are not there yet, behind their workload's."""
+_LONGEST = 160
 OFTEN = 3
 """Fewer evictions of a workload may be of one moment."""
 _HASH = re.compile(r"-[a-z0-9]{4,10}$")
@@ -34,11 +35,20 @@ def refused_workloads(objects: Sequence[dict[str, Any]]) -> dict[tuple[str, str]
         if reason == "FailedCreate":
             kind, name = str(about.get("kind")), named_in(about)
             told = matched("refused", reason, message, workload=f"{kind} {name}")
+            told = told or _refused_otherwise(message, f"{kind} {name}")
             if told is not None:
                 found[kind, name] = told
                 if kind == "ReplicaSet" and (kind, name) not in given:
                     found["Deployment", _HASH.sub("", name)] = told
     return found
+
+
+def _refused_otherwise(message: str, workload: str) -> ToldReason | None:
+    """A refusal in words that no pattern has; a quota that is used up is found by counting."""
+    _, _, why = message.partition("is forbidden: ")
+    if not why or "exceeded quota" in why:
+        return None
+    return ToldReason(way="refused", said=f"the pods of {workload} are refused: {why[:_LONGEST]}")
 
 
 def unready_checks(workload: dict[str, Any]) -> list[dict[str, Any]]:

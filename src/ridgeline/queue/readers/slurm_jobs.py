@@ -12,6 +12,8 @@ from ridgeline.queue.readers.slurm_resources import num_gpus
 HOLDS = {"RUNNING", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED",
           "R", "CG", "CF"}  # fmt: skip
 WAITS = {"PENDING", "PD"}
+LIMITS = ("assoc", "qos", "max")
+"""How reasons begin that name a limit of an account, a user or a QOS."""
 _NOT_YET = ("dependency", "jobheld", "begintime", "jobarraytasklimit")
 """How reasons begin for which a job waits by its own wish, or its owner's."""
 _TASKS = re.compile(r"_\[([^\]]*)\]$")

@@ -8,8 +8,19 @@ from importlib.resources import files
 from typing import Any
 
 from ridgeline.queue.doctor.state import ToldReason
-from ridgeline.queue.readers.slurm_jobs import reason_of
+from ridgeline.queue.readers.slurm_jobs import LIMITS, reason_of, waits_on_purpose
 from ridgeline.queue.readers.slurm_printed import SlurmRow
+
+PLAIN = (
+    "none",
+    "resources",
+    "priority",
+    "reqnodenotavail",
+    "nodes required",
+    "schedule",
+    "cleaning",
+)
+"""How reasons begin by which a job waits for its turn or for nodes, which is found by counting."""
 
 
 def told_of_job(row: SlurmRow) -> ToldReason | None:
@@ -20,7 +31,8 @@ def told_of_job(row: SlurmRow) -> ToldReason | None:
             more = row.cells.get(one["cell"], "").strip("()")
             more = "" if more.casefold() in ("null", "n/a") else more
             return ToldReason(way=one["way"], said=one["said"] + (f" ({more})" if more else ""))
-    return None
+    plain = not reason or reason.startswith((*PLAIN, *LIMITS)) or waits_on_purpose(row)
+    return None if plain else ToldReason(way="reason", said=f"Slurm says of jobs: {reason_of(row)}")
 
 
 @cache

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import InputError
+from ridgeline.quantity import several
 from ridgeline.queue.doctor.constraints import Constraints, Requirement
 from ridgeline.queue.doctor.state import SLURM, LiveCluster, LivePod, ToldReason
 from ridgeline.queue.readers.moments import moment_seconds
@@ -30,6 +31,7 @@ from ridgeline.queue.readers.slurm_described import (
 )
 from ridgeline.queue.readers.slurm_jobs import (
     HOLDS,
+    LIMITS,
     WAITS,
     age_seconds,
     asked_resources,
@@ -67,8 +69,6 @@ from ridgeline.queue.readers.slurm_untold import with_gpus_of_nodes
 
 SQUEUE_STATE = 'squeue -o "%i|%T|%P|%D|%b|%M|%l|%N|%r|%Q|%V|%S|%C|%m" > squeue.txt'
 STATE_CURE = f"print {SINFO_STATE}; {SQUEUE_STATE}"
-_LIMITS = ("assoc", "qos")
-"""How reasons begin that name a limit of an account, a user or a QOS."""
 _LEAST_MILLI = 1000
 """Slurm gives a job one core of each node at least."""
 _COMPLETING = ("COMPLETING", "CG")
@@ -107,7 +107,7 @@ def read_slurm_state(paths: Sequence[Path]) -> LiveCluster:
                          for job in kept),
         now_seconds=now,
         settings=settings,
-        notes=notes + untold,
+        notes=notes + untold + _of_completing(kept),
         scheduler=SLURM,
     )  # fmt: skip
 
@@ -185,6 +185,16 @@ def _job(row: SlurmRow, *, linear: bool) -> _Job:
     )
 
 
+def _of_completing(jobs: Sequence[_Job]) -> tuple[str, ...]:
+    """What to print where nothing tells for how long jobs have been completing."""
+    silent = [job for job in jobs if job.state in _COMPLETING and job.started_seconds is None]
+    gpus = sum(job.gpus for job in silent)
+    if not gpus:
+        return ()
+    note = f"{several(len(silent), 'job')} of {several(gpus, 'GPU')} are completing, nothing tells"
+    return (f"{note} since when: scontrol show job does",)
+
+
 def _limit(row: SlurmRow) -> float | None:
     text = row.cells.get("TIME_LIMIT", "")
     return limit_seconds(text, f"{row.at}: TIME_LIMIT") if text[:1].isdigit() else None
@@ -211,7 +221,7 @@ def _pods(
     if started is None and job.hosts and now is not None:
         started = now - job.ran_seconds
     whole, rest = divmod(job.gpus, job.num_nodes)
-    limited = reason_of(job.row).casefold().startswith(_LIMITS)
+    limited = reason_of(job.row).casefold().startswith(LIMITS)
     limit = limits.named(job.row) if limited else ""
     told = None if job.hosts else limits.with_licenses(told_of_job(job.row))
     told = told or (None if job.hosts else _kept_out(job, closed))
