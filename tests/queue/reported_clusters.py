@@ -1,6 +1,6 @@
 """Clusters by what public reports tell of them: each with one fault, and others that look like it.
 
-They are what was missed of thirty-eight that were written with their causes before the doctor saw
+They are what was missed of forty-six that were written with their causes before the doctor saw
 any of them.
 """
 
@@ -211,6 +211,33 @@ def unexplained(c: Cluster, *, waited: float = 90) -> None:
     last_pod(c)["status"]["conditions"][0]["message"] = "0/1 nodes: 1 Insufficient nvidia.com/gpu"
 
 
+def out_of_disk(c: Cluster, *, times: int = 4) -> None:
+    """kubelet evicts a job again and again, by the status that it had before conditions."""
+    node = c.node()
+    for number in range(times):
+        ago = 60 * (number + 1)
+        c.pod(gpus=8, node=node, phase="Failed", owner=("Job", "llm"), ran=ago)
+        last_pod(c)["status"] |= {
+            "reason": "Evicted", "message": "The node was low on resource: ephemeral-storage.",
+            "containerStatuses": [{"state": {"terminated": {"finishedAt": stamp(ago - 40)}}}],
+        }  # fmt: skip
+
+
+def restarted(c: Cluster, *, times: int = 30) -> None:
+    c.pod(gpus=8, node=c.node(), ran=600)
+    last_pod(c)["status"]["containerStatuses"] = [
+        {"name": "main", "restartCount": times, "state": {"running": {}}, "lastState": {
+            "terminated": {"reason": "OOMKilled", "exitCode": 137, "startedAt": stamp(30),
+                           "finishedAt": stamp(15)}}}]  # fmt: skip
+
+
+def renamed(c: Cluster) -> None:
+    node = of_node(c, c.node())
+    for amounts in (node["status"]["allocatable"], node["status"]["capacity"]):
+        amounts[f"{GPU}.shared"] = str(4 * int(amounts.pop(GPU)))
+    c.pod(gpus=1)
+
+
 Plant = Callable[[Cluster], None]
 REPORTED: dict[str, tuple[str, float, str, Plant]] = {
     "one NUMA node": ("refused-by-nodes", 4, "TopologyAffinityError", refused),
@@ -238,6 +265,9 @@ REPORTED: dict[str, tuple[str, float, str, Plant]] = {
     "an inactive queue": ("quota-holds-back", 8, "missing ResourceFlavor", inactive),
     "no runtime": ("held-as-told", 8, "RuntimeClass", no_runtime),
     "room by all that is counted": ("unexplained-wait", 8, "1 Insufficient", unexplained),
+    "a disk that fills": ("preemption-thrash", 5.8, "ephemeral-storage", out_of_disk),
+    "out of memory": ("held-without-running", 8, "30 times, last after 15.0 min (OOM", restarted),
+    "another name": ("no-node-admits", 1, "where nodes offer nvidia.com/gpu.shared", renamed),
     "a daemon with GPUs": ("daemon-holds-gpus", 8, "gpu-burn holds 2 GPUs", daemon),
 }  # fmt: skip
 """Cause, GPUs lost, what the summary has in it, and the cluster."""
@@ -255,5 +285,7 @@ NOT_REPORTED: dict[str, Plant] = {
     "a launcher that has just come": lambda c: launcher(c, waited=3),
     "an active queue": lambda c: inactive(c, status="True"),
     "a pod of ten minutes": lambda c: unexplained(c, waited=10),
+    "few restarts": lambda c: restarted(c, times=2),
+    "few evictions by kubelet": lambda c: out_of_disk(c, times=2),
     "a daemon without GPUs": lambda c: daemon(c, gpus=0),
 }

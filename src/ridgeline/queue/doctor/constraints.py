@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 Labels = Mapping[str, str]
+RESOURCE = "resource "
+"""How keys of demands begin that are for the name of a resource, and no label."""
 HARD = ("NoSchedule", "NoExecute")
 """Effects of taints that keep pods off a node."""
 
@@ -125,7 +127,7 @@ class Constraints:
                 return f"taint {taint.key}"
         for one in self.selector:
             if not one.holds(labels):
-                return f"label {one.key}"
+                return one.key if one.key.startswith(RESOURCE) else f"label {one.key}"
         if self.terms and not any(all(one.holds(labels) for one in term) for term in self.terms):
             return f"label {self.terms[0][0].key}" if self.terms[0] else "an empty affinity"
         return ""

@@ -19,6 +19,8 @@ OUTLIVED = "ended beside others"
 """What stalls a pod whose containers with GPUs have ended, while others of it run on."""
 ADMISSION_CHECK = "admission-check"
 """The way of a reason that Kueue's checks give, which may yet be met."""
+CONFIGURING = "CONFIGURING"
+"""What stalls a job of Slurm's whose nodes are being started for it."""
 DAEMON = "DaemonSet "
 """How workloads begin that have a pod on each node."""
 SCHEDULER = "scheduler"
@@ -118,6 +120,8 @@ class LivePod:
     done: bool = False
     stalled: str = ""
     """Why it does not run though it is on a node, as `CrashLoopBackOff`; empty: it does."""
+    restarted: str = ""
+    """How often it was started anew and for what it ended last, where that is often; or empty."""
     stalled_by: ToldReason | None = None
     """What kubelet or a controller of volumes says keeps it so; none: nothing."""
     volumes: str = ""
@@ -140,8 +144,8 @@ class LivePod:
     """When it should have been gone; none: nobody deleted it."""
     grace_seconds: float = 0.0
     """For how long it may go on from its deletion until then."""
-    evicted: str = ""
-    """Who ended it before its time, `scheduler`, `node` or `api`; empty: nobody."""
+    evicted: ToldReason | None = None
+    """Who ended it before its time (scheduler, kubelet, node, api) and why; none: nobody."""
     refused: ToldReason | None = None
     """Why kubelet did not take it in, of a pod that a node refused."""
     created_seconds: float | None = None

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ridgeline.queue.readers.kube_pods import Claims, mappings_in, name_of, section
+from ridgeline.queue.readers.kube_pods import Claims, name_of
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 
 _DRIVERS = re.compile(
     r"(gpu|mig|vfio)\.(nvidia|amd|intel)\.com|tpu\.google\.com|neuron\.amazonaws\.com"

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from ridgeline.queue.doctor.constraints import HARD
 from ridgeline.queue.doctor.state import NOT_READY
 from ridgeline.queue.readers.kube_constraints import selects
-from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section, unix_seconds
+from ridgeline.queue.readers.kube_pods import name_of
+from ridgeline.queue.readers.kube_sections import mappings_in, section, unix_seconds
 
 PRESSURE, GUARDED = "pressure", "guarded"
 """What closes a node: its own shortage; a drain that does not end."""

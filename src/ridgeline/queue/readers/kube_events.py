@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from ridgeline.queue.doctor.state import ToldReason
-from ridgeline.queue.readers.kube_pods import section
+from ridgeline.queue.readers.kube_sections import section
 
 
 def events_in(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, str]]:

@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ridgeline.queue.doctor.state import LivePod
-from ridgeline.queue.readers.kube_pods import section, unix_seconds
+from ridgeline.queue.doctor.state import LivePod, ToldReason
+from ridgeline.queue.readers.kube_sections import section, unix_seconds
 
+_FOR_OTHERS = ToldReason(way="scheduler", said="Preempted")
 _AT = ("lastTimestamp", "eventTime", "firstTimestamp")
 
 
@@ -35,7 +36,7 @@ def evicted_runs(objects: Sequence[dict[str, Any]], pods: Sequence[LivePod]) -> 
                 found.append(
                     LivePod(
                         name=f"{name} run {number}", workload=pod.workload, num_gpus=pod.num_gpus,
-                        done=True, evicted="scheduler", started_seconds=max(before),
+                        done=True, evicted=_FOR_OTHERS, started_seconds=max(before),
                         ended_seconds=end,
                     )
                 )  # fmt: skip

@@ -13,15 +13,8 @@ from typing import Any
 
 from ridgeline.queue.doctor.state import HeldForNobody
 from ridgeline.queue.readers.kube_claims import allocated_gpus
-from ridgeline.queue.readers.kube_pods import (
-    GANGS,
-    is_gpu,
-    mappings_in,
-    name_of,
-    section,
-    unix_seconds,
-    whole,
-)
+from ridgeline.queue.readers.kube_pods import GANGS, is_gpu, name_of, whole
+from ridgeline.queue.readers.kube_sections import mappings_in, section, unix_seconds
 from ridgeline.queue.readers.kube_templates import OF_KUEUE
 
 OF_VOLCANO = "scheduling.volcano.sh/"

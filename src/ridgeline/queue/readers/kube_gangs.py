@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from ridgeline.queue.doctor.state import LivePod
-from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section
+from ridgeline.queue.readers.kube_pods import name_of
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 
 
 def gangs_held_to_groups(

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ridgeline.queue.readers.kube_pods import mappings_in, section
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 
 _COUNT = "nvidia.com/gpu.count"
 _PLUGIN = "nvidia.com/gpu.deploy.device-plugin"

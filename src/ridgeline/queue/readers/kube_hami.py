@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from ridgeline.queue.readers.kube_pods import HAMI_CORES, HAMI_MEMORY, section
+from ridgeline.queue.readers.kube_pods import HAMI_CORES, HAMI_MEMORY
+from ridgeline.queue.readers.kube_sections import section
 
 HAMI_NOTES = ("hami.io/node-nvidia-register", "4pd.io/node-nvidia-register")
 _LISTED = re.compile(r"GPU-[\w-]+,(\d+),(\d+),(\d+)")

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ridgeline.queue.doctor.state import ToldReason
-from ridgeline.queue.readers.kube_pods import is_gpu, mappings_in, name_of, section
+from ridgeline.queue.readers.kube_pods import is_gpu, name_of
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 
 ANY_POD = ""
 """Stands for a pod's name where a node is for no pod in particular."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import OUTLIVED, LivePod
 from ridgeline.queue.readers.kube_constraints import constraints_of
-from ridgeline.queue.readers.kube_ends import evicted_by, refused_by_kubelet
+from ridgeline.queue.readers.kube_ends import evicted_by, refused_by_kubelet, restarted_often
+from ridgeline.queue.readers.kube_sections import mappings_in, section, unix_seconds
 from ridgeline.records.kube_quantity import parse_quantity
 
 _GPU = re.compile(
@@ -128,7 +128,8 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
         overlooked=_overlooked(spec, status, conditions),
         deleted_seconds=unix_seconds(section(one, "metadata").get("deletionTimestamp")),
         grace_seconds=_grace_seconds(one),
-        evicted=evicted_by(conditions),
+        evicted=evicted_by(status),
+        restarted=restarted_often(status, unix_seconds(status.get("startTime"))),
         refused=refused_by_kubelet(status),
         created_seconds=unix_seconds(section(one, "metadata").get("creationTimestamp")),
         started_seconds=unix_seconds(status.get("startTime")),
@@ -181,27 +182,6 @@ def amount(found: object, name: str, where: str) -> float:
 def milli(amount: object, name: str, where: str) -> int:
     """An amount in thousandths, rounded up."""
     return _number(amount, name, where, 1000)
-
-
-def section(one: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """What lies under keys, if it is a mapping; else an empty one."""
-    found: Any = one
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
-
-
-def mappings_in(found: object) -> list[dict[str, Any]]:
-    """The mappings in a list; of anything else none."""
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
-def unix_seconds(text: object) -> float | None:
-    """The moment that a text of Kubernetes names; None where it names none."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        return None
 
 
 def _number(amount: object, name: str, where: str, times: int) -> int:

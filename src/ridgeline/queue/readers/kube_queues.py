@@ -14,7 +14,8 @@ from typing import Any
 
 from ridgeline.queue.doctor.lasting import unit_of
 from ridgeline.queue.doctor.state import CappedQueue, LivePod
-from ridgeline.queue.readers.kube_pods import is_gpu, name_of, section, whole
+from ridgeline.queue.readers.kube_pods import is_gpu, name_of, whole
+from ridgeline.queue.readers.kube_sections import section
 from ridgeline.queue.readers.kube_yunikorn import yunikorn_queue_of, yunikorn_queues
 
 NAMED = (

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from ridgeline.queue.doctor.state import GpuQuota, NamespaceQuota
 from ridgeline.queue.readers.kube_constraints import constraints_of
-from ridgeline.queue.readers.kube_pods import amount, is_gpu, mappings_in, name_of, section, whole
+from ridgeline.queue.readers.kube_pods import amount, is_gpu, name_of, whole
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 from ridgeline.queue.shares import CohortShare, FlavorQuota, check_shares
 
 

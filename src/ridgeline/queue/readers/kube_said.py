@@ -15,7 +15,8 @@ from typing import Any
 
 from ridgeline.queue.doctor.state import SCHEDULER, ToldReason
 from ridgeline.queue.readers.kube_events import events_in, matched, named_in
-from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section
+from ridgeline.queue.readers.kube_pods import name_of
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 
 _NODES = re.compile(r"\d+/\d+ nodes are available: (.*?)(?:\. preemption:.*)?$", re.DOTALL)
 _PART = re.compile(r"^(\d+) (.+?)\.?$", re.DOTALL)

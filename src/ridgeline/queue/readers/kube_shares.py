@@ -18,15 +18,9 @@ import msgspec
 from ridgeline.errors import InputError
 from ridgeline.queue.cluster import Flavor
 from ridgeline.queue.doctor.state import LiveNode
-from ridgeline.queue.readers.kube_pods import (
-    is_gpu,
-    mappings_in,
-    milli,
-    name_of,
-    section,
-    whole,
-)
+from ridgeline.queue.readers.kube_pods import is_gpu, milli, name_of, whole
 from ridgeline.queue.readers.kube_quotas import cohort_named
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 from ridgeline.queue.shares import CohortShare, QueueShare
 
 Share = TypeVar("Share", QueueShare, CohortShare)

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from ridgeline.queue.doctor.state import LivePod
-from ridgeline.queue.readers.kube_pods import is_gpu, mappings_in, name_of, section
+from ridgeline.queue.readers.kube_pods import is_gpu, name_of
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _NONE = ("", "-1", "none", "NoDevFiles")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ridgeline.queue.doctor.state import AskedTemplate
-from ridgeline.queue.readers.kube_pods import is_gpu, name_of, section
+from ridgeline.queue.readers.kube_pods import is_gpu, name_of
+from ridgeline.queue.readers.kube_sections import section
 from ridgeline.records.kube_quantity import parse_quantity
 
 OF_KUEUE = "kueue.x-k8s.io/"

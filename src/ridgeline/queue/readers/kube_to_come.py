@@ -11,13 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from ridgeline.queue.doctor.state import LivePod
-from ridgeline.queue.readers.kube_pods import (
-    QUEUE_LABEL,
-    VOLCANO_GROUP,
-    mappings_in,
-    name_of,
-    section,
-)
+from ridgeline.queue.readers.kube_pods import QUEUE_LABEL, VOLCANO_GROUP, name_of
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 from ridgeline.queue.readers.kube_templates import OF_KUEUE, pod_specs
 from ridgeline.queue.readers.kube_told import TO_COME, refused_workloads, unready_checks
 

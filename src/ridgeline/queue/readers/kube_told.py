@@ -15,8 +15,9 @@ from typing import Any
 from ridgeline.queue.doctor.state import ADMISSION_CHECK, SCHEDULER, LivePod, ToldReason
 from ridgeline.queue.readers.kube_events import events_in, matched, named_in
 from ridgeline.queue.readers.kube_nodes_to_come import ANY_POD, unlaunched
-from ridgeline.queue.readers.kube_pods import mappings_in, name_of, section
+from ridgeline.queue.readers.kube_pods import name_of
 from ridgeline.queue.readers.kube_said import said_of_groups, said_of_pods
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 from ridgeline.queue.readers.kube_templates import OF_KUEUE
 
 TO_COME = " pod "

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ridgeline.queue.doctor.state import CappedQueue
-from ridgeline.queue.readers.kube_pods import is_gpu, mappings_in, section, whole
+from ridgeline.queue.readers.kube_pods import is_gpu, whole
+from ridgeline.queue.readers.kube_sections import mappings_in, section
 from ridgeline.records.yaml_documents import parse_yaml
 
 YUNIKORN = "yunikorn"

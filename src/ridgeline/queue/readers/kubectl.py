@@ -18,6 +18,7 @@ from ridgeline.queue.readers.kube_gangs import enough_pods, gangs_held_to_groups
 from ridgeline.queue.readers.kube_gpu_faults import gpu_faults, gpus_never_offered
 from ridgeline.queue.readers.kube_hami import hami_amounts, hami_gpus
 from ridgeline.queue.readers.kube_kinds import KIND_LABELS
+from ridgeline.queue.readers.kube_names import bound_by_names
 from ridgeline.queue.readers.kube_pods import (
     asked_slices,
     asks_by_annotation,
@@ -26,8 +27,6 @@ from ridgeline.queue.readers.kube_pods import (
     milli,
     name_of,
     other_resources,
-    section,
-    unix_seconds,
     whole,
 )
 from ridgeline.queue.readers.kube_queues import capped_queues, held_by_queues
@@ -38,6 +37,7 @@ from ridgeline.queue.readers.kube_quotas import (
     quotas_of,
     stopped_queues_of,
 )
+from ridgeline.queue.readers.kube_sections import section, unix_seconds
 from ridgeline.queue.readers.kube_switched_off import with_switched_off
 from ridgeline.queue.readers.kube_templates import templates_of
 from ridgeline.queue.readers.kube_to_come import in_queues_of_their_jobs, pods_to_come
@@ -113,7 +113,7 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
             pods.append(live_pod(one, at, claims.of_pod(name)))
         else:
             templates += list(templates_of(one))
-    pods = in_queues_of_their_jobs(pods, objects)
+    pods = in_queues_of_their_jobs(bound_by_names(pods, objects), objects)
     queues = capped_queues(objects, where)
     pods = held_by_queues(gangs_held_to_groups(pods, objects), queues, [*objects, *coming])
     pods = with_switched_off(told_by_cluster(pods, objects), objects)

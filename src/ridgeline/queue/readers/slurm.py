@@ -68,12 +68,20 @@ def read_table(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
         InputError: A field is missing, or a line is no job and `skip_bad` does not leave it out;
             which line.
     """
+    bad = BadRows(skip=skip_bad)
+    head, lines = table_lines(text, where, bad)
+    return jobs_of(lines, head, where, bad)
+
+
+def table_lines(
+    text: str, where: str, bad: BadRows
+) -> tuple[list[str], Iterator[tuple[str, dict[str, str]]]]:
+    """The names of the fields, and the lines that are jobs in cells under these."""
     lines = text.lstrip("\ufeff").splitlines()
     head = next(one for one in _splits(lines[0]) if "JobID" in one or "JobIDRaw" in one)
     mark = next(one for one in MARKS if lines[0].strip().split(one) == head)
     head = [one.strip() for one in head]
-    bad = BadRows(skip=skip_bad)
-    return jobs_of(_printed(lines, head, mark, where, bad), head, where, bad)
+    return head, _printed(lines, head, mark, where, bad)
 
 
 def read_json(text: str, where: str, *, skip_bad: bool = False) -> TracedJobs:
@@ -99,7 +107,7 @@ def jobs_of(
     """
     name = "JobID" if "JobID" in head else "JobIDRaw"
     asked = [one for one in ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES") if one in head]
-    runs: list[str] = [one for one in ("ElapsedRaw", "Elapsed") if one in head]
+    runs: list[str] = [one for one in ("ElapsedRaw", "Elapsed") if one in head][:1]
     if not runs and {"Start", "End"} <= set(head):
         runs = ["Start", "End"]
     missing = [one for one, there in (("Submit", "Submit" in head), ("ElapsedRaw", runs),

@@ -30,7 +30,8 @@ def live_node(name: str, nodes: SlurmNodes) -> LiveNode:
         model=next(iter(whole)) if len(whole) == 1 else "",
         closed=": ".join(one for one in (nodes.closed.get(name, ""), nodes.reasons.get(name, ""))
                          if one and name in nodes.closed),
-        labels={f"partition {one}": "yes" for one, inside in nodes.partitions.items()
+        labels={f"node {name}": "yes"}
+        | {f"partition {one}": "yes" for one, inside in nodes.partitions.items()
                 if name in inside} | {f"GPUs {one}": "yes" for one in whole if one}
         | {f"feature {one}": "yes" for one in nodes.features.get(name, ())},
     )  # fmt: skip

@@ -83,6 +83,7 @@ def _job_cells(found: Cells) -> Cells:
         "QOS": found.get("QOS", ""),
         "USER": found.get("UserId", "").partition("(")[0],
         "FEATURES": found.get("Features", ""),
+        "REQ_NODES": found.get("ReqNodeList", ""),
         "LICENSES": found.get("Licenses", ""),
         "DEPENDENCY": found.get("Dependency", ""),
         "OVER_SUBSCRIBE": found.get("OverSubscribe", ""),

@@ -21,7 +21,8 @@ from pathlib import Path
 from ridgeline.errors import InputError
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.constraints import Constraints, Requirement
-from ridgeline.queue.doctor.state import SLURM, LiveCluster, LivePod, ToldReason
+from ridgeline.queue.doctor.state import CONFIGURING, SLURM, LiveCluster, LivePod, ToldReason
+from ridgeline.queue.readers.hostlist import host_names
 from ridgeline.queue.readers.moments import moment_seconds
 from ridgeline.queue.readers.slurm_beside import CONF, REASONS, SDIAG
 from ridgeline.queue.readers.slurm_described import (
@@ -29,6 +30,7 @@ from ridgeline.queue.readers.slurm_described import (
     completed_partitions,
     described_nodes,
 )
+from ridgeline.queue.readers.slurm_given_up import given_up_runs
 from ridgeline.queue.readers.slurm_jobs import (
     HOLDS,
     LIMITS,
@@ -72,6 +74,7 @@ STATE_CURE = f"print {SINFO_STATE}; {SQUEUE_STATE}"
 _LEAST_MILLI = 1000
 """Slurm gives a job one core of each node at least."""
 _COMPLETING = ("COMPLETING", "CG")
+_CONFIGURING = ("CONFIGURING", "CF")
 
 
 def read_slurm_state(paths: Sequence[Path]) -> LiveCluster:
@@ -94,20 +97,21 @@ def read_slurm_state(paths: Sequence[Path]) -> LiveCluster:
     rows, untold = with_gpus_of_nodes(completed_partitions(printed["squeue"].rows, nodes), nodes)
     jobs = [_job(row, linear=linear) for row in rows]
     kept = [job for job in jobs if job.state in HOLDS | WAITS]
-    now = max((job.latest for job in kept if job.latest is not None), default=None)
+    now, timeless = _now(kept)
     closed = {row.cells["PARTITION"]: row.cells["UP"] for row in partitions
               if row.cells["UP"] != "UP"}  # fmt: skip
     pods = [pod for job in kept for pod in _pods(job, nodes, limits, now, closed)]
     unlisted = unlisted_use(nodes, pods)
     return LiveCluster(
         nodes=tuple(live_node(name, nodes) for name in nodes.gpus),
-        pods=(*pods, *unlisted, *_ended(printed.get("sacct"))),
+        pods=(*pods, *unlisted, *_ended(printed.get("sacct")),
+              *given_up_runs(printed.get("sacct"))),
         num_unlisted_gpus=sum(pod.num_gpus + sum(pod.slices.values()) for pod in unlisted),
         num_homeless=sum(job.gpus > 0 and job.state in HOLDS and not job.known(nodes)
                          for job in kept),
         now_seconds=now,
         settings=settings,
-        notes=notes + untold + _of_completing(kept),
+        notes=notes + timeless + untold + _of_completing(kept),
         scheduler=SLURM,
     )  # fmt: skip
 
@@ -185,6 +189,21 @@ def _job(row: SlurmRow, *, linear: bool) -> _Job:
     )
 
 
+def _now(jobs: Sequence[_Job]) -> tuple[float | None, tuple[str, ...]]:
+    """The moment by which the state was read at the earliest, and what is said if none is told.
+
+    Where only how long jobs have run is told, time counts from the first of these starts.
+    """
+    told = [job.latest for job in jobs if job.latest is not None]
+    if told:
+        return max(told), ()
+    longest = max((job.ran_seconds for job in jobs if job.hosts), default=0.0)
+    if not longest:
+        return None, ()
+    note = "squeue tells no times of submission: every job that waits counts, however new it is"
+    return longest, (note,)
+
+
 def _of_completing(jobs: Sequence[_Job]) -> tuple[str, ...]:
     """What to print where nothing tells for how long jobs have been completing."""
     silent = [job for job in jobs if job.state in _COMPLETING and job.started_seconds is None]
@@ -242,6 +261,7 @@ def _pods(
             slices={one: max(1, count // job.num_nodes) for one, count in job.slices.items()},
             constraints=Constraints() if place else _nodes_for(job, nodes),
             gated=not place and (bool(limit or told) or waits_on_purpose(job.row)),
+            stalled=CONFIGURING if place and job.state in _CONFIGURING else "",
             limit=limit,
             told=told,
             deleted_seconds=started + job.ran_seconds if completing and started else None,
@@ -270,11 +290,13 @@ def _nodes_for(job: _Job, nodes: SlurmNodes) -> Constraints:
     told = any(nodes.partitions)
     names = [one for one in job.row.cells.get("PARTITION", "").split(",") if one and told]
     kinds = [one for one in job.kinds if one and not profile_in(one)]
+    only = host_names(job.row.cells.get("REQ_NODES", "")) or []
     features = features_asked(job.row) if len(nodes.features) == len(nodes.gpus) else ()
     return Constraints(
         selector=(
             *(Requirement(key=f"GPUs {one}", operator="Exists") for one in kinds),
             *(Requirement(key=f"feature {one}", operator="Exists") for one in features),
+            *(Requirement(key=f"node {one}", operator="Exists") for one in only[: len(only) == 1]),
         ),
         terms=tuple((Requirement(key=f"partition {one}", operator="Exists"),) for one in names),
     )

@@ -9,14 +9,21 @@ from ridgeline import quantity
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import NOT_READY, OUTLIVED, SLURM, LiveCluster, LivePod
+from ridgeline.queue.doctor.state import (
+    CONFIGURING,
+    NOT_READY,
+    OUTLIVED,
+    SLURM,
+    LiveCluster,
+    LivePod,
+)
 from ridgeline.records.queue_finding import QueueFinding
 
 PATIENCE_SECONDS = 900.0
 """For so long pulling an image, mounting volumes and saving a last checkpoint may take."""
 LASTING = ("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName",
            "CreateContainerConfigError", "CreateContainerError", "RunContainerError",
-           "StartError")  # fmt: skip
+           "StartError", CONFIGURING)  # fmt: skip
 """Reasons of kubelet for which a container waits that time alone does not cure."""
 STARTING_SECONDS = 3600.0
 """A pod that is still being created after this long lacks a volume, a secret or a network."""
@@ -66,6 +73,8 @@ def _outstays(state: LiveCluster, pod: LivePod) -> bool:
 def _way(pod: LivePod) -> str:
     if pod.stalled == OUTLIVED:
         return "outlived"
+    if pod.restarted:
+        return "restarted"
     if pod.deleted_seconds is not None and pod.grace_seconds >= PATIENCE_SECONDS:
         return "grace"
     return "image" if pod.stalled_by and pod.stalled_by.way == "image" else ""
@@ -87,7 +96,10 @@ def _why(state: LiveCluster, pod: LivePod) -> str:
     if pod.deleted_seconds is not None and _outstays(state, pod):
         left = quantity.seconds(pod.deleted_seconds - now)
         return f"was deleted and has a grace period of {left} yet"
-    since = now - (pod.started_seconds or pod.created_seconds or now)
+    if pod.restarted:
+        return pod.restarted
+    times = (pod.started_seconds, pod.created_seconds, now)
+    since = now - next(one for one in times if one is not None)
     told = pod.stalled in LASTING or pod.stalled_by
     by = f": {pod.stalled_by.said}" if pod.stalled_by else ""
     patience = PATIENCE_SECONDS if told else STARTING_SECONDS

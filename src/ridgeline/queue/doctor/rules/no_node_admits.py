@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
-from ridgeline.queue.doctor.constraints import Constraints, Tolerated
+from ridgeline.queue.doctor.constraints import RESOURCE, Constraints, Tolerated
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod
@@ -41,6 +41,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
         evidence={"pods": len(helped), **{f"nodes kept off by {why}": n
                                           for why, n in reasons.items()}},
         where=[pod.name for pod in helped],
+        way="resource" if kind == RESOURCE.strip() else "",
         filled={"key": key, "kind": kind},
     )  # fmt: skip
 

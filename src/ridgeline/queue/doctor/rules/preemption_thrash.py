@@ -14,6 +14,7 @@ from ridgeline.records.queue_finding import QueueFinding
 OFTEN = 3
 _BY = {
     "scheduler": "evicted", "node": "ended with its node (reclaimed, lost or shut down)",
+    "kubelet": "evicted by the kubelet of its node",
     "api": "evicted through the API (a drain, or the autoscaler's consolidation)",
 }  # fmt: skip
 SHORT_SECONDS = 3600.0
@@ -35,7 +36,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
     held = sum(pod.num_gpus * _ran_seconds(pod) for pod in pods)
     lost = held / max(ends - begins, 1.0)
     worst = max(often, key=lambda name: len(often[name]))
-    who = Counter(pod.evicted for pod in often[worst]).most_common(1)[0][0]
+    told = Counter(pod.evicted for pod in often[worst] if pod.evicted).most_common(1)[0][0]
+    who, why = told.way, f" ({told.said})" if told.way == "kubelet" else ""
     return found(
         "preemption-thrash",
         way="" if who == "scheduler" else who,
@@ -43,7 +45,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
         counted="held by short runs that were evicted, as a mean over that time",
         confidence=0.85,
         summary=f"{worst} was {_BY[who]} {len(often[worst])} times after"
-        f" {quantity.seconds(_ran_seconds(often[worst][0]))} or so;"
+        f" {quantity.seconds(_ran_seconds(often[worst][0]))} or so{why};"
         f" {several(held / 3600, 'GPU-hour')} of {several(len(pods), 'run')} in"
         f" {quantity.seconds(ends - begins)} were given up",
         evidence={

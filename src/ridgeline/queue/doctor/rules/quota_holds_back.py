@@ -45,6 +45,8 @@ def used_up(state: LiveCluster) -> QueueFinding | None:
         return None
     first = next(quota for quota in full if any(may_have(state, quota, pod) for pod in helped))
     lent = f", and cohort {first.cohort} lends it no more" if first.cohort else ""
+    if first.cohort and first.borrowing_limit is not None:
+        lent += f" (borrowingLimit {first.borrowing_limit})"
     lost = sum(pod.num_gpus for pod in helped)
     return found(
         "quota-holds-back",
