@@ -7,8 +7,9 @@ Venkata et al., arXiv 2411.00136): offline batches of 1 to 256 sequences, as man
 16 bits, engines of the first half of 2024. Writes `docs/results/serving_found_later.md`. Rows of
 one configuration are joined by their median; its throughput counts tokens in and out together.
 
-`serving_found_later.csv` holds the tables of six more publishers, in the columns that `ridgeline
-validate serving` reads; the page says where they stand and what was said of them at first sight.
+`serving_found_later.csv` holds the tables of other publishers, found in two goes, in the columns
+that `ridgeline validate serving` reads; the page says where they stand and what was said of them at
+first sight.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ mechanisms were missing was seen on these rows, so only the first look is that o
 | source | rows | refused | first: median | p90 | bias | inside | now | p90 | bias | inside |
 |---|---|---|---|---|---|---|---|---|---|---|
 """
-FIRST_LOOK = {
+SIX = {
     "AMD vLLM 0.10.0 docs, MI300X": "0 | 15.7% | 40.6% | +18.6% | 50%",
     "Intel Gaudi 3 model performance (1.18)": "0 | 14.8% | 34.5% | +3.5% | 54%",
     "NVIDIA NIM LLM 1.8.0 docs": "0 | 9.8% | 56.1% | +5.8% | 78%",
@@ -101,6 +102,19 @@ FIRST_LOOK = {
     "Qwen3 speed benchmark, transformers 4.51": "24 | 203.3% | 1820.0% | +203.3% | 14%",
 }
 """Source → rows refused, and errors of the others, before anything was changed."""
+TEN = {
+    "Azure AI benchmarking guide, H100": "0 | 19.5% | 39.7% | +19.5% | 42%",
+    "Azure AI benchmarking guide, H200": "0 | 7.8% | 16.7% | -0.3% | 67%",
+    "Azure AI benchmarking guide, MI300X": "0 | 26.8% | 35.0% | +26.8% | 94%",
+    "DGX Spark, gpt-oss-20b": "11 | | | |",
+    "GPU-Benchmarks-on-LLM-Inference, llama.cpp": "101 | 23.4% | 42.8% | -2.1% | 50%",
+    "M. Rahman, Mistral 7B on an RTX 4090": "0 | 14.0% | 72.9% | -4.4% | 60%",
+    "Oracle Cloud, Llama 3.1 405B on MI300X": "0 | 22.6% | 33.0% | +29.2% | 64%",
+    "P. Khmel, 13 GPUs and 10 models, llama.cpp": "13 | 14.5% | 49.6% | -10.0% | 75%",
+    "TensorRT-LLM docs perf-overview (v1.2)": "20 | 10.5% | 41.8% | +4.2% | 64%",
+    "alpharomercoma MI300X-vs-H200": "0 | 16.4% | 25.7% | -12.5% | 50%",
+}
+"""The same of the tables that were found last."""
 MENDED = """
 Biases are of speed, intervals of 80 %. 19 of NIM's times to the first token queue, and are judged
 neither first nor now. What came of the first look:
@@ -134,6 +148,27 @@ What is left, and why nothing was changed for it:
 - First tokens of NIM's 8 B are of clients in lockstep (25 of 1,000 tokens: 268 ms, one alone: 19);
   those of its 70 B are not.
 - Two Gaudi 3 are predicted a quarter to a half too fast with 70 B, eight are not.
+"""
+LAST = """
+## Ten tables found last
+
+356 runs more, in the same file, entered and predicted before anything was changed; none is in a
+fit.
+
+- Workstation and consumer cards: Llama 3 8B and Llama 7 to 65 B in llama.cpp on twelve cards from
+  the RTX 3070 to the H100 PCIe (XiongjieDai/GPU-Benchmarks-on-LLM-Inference; figures alone);
+  gpt-oss 20B and Ministral 3 3B on thirteen cards from the GTX 1080 to the B300 (blog of P. Khmel;
+  figures alone); gpt-oss 20B on two DGX Spark (TrevorS/strieber-gpt-3 and jetsonhacks.com; figures
+  alone); Mistral 7B in vLLM on an RTX 4090 (a blog of M. Rahman; figures alone).
+- AMD: Llama 3.1 8B, 70B and 405B in fp8 on MI300X, beside H100 and H200 under TensorRT-LLM (Azure's
+  AI benchmarking guide, in the fork of samuel-bohman; figures alone); 405B on eight MI300X (a blog
+  of Oracle; figures alone); 8B in bf16 on one MI300X and one H200 under vLLM 0.26
+  (alpharomercoma/MI300X-vs-H200; figures alone).
+- NVIDIA: TensorRT-LLM's later performance overview (Apache-2.0): gpt-oss, Qwen3, DeepSeek-R1 and
+  Llama 3.3 on B200, GB200, H200, H100 and RTX PRO 6000.
+
+| source | rows | refused | first: median | p90 | bias | inside | now | p90 | bias | inside |
+|---|---|---|---|---|---|---|---|---|---|---|
 """
 
 
@@ -182,12 +217,8 @@ def page(found: ServingValidation) -> str:
 
 
 def more() -> str:
-    """The section on the other publishers' tables."""
+    """The sections on the other publishers' tables."""
     found = validate_serving(TABLE)
-    lines = [
-        f"| {source} | {errors.rows} | {FIRST_LOOK[source]} | {_figures(errors)} |"
-        for source, errors in sorted(found.by_source.items())
-    ]
     with TABLE.open(newline="", encoding="utf-8") as file:
         formats = [row["weight_dtype"] for row in csv.DictReader(file)]
     again = [
@@ -199,10 +230,21 @@ def more() -> str:
     ]
     median, p90 = statistics.median(again), statistics.quantiles(again, n=10, method="inclusive")[8]
     both = f"{100 * median:.1f} / {100 * p90:.1f}"
-    return MORE + "\n".join(lines) + "\n" + MENDED.format(qwen2=both)
+    return MORE + _lines(found, SIX) + MENDED.format(qwen2=both) + LAST + _lines(found, TEN)
+
+
+def _lines(found: ServingValidation, first: dict[str, str]) -> str:
+    """A line for each of these sources: rows, errors at the first look, errors now."""
+    told = [(source, found.by_source[source]) for source in sorted(first)]
+    return "".join(
+        f"| {source} | {errors.rows} | {first[source]} | {_figures(errors)} |\n"
+        for source, errors in told
+    )
 
 
 def _figures(errors: ServingErrors) -> str:
+    if not errors.rows:
+        return "| | |"
     shares = (errors.median, errors.p90, errors.bias, errors.coverage)
     median, p90, bias, inside = (share or 0.0 for share in shares)
     return f"{median:.1%} | {p90:.1%} | {bias:+.1%} | {inside:.0%}"
