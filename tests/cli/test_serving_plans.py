@@ -272,7 +272,6 @@ def test_a_person_reads_the_error_by_metric(
         ([*PLAN, "--itl", "soon"], "--itl soon"),
         ([*PLAN, "--ttft-p99", "soon"], "--ttft-p99 soon"),
         ([*PLAN, "--weights", "int3"], "int3"),
-        ([*PLAN, "--gpu", "MI300X"], "no published run"),
         ([*PLAN, "--gpu", "H101"], "H101"),
         (["validate", "serving", "nowhere.csv"], "nowhere.csv"),
     ],

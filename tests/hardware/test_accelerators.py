@@ -30,9 +30,9 @@ def test_nvidia_gpus_are_matched_to_our_facts() -> None:
 
 
 def test_a_gpu_without_facts_is_still_listed() -> None:
-    (gpu,) = parse_nvidia("0, NVIDIA GeForce GTX 1080, 8192, 550.1, 180.00\n")
+    (gpu,) = parse_nvidia("0, NVIDIA GeForce GTX 780, 3072, 550.1, 180.00\n")
     assert gpu.device is None
-    assert gpu.name == "NVIDIA GeForce GTX 1080"
+    assert gpu.name == "NVIDIA GeForce GTX 780"
 
 
 def test_a_jetson_has_no_memory_of_its_own() -> None:

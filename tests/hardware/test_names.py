@@ -20,6 +20,8 @@ from ridgeline.hardware.cluster import parse_cluster
         ("B300-288GB", "B300"),
         ("A100-unspecified", "A100-SXM-80GB"),
         ("MI300X-192GB-HBM3", "MI300X"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000-Server"),
+        ("RTX 3080 10GB", "RTX-3080"),
     ],
 )
 def test_a_size_that_the_part_has_changes_nothing(name: str, part: str) -> None:

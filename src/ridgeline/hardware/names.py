@@ -60,7 +60,7 @@ class Suffixes:
             self.dies = int(dies[1])
         elif re.fullmatch(r"hbm\d?e?|gddr\dx?|lpddr\dx?", folded):
             self.kind = word
-        elif folded not in ("unspecified", "maxn", "sxm", "oam", "pcie", "gpu"):
+        elif folded not in ("unspecified", "maxn", "sxm", "oam", "pcie", "gpu", "edition"):
             return False
         self.words.insert(0, word)
         return True

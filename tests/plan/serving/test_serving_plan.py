@@ -62,17 +62,32 @@ def test_too_many_requests_saturate_a_replica() -> None:
 
 @pytest.mark.parametrize(
     ("values", "words"),
-    [({"prompt": 1e6}, "prompt 1e"), ({"tp": 64}, "tp 64"), ({"completion": 1e6}, "completion 1e")],
+    [({"prompt": 1e6}, "prompt 1e"), ({"completion": 1e6}, "completion 1e")],
 )
-def test_what_no_published_run_is_near_to_is_refused(values: dict[str, float], words: str) -> None:
+def test_what_lies_far_above_all_published_runs_is_refused(
+    values: dict[str, float], words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         estimate(ServedLoad(kind="closed", number=8.0), **values)
 
 
-def test_hardware_that_no_published_run_used_is_refused() -> None:
-    replica = replica_of(LLAMA, "MI300X", weights="bf16", prompt=1000.0, completion=250.0)
-    with pytest.raises(InputError, match="no published run of CDNA 3"):
-        estimate_serving(replica, ServedLoad(kind="saturated"))
+@pytest.mark.parametrize(
+    ("model", "gpu", "words"),
+    [
+        ("Llama-3.1-8B", "MI300X", "no published run of CDNA 3 with bf16"),
+        ("qwen3-0.6b", "h100", "parameters 5.96e+08 is outside"),
+    ],
+)
+def test_what_no_published_run_is_near_to_is_answered_in_doubt(
+    model: str, gpu: str, words: str
+) -> None:
+    replica = replica_of(load_model(model), gpu, prompt=1000.0, completion=250.0)
+    found = estimate_serving(replica, ServedLoad(kind="closed", number=8.0))
+    assert found.assumed[-1].startswith(words)
+    known = replica_of(LLAMA, "h100", prompt=1000.0, completion=250.0)
+    near = estimate_serving(known, ServedLoad(kind="closed", number=8.0))
+    widths = [one.tpot_seconds.interval[1] / one.tpot_seconds.value for one in (found, near)]
+    assert widths[0] > 1.02 * widths[1]
 
 
 def test_a_model_that_does_not_fit_says_what_to_do() -> None:

@@ -75,6 +75,7 @@ def test_a_missing_column_is_named_with_the_cure(tmp_path: Path) -> None:
         ({"gpu": "H101-XYZ"}, "refused", "H101"),
         ({"gpu": "8xH100"}, "refused", "give H100, and how many in n_gpus"),
         ({"gpu": "MI300X x8"}, "refused", "give MI300X, and how many in n_gpus"),
+        ({"gpu": "GTX 970"}, "refused", "unknown device"),
         ({"metric_name": "speed"}, "refused", "speed"),
         ({"metric_value": "fast"}, "refused", "metric_value"),
         ({"metric_value": "-1"}, "refused", "metric_value"),

@@ -18,7 +18,13 @@ from ridgeline.cost.serving.kv_cache import (
     num_choosers,
     num_keeping_layers,
 )
-from ridgeline.cost.serving.weight_formats import CACHE_BYTES, MULTIPLIED_AS, WEIGHT_BITS
+from ridgeline.cost.serving.weight_formats import (
+    BESIDE_EXPERTS_BITS,
+    CACHE_BYTES,
+    GGUF_BITS,
+    MULTIPLIED_AS,
+    WEIGHT_BITS,
+)
 from ridgeline.cost.state_scan import scan_products, state_bytes, vector_products
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import parse_cluster
@@ -175,7 +181,8 @@ def host(
         model: A decoder.
         device: What each rank runs on.
         layout: What the replica's devices share.
-        weights: Of linear layers: a key of `WEIGHT_BITS`. Embedding and head stay in 16 bits.
+        weights: Of linear layers: a key of `WEIGHT_BITS`. Embedding and head stay in 16 bits, but
+            in GGUF's formats.
         cache: A key of `CACHE_BYTES`.
         power: Watts over those of the data sheet; clocks follow its square root.
     """
@@ -187,12 +194,12 @@ def host(
     head = float(model.vocab * model.hidden)
     linear = parts.total - parts.embedding - parts.head
     shared = linear - parts.routed_experts
-    # A mixture in mxfp4 keeps all but its experts in 16 bits (GPT-OSS model card, section 2.1).
-    shared_bits = 16.0 if weights == "mxfp4" and model.experts else bits
+    shared_bits = BESIDE_EXPERTS_BITS.get(weights, bits) if model.experts else bits
     width = min(bits, 16.0) / 8.0
-    head_bytes = head * 2.0
+    head_bits = BESIDE_EXPERTS_BITS.get(weights, bits) if weights in GGUF_BITS else 16.0
+    head_bytes = head * head_bits / 8.0
     clock = math.sqrt(power)
-    embedding = float(embedding_parameters(model)) * 2.0
+    embedding = float(embedding_parameters(model)) * head_bits / 8.0
     shared_bytes = (shared * shared_bits / 8.0 + head_bytes) / tp
     expert_bytes = parts.routed_experts * width / devices
     experts = model.experts
@@ -356,7 +363,7 @@ def link_bytes_per_second(device: Device, tp: int) -> float:
 
 def default_cache(weights: str) -> str:
     """What the makers of such checkpoints keep the cache in: 8 bits beside floats of 8 or 4."""
-    return "fp8" if weights in ("fp8", "float8", "fp4", "nvfp4", "mxfp4") else "bf16"
+    return "fp8" if weights in MULTIPLIED_AS and weights != "w8a8" else "bf16"
 
 
 def _known(word: str, known: dict[str, float], what: str) -> float:

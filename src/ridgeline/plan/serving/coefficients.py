@@ -54,7 +54,7 @@ def holds(one: Parameter, case: Situation) -> bool:
     return (
         case.architecture.startswith(one.architecture)
         and (not one.precisions or case.precision in one.precisions)
-        and (not one.bits or int(case.widened) == one.bits)
+        and (not one.bits or (case.widened > 0.0 and one.bits == (8 if case.widened > 6.3 else 4)))
         and (one.fabric is None or one.fabric is case.fabric)
         and one.engine in ("", case.engine, case.like)
         and one.load in ("", "served" if case.served else "batch")

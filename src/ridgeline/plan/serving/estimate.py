@@ -41,8 +41,8 @@ from ridgeline.plan.serving.coefficients import (
 )
 from ridgeline.plan.serving.engines import engine as engine_called
 from ridgeline.plan.serving.published import ServedLoad
-from ridgeline.plan.serving.question import ServingQuestion, check
-from ridgeline.plan.serving.spreads import factor_of
+from ridgeline.plan.serving.question import ServingQuestion, check, doubts
+from ridgeline.plan.serving.spreads import FAR, factor_of
 from ridgeline.plan.simulate.drafting import Drafting
 from ridgeline.records.serving_plan import Ranged, ReplicaDeployment, ServingEstimate
 
@@ -142,8 +142,11 @@ def _document(
     calibration: Calibration,
 ) -> ServingEstimate:
     hosted, lengths = arrays.hosted, arrays.lengths
+    unsure = doubts(replica, calibration)
+    # Of an architecture that no run is of, spreads are wide as they stand.
+    wider = FAR if unsure and replica.device.architecture in calibration.rows else 1.0
     first, each, speed = (
-        factor_of(calibration.sigma_of(kind, replica.place, float(found.running[0])))
+        factor_of(wider * calibration.sigma_of(kind, replica.place, float(found.running[0])))
         for kind in ("first_token", "next_token", "throughput")
     )
     ttft, tpot = float(found.first_token_seconds[0]), float(found.next_token_seconds[0])
@@ -189,7 +192,7 @@ def _document(
         weight_bytes=float(hosted.resident_bytes[0]),
         cache_bytes_per_token=_bytes_per_token(hosted, replica),
         state_bytes=float(hosted.state_bytes[0]),
-        assumed=_assumed(replica),
+        assumed=[*_assumed(replica), *unsure],
     )
 
 

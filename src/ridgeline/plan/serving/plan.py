@@ -238,7 +238,7 @@ def _candidates(
     for device in devices:
         for weights in task.weights:
             kind = matmul_dtype(device, weights)
-            if not seen(calibration, device, kind):
+            if not named and not seen(calibration, device, kind):
                 why_not[device.name] = (
                     f"no published run of {device.architecture} with {kind} matmuls is on record"
                 )

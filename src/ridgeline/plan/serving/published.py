@@ -225,15 +225,25 @@ def device_of(text: str, watts: float | None = None) -> tuple[Device, float]:
     try:
         device = catalogue.device(name)
     except InputError as error:
-        counted = re.match(r"\d+\s*x\s*(\S.*)|(\S.*?)\s*x\s*\d+$", name, re.IGNORECASE)
-        if counted:
-            part = counted[1] or counted[2]
+        part = _counted_part(name)
+        if part:
             raise InputError(f"gpu {text!r}: give {part}, and how many in n_gpus") from None
         raise InputError(f"gpu {text!r}: {error}") from None
     stated = read_watts(limit) if limit else watts
     if stated and device.power:
         return device, min(stated / device.power.watts, 1.0)
     return device, 1.0
+
+
+def _counted_part(name: str) -> str:
+    """The part of which a name says how many there are; empty: it says no such thing."""
+    counted = re.match(r"\d+\s*x\s*(\S.*)|(\S.*?)\s*x\s*\d+$", name, re.IGNORECASE)
+    part = (counted[1] or counted[2]) if counted else ""
+    try:
+        catalogue.device(part)
+    except InputError:  # the x belongs to the name, as that of an RTX
+        return ""
+    return part
 
 
 def load_of(text: str, note: ServingNote) -> ServedLoad:

@@ -24,7 +24,9 @@ from ridgeline.plan.serving.spreads import Neighbourhood
 from ridgeline.plan.simulate.drafting import Drafting
 
 BEYOND = 2.0
-"""How far beyond the fitted range, as a factor, a question is still answered."""
+"""How far beyond the fitted range, as a factor, a question still counts as within it."""
+FARTHEST = 16.0
+"""How far above the fitted range, as a factor, a question is still answered, in doubt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +87,28 @@ class ServingQuestion:
 
 
 def check(replica: ServingQuestion, calibration: Calibration) -> None:
-    """Refuse what does not generate, and what the fit knows nothing about."""
+    """Refuse what does not generate, and what lies far above all that was fitted."""
     check_generates(replica.model)
     check_range(calibration, _asked(replica))
-    check_device(replica, calibration)
+
+
+def doubts(replica: ServingQuestion, calibration: Calibration) -> list[str]:
+    """What of a question no fitted run is near to, one sentence each: intervals widen for it."""
+    found = []
+    kind = matmul_dtype(replica.device, replica.weights)
+    if calibration.rows and not seen(calibration, replica.device, kind):
+        found.append(
+            f"no published run of {replica.device.architecture} with {kind} matmuls is in the fit:"
+            " how near serving comes to its limits is what was believed before any run; with such"
+            " a machine `ridgeline serve MODEL --step-log LOG` there measures it"
+        )
+    if beyond := beyond_range(replica, calibration):
+        found.append(beyond)
+    return found
 
 
 def check_device(replica: ServingQuestion, calibration: Calibration) -> None:
-    """Refuse hardware of which the fit saw no run.
+    """Refuse hardware of which the fit saw no run, where a number alone would be believed.
 
     Raises:
         InputError: With the hardware that it saw.
@@ -127,14 +143,20 @@ def replica_of(model: ModelSpec, gpu: str, **values: object) -> ServingQuestion:
 
 
 def check_range(calibration: Calibration, asked: Mapping[str, float]) -> None:
-    """Refuse what no fitted run is near to.
+    """Refuse what lies far above all that was fitted.
 
     Raises:
         InputError: With what was asked and what is known.
     """
-    if beyond := _beyond(calibration, asked):
+    above = {
+        name: value
+        for name, value in asked.items()
+        if name in calibration.ranges and value > calibration.ranges[name][1] * FARTHEST
+    }
+    if above:
         raise InputError(
-            f"{beyond}: no honest interval; measure one run and fit to it, or ask within the range"
+            f"{_beyond(calibration, above)}: no honest interval; measure one run and fit to it, or"
+            " ask within the range"
         )
 
 
