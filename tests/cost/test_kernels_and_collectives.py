@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from ridgeline.cost.training.coefficients import Coefficients
 from ridgeline.cost.training.collectives import (
     all_reduce_seconds,
+    bus_rate,
     dispatch_seconds,
     gather_seconds,
     group_of,
+    send_seconds,
 )
 from ridgeline.cost.training.layouts import stack_layouts
 from ridgeline.cost.training.matmuls import alignment, utilisation
@@ -48,6 +50,15 @@ def test_a_ring_all_reduce_moves_twice_n_minus_1_over_n(setting: Setting) -> Non
     seconds = all_reduce_seconds(setting, one(1e9), group)[0]
     assert seconds == pytest.approx(2 * 7 / 8 * 1e9 / 450e9)
     assert gather_seconds(setting, one(1e9), group)[0] == pytest.approx(seconds / 2)
+
+
+def test_a_group_inside_a_mesh_has_no_use_of_the_links_to_others(setting: Setting) -> None:
+    """Of seven links a pair has one; a pipeline's neighbours, too."""
+    mesh = replace(setting, site=replace(setting.site, linked_peers=one(7)))
+    pair, whole = group_of(mesh, one(2), one(1)), group_of(mesh, one(8), one(1))
+    assert bus_rate(mesh, whole)[0] == 450e9
+    assert bus_rate(mesh, pair)[0] == pytest.approx(450e9 / 7)
+    assert send_seconds(mesh, one(1e9), one(0))[0] == pytest.approx(7e9 / 450e9, rel=1e-3)
 
 
 def test_a_group_over_nodes_leaves_each_through_the_cards_of_its_members(

@@ -106,3 +106,10 @@ def test_bad_clusters_are_one_clear_line(text: str, message: str) -> None:
 def test_overrides_that_make_no_sense_are_refused(overrides: dict[str, float]) -> None:
     with pytest.raises(InputError, match=r"above 0|1 or more"):
         parse_cluster("8xH100", **overrides)  # type: ignore[arg-type]
+
+
+def test_a_pair_of_a_full_mesh_has_the_links_between_the_two_alone() -> None:
+    """Seven links of 64 GB/s to one peer each; behind a switch a pair has all links."""
+    mesh, switch = parse_cluster("8xMI300X"), parse_cluster("8xH100")
+    assert [mesh.joined_bytes_per_second(n) / 64e9 for n in (2, 4, 8)] == [1.0, 3.0, 7.0]
+    assert switch.joined_bytes_per_second(2) == switch.joined_bytes_per_second(8) == 450e9

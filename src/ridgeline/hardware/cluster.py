@@ -31,6 +31,8 @@ class Cluster:
     """Devices that the fast fabric (NVLink, Infinity Fabric) joins: 8 in a DGX, 72 in an NVL72."""
     domain_bytes_per_second: float
     domain_latency_seconds: float
+    linked_peers: int = 1
+    """Peers among which a device's links in the domain are split; 1: a switch joins them."""
     network_bytes_per_second: float
     """Bandwidth of one device's share of its node's network cards."""
     network_latency_seconds: float
@@ -43,6 +45,17 @@ class Cluster:
     disk_write_bytes_per_second: float
     assumed: tuple[str, ...] = ()
     """What was not given but taken as typical, one sentence each."""
+
+    def joined_bytes_per_second(self, devices: int) -> float:
+        """Bandwidth of one device to the others in a group of so many of one domain.
+
+        Links of a full mesh lead to one peer each: of seven, a pair has one, 64 GB/s each way
+        (ROCm documentation, "AMD Instinct MI300X system optimization").
+
+        >>> parse_cluster("8xMI300X").joined_bytes_per_second(2) / 1e9
+        64.0
+        """
+        return self.domain_bytes_per_second * min(1.0, (max(devices, 2) - 1) / self.linked_peers)
 
 
 def gigabits(per_second: float | None) -> float | None:
@@ -160,6 +173,7 @@ def _typical(part: Device, num_devices: int, assumed: list[str]) -> Cluster:
         domain_size=node.domain_size,
         domain_bytes_per_second=bandwidth,
         domain_latency_seconds=latency,
+        linked_peers=node.linked_peers,
         network_bytes_per_second=(
             network.bandwidth_bytes_per_second * node.network_links / node.domain_size
         ),

@@ -140,6 +140,9 @@ class Node(Fact, frozen=True, kw_only=True):
     """Devices of one host, where a domain spans several; None: the whole domain is one host."""
     fabric: str | None = None
     """The link that joins the domain; None: the device's own fabric links."""
+    linked_peers: int = 1
+    """Peers among which a device's fabric links are split for good, as many to each; 1: a switch,
+    through which all of them reach any peer."""
     network: str
     """Name of a network link."""
     network_links: int

@@ -27,6 +27,7 @@ from ridgeline.cost.serving.weight_formats import (
 )
 from ridgeline.cost.state_scan import scan_products, state_bytes, vector_products
 from ridgeline.errors import InputError
+from ridgeline.hardware import catalogue
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.hardware.facts import Device
 from ridgeline.models.counts import (
@@ -358,7 +359,14 @@ def link_bytes_per_second(device: Device, tp: int) -> float:
     cluster = parse_cluster(f"{tp}x{device.name}")
     if tp > 1 and tp > cluster.domain_size:
         return cluster.host_bytes_per_second
-    return cluster.domain_bytes_per_second
+    return cluster.joined_bytes_per_second(tp)
+
+
+def is_joined(device: Device, tp: int) -> bool:
+    """Whether a fabric of their own joins the ranks of one replica, not the host's bus."""
+    cluster = parse_cluster(f"{tp}x{device.name}")
+    own = catalogue.peer_bandwidth_bytes_per_second(device)
+    return own == cluster.domain_bytes_per_second and (tp == 1 or tp <= cluster.domain_size)
 
 
 def default_cache(weights: str) -> str:

@@ -56,6 +56,12 @@ def network_rate(setting: Setting, group: Group) -> Floats:
     return setting.site.network_bytes_per_second * rates.network / loss
 
 
+def _domain_rate(setting: Setting, members: Floats | float) -> Floats:
+    """One device's bandwidth to so many members of its domain; in a mesh each has its own links."""
+    links = (np.maximum(members, 2.0) - 1.0) / setting.site.linked_peers
+    return np.asarray(setting.site.domain_bytes_per_second * np.minimum(links, 1.0))
+
+
 def bus_rate(setting: Setting, group: Group, *, serial: bool = False) -> Floats:
     """Bytes per second through the slowest link of a ring over the group.
 
@@ -63,7 +69,7 @@ def bus_rate(setting: Setting, group: Group, *, serial: bool = False) -> Floats:
     collective that stands alone between two matmuls is cut into too few pieces for both to run
     beside each other.
     """
-    inside = setting.site.domain_bytes_per_second * setting.rates.domain
+    inside = _domain_rate(setting, group.local) * setting.rates.domain
     across = np.minimum(group.local * network_rate(setting, group), inside)
     if serial:
         across = 1.0 / (1.0 / across + 1.0 / inside)
@@ -126,7 +132,7 @@ def dispatch_seconds(setting: Setting, token_bytes: Floats, copies: Floats, grou
     once = (nodes - 1.0) * (1.0 - (1.0 - 1.0 / nodes) ** copies)
     tiered = setting.software.hierarchical_dispatch
     crossings = np.where(tiered, once, copies * (1.0 - 1.0 / nodes))
-    inside = setting.site.domain_bytes_per_second * reach
+    inside = _domain_rate(setting, group.local) * reach
     line = setting.site.network_bytes_per_second * TIERED_NETWORK_SHARE
     across = np.where(tiered, line, network_rate(setting, group))
     local = token_bytes * copies * (group.size - 1.0) / group.size / inside
@@ -140,7 +146,7 @@ def dispatch_seconds(setting: Setting, token_bytes: Floats, copies: Floats, grou
 def send_seconds(setting: Setting, message_bytes: Floats, crosses: Floats) -> Floats:
     """One message to the neighbour, inside the domain or (`crosses` is 1) over the network."""
     site, rates = setting.site, setting.rates
-    inside = site.domain_bytes_per_second * rates.domain
+    inside = _domain_rate(setting, 2.0) * rates.domain
     across = site.network_bytes_per_second * rates.network
     latency = np.where(crosses > 0, site.network_latency_seconds, site.domain_latency_seconds)
     return message_bytes / np.where(crosses > 0, across, inside) + latency

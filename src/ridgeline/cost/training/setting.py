@@ -48,6 +48,8 @@ class ClusterNumbers:
     domain_size: Floats
     domain_bytes_per_second: Floats
     domain_latency_seconds: Floats
+    linked_peers: Floats
+    """Peers among which a device's links in the domain are split; 1: a switch joins them."""
     network_bytes_per_second: Floats
     network_latency_seconds: Floats
     host_bytes_per_second: Floats
@@ -156,6 +158,7 @@ def setting_of(
         "domain_size": cluster.domain_size,
         "domain_bytes_per_second": cluster.domain_bytes_per_second,
         "domain_latency_seconds": cluster.domain_latency_seconds,
+        "linked_peers": cluster.linked_peers,
         "network_bytes_per_second": cluster.network_bytes_per_second / cluster.oversubscription,
         "network_latency_seconds": cluster.network_latency_seconds,
         "host_bytes_per_second": cluster.host_bytes_per_second,

@@ -24,6 +24,7 @@ from ridgeline.cost.serving.setting import (
     Hosted,
     cached_bytes,
     host,
+    is_joined,
     is_widened,
     matmul_dtype,
     widening,
@@ -31,7 +32,6 @@ from ridgeline.cost.serving.setting import (
 from ridgeline.cost.serving.step import TERMS
 from ridgeline.cost.serving.weight_formats import WEIGHT_BITS
 from ridgeline.errors import InputError
-from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
 from ridgeline.plan.serving.coefficients import (
     Calibration,
     Situation,
@@ -71,7 +71,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
         for one in replicas
     ]
     engines = [engine_called(one.engine) for one in replicas]
-    cases = [_situation(one, values["link"]) for one, values in zip(replicas, fields, strict=True)]
+    cases = [_situation(one) for one in replicas]
     pairs = list(zip(replicas, engines, strict=True))
     guesses = [one.drafting for one in replicas]
     return Arrays(
@@ -95,12 +95,12 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
     )
 
 
-def _situation(one: ServingQuestion, link: float) -> Situation:
+def _situation(one: ServingQuestion) -> Situation:
     return Situation(
         architecture=one.device.architecture,
         precision=matmul_dtype(one.device, one.weights),
         widened=WEIGHT_BITS[one.weights] if is_widened(one.device, one.weights) else 0.0,
-        fabric=link == peer_bandwidth_bytes_per_second(one.device),
+        fabric=is_joined(one.device, one.layout.devices),
         engine=one.engine,
         like=engine_called(one.engine).like,
         served=True,

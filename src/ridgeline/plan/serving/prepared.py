@@ -16,9 +16,8 @@ from ridgeline import quantity
 from ridgeline.cost.arrays import Bools, Floats, Ints
 from ridgeline.cost.serving.disaggregated import WorkerPool, disaggregated_outcome
 from ridgeline.cost.serving.load import KINDS, LoadOutcome, RequestLengths, outcome_of
-from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted
+from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted, is_joined
 from ridgeline.cost.serving.step import least_step_seconds
-from ridgeline.hardware.catalogue import peer_bandwidth_bytes_per_second
 from ridgeline.plan.serving.coefficients import Situation, places, rates_at
 from ridgeline.plan.serving.published import LATENCIES, PublishedServing
 
@@ -85,7 +84,7 @@ def situation_of(run: PublishedServing) -> Situation:
         architecture=run.device.architecture,
         precision=run.precision,
         widened=run.widened,
-        fabric=run.hosted["link"] == peer_bandwidth_bytes_per_second(run.device),
+        fabric=is_joined(run.device, int(run.hosted["ranks"] * run.hosted["groups"])),
         engine=run.engine.name,
         like=run.engine.like,
         served=run.load.kind != "static",

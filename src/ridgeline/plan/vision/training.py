@@ -248,9 +248,10 @@ def _check(task: VisionTrainingTask) -> None:
 
 def _step(task: VisionTrainingTask, timing: Timing, passes: int) -> ParallelStep:
     cluster, rates = task.cluster, coefficients_for(task.cluster.device)
+    inside = cluster.joined_bytes_per_second(cluster.num_devices)
     fabric = Fabric(
         domain_size=cluster.domain_size,
-        domain_bytes_per_second=cluster.domain_bytes_per_second * float(rates.domain),
+        domain_bytes_per_second=inside * float(rates.domain),
         network_bytes_per_second=(
             cluster.network_bytes_per_second * float(rates.network) / cluster.oversubscription
         ),
