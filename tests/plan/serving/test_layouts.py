@@ -146,6 +146,26 @@ def test_the_clock_of_a_mixture_is_the_formula_of_its_step(
         assert found == pytest.approx(formula, rel=1e-6)
 
 
+def test_an_all_reduce_takes_the_faster_of_two_ways() -> None:
+    """One kernel fetches few bytes; a pipeline that must fill first carries many."""
+    replica = replica_of(load_model("llama-3-70b"), "mi300x", tp=8, prompt=9000.0, completion=10.0)
+    arrays = arrays_of([replica], read_calibration())
+    hosted, rates = arrays.hosted, arrays.rates
+
+    def sent(tokens: float) -> float:
+        names = Work.__dataclass_fields__
+        values = dict.fromkeys(names, 0.0) | {"prompt_tokens": tokens}
+        values |= {"prompt_groups": 1.0, "checked": 1.0}
+        work = Work(**{name: np.array([values[name]]) for name in names})
+        return float(step_time(hosted, rates, work).communication[0]) / 160
+
+    links = 7 / 4 * 8192 * 2 / (7 * 64e9 * float(rates.link[0]))
+    few = (sent(3) - sent(2)) - links
+    assert few == pytest.approx(7 / 4 * 8192 * 2 / float(rates.copy_bytes_per_second[0]))
+    assert sent(8192) - sent(4096) == pytest.approx(4096 * links)
+    assert sent(8192) - 8192 * links == pytest.approx(8e-5 + 3 * float(rates.reduce_seconds[0]))
+
+
 @pytest.mark.parametrize(("context", "replays"), [(8000, True), (8400, False)])
 def test_the_clock_ends_captured_graphs_where_the_formula_does(context: int, replays: bool) -> None:
     replica = replica_of(

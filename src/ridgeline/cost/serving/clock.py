@@ -16,9 +16,12 @@ from ridgeline.cost.serving.setting import Hosted
 from ridgeline.cost.serving.step import (
     StepTime,
     Work,
+    all_reduced_bytes,
     blended,
     expert_flops_per_second,
+    fetching_seconds,
     fixed_host_seconds,
+    piping_seconds,
     prompt_host_seconds,
     step_time,
 )
@@ -61,6 +64,10 @@ class StepClock:
     window: float = math.inf
     sent_seconds: float = 0.0
     """Time of all-reduces and of passing over activations, per token."""
+    fetching_seconds: float = 0.0
+    """The same of all-reduces of few bytes, which one kernel fetches."""
+    piping_seconds: float = 0.0
+    """What the pipeline of all-reduces of many bytes takes to fill instead."""
     fixed_device_seconds: float = 0.0
     """Latency of all-reduces, starting of kernels."""
     least_device_seconds: float = 0.0
@@ -114,6 +121,7 @@ class StepClock:
             + attention
             + cache
             + tokens * self.sent_seconds
+            + min(tokens * self.fetching_seconds, self.piping_seconds)
             + self.fixed_device_seconds
         )
         least = self.least_prompt_seconds if prompt_tokens else self.least_device_seconds
@@ -158,6 +166,7 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
     cached = 1.0 / (hosted.bandwidth * rates.cache)
     expert_token = 2.0 * hosted.expert_products / expert_flops_per_second(hosted, rates)
     linear_token = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm * rates.widened_gemm)
+    sent = all_reduced_bytes(hosted) / (hosted.link * rates.link)
     eager = hosted.layers * rates.eager_seconds
     launched = np.maximum(eager, prompt_host_seconds(hosted, rates))
     return StepClock(
@@ -179,9 +188,9 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
         cache_seconds=value(hosted.read_bytes * cached),
         window_cache_seconds=value(hosted.window_read_bytes * cached),
         window=value(hosted.window),
-        sent_seconds=value(
-            token.communication - empty.communication + token.launches - empty.launches
-        ),
+        sent_seconds=value(sent + token.launches - empty.launches),
+        fetching_seconds=value(fetching_seconds(hosted, rates)),
+        piping_seconds=value(piping_seconds(hosted, rates)),
         fixed_device_seconds=value(empty.communication + empty.launches),
         least_device_seconds=value(eager),
         captured_context=value(rates.captured_context),

@@ -46,9 +46,14 @@ class Rates(Cases):
     cache: Floats
     """Share of the bandwidth at which decodes read the cache."""
     link: Floats
-    """Share of the link that an all-reduce of many bytes sustains."""
+    """Share of the link that an all-reduce of very many bytes sustains."""
     reduce_seconds: Floats
     """Time of an all-reduce of next to nothing between two devices; grows with the logarithm."""
+    bulk_seconds: Floats
+    """What a collective library's pipeline takes to fill, which such an all-reduce waits for."""
+    copy_bytes_per_second: Floats
+    """What a kernel that fetches from its peers at once moves on a device of endless links: few of
+    its compute units work, so that small messages alone are faster with it."""
     layer_seconds: Floats
     """Per layer and step: starting and draining its kernels."""
     routing_seconds: Floats
