@@ -125,6 +125,9 @@ def test_engines_are_known_by_their_words() -> None:
     assert engine_of("NIM 1.8.0 (TensorRT-LLM)").name == "nim"
     assert engine_of("vLLM 0.4.2, enforce_eager=True").name == "eager"
     assert engine_of("vLLM 0.4.2, enforce_eager=False").name == "python-2024"
+    assert engine_of("real vLLM 0.19.0 runs").name == "python-2026"
+    assert engine_of("vLLM 0.10.0").name == "python"
+    assert engine_of("llama.cpp b3259").name == "llama.cpp"
 
 
 @pytest.mark.parametrize(
