@@ -97,7 +97,11 @@ The MI350X, NeMo 24.12 and fsdp_qlora were found last:
 
 FIRST_LOOK = {
     "training_found_later.csv": "at the first look step times of the former were 15.0 / 27.7 % off"
-    " (70 % inside 80 %),\nthose of the latter 28.1 / 54.3 % and memory 38.3 %, all of it too much",
+    " (70 % inside 80 %),\n"
+    "those of the latter 28.1 / 54.3 % and memory 38.3 %, all of it too much. Autocast had been\n"
+    "inferred for the MI350X, whose weights and optimizer alone would take more than was measured\n"
+    "(42 GB, not 27, for 2.65 B): its rows now say pure bf16. Its larger models are predicted too\n"
+    "fast, twofold on eight devices: a plain loop of PyTorch on a platform without fitted runs",
     "adapters_found_later.csv": "at the first look step times were 4.2, 3.8 / 12.7 and 21.6 / 48.1"
     " % off, memory 3.0\nand 7.2 %; four rows were refused, for want of an RTX A5000 and 6000 Ada",
 }

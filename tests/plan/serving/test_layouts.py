@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from tests.plan.serving.test_serving_table import CELLS
 
 from ridgeline.cost.serving.clock import clock_of
+from ridgeline.cost.serving.load import RequestLengths, steady_step
 from ridgeline.cost.serving.setting import ServingLayout, host
 from ridgeline.cost.serving.step import Work, experts_met, step_time
 from ridgeline.errors import InputError
@@ -144,6 +147,23 @@ def test_the_clock_of_a_mixture_is_the_formula_of_its_step(
     )
     if prompt or decodes:
         assert found == pytest.approx(formula, rel=1e-6)
+
+
+def test_prompts_that_wait_for_one_another_keep_no_group_idle() -> None:
+    """TensorRT-LLM's recipes balance them; without, all groups wait for the one with a prompt."""
+    replica = replica_of(
+        load_model("qwen3-235b-a22b"), "b200", tp=1, attention_dp=4, ep=4, engine="native",
+        prompt=32768.0, completion=1024.0,
+    )  # fmt: skip
+    arrays = arrays_of([replica], read_calibration())
+    alone = replace(arrays.lengths, balance=np.zeros(1))
+
+    def step(lengths: RequestLengths, running: float) -> float:
+        found = steady_step(arrays.hosted, arrays.rates, lengths, np.array([running]))
+        return float(found.total[0])
+
+    assert step(arrays.lengths, 160.0) < step(alone, 160.0) / 2
+    assert step(arrays.lengths, 1.0) == step(alone, 1.0)
 
 
 def test_an_all_reduce_takes_the_faster_of_two_ways() -> None:

@@ -59,7 +59,10 @@ class RequestLengths(Cases):
     completion: Floats
     """Tokens of a completion, mean, 1 or more."""
     chunk: Floats
-    """Prompt tokens of one step at most."""
+    """Prompt tokens of one step at most; of one group of devices where prompts are balanced."""
+    balance: Floats
+    """Steps that a prompt waits at most for one in each other group of devices, all of which would
+    wait for the one that has it; 0: it does not."""
     piece: Floats
     """Tokens of one prompt in a step at most; infinite: as many as the step takes."""
     most_sequences: Floats
@@ -80,6 +83,9 @@ def steady_step(hosted: Hosted, rates: Rates, lengths: RequestLengths, running: 
     arriving = running * lengths.prompt * lengths.yielded / lengths.completion
     most = np.minimum(lengths.chunk, lengths.piece)
     piece = np.maximum(np.minimum(lengths.prompt, most), 1.0)
+    piece = piece * _together(
+        hosted, lengths, np.minimum(running, lengths.balance * arriving / piece)
+    )
     share = np.minimum(arriving / piece, 1.0)
     carried = np.maximum(arriving, piece)
     context = lengths.prompt + lengths.completion / 2.0
@@ -101,8 +107,9 @@ def prompt_seconds(
     tokens = prompts * lengths.prompt
     # Decodes count against the tokens of a step as well, and go first.
     taken = np.minimum(busiest(hosted, beside) * lengths.checked, lengths.chunk * MOST_TAKEN)
-    room = lengths.chunk - taken
-    own = np.ceil(lengths.prompt / lengths.piece)  # no prompt ends sooner, however much room
+    room = (lengths.chunk - taken) * _together(hosted, lengths, prompts)
+    # No prompt ends sooner, however much room.
+    own = np.ceil(lengths.prompt / np.minimum(lengths.piece, lengths.chunk))
     steps = np.maximum(np.maximum(np.ceil(tokens / room), own), 1.0)
     context = lengths.prompt + lengths.completion / 2.0
     work = _work(hosted, lengths, tokens / steps, beside, context)
@@ -172,6 +179,12 @@ def decode_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, batch:
     context = lengths.prompt + lengths.completion / 2.0
     work = _work(hosted, lengths, np.zeros_like(batch), batch, context)
     return _step(hosted, rates, lengths, work).total
+
+
+def _together(hosted: Hosted, lengths: RequestLengths, prompts: Floats) -> Floats:
+    """How many of these prompts run beside each other, each in a group of its own."""
+    groups = np.where(lengths.balance > 0.0, hosted.groups, 1.0)
+    return np.asarray(np.clip(prompts, 1.0, groups))
 
 
 def _step(hosted: Hosted, rates: Rates, lengths: RequestLengths, work: Work) -> StepTime:

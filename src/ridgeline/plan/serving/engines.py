@@ -31,6 +31,8 @@ class EngineClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The same on devices of `LARGE_BYTES` and more that are newer than Ampere; 0: the same."""
     small_chunk: int = 0
     """The chunk on all other devices; 0: the same."""
+    balance_steps: int = 0
+    """Steps that a prompt waits at most until every group of attention data parallelism has one."""
     like: str = ""
     """The class whose coefficients hold where it has none of its own."""
     reserved: float

@@ -83,6 +83,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
             chunk=np.array(
                 [float(one.chunk or engine.chunk_on(one.device)) for one, engine in pairs]
             ),
+            balance=np.array([float(engine.balance_steps) for engine in engines]),
             piece=np.array([CHUNK if one.kept is not None else math.inf for one in replicas]),
             most_sequences=np.array(
                 [float(one.most_sequences or engine.most_on(one.device)) for one, engine in pairs]

@@ -58,6 +58,9 @@ def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
             prompt=np.array([max(run.prompt, 1.0) for run in runs]),
             completion=np.array([run.completion for run in runs]),
             chunk=np.array([run.chunk for run in runs]),
+            balance=np.array(
+                [0.0 if run.prefill else float(run.engine.balance_steps) for run in runs]
+            ),
             piece=np.full(len(runs), np.inf),
             most_sequences=np.array([run.most_sequences for run in runs]),
             reserved=np.array([run.engine.reserved for run in runs]),
