@@ -80,6 +80,7 @@ def test_nobody_is_further_ahead_than_allowed_and_nobody_is_forgotten(
     "wrong",
     [
         *({"rule": "soon"}, {"workers": 0}, {"learning_rate": 0.0}, {"max_staleness": -1}),
+        *({"workers": 1.5}, {"workers": True}, {"max_staleness": 2.5}),
         *({"learning_rate": math.nan}, {"learning_rate": math.inf}, {"staleness_power": math.nan}),
     ],
 )

@@ -43,8 +43,10 @@ class AsynchronousSettings:
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise InputError(f"rule {self.rule}: use one of {', '.join(RULES)}")
-        if self.workers < 1 or self.max_staleness < 0:
-            raise InputError("workers is 1 or more, max_staleness 0 or more")
+        for name, least in (("workers", 1), ("max_staleness", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise InputError(f"{name} is {value!r}; it is a whole number, {least} or more")
         if not (0.0 < self.learning_rate < inf and 0.0 <= self.staleness_power < inf):
             raise InputError("learning_rate is above 0, staleness_power 0 or more")
 
