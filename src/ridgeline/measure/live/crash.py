@@ -141,7 +141,7 @@ def told_of_no_step(command: str, when: str, crash: Crash) -> str:
 
 def told_of_few_steps(command: str, steps: int, crash: Crash) -> str:
     """Why a command that ended well is too short to measure."""
-    few = f"`{command}` took {steps} step(s): too few to measure"
+    few = f"`{command}` ended {steps} step(s) after its first: too few to measure"
     return f"{few}; {_advice(crash, 'let it run longer')}"
 
 
