@@ -378,6 +378,21 @@ class TakesKeywordsOnly(nn.Module):
         return {"logits": self.backbone(pixels).mean((2, 3)) * scale, "labels": ["a", "b"]}
 
 
+class StridesOnce(nn.Module):
+    """One number for both dimensions, in a list, as configurations of networks give it."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=[2], padding=[1]),
+            nn.MaxPool2d([3], stride=[2]),
+            nn.ConvTranspose2d(8, 4, 2, stride=[2]),
+        )
+
+    def forward(self, x):
+        return self.body(x)
+
+
 class Contracts(nn.Module):
     def __init__(self):
         super().__init__()

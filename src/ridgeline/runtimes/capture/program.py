@@ -37,6 +37,7 @@ from ridgeline.runtimes.capture.structure import (
     in_words,
     unflatten,
 )
+from ridgeline.runtimes.capture.whole_lists import write_lists_out
 
 _DIFFERS_IN_TRAINING = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.Dropout, nn.Dropout1d,
@@ -311,6 +312,7 @@ def _exported(
             "buffer, or without the cache",
             kind="caches-tensors",
         )
+    write_lists_out(program)
     return program
 
 
