@@ -1,4 +1,4 @@
-"""What vectors answer: pooling, scores, ranks; and names of the model, over HTTP."""
+"""What vectors answer: pooling, scores; and names of the model, over HTTP."""
 
 from __future__ import annotations
 
@@ -43,22 +43,6 @@ def test_sides_of_other_numbers_are_refused(stub: Server) -> None:
     assert response.status_code == 400
     assert "text_1 has 2 texts and text_2 3" in response.json()["error"]["message"]
     assert stub.post("/score", {"text_1": "a"}).status_code == 400
-
-
-@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
-def test_documents_come_in_order_and_so_many_as_asked_for(stub: Server, path: str) -> None:
-    documents = ["one two three four five six", {"text": "a"}, "a b c"]
-    body = {"model": "library", "query": "b", "documents": documents}
-    reply = stub.post(path, body).json()
-    assert [one["index"] for one in reply["results"]] == [1, 2, 0]
-    assert reply["results"][0]["document"] == {"text": "a"}
-    scores = [one["relevance_score"] for one in reply["results"]]
-    assert scores == sorted(scores, reverse=True)
-    (best,) = stub.post(path, {**body, "top_n": 1, "return_documents": False}).json()["results"]
-    assert best["index"] == 1
-    assert "document" not in best
-    cut = stub.post(path, {**body, "max_tokens_per_doc": 1}).json()["results"]
-    assert {one["relevance_score"] for one in cut} == {cut[0]["relevance_score"]}
 
 
 def test_pooling_gives_the_vectors_that_embeddings_give(stub: Server) -> None:
@@ -118,6 +102,32 @@ def test_clients_of_an_embedding_server_get_a_bare_list(stub: Server) -> None:
     assert stub.post("/embed", body).json() == vectors_of(stub, texts)
     assert stub.post("/embed", {"inputs": "a"}).json() == vectors_of(stub, ["a"])
     assert stub.post("/embed", {**body, "normalize": False}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("said", "length"),
+    [
+        ({"truncate": "END"}, None),
+        ({"truncation": True, "output_dimension": 2, "output_dtype": "float"}, 2),
+        ({"truncate": True, "dimensions": 1, "normalized": True, "late_chunking": False}, 1),
+    ],
+)
+def test_other_words_for_cut_and_short_vectors_are_read(
+    stub: Server, said: dict[str, Any], length: int | None
+) -> None:
+    endless = "one two " * 4000
+    (found,) = stub.post("/v1/embeddings", {"input": [{"text": endless}], **said}).json()["data"]
+    assert length in (None, len(found["embedding"]))
+    assert stub.post("/v1/embeddings", {"input": endless}).status_code == 400
+
+
+def test_coheres_older_address_gives_bare_vectors(stub: Server) -> None:
+    body = {"texts": ["a", "one two"], "input_type": "search_query"}
+    found = stub.post("/v1/embed", body).json()
+    assert found["response_type"] == "embeddings_floats"
+    assert found["embeddings"] == vectors_of(stub, body["texts"])  # type: ignore[arg-type]
+    by_type = stub.post("/v1/embed", {**body, "embedding_types": ["float"]}).json()
+    assert by_type["embeddings"] == {"float": found["embeddings"]}
 
 
 def test_a_conversation_becomes_a_vector(stub: Server) -> None:

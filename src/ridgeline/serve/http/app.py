@@ -24,13 +24,15 @@ from ridgeline.serve.http.routes import (
     messages,
     models,
     operations,
+    ranking,
     responses,
 )
 from ridgeline.serve.http.service import Service
 from ridgeline.serve.http.several_models import ModelChoice
 
 ROUTES = (
-    *(chat, completions, responses, messages, models, embeddings, embed, invocations, operations),
+    *(chat, completions, responses, messages, models, embeddings, embed, ranking, invocations),
+    operations,
 )
 _ERROR = {
     "description": "OpenAI's error shape",

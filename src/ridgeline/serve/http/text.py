@@ -19,6 +19,7 @@ from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.chat_template import choose_template
 from ridgeline.serve.http.image_input import ImageReader
+from ridgeline.serve.http.infill import infill_tokens
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reasoning import NONE, choose_marks
 from ridgeline.serve.http.tool_families import AUTO, choose_tool_family, special_marks
@@ -110,6 +111,8 @@ class TextTokens:
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()
         self._backend.no_padding()
+        self.infill = infill_tokens(self._backend, vocab)
+        """How the model is asked for what stands between two texts; None: it was not trained to."""
         self.tokenise_seconds = 0.0
         """The time that making tokens of texts has taken."""
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="tokenize")

@@ -35,7 +35,8 @@ class CompletionRequest(SamplingFields):
     """Only as many as `n`."""
     add_special_tokens: bool | None = None
     """Whether texts get the tokenizer's first token; yes if absent."""
-    suffix: Annotated[None, BeforeValidator(lambda given: given or None)] = None
+    suffix: Annotated[Text | None, BeforeValidator(lambda given: given or None)] = None
+    """What stands behind the gap that is asked for, where the model has tokens for it."""
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True, kw_only=True):

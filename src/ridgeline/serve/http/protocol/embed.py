@@ -11,9 +11,8 @@ import msgspec
 from pydantic import Field
 
 from ridgeline.serve.http.protocol.completions import MOST_PROMPTS
-from ridgeline.serve.http.protocol.embeddings import Embeddable, Inputs, VectorFields
+from ridgeline.serve.http.protocol.embeddings import Embeddable, Inputs, Truncate, VectorFields
 
-Truncate = Literal["NONE", "START", "END"]
 Form = Literal["float", "base64"]
 
 
@@ -63,7 +62,7 @@ class CohereEmbeddings(msgspec.Struct, frozen=True, kw_only=True):
     """The vectors in the forms that were asked for."""
 
     id: str
-    embeddings: dict[str, list[Any]]
+    embeddings: dict[str, list[Any]] | list[Any]
     texts: list[str]
     meta: dict[str, Any]
     response_type: str = "embeddings_by_type"

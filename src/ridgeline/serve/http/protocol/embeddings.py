@@ -1,6 +1,6 @@
-"""The shapes of what vectors answer: `/v1/embeddings`, `/pooling`, `/score`, `/rerank`.
+"""The shapes of what vectors answer: `/v1/embeddings`, `/pooling`, `/score`.
 
-Scores and ranks are cosines of embeddings, as vLLM has them of models that embed.
+Scores are cosines of embeddings, as vLLM has them of models that embed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ridgeline.serve.http.protocol.chat import Message, Variables
 from ridgeline.serve.http.protocol.completions import MOST_PROMPTS
@@ -25,6 +25,19 @@ Inputs = (
     | Annotated[list[Embeddable], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
     | Annotated[list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)]
 )
+
+
+def _bare(given: Any) -> Any:
+    """Inputs without the objects that Jina's clients put around texts."""
+    if not isinstance(given, list):
+        return given
+    return [
+        one["text"] if isinstance(one, dict) and list(one) == ["text"] else one for one in given
+    ]
+
+
+Truncate = Literal["NONE", "START", "END"]
+"""At which end of a text that is too long tokens go, in Cohere's words; NONE: it is refused."""
 
 
 class VectorFields(Strict):
@@ -59,7 +72,7 @@ class EmbeddingRequest(VectorFields):
     hints: ClassVar[frozenset[str]] = VectorFields.hints | {"input_type"}
     """Queries and passages are the same to a language model."""
 
-    input: Inputs | None = None
+    input: Annotated[Inputs, BeforeValidator(_bare)] | None = None
     messages: list[Message] | None = Field(None, min_length=1, max_length=4096)
     """A conversation, written by the chat template."""
     add_generation_prompt: bool | None = None
@@ -67,9 +80,20 @@ class EmbeddingRequest(VectorFields):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1, lt=2**31)
     """So many first numbers of the vector, normalised again (Matryoshka models)."""
+    output_dimension: int | None = Field(None, ge=1, lt=2**31)
+    """Voyage's and Mistral's name of the same."""
+    output_dtype: Literal["float"] | None = None
+    embedding_type: Literal["float", "base64"] | None = None
+    """Jina's name of `encoding_format`."""
+    normalized: Literal[True] | None = None
+    late_chunking: Literal[False] | None = None
     input_type: Annotated[str, Field(max_length=64)] | None = None
-    truncate: Literal["NONE"] | None = None
-    """NVIDIA's word for a text that is too long being refused, as it is."""
+    truncate: Truncate | bool | None = None
+    truncation: bool | None = None
+    """Whether a text that is too long is cut, and at which end: NVIDIA's words, Jina's, Voyage's.
+
+    It is refused if both are absent.
+    """
 
     @model_validator(mode="after")
     def _one_of_both(self) -> EmbeddingRequest:
@@ -78,7 +102,29 @@ class EmbeddingRequest(VectorFields):
         chat_only = (self.add_generation_prompt, self.chat_template_kwargs)
         if self.messages is None and any(value is not None for value in chat_only):
             raise ValueError("add_generation_prompt and chat_template_kwargs go with messages")
+        if len({self.dimensions, self.output_dimension} - {None}) > 1:
+            raise ValueError("output_dimension is another name of dimensions: they differ")
+        if len({self.encoding_format, self.embedding_type} - {None}) > 1:
+            raise ValueError("embedding_type is another name of encoding_format: they differ")
         return self
+
+    @property
+    def length(self) -> int | None:
+        """How many numbers of a vector are wanted; None: all."""
+        return self.dimensions or self.output_dimension
+
+    @property
+    def form(self) -> Literal["float", "base64"]:
+        """The form in which vectors are told."""
+        return self.encoding_format or self.embedding_type or "float"
+
+    @property
+    def cut_at(self) -> Truncate | None:
+        """At which end a long text is cut; None: nothing was said."""
+        if isinstance(self.truncate, str):
+            return self.truncate
+        asked = self.truncate if self.truncate is not None else self.truncation
+        return None if asked is None else ("END" if asked else "NONE")
 
 
 class PoolingRequest(EmbeddingRequest):
@@ -127,37 +173,6 @@ class ScoreRequest(VectorFields):
 
 
 _SIDES = (("text_1", "data_1", "queries"), ("text_2", "data_2", "documents", "items"))
-
-
-class RankedText(Strict):
-    """A document with its text, as some clients send it."""
-
-    text: Embeddable
-
-
-Documents = Annotated[
-    list[Embeddable | RankedText], Field(min_length=1, max_length=MOST_PROMPTS, fail_fast=True)
-]
-
-
-class RerankRequest(VectorFields):
-    """Documents to be put in order by how much they are like the query."""
-
-    query: Embeddable
-    documents: Documents
-    top_n: int | None = Field(None, ge=0, lt=2**31)
-    """So many of the best; 0: all."""
-    return_documents: bool | None = None
-    """Whether results show the documents; yes if absent, as vLLM does."""
-    max_tokens_per_doc: int | None = Field(None, ge=1, lt=2**31)
-    """The first tokens of each document that are taken."""
-    max_chunks_per_doc: None = None
-    rank_fields: None = None
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts of the documents."""
-        return [one if isinstance(one, str) else one.text for one in self.documents]
 
 
 def _listed(texts: str | list[str]) -> list[str]:
@@ -215,20 +230,3 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     score: float
     object: str = "score"
-
-
-class RankedDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One document in its order; `index` is its place in the request."""
-
-    index: int
-    relevance_score: float
-    document: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-
-
-class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents, the most alike first."""
-
-    id: str
-    model: str
-    results: list[RankedDocument]
-    usage: EmbeddingUsage

@@ -325,6 +325,7 @@ class SamplingFields(Strict):
         stops: tuple[str, ...] = (),
         keeps_special: bool = False,
         forbidden: tuple[tuple[int, ...], ...] = (),
+        stop_ids: tuple[int, ...] = (),
     ) -> Sampling:
         """The parameters for the engine; what is absent has OpenAI's default.
 
@@ -337,6 +338,7 @@ class SamplingFields(Strict):
             stops: Strings that end this kind of completion, beside those that are asked for.
             keeps_special: Whether special tokens stand in the text whatever is asked for.
             forbidden: The tokens of `bad_words`.
+            stop_ids: Tokens that end it, beside those that are asked for.
         """
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if not self.use_beam_search:  # which has no stop strings
@@ -356,7 +358,7 @@ class SamplingFields(Strict):
             forbidden=forbidden,
             seed=self.seed,
             stop=tuple(stop),
-            stop_ids=tuple(self.stop_token_ids or ()),
+            stop_ids=(*(self.stop_token_ids or ()), *stop_ids),
             ignore_eos=bool(self.ignore_eos),
             keep_stop=bool(self.include_stop_str_in_output),
             keep_special=keeps_special or self.skip_special_tokens is False,

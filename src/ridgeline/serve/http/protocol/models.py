@@ -20,6 +20,9 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     input_modalities: tuple[str, ...]
     """What a prompt may have: text, and image where the model sees."""
+    capabilities: dict[str, bool]
+    """What may be asked, in the words of Mistral's clients."""
+    type: str = "base"
     parent: str | None = None
     owned_by: str = "ridgeline"
     object: str = "model"

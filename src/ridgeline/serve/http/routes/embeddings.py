@@ -1,14 +1,10 @@
-"""The endpoints that vectors answer, `/v1/embeddings`, `/pooling`, `/score` and `/rerank`.
+"""The endpoints of vectors themselves, `/v1/embeddings`, `/pooling` and `/score`.
 
-An input becomes one vector, the mean of its last hidden states, of length one. The score of two
-texts is the cosine of their vectors, and documents are ranked by it.
+The score of two texts is the cosine of their vectors.
 """
 
 from __future__ import annotations
 
-import base64
-import math
-import struct
 import time
 from collections.abc import Sequence
 
@@ -16,6 +12,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ridgeline.serve.http.conversation import prompt_of
+from ridgeline.serve.http.embedding import (
+    cosine,
+    cut,
+    in_base64,
+    shortened,
+    tokens_of,
+    vectors_of,
+)
 from ridgeline.serve.http.protocol.completions import several
 from ridgeline.serve.http.protocol.embeddings import (
     ClassifyRequest,
@@ -25,12 +29,8 @@ from ridgeline.serve.http.protocol.embeddings import (
     EmbeddingUsage,
     PooledVector,
     PoolingRequest,
-    RankedDocument,
-    Ranking,
-    RerankRequest,
     Score,
     ScoreRequest,
-    VectorFields,
     VectorReply,
 )
 from ridgeline.serve.http.protocol.errors import refused
@@ -38,7 +38,6 @@ from ridgeline.serve.http.reply import json_response, new_id, record_of, service
 from ridgeline.serve.http.service import Service
 
 router = APIRouter()
-Vector = tuple[float, ...]
 
 
 @router.post("/v1/embeddings")
@@ -82,35 +81,8 @@ async def score(request: Request, body: ScoreRequest) -> Response:
     vectors = await vectors_of(request, body, prompts)
     ours, theirs = vectors[: len(first)], vectors[len(first) :]
     pairs = zip(ours * len(theirs) if len(ours) == 1 else ours, theirs, strict=True)
-    data = [Score(index=index, score=_cosine(a, b)) for index, (a, b) in enumerate(pairs)]
+    data = [Score(index=index, score=cosine(a, b)) for index, (a, b) in enumerate(pairs)]
     return _reply(request, "score", data)
-
-
-@router.post("/rerank")
-@router.post("/v1/rerank")
-@router.post("/v2/rerank")
-async def rerank(request: Request, body: RerankRequest) -> Response:
-    """Documents in order, the one most like the query first (Jina's and Cohere's words)."""
-    most = body.max_tokens_per_doc
-    prompts = [await tokens_of(request, body, body.query, "query")]
-    prompts += [(await tokens_of(request, body, text, "documents"))[:most] for text in body.texts]
-    query, *others = await vectors_of(request, body, prompts)
-    results = [
-        RankedDocument(
-            index=index,
-            relevance_score=_cosine(query, other),
-            **({} if body.return_documents is False else {"document": {"text": text}}),
-        )
-        for index, (other, text) in enumerate(zip(others, body.texts, strict=True))
-    ]
-    results.sort(key=lambda one: -one.relevance_score)
-    ranking = Ranking(
-        id=new_id("rerank"),
-        model=record_of(request).model,
-        results=results[: body.top_n or None],
-        usage=_usage(request),
-    )
-    return json_response(ranking)
 
 
 async def _embedded(request: Request, body: EmbeddingRequest) -> list[list[float] | str]:
@@ -121,10 +93,12 @@ async def _embedded(request: Request, body: EmbeddingRequest) -> list[list[float
         assert body.input is not None
         inputs = several(body.input)
         prompts = [await tokens_of(request, body, one, "input") for one in inputs]
+    if body.cut_at is not None:
+        prompts = [cut(request, prompt, body.cut_at, None) for prompt in prompts]
     vectors = await vectors_of(request, body, prompts)
-    if body.dimensions is not None:
-        vectors = [shortened(vector, body.dimensions) for vector in vectors]
-    if body.encoding_format == "base64":
+    if body.length is not None:
+        vectors = [shortened(vector, body.length) for vector in vectors]
+    if body.form == "base64":
         return [in_base64(vector) for vector in vectors]
     return [list(vector) for vector in vectors]
 
@@ -144,32 +118,6 @@ async def _conversation(service: Service, body: EmbeddingRequest) -> tuple[int, 
     return prompt
 
 
-async def tokens_of(
-    request: Request, body: VectorFields, given: str | list[int], param: str
-) -> tuple[int, ...]:
-    """The tokens of a text, or token ids as they came, checked."""
-    text = service_of(request).text
-    if isinstance(given, str):
-        return await text.prompt(given, special=body.add_special_tokens is not False, param=param)
-    return text.check(given, param)
-
-
-async def vectors_of(
-    request: Request, body: VectorFields, prompts: Sequence[tuple[int, ...]]
-) -> list[Vector]:
-    """One vector for each prompt; what is remembered of the request is filled in."""
-    service, record = service_of(request), record_of(request)
-    record.model, record.user = service.name_of(body.model), body.user
-    record.without_effect = body.without_effect
-    adapter = service.adapter(body.model)
-    prompts = [service.cut(prompt, body.truncate_prompt_tokens, None) for prompt in prompts]
-    for prompt in prompts:
-        service.room(prompt, None, "input")
-    vectors = await service.ask(request, service.engine.embed(tuple(prompts), adapter))
-    record.prompt_tokens = sum(len(prompt) for prompt in prompts)
-    return list(vectors)
-
-
 def _reply(request: Request, kind: str, data: Sequence[object]) -> Response:
     return json_response(
         VectorReply(
@@ -185,23 +133,3 @@ def _reply(request: Request, kind: str, data: Sequence[object]) -> Response:
 def _usage(request: Request) -> EmbeddingUsage:
     count = record_of(request).prompt_tokens
     return EmbeddingUsage(prompt_tokens=count, total_tokens=count)
-
-
-def _cosine(one: Vector, other: Vector) -> float:
-    lengths = math.hypot(*one) * math.hypot(*other)
-    return math.fsum(a * b for a, b in zip(one, other, strict=True)) / (lengths or 1.0)
-
-
-def shortened(vector: Vector, count: int) -> Vector:
-    """The first numbers of a vector, normalised again. Raises ApiError where it has fewer."""
-    if count > len(vector):
-        text = f"dimensions is {count}; this model's vectors have {len(vector)}"
-        raise refused(text, "dimensions")
-    kept = vector[:count]
-    length = math.hypot(*kept) or 1.0
-    return tuple(value / length for value in kept)
-
-
-def in_base64(vector: Vector) -> str:
-    """The float32 of a vector, little endian."""
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

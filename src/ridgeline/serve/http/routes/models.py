@@ -66,6 +66,7 @@ async def unload_adapter(request: Request, body: UnloadAdapterRequest) -> Respon
 def _cards(service: Service) -> list[ModelCard]:
     ready, name = service.ready, service.settings.model_name
     modalities = ("text", "image") if ready.sees_images else ("text",)
+    able = _capabilities(service)
     own = [
         ModelCard(
             id=one,
@@ -73,6 +74,7 @@ def _cards(service: Service) -> list[ModelCard]:
             max_model_len=ready.max_length,
             root=ready.model,
             input_modalities=modalities,
+            capabilities=able,
         )
         for one in service.settings.names
     ]
@@ -84,22 +86,34 @@ def _cards(service: Service) -> list[ModelCard]:
             root=adapter,
             parent=name,
             input_modalities=modalities,
+            capabilities=able,
         )
         for adapter in service.adapters
     ]
     return [*own, *adapters]
 
 
+def _capabilities(service: Service) -> dict[str, bool]:
+    return {
+        "completion_chat": True,
+        "completion_fim": service.text.infill is not None,
+        "function_calling": service.text.template.origin != "plain",
+        "fine_tuning": False,
+        "vision": service.ready.sees_images,
+    }
+
+
 def _pipeline_cards(service: Service) -> list[ModelCard]:
     """Pipelines as models whose longest request is that of the last stage."""
-    longest = {one.settings.model_name: one.ready.max_length for one in service.all}
+    named = {one.settings.model_name: one for one in service.all}
     return [
         ModelCard(
             id=one.name,
             created=service.created,
-            max_model_len=longest[one.stages[-1].model],
+            max_model_len=named[one.stages[-1].model].ready.max_length,
             root=" → ".join(stage.model for stage in one.stages),
             input_modalities=("text",),
+            capabilities=_capabilities(named[one.stages[-1].model]),
         )
         for one in service.pipelines
     ]
