@@ -124,6 +124,47 @@ def test_the_words_of_mistrals_clients_are_read(stub: Server) -> None:
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, named)
 
 
+@pytest.mark.parametrize(
+    ("words", "begins", "told"),
+    [
+        ({"reasoning": {"effort": "low", "exclude": True}}, "think: low", ""),
+        ({"thinking": {"type": "disabled"}}, "think: none", ""),
+        ({"reasoning": {"enabled": False}}, "think: none", ""),
+        ({"thinking": {"type": "enabled"}}, "user", ""),
+        ({"reasoning_format": "hidden"}, "user", ""),
+    ],
+)
+def test_other_words_for_how_much_to_think_are_read(
+    stub: Server, words: dict[str, Any], begins: str, told: str
+) -> None:
+    response = chat(stub, **words, return_token_ids=True)
+    assert response.status_code == 200, response.text
+    prompt = stub.post("/detokenize", {"tokens": response.json()["prompt_token_ids"]}).json()
+    assert prompt["prompt"].startswith(begins)
+    assert response.headers.get("x-without-effect", "") == told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"reasoning": {"max_tokens": 5}},
+        {"thinking": {"type": "enabled", "budget_tokens": 5}},
+        {"reasoning_format": "raw"},
+        {"reasoning": {"effort": "low"}, "reasoning_effort": "high"},
+    ],
+)
+def test_thinking_that_cannot_be_asked_for_is_refused(stub: Server, words: dict[str, Any]) -> None:
+    response = chat(stub, **words)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, next(iter(words)))
+
+
+def test_words_of_no_schema_are_let_go_of_a_strict_one_and_named(stub: Server) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "null", "min_items": 1}}}
+    wanted = {"name": "n", "schema": schema, "strict": True}
+    told = chat(stub, response_format={"type": "json_schema", "json_schema": wanted})
+    assert told.headers["x-without-effect"] == "response_format.min_items"
+
+
 def test_an_answer_with_a_prefix_goes_on_where_it_ends(stub: Server) -> None:
     begun = {"role": "assistant", "content": "SAY hi END"}
     chat = {"messages": [ASKED, begun], "max_tokens": 4}

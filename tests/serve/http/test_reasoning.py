@@ -153,22 +153,26 @@ SWITCH = "{{ enable_thinking }}"
 
 
 @pytest.mark.parametrize(
-    ("template", "effort", "found"),
+    ("template", "effort", "thinks", "found"),
     [
-        ("{{ reasoning_effort }}", "high", {"reasoning_effort": "high"}),
-        (SWITCH, "none", {"enable_thinking": False}),
-        (SWITCH, "high", "no degrees"),
-        ("{{ messages }}", "low", "knows no such thing"),
+        ("{{ reasoning_effort }}", "high", True, {"reasoning_effort": "high"}),
+        (SWITCH, "none", True, {"enable_thinking": False}),
+        (SWITCH, "high", True, {}),
+        ("{{ messages }}", "low", True, {}),
+        ("{{ messages }}", "none", False, {}),
+        ("{{ messages }}", "none", True, "always thinks first"),
     ],
 )
-def test_the_effort_is_obeyed_or_refused(template: str, effort: str, found: Any) -> None:
+def test_the_effort_is_obeyed_without_meaning_or_refused(
+    template: str, effort: str, thinks: bool, found: Any
+) -> None:
     messages = [{"role": "user", "content": "x"}]
     body = ChatRequest.model_validate(
         {"model": "m", "messages": messages, "reasoning_effort": effort}
     )
     if isinstance(found, dict):
-        assert template_variables(body, template) == found
+        assert template_variables(body, template, thinks=thinks) == found
     else:
         with pytest.raises(ApiError, match=found) as caught:
-            template_variables(body, template)
+            template_variables(body, template, thinks=thinks)
         assert caught.value.param == "reasoning_effort"

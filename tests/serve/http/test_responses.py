@@ -142,9 +142,9 @@ def test_log_probabilities_stand_beside_the_text(client: openai.OpenAI) -> None:
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"truncation": "middle"}, "truncation"),
         ({"input": "x " * 3000}, "input"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": [{"type": "computer_use_preview"}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"extra_body": {"n": 2}}, "n"),
         ({"max_output_tokens": 5000}, "input"),
@@ -160,6 +160,65 @@ def test_what_is_not_kept_here_is_refused_by_its_name(
         assert param in caught.value.message
     else:
         assert caught.value.param == param
+
+
+def test_tools_that_a_server_would_run_are_named_and_not_offered(stub: Server) -> None:
+    tools = [WEATHER, {"type": "web_search", "external_web_access": False}]
+    body = {"input": "SAY a END", "tools": tools, "client_metadata": {"thread": "1"}}
+    response = stub.post("/v1/responses", {**body, "include": ["file_search_call.results"]})
+    told = set(response.headers["x-without-effect"].split(", "))
+    assert {"tools.web_search", "client_metadata", "include"} <= told
+    forced = {**body, "tools": tools[1:], "tool_choice": "required"}
+    assert stub.post("/v1/responses", forced).status_code == 400
+    custom = stub.post("/v1/responses", {**body, "tools": [{"type": "custom", "name": "x"}]})
+    assert custom.json()["error"]["message"] == "tools.0: 'custom' is not served here"
+
+
+def test_functions_of_a_namespace_are_called_by_both_names(stub: Server) -> None:
+    group = {"type": "namespace", "name": "sky", "tools": [WEATHER]}
+    call = CALL.replace("weather", "sky.weather")
+    body: Any = {"input": f"SAY {call} END", "tools": [group]}
+    (item,) = stub.post("/v1/responses", body).json()["output"]
+    assert (item["namespace"], item["name"]) == ("sky", "weather")
+    stream = stub.post("/v1/responses", {**body, "stream": True}).text.splitlines()
+    events = [json.loads(line[6:]) for line in stream if line.startswith("data: {")]
+    done = next(one for one in events if one["type"].endswith("arguments.done"))
+    assert (done["namespace"], done["name"]) == ("sky", "weather")
+    back = {"type": "function_call_output", "call_id": item["call_id"], "output": "rain"}
+    again = stub.post("/v1/responses", {**body, "input": [item, back]})
+    assert again.status_code == 200, again.text
+
+
+def test_a_conversation_too_long_loses_its_beginning_where_that_is_asked_for(stub: Server) -> None:
+    body: Any = {"input": "one two " * 400, "max_output_tokens": 16}
+    assert stub.post("/v1/responses", body).json()["error"]["code"] == "context_length_exceeded"
+    found = stub.post("/v1/responses", {**body, "truncation": "auto"}).json()
+    assert found["usage"]["input_tokens"] == 256 - 16
+    assert found["truncation"] == "auto"
+
+
+def test_the_tokens_of_an_input_are_counted(client: openai.OpenAI) -> None:
+    given: Any = {"model": "library", "input": "SAY a END", "tools": [WEATHER]}
+    counted = client.responses.input_tokens.count(**given)
+    usage = client.responses.create(**given).usage
+    assert usage is not None
+    assert counted.input_tokens == usage.input_tokens
+
+
+def test_the_model_is_told_of_the_allowed_tools_alone(stub: Server) -> None:
+    tools = [WEATHER, {**WEATHER, "name": "time"}]
+    named: Any = {"type": "allowed_tools", "mode": "auto", "tools": [tools[1]]}
+    body: Any = {"input": "x", "tools": tools, "max_output_tokens": 16}
+    counts = [
+        stub.post("/v1/responses/input_tokens", {**body, **more}).json()["input_tokens"]
+        for more in ({"tool_choice": named}, {"tools": tools[1:]}, {})
+    ]
+    assert counts[0] == counts[1] < counts[2]
+    told = stub.post("/v1/responses", {**body, "tool_choice": named}).json()
+    assert (told["tool_choice"], len(told["tools"])) == ("auto", 1)
+    unknown = {**named, "tools": [{"type": "function", "name": "nothing"}]}
+    refused = stub.post("/v1/responses", {**body, "tool_choice": unknown})
+    assert refused.json()["error"]["param"] == "tool_choice"
 
 
 def test_hints_are_named(stub: Server) -> None:

@@ -105,6 +105,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
                 f"{where[:200]} is no field of this request; leave it out, or start the server with"
                 " --unknown-fields ignore"
             )
+        case "union_tag_invalid":
+            text = f"{where}: {str(worst['ctx']['tag'])[:100]!r} is not served here"
         case "json_invalid":
             text, param = "the body is no JSON", None
         case "missing" | "model_attributes_type" | "dict_type" if not path:

@@ -29,6 +29,7 @@ from ridgeline.serve.http.protocol.response_format import (
 from ridgeline.serve.http.reasoning import ThoughtReader
 from ridgeline.serve.http.reply import new_id
 from ridgeline.serve.http.service import Service
+from ridgeline.serve.http.text import TextTokens
 from ridgeline.serve.http.token_report import TokenReport
 from ridgeline.serve.http.tool_request import (
     check_tools,
@@ -38,7 +39,7 @@ from ridgeline.serve.http.tool_request import (
     tools_of,
 )
 from ridgeline.serve.messages import Grammar, PromptImage, Submit
-from ridgeline.serve.sampling.schema_loosening import loosened
+from ridgeline.serve.sampling.schema_loosening import loosened, without_annotations
 
 EFFORT, SWITCH = "reasoning_effort", "enable_thinking"
 """The variables of templates that tell how much to think, and whether at all."""
@@ -69,6 +70,8 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
     record.without_effect = [*record.without_effect, *body.without_effect]
     if _unseen_thoughts(body, service.text.template.text):
         record.without_effect.append("messages.reasoning_content")
+    if _unheeded_effort(body, service.text):
+        record.without_effect.append(EFFORT)
     if _unheeded_detail(body):
         record.without_effect.append("messages.image_url.detail")
     record.metadata = body.metadata
@@ -126,13 +129,22 @@ async def _render(service: Service, body: ChatRequest) -> Rendered:
         tools_of(body),
         opens_turn=opens,
         continues=continues,
-        variables=template_variables(body, service.text.template.text),
+        variables=template_variables(
+            body, service.text.template.text, thinks=service.text.thoughts is not None
+        ),
         documents=body.documents or (),
     )
 
 
-def template_variables(body: ChatRequest, template: str) -> dict[str, Any]:
-    """The template's variables, how much to think among them. Raises ApiError."""
+def template_variables(body: ChatRequest, template: str, *, thinks: bool) -> dict[str, Any]:
+    """The template's variables, how much to think among them. Raises ApiError.
+
+    Args:
+        body: The request.
+        template: The template's text.
+        thinks: Whether the model marks thoughts. One that has no degrees of them thinks as it
+            always does, and one that does not think does so to no degree: neither is told.
+    """
     variables, effort = dict(body.chat_template_kwargs or {}), body.reasoning_effort
     if effort is None:
         return variables
@@ -142,13 +154,10 @@ def template_variables(body: ChatRequest, template: str) -> dict[str, Any]:
         name, value = EFFORT, effort
     elif SWITCH in template and effort == "none":
         name, value = SWITCH, False
-    elif SWITCH in template:
-        raise refused(
-            "reasoning_effort: this model's chat template knows no degrees of thinking, only none",
-            EFFORT,
-        )
+    elif effort == "none" and thinks:
+        raise refused("reasoning_effort: this model always thinks first", EFFORT)
     else:
-        raise refused("reasoning_effort: this model's chat template knows no such thing", EFFORT)
+        return variables
     if name in variables:
         raise refused(f"reasoning_effort and chat_template_kwargs.{name} say the same", EFFORT)
     return {**variables, name: value}
@@ -158,6 +167,14 @@ def _unseen_thoughts(body: ChatRequest, template: str) -> bool:
     """Whether thoughts were given back that the template does not look at."""
     given = (one.thoughts for one in body.messages if isinstance(one, AssistantMessage))
     return "reasoning" not in template and any(given)
+
+
+def _unheeded_effort(body: ChatRequest, text: TextTokens) -> bool:
+    """Whether it says how much to think to a model that has no degrees of it."""
+    effort, template = body.reasoning_effort, text.template.text
+    if effort is None or EFFORT in template:
+        return False
+    return effort != "none"
 
 
 def _unheeded_detail(body: ChatRequest) -> bool:
@@ -181,12 +198,13 @@ async def _submit(
     keeps: bool,
 ) -> Submit:
     prompt, images = await _tokens(service, rendered, body)
-    if images and body.truncate_prompt_tokens is not None:
+    wanted = body.max_completion_tokens or body.max_tokens
+    kept = service.cut(prompt, body.truncate_prompt_tokens, wanted)
+    if images and len(kept) < len(prompt):
         raise refused(
             "truncate_prompt_tokens: a prompt with images is not cut", "truncate_prompt_tokens"
         )
-    wanted = body.max_completion_tokens or body.max_tokens
-    prompt = service.cut(prompt, body.truncate_prompt_tokens, wanted)
+    prompt = kept
     return Submit(
         id=new_id("chatcmpl"),
         prompt=prompt,
@@ -228,9 +246,8 @@ def _format(body: ChatRequest, without_effect: list[str]) -> Grammar | None:
             return Grammar(kind="json_object")
         case JsonSchemaFormat(json_schema=wanted):
             schema = wanted.schema_ or {}
-            if not wanted.strict:
-                schema, let_go = loosened(schema)
-                without_effect += told("response_format", let_go)
+            schema, let_go = (without_annotations if wanted.strict else loosened)(schema)
+            without_effect += told("response_format", let_go)
             return schema_grammar(schema, "response_format")
         case RegexFormat(pattern=pattern):
             return Grammar(kind="regex", text=pattern)

@@ -34,7 +34,7 @@ def chat_fields(body: ResponsesRequest) -> dict[str, Any]:
         "max_completion_tokens": body.max_output_tokens,
         "logprobs": logprobs or None,
         "top_logprobs": body.top_logprobs,
-        "tools": None if body.tools is None else [_tool(tool) for tool in body.tools],
+        "tools": [_tool(name, tool) for name, tool in body.functions] or None,
         "tool_choice": _choice(body.tool_choice),
         "parallel_tool_calls": body.parallel_tool_calls,
         "response_format": _format(body.text),
@@ -42,7 +42,10 @@ def chat_fields(body: ResponsesRequest) -> dict[str, Any]:
         "metadata": body.metadata,
         "safety_identifier": body.safety_identifier,
         "chat_template_kwargs": body.chat_template_kwargs,
+        "truncate_prompt_tokens": -1 if body.truncation == "auto" else None,
     }
+    if body.truncate_prompt_tokens is not None:
+        del given["truncate_prompt_tokens"]
     return {**asked, **{name: value for name, value in given.items() if value is not None}}
 
 
@@ -73,7 +76,8 @@ def _add(item: InputItem, messages: list[dict[str, Any]]) -> None:
                 turn = _turn(messages, new_behind=("reasoning", "content", "tool_calls"))
                 turn["reasoning"] = thought
         case CallItem():
-            called = {"name": item.name, "arguments": item.arguments}
+            name = f"{item.namespace}.{item.name}" if item.namespace else item.name
+            called = {"name": name, "arguments": item.arguments}
             call = {"id": item.call_id, "type": "function", "function": called}
             _turn(messages, new_behind=()).setdefault("tool_calls", []).append(call)
 
@@ -104,8 +108,9 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
-def _tool(tool: FunctionTool) -> dict[str, Any]:
-    return {"type": "function", "function": tool.model_dump(exclude={"type"}, exclude_none=True)}
+def _tool(name: str, tool: FunctionTool) -> dict[str, Any]:
+    fields = tool.model_dump(exclude={"type"}, exclude_none=True)
+    return {"type": "function", "function": {**fields, "name": name}}
 
 
 def _choice(choice: Any) -> Any:

@@ -12,7 +12,7 @@ from ridgeline.serve.http.protocol.let_go import told
 from ridgeline.serve.http.tool_calls import NamedCallReader, ToolCallReader
 from ridgeline.serve.http.tool_families import ToolFamily
 from ridgeline.serve.messages import Grammar
-from ridgeline.serve.sampling.schema_loosening import loosened
+from ridgeline.serve.sampling.schema_loosening import loosened, without_annotations
 
 Reader = ToolCallReader | MarkedCallReader | NamedCallReader
 
@@ -87,7 +87,8 @@ def strict_calls(request: ChatRequest, family: ToolFamily) -> Grammar | None:
     tags = []
     for tool in request.tools or []:
         name = tool.function.name
-        content = {"type": "json_schema", "json_schema": _parameters(tool)}
+        parameters, _ = without_annotations(_parameters(tool))
+        content = {"type": "json_schema", "json_schema": parameters}
         begin = family.strict_open.replace("NAME", name)
         tags.append({"begin": begin, "content": content, "end": family.strict_close})
     once = request.parallel_tool_calls is False
@@ -125,11 +126,11 @@ def reader_of(
 
 def _enforced(tool: Tool, without_effect: list[str]) -> dict[str, Any]:
     """The schema of a tool's arguments as far as it is enforced: with `strict`, or refused."""
-    schema = _parameters(tool)
-    if not tool.function.strict:
-        schema, let_go = loosened(schema)
-        without_effect += told("tools", let_go)
-    return schema
+    take = without_annotations if tool.function.strict else loosened
+    schema, let_go = take(_parameters(tool))
+    without_effect += told("tools", let_go)
+    found: dict[str, Any] = schema
+    return found
 
 
 def _parameters(tool: Tool) -> dict[str, Any]:

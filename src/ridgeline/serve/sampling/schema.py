@@ -91,6 +91,16 @@ ALONE = ("$ref", "anyOf", "oneOf", "allOf", "const", "enum")
 """Keywords beside which nothing else is enforced."""
 
 
+_ELSEWHERE = (
+    "type if then else not contains minContains maxContains uniqueItems dependentRequired"
+    " dependentSchemas dependencies additionalItems $dynamicRef $recursiveRef $anchor"
+    " $dynamicAnchor $recursiveAnchor"
+)
+"""What drafts of JSON Schema have beside the keywords above."""
+MEANT = OBJECT | ARRAY | NUMBER | STRING | SAID_ONLY | {*ALONE, *_ELSEWHERE.split()}
+"""Every keyword that some draft has a meaning for."""
+
+
 def unenforced(schema: Schema, where: str = "schema") -> str | None:
     """What of a schema would not be enforced, and where; None: all of it is."""
     if isinstance(schema, bool):

@@ -14,6 +14,7 @@ from ridgeline.serve.sampling.schema import (
     ALONE,
     APART,
     FORMATS,
+    MEANT,
     OF_TYPE,
     SAID_ONLY,
     plainly_disjoint,
@@ -45,6 +46,27 @@ def loosened(schema: Any) -> tuple[Any, tuple[str, ...]]:
     return _node(schema, told.setdefault), tuple(told)
 
 
+def without_annotations(schema: Any) -> tuple[Any, tuple[str, ...]]:
+    """The schema without the keywords of no draft, and their names.
+
+    They restrict nothing (JSON Schema 2020-12, core, section 6.5), and OpenAI's clients put some of
+    their own into schemas that they want enforced.
+
+    >>> without_annotations({"type": "array", "items": {"type": "string"}, "min_items": 1})
+    ({'type': 'array', 'items': {'type': 'string'}}, ('min_items',))
+    """
+    told: dict[str, None] = {}
+    return _meant(schema, told.setdefault), tuple(told)
+
+
+def _meant(schema: Any, tell: Told) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    _drop(found, {key for key in _restricting(found) if key not in MEANT}, tell)
+    return _inside(found, lambda one: _meant(one, tell))
+
+
 def _node(schema: Any, tell: Told) -> Any:
     """One schema and all in it."""
     if not isinstance(schema, dict):
@@ -55,15 +77,21 @@ def _node(schema: Any, tell: Told) -> Any:
     _not_apart(found, tell)
     _plain_text(found, tell)
     _named_ones(found)
+    return _inside(found, lambda one: _node(one, tell))
+
+
+def _inside(schema: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """The schema with a change made to each of those in it."""
+    found = dict(schema)
     for key in _NAMED:
         if isinstance(found.get(key), dict):
-            found[key] = {name: _node(one, tell) for name, one in found[key].items()}
+            found[key] = {name: change(one) for name, one in found[key].items()}
     for key in _LISTED:
         if isinstance(found.get(key), list):
-            found[key] = [_node(one, tell) for one in found[key]]
+            found[key] = [change(one) for one in found[key]]
     for key in _SINGLE:
         if key in found:
-            found[key] = _node(found[key], tell)
+            found[key] = change(found[key])
     return found
 
 

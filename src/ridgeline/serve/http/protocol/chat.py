@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
+from ridgeline.serve.http.protocol.allowed_tools import only_allowed
 from ridgeline.serve.http.protocol.fields import (
     ASKED_HINTS,
     MOST_LOGPROBS,
@@ -19,6 +20,7 @@ from ridgeline.serve.http.protocol.fields import (
 from ridgeline.serve.http.protocol.given_messages import as_content, as_json, as_part, as_turn
 from ridgeline.serve.http.protocol.mistral_words import as_chat
 from ridgeline.serve.http.protocol.response_format import ResponseFormat
+from ridgeline.serve.http.protocol.thinking_words import in_openais_words
 
 FunctionName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w.:/@+-]+$")]
 """OpenAI's letters, and what servers of tools put between their name and the tool's."""
@@ -237,11 +239,9 @@ class PredictedOutput(Strict):
 class ChatRequest(SamplingFields):
     """A conversation to be answered."""
 
-    hints: ClassVar[frozenset[str]] = ASKED_HINTS | frozenset(
-        {
-            "store", "prediction", "prompt_cache_options", "verbosity",
-        }
-    )  # fmt: skip
+    hints: ClassVar[frozenset[str]] = ASKED_HINTS | {
+        "store", "prediction", "prompt_cache_options", "verbosity",
+    }  # fmt: skip
 
     messages: list[Message] = Field(min_length=1, max_length=4096)
     max_tokens: int | None = Field(None, ge=1, lt=2**31)
@@ -290,7 +290,8 @@ class ChatRequest(SamplingFields):
     @model_validator(mode="before")
     @classmethod
     def _as_chat(cls, given: Any) -> Any:
-        return as_chat(given)
+        asked = as_chat(given)
+        return only_allowed(in_openais_words(asked)) if isinstance(asked, dict) else asked
 
     @model_validator(mode="after")
     def _fields_go_together(self) -> ChatRequest:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from ridgeline.serve.http.protocol.allowed_tools import only_allowed
 from ridgeline.serve.http.protocol.chat import (
     MOST_TOOLS,
     FunctionName,
@@ -88,7 +89,8 @@ class CallItem(Strict):
     id: Text | None = None
     status: Status | None = None
     caller: None = None
-    namespace: None = None
+    namespace: FunctionName | None = None
+    """The group that the function was given in."""
     async_: None = Field(None, alias="async")
 
 
@@ -155,6 +157,43 @@ class FunctionTool(Strict):
     """Arguments match the schema exactly; needs `tool_choice` required or a name."""
 
 
+class FunctionGroup(Strict):
+    """Functions of one namespace; the model is told of them as `namespace.name`."""
+
+    carried_in = "tools"
+
+    type: Literal["namespace"]
+    name: FunctionName
+    description: Text | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MOST_TOOLS)]
+
+
+class HostedTool(Strict):
+    """A tool that OpenAI's servers run themselves: there is none here, and the model has none."""
+
+    carried_in = "tools"
+
+    type: Literal[
+        "web_search", "web_search_2025_08_26", "web_search_preview",
+        "web_search_preview_2025_03_11", "file_search", "code_interpreter", "image_generation",
+    ]  # fmt: skip
+
+
+def _kind_of_tool(tool: Any) -> Any:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    if kind in get_args(HostedTool.model_fields["type"].annotation):
+        return "hosted"
+    return "function" if kind is None else kind
+
+
+GivenTool = Annotated[
+    Annotated[FunctionTool, Tag("function")]
+    | Annotated[FunctionGroup, Tag("namespace")]
+    | Annotated[HostedTool, Tag("hosted")],
+    Discriminator(_kind_of_tool),
+]
+
+
 class FunctionChoice(Strict):
     """The function that must be called."""
 
@@ -199,30 +238,44 @@ class ResponsesRequest(SamplingFields):
 
     hints: ClassVar[frozenset[str]] = COMMON_HINTS | frozenset(
         {"store", "service_tier", "prompt_cache_key", "prompt_cache_options",
-         "prompt_cache_retention"}
+         "prompt_cache_retention", "client_metadata"}
     )  # fmt: skip
 
     input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=4096, fail_fast=True)]
     instructions: Text | None = None
     max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
-    tools: list[FunctionTool] | None = Field(None, max_length=MOST_TOOLS)
+    tools: list[GivenTool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     include: (
         Annotated[
-            list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]],
+            list[
+                Literal[
+                    "message.output_text.logprobs",
+                    "reasoning.encrypted_content",
+                    "file_search_call.results",
+                    "web_search_call.results",
+                    "web_search_call.action.sources",
+                    "message.input_image.image_url",
+                    "computer_call_output.output.image_url",
+                    "code_interpreter_call.outputs",
+                ]
+            ],
             Field(max_length=16),
         ]
         | None
     ) = None
-    """The log-probabilities of tokens; thoughts are told as they are, not encrypted."""
+    """The log-probabilities of tokens; thoughts are told as they are, not encrypted, and of tools
+    that a server runs there is nothing to tell."""
     top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     metadata: Annotated[dict[str, Text], few(16)] | None = None
     """Stands in the request's log line, and comes back."""
     safety_identifier: str | None = Field(None, max_length=512)
-    truncation: Literal["disabled"] | None = None
+    truncation: Literal["disabled", "auto"] | None = None
+    """Whether a conversation that is too long loses its beginning, as vLLM does, or is refused."""
+    client_metadata: Annotated[dict[str, Any], few(64)] | None = None
     store: bool | None = None
     """Nothing is stored here."""
     service_tier: Annotated[str, Field(max_length=64)] | None = None
@@ -241,6 +294,11 @@ class ResponsesRequest(SamplingFields):
     return_tokens_as_token_ids: None = None
     prompt_logprobs: None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _only_allowed(cls, given: Any) -> Any:
+        return only_allowed(given) if isinstance(given, dict) else given
+
     @model_validator(mode="after")
     def _stream_says_usage_at_its_end(self) -> ResponsesRequest:
         if self.stream_options is not None and self.stream_options.continuous_usage_stats:
@@ -256,6 +314,27 @@ class ResponsesRequest(SamplingFields):
         if self.reasoning is not None:
             given = self.reasoning.model_dump(exclude_none=True)
             found += [f"reasoning.{name}" for name in given if name != "effort"]
-        if "reasoning.encrypted_content" in (self.include or []):
+        if set(self.include or []) - {LOGPROBS}:
             found.append("include")
+        hosted = (one for one in self.tools or [] if isinstance(one, HostedTool))
+        found += dict.fromkeys(f"tools.{one.type}" for one in hosted)
         return found
+
+    @property
+    def functions(self) -> list[tuple[str, FunctionTool]]:
+        """The functions that may be called, each with the name that the model is told."""
+        found = []
+        for tool in self.tools or []:
+            match tool:
+                case FunctionTool():
+                    found.append((tool.name, tool))
+                case FunctionGroup():
+                    found += [(f"{tool.name}.{one.name}", one) for one in tool.tools]
+        return found
+
+    def called(self, name: str) -> dict[str, str]:
+        """The function that the model called by a name, as items tell it."""
+        for tool in self.tools or []:
+            if isinstance(tool, FunctionGroup) and name.startswith(f"{tool.name}."):
+                return {"name": name.removeprefix(f"{tool.name}."), "namespace": tool.name}
+        return {"name": name}

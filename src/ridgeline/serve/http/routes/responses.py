@@ -13,12 +13,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of
+from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of, chat_prompt
 from ridgeline.serve.http.growing_chat import chat_logprobs
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
 from ridgeline.serve.http.protocol.fields import TokenUsage
 from ridgeline.serve.http.protocol.responses import ResponsesRequest
-from ridgeline.serve.http.reply import StreamShape, record_of, respond, service_of
+from ridgeline.serve.http.reply import StreamShape, json_response, record_of, respond, service_of
 from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
 from ridgeline.serve.http.response_request import NAMES, chat_fields
 from ridgeline.serve.messages import Delta, TokenLogprobs
@@ -38,6 +38,17 @@ async def responses(request: Request, body: ResponsesRequest) -> Response:
     shape = StreamShape(named=True, failure=writer.failure)
     with renaming(NAMES):
         return await respond(request, [begun.submit], writer, stream=body.stream, shape=shape)
+
+
+@router.post("/v1/responses/input_tokens")
+async def input_tokens(request: Request, body: ResponsesRequest) -> Response:
+    """How many tokens the model would be given."""
+    record = record_of(request)
+    record.without_effect = body.without_effect
+    with renaming(NAMES):
+        prompt = await chat_prompt(service_of(request), chat_of(chat_fields(body)))
+    record.prompt_tokens = len(prompt)
+    return json_response({"object": "response.input_tokens", "input_tokens": len(prompt)})
 
 
 class _Response:
@@ -112,7 +123,7 @@ class _Response:
         kind, place = _DELTAS[part.kind], self._place(part)
         if part.kind == "call":
             where = {"item_id": self._ids[part.index], "output_index": part.index}
-            said = {"arguments": part.text, "name": part.name}
+            said = {"arguments": part.text, **self._asked.called(part.name)}
             yield self._event(f"{kind}.done", **where, **said)
         else:
             logprobs = self._logprobs(part.logprobs)
@@ -131,7 +142,8 @@ class _Response:
     def _item(self, part: ReplyPart, status: str) -> Event:
         item: Event = {"id": self._ids[part.index], "type": _ITEMS[part.kind], "status": status}
         if part.kind == "call":
-            return {**item, "call_id": part.call_id, "name": part.name, "arguments": part.text}
+            called = self._asked.called(part.name)
+            return {**item, "call_id": part.call_id, **called, "arguments": part.text}
         content = [_content(part, self._logprobs(part.logprobs))]
         if part.kind == "thought":
             return {**item, "summary": [], "content": content}
@@ -176,7 +188,7 @@ class _Response:
             "tools": [_plain(tool) for tool in asked.tools or []],
             "top_logprobs": asked.top_logprobs or 0,
             "top_p": 1.0 if body.top_p is None else body.top_p,
-            "truncation": "disabled",
+            "truncation": asked.truncation or "disabled",
             "usage": None if usage is None else self._usage(usage),
             "user": asked.user,
         }
