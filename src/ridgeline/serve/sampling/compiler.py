@@ -1,6 +1,6 @@
 """Grammars compiled and tried in a process of their own, which is given a time for each.
 
-    compiler = GrammarCompiler(tokenizer_info)   # runs: python -m ridgeline.serve.sampling.compiler
+    compiler = GrammarCompiler(about)   # runs: python -m ridgeline.serve.sampling.compiler
     compiler.compile(Grammar(kind="regex", text="[a-z]{1,9}"))
 
 No thread can be stopped in the middle of xgrammar's C++, but a process can; the next grammar starts
@@ -34,13 +34,14 @@ from numpy.typing import NDArray
 from ridgeline.errors import RidgelineError
 from ridgeline.records.input_file import too_deep
 from ridgeline.serve.messages import Grammar
+from ridgeline.serve.sampling.lone_xgrammar import lone_xgrammar
 from ridgeline.serve.sampling.schema import unenforced
 from ridgeline.serve.sampling.validate import RequestError
 
 LONGEST_SECONDS = 20.0
 """The most seconds for one grammar."""
 LONGEST_START_SECONDS = 120.0
-"""The time for Python and xgrammar, which imports torch, to start."""
+"""The time for Python and xgrammar to start, on a machine that is busy otherwise."""
 SLOWEST_TOKEN_SECONDS = 0.05
 """The most processor time of a token in the completions that are tried; usual ones take a tenth of
 a millisecond."""
@@ -62,8 +63,7 @@ class Vocabulary:
     """
 
     def __init__(self, about: str) -> None:
-        import xgrammar
-
+        xgrammar = lone_xgrammar()
         self.about = xgrammar.TokenizerInfo.deserialize_json(about)
         threads = min(MOST_THREADS, os.cpu_count() or 1)
         self.compiler = xgrammar.GrammarCompiler(
@@ -71,6 +71,10 @@ class Vocabulary:
         )
         self._lengths = np.array([len(word) for word in self.about.decoded_vocab], np.int64)
         self._lengths[list(self.about.stop_token_ids)] = 0
+
+    def bits(self) -> NDArray[np.int32]:
+        """[1, ⌈V / 32⌉] bits of the tokens that may come: all."""
+        return np.full((1, -(-self.about.vocab_size // 32)), -1, np.int32)
 
     def longest(self, tokens: NDArray[np.int64]) -> int:
         """The one of these tokens with the most characters."""
@@ -101,12 +105,13 @@ class GrammarCompiler:
     """One process at a time, for one vocabulary; not to be shared by threads.
 
     Args:
-        about: The vocabulary, as `TokenizerInfo.serialize_json` writes it.
+        about: Says the vocabulary, as `TokenizerInfo.serialize_json` writes it, while the process
+            begins.
         seconds: For one grammar.
     """
 
-    def __init__(self, about: str, seconds: float = LONGEST_SECONDS) -> None:
-        self._about = about.encode()
+    def __init__(self, about: Callable[[], str], seconds: float = LONGEST_SECONDS) -> None:
+        self._about = about
         self._seconds = seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._end: Callable[[], object] = lambda: None
@@ -147,11 +152,14 @@ class GrammarCompiler:
             stdout=subprocess.PIPE,
         )
         try:
-            _write(process, self._about)
+            _write(process, self._about().encode())
             _read(process, LONGEST_START_SECONDS)
         except (_Late, _Ended, OSError):
             _end(process)
             raise RidgelineError("the compiler of grammars does not start") from None
+        except BaseException:
+            _end(process)
+            raise
         return process
 
 
@@ -222,11 +230,10 @@ def _choices(grammar: Grammar) -> str:
 
 def compile_and_try(vocabulary: Vocabulary, grammar: Grammar) -> GrammarOutcome:
     """A grammar compiled and tried, or why it is refused."""
-    import xgrammar
-
+    xgrammar = lone_xgrammar()
     try:
         compiled = compile_grammar(vocabulary.compiler, grammar)
-        bits = xgrammar.allocate_token_bitmask(1, vocabulary.about.vocab_size)
+        bits = vocabulary.bits()
         first = xgrammar.GrammarMatcher(compiled)
         if first.fill_next_token_bitmask(bits, 0) and not bool(bits.any()):
             return GrammarOutcome(refused="no answer can match it")
@@ -251,10 +258,8 @@ def slowest_token_seconds(
     vocabulary: Vocabulary, compiled: Any, choose: Callable[[NDArray[np.int64]], int]
 ) -> float:
     """Processor seconds that the slowest token of a completion's beginning takes."""
-    import xgrammar
-
-    matcher = xgrammar.GrammarMatcher(compiled)
-    bits = xgrammar.allocate_token_bitmask(1, vocabulary.about.vocab_size)
+    matcher = lone_xgrammar().GrammarMatcher(compiled)
+    bits = vocabulary.bits()
     slowest = 0.0
     for _ in range(TRIED_TOKENS):
         began = time.process_time()
@@ -262,8 +267,7 @@ def slowest_token_seconds(
         if matcher.is_terminated():
             break
         matcher.fill_next_token_bitmask(bits, 0)
-        words = bits[0].numpy().view(np.uint8)
-        allowed = np.unpackbits(words, bitorder="little").nonzero()[0]
+        allowed = np.unpackbits(bits[0].view(np.uint8), bitorder="little").nonzero()[0]
         allowed = allowed[allowed < vocabulary.about.vocab_size]
         if not len(allowed) or not matcher.accept_token(choose(allowed)) or matcher.is_terminated():
             break

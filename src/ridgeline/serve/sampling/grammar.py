@@ -125,7 +125,7 @@ class Grammars:
             if grammar in self._known:
                 return
             if self._compiler is None:
-                self._compiler = self._start_compiler()
+                self._compiler = GrammarCompiler(self._serialised)
             text = self._compiler.compile(grammar)
             import xgrammar
 
@@ -143,7 +143,10 @@ class Grammars:
         allowed = self._printable if grammar.kind in JSON else None
         return Matcher(compiled, self._eos_ids, allowed)
 
-    def _start_compiler(self) -> GrammarCompiler:
+    def _serialised(self) -> str:
+        """The vocabulary for the compiler's process, which begins meanwhile."""
+        if self._about is not None:
+            return str(self._about.serialize_json())
         try:
             import xgrammar
         except ImportError:
@@ -154,7 +157,7 @@ class Grammars:
             stop_token_ids=list(self._eos_ids),
         )
         self._printable = _without_control_characters(self._about.decoded_vocab, self._vocab)
-        return GrammarCompiler(self._about.serialize_json())
+        return str(self._about.serialize_json())
 
 
 @lru_cache(maxsize=2)
