@@ -31,6 +31,8 @@ import httpx
 LIBRARY = Path(__file__).parents[1] / "examples/models/library"
 SETTLE_SECONDS = 60.0
 """The longest wait until what clients have left behind is gone."""
+PAUSE_SECONDS = 1.0
+"""A wait in which an engine without work gives freed memory back to the system."""
 WORDS = ("import", "def", "class", "return", "self", "for", "in", "range", "if", "else", "None")
 
 
@@ -125,6 +127,7 @@ async def run_round(address: str, pid: int, requests: int, at_once: int, seed: i
             if not (running or waiting or usage) or time.monotonic() > end:
                 break
             await asyncio.sleep(0.2)
+    await asyncio.sleep(PAUSE_SECONDS)
     return RoundResult(
         statuses=statuses,
         seconds=seconds,

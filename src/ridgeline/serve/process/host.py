@@ -32,6 +32,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ridgeline.errors import RidgelineError
+from ridgeline.hardware.freed_memory import LARGE_BYTES, return_freed_memory
 from ridgeline.measure.parent_death import die_with_parent
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Abort, Failed, FromEngine, Ready, Stats, ToEngine
@@ -39,6 +40,8 @@ from ridgeline.serve.process.frames import config as config_decoder
 from ridgeline.serve.process.frames import frame, read_frame, to_engine
 
 HEARTBEAT_SECONDS = 0.5
+PAUSE_SECONDS = 0.5
+"""Without a message for so long, an engine without work has time for other things."""
 STEP_MAY_STILL_TAKE_SECONDS = 5.0
 """Once the server has gone, for the step under way and for closing."""
 
@@ -141,7 +144,7 @@ class Host:
         wait = not engine.has_work
         while True:
             try:
-                messages = self._inbox.get(block=wait)
+                messages = self._next() if wait else self._inbox.get(block=False)
             except queue.Empty:
                 return True
             if messages is None:
@@ -149,6 +152,14 @@ class Host:
             for message in messages:
                 self._take(engine, message)
             wait = False
+
+    def _next(self) -> list[ToEngine | _Prepared] | None:
+        """What comes next, however long it takes; a pause gives memory back to the system."""
+        try:
+            return self._inbox.get(timeout=PAUSE_SECONDS)
+        except queue.Empty:
+            return_freed_memory(LARGE_BYTES)
+            return self._inbox.get()
 
     def _take(self, engine: HostedEngine, message: ToEngine | _Prepared) -> None:
         if isinstance(message, _Prepared):

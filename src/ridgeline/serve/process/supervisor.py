@@ -32,9 +32,10 @@ SETTLED_SECONDS = 60.0
 END_SECONDS = 6.0
 """A little more than the engine takes to notice that its socket has closed."""
 LAST_WORDS = 4096
-FEW_PRIMITIVES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
+FEW_PRIMITIVES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32", "LRU_CACHE_CAPACITY": "32"}
 """oneDNN, and PyTorch above it, keep a thousand compiled primitives each, one for every shape: with
-prompts of all lengths that is a gigabyte, filled over thousands of requests."""
+prompts of all lengths that is a gigabyte, filled over thousands of requests, for shapes that seldom
+come again. A model's layers have some five, and making one takes less than a millisecond."""
 
 log = logging.getLogger("ridgeline.serve")
 
