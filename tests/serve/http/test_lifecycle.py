@@ -98,6 +98,8 @@ def test_what_is_still_open_after_the_timeout_gets_an_error(model: Path) -> None
         assert sse(stream)[-1]["error"]["code"] == 503
         assert whole.status_code == 503
         assert server.process.wait(30) == 0
+        (drained,) = (one for one in server.events if one["event"] == "drained")
+        assert drained["cut_off_requests"] == 2
 
 
 @pytest.mark.slow

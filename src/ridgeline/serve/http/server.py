@@ -298,11 +298,12 @@ class _Server:
             timeout=self._settings.shutdown_timeout_seconds,
             return_when=asyncio.FIRST_COMPLETED,
         )
+        cut_off = service.num_requests
         service.end_all()
         await asyncio.wait({idle}, timeout=LAST_REPLY_SECONDS)
         idle.cancel()
         again.cancel()
-        log.info("drained", extra={"fields": {"cut_off_requests": service.num_requests}})
+        log.info("drained", extra={"fields": {"cut_off_requests": cut_off}})
 
 
 def _front_and_tokenizers(configs: Sequence[EngineConfig]) -> list[Tokenizer]:
