@@ -159,7 +159,6 @@ class Ranking(msgspec.Struct, frozen=True, kw_only=True):
     meta: dict[str, Any]
     """What Cohere's clients read of versions and costs."""
     usage: RankingUsage
-    object: str = "list"
 
 
 class RankedPassage(msgspec.Struct, frozen=True, kw_only=True):
