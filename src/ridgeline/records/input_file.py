@@ -15,6 +15,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -205,6 +206,10 @@ def _too_deep(where: str, cure: str) -> InputError:
 DEEPEST = 100
 """Levels of nesting; nothing that is written by hand or by us has a quarter of them, and what
 walks over a value calls itself for each."""
+FEW_BRACKETS = 2**20
+"""So many are walked over in less time than numpy takes to import; tokenizers have as many."""
+_STEPS = tuple(1 if one in b"[{" else -1 if one in b"]}" else 0 for one in range(256))
+_NO_BRACKETS = bytes(one for one in range(256) if not _STEPS[one])
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
@@ -216,11 +221,10 @@ def too_deep(text: bytes, most: int = DEEPEST) -> bool:
     """
     if text.count(b"[") + text.count(b"{") <= most:
         return False
+    brackets = _STRING.sub(b"", text).translate(None, delete=_NO_BRACKETS)
+    if len(brackets) <= FEW_BRACKETS:
+        return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > most
     import numpy as np  # few texts have so many brackets, and commands must start at once
 
-    steps = np.zeros(256, np.int8)
-    steps[[*b"[{"]] = 1
-    steps[[*b"]}"]] = -1
-    ways = steps[np.frombuffer(_STRING.sub(b"", text), np.uint8)]
-    levels = np.cumsum(ways[ways != 0], dtype=np.int32)
-    return bool(len(levels)) and int(levels.max()) > most
+    ways = np.array(_STEPS, np.int8)[np.frombuffer(brackets, np.uint8)]
+    return int(np.cumsum(ways, dtype=np.int32).max()) > most

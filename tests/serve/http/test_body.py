@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.serve.http.servers import Server
 
+from ridgeline.records import input_file
 from ridgeline.records.input_file import too_deep
 from ridgeline.serve.http.gate import check_body
 from ridgeline.serve.http.protocol.errors import ApiError
@@ -120,8 +122,10 @@ def depth_of(value: Any) -> int:
 def test_the_depth_is_that_of_the_parsed_document(value: Any, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     depth = depth_of(value)
-    assert not too_deep(text, most=depth)
-    assert depth == 0 or too_deep(text, most=depth - 1)
+    for few in (input_file.FEW_BRACKETS, 0):  # many are counted by numpy
+        with patch.object(input_file, "FEW_BRACKETS", few):
+            assert not too_deep(text, most=depth)
+            assert depth == 0 or too_deep(text, most=depth - 1)
 
 
 @given(text=st.text(st.characters()) | st.text(st.sampled_from('\\u"d8c0e/\ud83d\ude00\ud800a')))

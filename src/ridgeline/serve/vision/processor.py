@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-import numpy as np
-
 from ridgeline.batching.paged import DIGEST_BYTES
 from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError, MissingExtra
@@ -114,6 +112,8 @@ def read_image_processor(config: EngineConfig) -> ImageProcessor:
 
 
 def _array(name: str, values: Any) -> ImageArray:
+    import numpy as np  # a front whose model sees nothing starts without it
+
     array = np.ascontiguousarray(values)
     return ImageArray(name=name, dtype=array.dtype.str, shape=array.shape, data=array.tobytes())
 
