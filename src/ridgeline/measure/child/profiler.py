@@ -8,7 +8,7 @@ which no other operator (or kernel) ran.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Collection, Container
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class ProfilerWindow:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         everywhere = _ExperimentalConfig(profile_all_threads=True) if all_threads else None
         self._profile = torch.profiler.profile(
-            activities=activities, record_shapes=True, profile_memory=True, acc_events=True,
+            activities=activities, record_shapes=True, profile_memory=True,
             experimental_config=everywhere,
         )  # fmt: skip
 
@@ -50,13 +50,15 @@ class ProfilerWindow:
         self._profile.stop()
         self._events = list(self._profile.profiler.kineto_results.events())
 
-    def operators(self, names: Container[str]) -> list[OperatorCall]:
+    def operators(self, names: Collection[str]) -> list[OperatorCall]:
         """Time by operator and input shapes, on the device that ran it.
 
         `names` are the operators that the dispatch mode saw; the time of one includes what it
         calls inside (a convolution is the library call that it ends in). On a CPU one call may
         wait for a core for longer than it runs; calls far above the median are cut off.
         """
+        if not names:
+            return []  # to put together what every operator was takes longer than the window did
         events = self._profile.events() or []
         cuda = any(_on_device(event) for event in self._events)
         seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
