@@ -94,6 +94,22 @@ PATCHED: Final[dict[str, str]] = {
         ("torch.jit:load", "torch.jit:trace", "torch.jit:script"),
         "the line that makes a TorchScript program, which is deprecated",
     ),
+    "torch.distributions:Distribution.__init__":
+        "what checks of parameters take; left out by no-argument-checks",
+    "torch.distributions:Distribution._validate_sample": "the same, of values",
+    **dict.fromkeys(
+        (
+            "torchdiffeq._impl.adjoint:OdeintAdjointMethod.forward",
+            "torchdiffeq._impl.adjoint:OdeintAdjointMethod.backward",
+            "torchsde._core.adjoint:_SdeintAdjointMethod.forward",
+            "torchsde._core.adjoint:_SdeintAdjointMethod.backward",
+        ),
+        "what a second solve in backward takes, and which line asks for it",
+    ),
+    **dict.fromkeys(
+        ("torchdiffeq:odeint_adjoint", "torchsde:sdeint_adjoint"),
+        "differential equations that are not solved again in backward (no-adjoint)",
+    ),
     # -- the measured process: the user's files and seeds stay the user's
     "torch:save": "an early end must not leave a half-trained file in the place of a good one",
     "torch.jit:save": "as torch.save: written in C++, where no audit hook sees it",
@@ -322,6 +338,7 @@ PRIVATE: Final[dict[str, str]] = {
     "torch.nn:Module._forward_hooks_always_called": "belongs to _forward_hooks",
     "torch:Tensor._version": "a sparse matrix that was changed in place is compressed anew",
     "torch:Tensor._values": "the elements that a matrix of coordinates stores, coalesced or not",
+    "torch.distributions:Distribution._validate_args": "whether a distribution checks arguments",
     "torch:Tensor._make_wrapper_subclass": "scores that wait are tensors in name only",
     "torch.nn:Module._call_impl": "what the compiled or captured call wraps",
     "torch.nn:Module._compiled_call_impl": "where module.compile() puts the call, and so do we",

@@ -130,6 +130,14 @@ def on_cpu() -> dict[str, StepProfile]:
                 "no_grad_in_training": Habit(calls=12.0),
             },
         ),
+        "argument-checks": profile(
+            shares={"forward": 0.3},
+            habits={"argument_check": Habit(calls=60.0, seconds=20 * MS, site=site(14))},
+        ),
+        "adjoint-solve": profile(
+            shares={"backward": 0.6},
+            habits={"ode_adjoint": Habit(calls=1.0, seconds=55 * MS, site=site(13))},
+        ),
         "anomaly-mode": profile(
             shares={"backward": 0.3},
             settings={"anomaly_detection": True},

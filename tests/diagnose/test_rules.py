@@ -245,6 +245,25 @@ def test_checkpointing_that_memory_needs_is_left_alone() -> None:
     assert "needless-checkpointing" not in found(reading(full))
 
 
+def test_an_adjoint_solve_that_memory_needs_is_left_alone() -> None:
+    seen = READINGS["adjoint-solve"].profile
+    kept = seen.kept_at_most_bytes("forward", "other")
+    full = replace(seen, device_memory_bytes=int(seen.peak_memory_bytes + kept))
+    assert "adjoint-solve" not in found(reading(full))
+    unseen = replace(seen, operators=[])
+    assert "adjoint-solve" not in found(reading(unseen))
+
+
+def test_checks_of_arguments_on_a_gpu_are_said_to_wait_for_it_and_promised_less() -> None:
+    habits = {"argument_check": Habit(calls=60.0, seconds=20 * MS, site=site(14))}
+    here, there = (
+        found(reading(seen(habits=habits)))["argument-checks"] for seen in (profile, gpu)
+    )
+    assert "the host waits for the GPU at each" in there.summary
+    assert "waits" not in here.summary
+    assert there.gain_low < here.gain_low
+
+
 def test_emptying_a_cache_that_does_not_exist_costs_nothing() -> None:
     seen = profile(habits={"empty_cache": Habit(calls=1.0, seconds=1e-6)})
     assert "empty-cache" not in found(reading(seen))

@@ -64,6 +64,8 @@ class Net(nn.Module):
                 x = block(x)
         if self.args.graph:
             x = torch.stack([self.graph @ one for one in x])
+        if self.args.drawn:
+            x = torch.distributions.Normal(x, 0.1).rsample()
         x = self.norm(x)
         q, k, v = self.attention(x).unsqueeze(1).chunk(3, dim=-1)
         if self.args.by_hand:
@@ -91,7 +93,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=0)
     for switch in ("anomaly", "collect", "checkpoint", "math", "profiler", "deterministic",
                    "in-place", "ddp", "unused", "empty-cache", "clip", "flush",
-                   "infer", "by-hand", "norms", "graph", "slices"):  # fmt: skip
+                   "infer", "by-hand", "norms", "graph", "slices", "drawn"):  # fmt: skip
         parser.add_argument(f"--{switch}", action="store_true")
     return parser.parse_args()
 

@@ -203,6 +203,12 @@ def faulty() -> dict[str, Context]:
         "nccl-settings": context(
             model={**DDP, **CUDA}, phases={"communication": 0.2}, world_size=2
         ),
+        "no-adjoint": context(
+            habits={"ode_adjoint": Habit(calls=1.0, seconds=0.06, site=a_site(9))}
+        ),
+        "no-argument-checks": context(
+            habits={"argument_check": Habit(calls=60.0, seconds=0.02, site=a_site(14))}
+        ),
         "no-anomaly": context(settings={"anomaly_detection": True}),
         "no-checkpointing": context(
             habits={"recompute": Habit(seconds=0.02, site=a_site(21))}

@@ -548,6 +548,11 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         STATISTICAL,
     ),
     "anomaly mode off": ("no-anomaly", Case(("--anomaly",), {"no-anomaly": {}}), BIT_EQUAL),
+    "arguments unchecked": (
+        "no-argument-checks",
+        Case(("--drawn",), {"no-argument-checks": {}}),
+        BIT_EQUAL,
+    ),
     "checkpointing off": (
         "no-checkpointing",
         Case(("--checkpoint", "--dropout", "0.1"), {"no-checkpointing": {}}),
@@ -596,6 +601,7 @@ NO_EFFECT = {
     "pinned-memory": Case((), {"pinned-memory": {}}),
     "device-prefetch": Case((), {"device-prefetch": {}}),
     "no-anomaly": Case((), {"no-anomaly": {}}),
+    "no-argument-checks": Case((), {"no-argument-checks": {}}),
     "no-checkpointing": Case((), {"no-checkpointing": {}}),
     "no-forced-gc": Case((), {"no-forced-gc": {}}),
     "no-profiler": Case((), {"no-profiler": {}}),
@@ -701,7 +707,12 @@ def test_what_changes_nothing_does_not_claim_to(name, outcomes):
 
 def test_every_technique_is_rehearsed_or_named_as_one_for_other_machines():
     rehearsed = {name for name, _, _ in REHEARSALS.values()}
-    alone = {"length-buckets", "micro-batch", "thread-binding"}  # they have tests of their own
+    alone = {
+        "length-buckets",
+        "micro-batch",
+        "no-adjoint",
+        "thread-binding",
+    }  # they have tests of their own
     elsewhere = {"device-prefetch", "nccl-settings", "pinned-memory", "thread-affinity"}
     assert set(NAMES) - rehearsed == alone | elsewhere
 

@@ -174,6 +174,27 @@ for step in range(40):
 """
 
 
+DRAWS = """
+import torch
+from torch import nn
+from torch.distributions import Categorical, Normal, kl_divergence
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 6))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(40):
+    choice, middle, width = model(torch.randn(32, 4)).split(2, dim=1)
+    choices, values = Categorical(logits=choice), Normal(middle, width.exp(), validate_args=True)
+    loss = kl_divergence(values, Normal(torch.zeros(2), torch.ones(2))).mean()
+    loss = loss - choices.log_prob(choices.sample()).mean() + values.rsample().square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 20 == 19:
+        print(f"{loss.item():.9f}")
+"""
+
+
 @dataclass(frozen=True)
 class Case:
     """A script, what is applied to it, a line of its patch, and how near the numbers are."""
@@ -198,6 +219,9 @@ CASES = {
     ),
     "graph": Case("compressed-rows", GRAPH, "torch.spmm = by_compressed_rows(torch.spmm", 0.0),
     "slices": Case("gathered-slices", WINDOWS, "x = gathered_slices(torch.stack, series, ", 0.0),
+    "checks of arguments": Case(
+        "no-argument-checks", DRAWS, "Distribution.set_default_validate_args(False)", 0.0
+    ),
     "criterion": Case(
         "chunked-cross-entropy", BY_MODULE, "functional.cross_entropy = chunked_cross", 1e-6
     ),

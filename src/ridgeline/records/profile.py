@@ -108,6 +108,8 @@ class MemoryPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     phase: str
 
 
+_NODE_BYTES = 1024
+"""A node of autograd with what it holds, and the tensor that it belongs to."""
 _CROWDED = 1 / 3
 """Share of a step without a core."""
 
@@ -225,6 +227,15 @@ class StepProfile(
     def is_crowded(self) -> bool:
         """Did the step wait for a core for so long that its times say little about the script?"""
         return self.crowded_share >= _CROWDED
+
+    def kept_at_most_bytes(self, *phases: str) -> float:
+        """What autograd could keep, at most, of the operators of these phases for a backward.
+
+        All that they write, which is half of what they move where inputs and output are of a size,
+        and for each its node and the heads of its tensors.
+        """
+        operators = [op for op in self.operators if op.phase in phases]
+        return sum(op.bytes / 2 + op.calls * _NODE_BYTES for op in operators)
 
     def habit(self, name: HabitName) -> Habit:
         """What was counted under this name; zeros where nothing was seen."""

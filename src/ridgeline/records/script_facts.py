@@ -188,6 +188,9 @@ HabitName = Literal[
     "channels_first_convolution",
     "pageable_copy",
     "collective",
+    "argument_check",
+    "ode_adjoint",
+    "sde_adjoint",
 ]
 """What is counted of a script's loop:
 
@@ -206,6 +209,10 @@ HabitName = Literal[
 - `channels_first_convolution`: convolutions whose input is not stored channels-last
 - `pageable_copy`: host-to-device copies out of memory that is not pinned
 - `collective`: gradient synchronisations (bucket flushes count once)
+- `argument_check`: distributions of `torch.distributions` that check parameters or a value because
+  that is the default
+- `ode_adjoint`, `sde_adjoint`: differential equations that torchdiffeq or torchsde solve a second
+  time, backwards, for gradients
 """
 
 

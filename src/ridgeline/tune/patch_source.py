@@ -62,6 +62,9 @@ from ridgeline.tune.patch_tree import (
     touched_in,
 )
 
+_IMPORTABLE = ("torch", "torchdiffeq", "torchsde")
+"""Libraries that an edit may have imported, beside Python's own."""
+
 
 class ScriptSource:
     """One file, the edits placed in it so far, and what it becomes."""
@@ -168,7 +171,7 @@ class ScriptSource:
         for node in matchers.findall(cst.parse_module(template), matchers.Attribute()):
             assert isinstance(node, cst.Attribute)
             root = root_of_attribute(node)
-            known = root == "torch" or root in sys.stdlib_module_names
+            known = root in _IMPORTABLE or root in sys.stdlib_module_names
             if known and root not in bound and not code.startswith(f"import {root}"):
                 self._imports.append(root)
                 bound.add(root)

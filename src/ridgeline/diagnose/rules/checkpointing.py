@@ -25,8 +25,7 @@ def find(reading: Reading) -> list[Finding]:
     if seconds <= 0:
         return []
     # Everything that forward writes would stay alive, at most.
-    written = sum(op.bytes / 2 for op in reading.operators(phases=("forward",)))
-    needed = profile.peak_memory_bytes + written
+    needed = profile.peak_memory_bytes + profile.kept_at_most_bytes("forward")
     room = profile.device_memory_bytes
     if room and needed > _ROOM * room:
         return []

@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
+from ridgeline.measure.child.adjoint_solves import watch_adjoint_solves
 from ridgeline.measure.child.agent import Agent
+from ridgeline.measure.child.argument_checks import watch_argument_checks
 from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.sites import is_user_file, user_site
 from ridgeline.measure.child.watched import ModelWatch
@@ -45,6 +47,8 @@ def watch_habits(agent: Agent) -> None:
     }
     for name, counter in counters.items():
         attempt(patch, name, functools.partial(counter, agent), otherwise=None)
+    attempt(watch_adjoint_solves, agent, otherwise=None)
+    attempt(watch_argument_checks, agent, otherwise=None)
 
 
 def _time_printing(agent: Agent, original: Callable[..., str]) -> Callable[..., str]:
