@@ -33,7 +33,7 @@ _MAX_WARMUP = 40
 _ENOUGH_WARMUP, _ENOUGH_WARMUP_SECONDS = 6, 6.0
 """A run whose steps never level (a busy machine) is warm after so many that took so long: the
 first two, which compile and allocate, not counted. What unrest is left, the rounds will show."""
-_LOOK_STEPS = 2
+LOOK_STEPS = 2
 _SHORT_STEPS, _LATE_SHARE, _WARMUP_SHARE = 400, 0.3, 0.25
 """A script that ends after so few steps is started anew for each question that finds it so far
 gone, and warms up in this share of itself."""
@@ -220,7 +220,8 @@ def _ready(pool: Pool, name: str, variant: Variant, plan: ABPlan) -> Live:
         _warm_up(live, plan, pool.length)
         if not live.was_looked_at and not live.ended:
             live.was_looked_at = True
-            live.steps(_LOOK_STEPS, "profiler")
+            if pool.has_memory_looked_at:
+                live.steps(LOOK_STEPS, "profiler")
     except RidgelineError as error:
         pool.drop(variant)
         if was_alive:

@@ -240,6 +240,8 @@ class Pool:
         """Steps after which the script ends by itself, once a run has; the fewest seen."""
         self.assume_inference = False
         """Count outermost calls as steps although the script constructs an optimizer."""
+        self.has_memory_looked_at = True
+        """Each copy runs some steps under the profiler before it is timed."""
         self._saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))
         self._alive: dict[str, Live] = {}
 

@@ -31,6 +31,7 @@ from ridgeline.diagnose import diagnose
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.hardware.environment import installed
+from ridgeline.measure.live.operator_times import steps_to_profile
 from ridgeline.measure.live.profile import LiveRun, MeasurementPlan, measure
 from ridgeline.measure.statistics.sequential import MOST_ROUNDS
 from ridgeline.measure.wire import Applied, Session
@@ -38,7 +39,7 @@ from ridgeline.records import Ledger, LedgerRow, StepProfile
 from ridgeline.records.ledger import NOT_BEGUN
 from ridgeline.records.store import write_record
 from ridgeline.techniques import Context, technique
-from ridgeline.tune.ab_run import silent
+from ridgeline.tune.ab_run import LOOK_STEPS, silent
 from ridgeline.tune.billing import billed
 from ridgeline.tune.candidates import (
     TechniqueCandidate,
@@ -136,6 +137,8 @@ def _begin(
         memory.save()
     refuse_training(baseline.kind, job.period_seconds)
     pool.assume_inference = baseline.kind == "inference"
+    profiled = steps_to_profile(LOOK_STEPS, baseline.operator_calls)
+    pool.has_memory_looked_at = profiled == LOOK_STEPS
     pool.deadline = begun + job.budget_seconds - job.ending_seconds
     pool.least_patience_seconds = LEAST_PATIENCE_SECONDS
     question = _QUESTION_SHARE * job.budget_seconds

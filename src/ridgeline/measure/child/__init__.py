@@ -8,7 +8,8 @@
     step_ends.py     which event ends a training step; step_thread.py in which thread steps are
     clock.py         exclusive time per phase from a list of marks
     conversation.py  counts steps, reports to the conductor, waits for its orders
-    instruments.py   what looks closer for a few steps: operators.py, profiler.py, sampler.py
+    instruments.py   what looks closer for a few steps: operators.py, live_memory.py, profiler.py,
+                     sampler.py
     habits.py        what is counted of the loop; saved_files.py times what is saved
     watched.py       what is remembered of models, optimizers, loaders and habits
     facts.py         reading them, and the script's switches, into records

@@ -19,7 +19,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.anatomy import parameters
 from ridgeline.measure.child.guard import attempt, note, tell
-from ridgeline.measure.child.operators import LiveMemory, OperatorMode, leave_finished
+from ridgeline.measure.child.live_memory import LiveMemory
+from ridgeline.measure.child.operators import OperatorMode, leave_finished
 from ridgeline.measure.child.own_tensors import OwnTensors
 from ridgeline.measure.child.profiler import ProfilerWindow
 from ridgeline.measure.child.sampler import Sampler

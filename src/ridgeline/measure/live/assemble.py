@@ -328,3 +328,8 @@ class RunWindows:
         """What an instrument reported on one rank; None when it did not run."""
         reports = self.looks.get(name)
         return reports[rank] if reports else None
+
+    def operators_per_step(self) -> float:
+        """Operators of a step on the first rank; 0 where nobody has counted them."""
+        look = self.look("operators", 0)
+        return sum(one.calls for one in look.operators) / len(look.steps) if look else 0.0

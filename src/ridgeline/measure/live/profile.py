@@ -23,6 +23,7 @@ from ridgeline.measure.live.alone import judged
 from ridgeline.measure.live.assemble import RunWindows, assemble
 from ridgeline.measure.live.conductor import ENTRY, Conductor
 from ridgeline.measure.live.crash import ScriptFailed, crash_of, told_of_few_steps
+from ridgeline.measure.live.operator_times import steps_to_profile
 from ridgeline.measure.live.patience import OutOfPatience
 from ridgeline.measure.live.steps import first_look
 from ridgeline.measure.statistics.intervals import is_level, is_steady
@@ -385,6 +386,14 @@ class _Measurement:
             least = _LEAST_LONG_SAMPLED if is_long else _LEAST_SAMPLED
             wanted = max(least, math.ceil(_SAMPLER_SECONDS / max(mean, 1e-6)))
             steps = min(wanted, plan.max_sampled, max(least, plan.steps))
+        if name == "profiler":
+            steps = steps_to_profile(steps, windows.operators_per_step())
+            if not steps:
+                windows.warnings.append(
+                    f"the profiler was left out: it keeps a record of every operator, and a step "
+                    f"has {windows.operators_per_step():,.0f}"
+                )
+                return
         # Half of what is left for each: the last two are slower than the steps that were timed.
         within = max(left / 2, 1.0)
         if mean > _SLOW_SECONDS:

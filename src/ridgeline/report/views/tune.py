@@ -121,7 +121,7 @@ def _ledger_row(row: LedgerRow, ledger: Ledger, span: tuple[float, float]) -> do
             doc.Whisker(row.ci_low, row.multiplier, row.ci_high, span),
             _row_total(ledger, row) if in_stack else "",
             _row_step(ledger, row, in_stack=in_stack),
-            row.peak_memory_bytes,
+            row.peak_memory_bytes or "–",
         )
     mark: doc.Words = doc.Phrase("✓", "good") if in_stack else "–"
     said = "\n".join(line for line in remark if line)
