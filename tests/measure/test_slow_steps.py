@@ -50,6 +50,7 @@ def test_where_there_is_time_for_one_more_step_its_operators_are_looked_at(
     assert 6.0 <= profile["step_seconds"]["p50"] < 9.0
 
 
+@pytest.mark.slow
 def test_whoever_waits_for_the_first_step_is_told_where_the_script_stands(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -127,6 +128,7 @@ LISTENS = (
 )
 
 
+@pytest.mark.slow
 def test_a_server_without_requests_is_told_to_send_some(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
