@@ -223,6 +223,7 @@ def test_calls_that_come_from_changing_threads_are_looked_at_in_each() -> None:
         assert run.steps(200, "sampler")[0].hot_lines
 
 
+@pytest.mark.slow
 def test_calls_go_on_in_another_thread_of_a_pool_while_the_first_waits_in_vain() -> None:
     with Conductor(command("inference.py", "pool"), Session()) as run:
         assert len(run.steps(40)[0].steps) == 40
@@ -348,6 +349,7 @@ def test_no_process_is_left_behind() -> None:
         os.kill(pid, 0)
 
 
+@pytest.mark.sweep("folder")
 @pytest.mark.parametrize("form", ["folder", "archive"])
 def test_what_python_runs_as_a_script_may_be_a_folder_or_an_archive(
     form: str, tmp_path: Path

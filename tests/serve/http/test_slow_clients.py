@@ -46,7 +46,8 @@ def connections(server: Server, count: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(server.connect()) for _ in range(count)]
 
 
-@pytest.mark.parametrize("number", [100, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [100, 400])
 def test_hundreds_of_slow_connections_keep_nobody_waiting(hurried: Server, number: int) -> None:
     before, memory = hurried.num_files, hurried.resident_bytes
     with connections(hurried, number) as slow:
