@@ -45,7 +45,7 @@ def main():
     torch.manual_seed(0)
 
     nodes, features, width, classes = 20_000, 32, 32, 16
-    adjacency = normalised(torch.randint(nodes, (2, 300_000)), nodes)
+    adjacency = normalised(torch.randint(nodes, (2, 800_000)), nodes)
     if args.repaired:
         adjacency = adjacency.to_sparse_csr(), adjacency.t().coalesce().to_sparse_csr()
     layers = nn.ModuleList([Layer(features, width), Layer(width, width), Layer(width, classes)])

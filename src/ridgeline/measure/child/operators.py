@@ -144,8 +144,6 @@ class OperatorMode(TorchDispatchMode):
         dtype = next((_dtype(t) for t in inputs if t.is_floating_point()), "")
         shapes = ",".join(filter(None, map(_sizes, inputs)))
         name = packet._qualified_op_name
-        if packet in SPARSE_PRODUCTS and any(map(is_sparse, inputs)):
-            name = "aten::_sparse_mm"  # what the dispatcher calls mm, whatever is stored
         self.agent.watched.operator_names.add(name)
         key = (name, shapes, dtype, phase)
         row = self.calls.setdefault(key, [0.0, 0.0, 0.0, 0.0])

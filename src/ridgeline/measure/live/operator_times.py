@@ -6,6 +6,7 @@ so each phase's operators share what the phase takes without them.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 
 from ridgeline.hardware.ceilings import Ceilings
@@ -13,6 +14,8 @@ from ridgeline.measure.live.steps import phase_means, phase_of
 from ridgeline.measure.wire import OperatorCall, Report
 from ridgeline.records import Distribution, Operator
 
+SPARSE_PRODUCT = "aten::_sparse_mm"
+"""What a product of a sparse matrix is called here; the dispatcher calls it as a dense one."""
 MOST_PROFILED = 50_000
 """Operators that a profiled window may have: the profiler keeps some 27 kB of each until the window
 is read, 15 GB of a differential equation's step with 560,000."""
@@ -87,6 +90,15 @@ def _times(look: Report, profiled: Report | None, steps: int) -> list[tuple[floa
     return result
 
 
+def _is_sparse(call: OperatorCall) -> bool:
+    """Did a product of two matrices multiply few of their elements: was one of them sparse?"""
+    shapes = json.loads(f"[{call.shapes}]")[-2:]
+    if call.name not in ("aten::mm", "aten::addmm") or [len(one) for one in shapes] != [2, 2]:
+        return False
+    (rows, depth), (_, columns) = shapes
+    return bool(0 < call.flops < call.calls * rows * depth * columns)
+
+
 def _operator(
     call: OperatorCall, seconds: float, steps: int, ceilings: Ceilings | None
 ) -> Operator:
@@ -101,7 +113,7 @@ def _operator(
             bound = "overhead"
         limit = min(max(compute, memory), seconds)
     return Operator(
-        name=call.name,
+        name=SPARSE_PRODUCT if _is_sparse(call) else call.name,
         shapes=call.shapes,
         dtype=call.dtype,
         phase=phase_of(call.phase),
