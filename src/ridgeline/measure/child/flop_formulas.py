@@ -46,12 +46,13 @@ def stored_elements(tensor: torch.Tensor) -> int:
     return values.numel()
 
 
-def _sparse_addmm_flops(added: Any, sparse: Any, dense: Any, *args: Any, **kwargs: Any) -> int:
+def _product_flops(sparse: Any, dense: Any, *args: Any, **kwargs: Any) -> int:
+    """Both matrices taken as dense, as torch's own formula of a product takes them."""
     return 2 * int(sparse.numel()) * int(dense.shape[1])
 
 
-def _sparse_reduce_flops(sparse: Any, dense: Any, *args: Any, **kwargs: Any) -> int:
-    return 2 * int(sparse.numel()) * int(dense.shape[1])
+def _sum_and_product_flops(added: Any, sparse: Any, dense: Any, *args: Any, **kwargs: Any) -> int:
+    return _product_flops(sparse, dense)
 
 
 def _attention_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
@@ -91,8 +92,8 @@ FLOP_FORMULAS: dict[Any, Any] = {
     aten._native_multi_head_attention: _attention_module_flops,
     aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward_flops,
-    aten._sparse_addmm: _sparse_addmm_flops,
-    aten._sparse_mm_reduce_impl: _sparse_reduce_flops,
+    aten._sparse_addmm: _sum_and_product_flops,
+    aten._sparse_mm_reduce_impl: _product_flops,
     aten.mkldnn_rnn_layer: _lstm_flops,
     aten.mkldnn_rnn_layer_backward: _lstm_backward_flops,
 }
