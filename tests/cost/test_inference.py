@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 
 from ridgeline.cost.serving.clock import clock_of
 from ridgeline.cost.serving.load import (
-    decode_seconds,
     first_token_seconds,
     most_running,
-    prompt_seconds,
     static_seconds,
-    steady_step,
     wave_seconds,
 )
+from ridgeline.cost.serving.mean_steps import decode_seconds, prompt_seconds, steady_step
 from ridgeline.cost.serving.step import (
     TERMS,
     Work,
@@ -44,7 +42,12 @@ def work(**values: float) -> Work:
 
 
 MIXTURE = "gpt-oss-120b"
-CASES = [arrays(), arrays("Mixtral-8x7B", "A100", tp=4), arrays("gpt-oss-120b", "H200", tp=2)]
+CASES = [
+    arrays(),
+    arrays("Mixtral-8x7B", "A100", tp=4),
+    arrays("gpt-oss-120b", "H200", tp=2),
+    arrays("gpt-oss-120b", "MI300X", tp=2, ep=2),
+]
 
 
 @given(

@@ -1,8 +1,9 @@
 """Models out of rows of published benchmark tables, where half of the architecture is unsaid.
 
 A row names a model and gives some of `params_b`, `layers`, `hidden`, `ffn`, `heads`, `kv_heads`,
-`vocab`, `experts`, `topk`, `seq`, and words in `note`. Tables leave out whether the MLP is gated,
-the head tied, positions learned. The rule, in this order and never by looking at a measured speed:
+`head_dim`, `vocab`, `experts`, `topk`, `seq`, and words in `note`. Tables leave out whether the MLP
+is gated, the head tied, positions learned. The rule, in this order and never by looking at a
+measured speed:
 
 1. A preset of that name whose sizes agree with every size that the row gives is the model; the
    row's vocabulary (often padded) replaces the preset's. Where `params_b` is given, the preset must
@@ -191,7 +192,7 @@ def _sizes(row: Row) -> tuple[dict[str, Any], list[str]]:
     if heads is None:
         heads = _usual_heads(hidden)
         assumed.append(f"{heads} heads, of width {hidden // heads}")
-    head_dim = row.tag(r"head_dim[ =](\d+)")
+    head_dim = row.number("head_dim") or row.tag(r"head_dim[ =](\d+)")
     if head_dim is None and hidden % heads:
         raise InputError(f"{row.name}: {heads} heads do not divide the hidden size {hidden}")
     kv_heads = row.number("kv_heads") or heads

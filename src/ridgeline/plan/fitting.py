@@ -40,6 +40,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Where the prior comes from."""
     architecture: str = ""
     """Start of the architecture's name; empty: all devices."""
+    device: str = ""
+    """Start of the device's name, for parts unlike others of their architecture; empty: all."""
     precisions: tuple[str, ...] = ()
     """The precisions of the matmuls that share this number; empty: all."""
     bits: int = 0
@@ -57,7 +59,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         joined = {True: "fabric", False: "bus", None: ""}[self.fabric]
         bits = f"{self.bits}-bit" if self.bits else ""
         kinds = "/".join(self.precisions)
-        parts = [self.key, self.architecture, kinds, bits, joined, self.engine, self.load]
+        where = [self.architecture, self.device]
+        parts = [self.key, *where, kinds, bits, joined, self.engine, self.load]
         return " ".join(part for part in parts if part)
 
 

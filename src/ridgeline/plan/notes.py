@@ -145,6 +145,8 @@ class ServingNote:
     speculative: bool
     burst: bool
     """Whether all requests were sent at once."""
+    conversations: bool
+    """Whether prompts and completions were recorded ones, of all lengths."""
     static: bool
     """Whether one batch started together and ended together."""
     watts: float | None
@@ -179,6 +181,7 @@ def read_serving_note(note: str) -> ServingNote:
         noisy=bool(re.search(r"\bnoisy\b|outlier", words)),
         speculative=bool(re.search(drafts, words)),
         burst=bool(re.search(r"submitted at once|all at once", words)),
+        conversations=bool(re.search(r"\bsharegpt\b|conversations", words)),
         static=bool(re.search(r"\bstatic\b|prompt_time|token_time|first-token latency", words)),
         watts=read_watts(note),
         cache_tokens=_number(note, r"KV (?:cache )?([\d,]+) tokens"),

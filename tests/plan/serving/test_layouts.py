@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.plan.serving.test_serving_table import CELLS
 
 from ridgeline.cost.serving.clock import clock_of
-from ridgeline.cost.serving.load import RequestLengths, steady_step
+from ridgeline.cost.serving.mean_steps import RequestLengths, steady_step
 from ridgeline.cost.serving.setting import ServingLayout, host
 from ridgeline.cost.serving.step import Work, experts_met, step_time
 from ridgeline.errors import InputError

@@ -117,6 +117,20 @@ def test_a_load_is_read_from_words(words: str, note: str, kind: str, number: flo
     assert (found.kind, found.number) == (kind, number)
 
 
+def test_recorded_conversations_are_of_all_lengths() -> None:
+    assert read_serving_note("vLLM 0.11.0; ShareGPT, 1000 prompts all at once").conversations
+    assert not read_serving_note("1000 requests all at once").conversations
+
+
+def test_a_column_says_how_wide_heads_are_that_do_not_divide_the_hidden_size() -> None:
+    sizes = {"heads": "96", "kv_heads": "8", "head_dim": "128", "params_b": "106.85"}
+    found = run_of(
+        model="GLM-4.5-Air", layers="46", hidden="4096", ffn="1408", vocab="151552", experts="128",
+        topk="8", **sizes,
+    )  # fmt: skip
+    assert found.model.head_dim == 128
+
+
 def test_engines_are_known_by_their_words() -> None:
     assert engine_of("gpt-fast README").name == "loop"
     assert engine_of("Splitwise perf_model.csv").name == "eager"

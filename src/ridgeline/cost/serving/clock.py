@@ -14,6 +14,7 @@ import numpy as np
 from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.cost.serving.setting import Hosted
 from ridgeline.cost.serving.step import (
+    VECTOR_ROWS,
     StepTime,
     Work,
     all_reduced_bytes,
@@ -33,12 +34,16 @@ class StepClock:
     """Seconds of a step of one replica, by what the step computes."""
 
     shared_read_seconds: float = 0.0
+    tiled_read_seconds: float = 0.0
+    """The same, for more tokens than a matrix times vector kernel takes."""
     expert_read_seconds: float = 0.0
     """Time of reading all routed experts."""
     expert_share: float = 0.0
     """Share of the experts that one token is sent to."""
     evenness: float = 1.0
     """How even the popularity of experts is."""
+    expert_imbalance: float = 0.0
+    """How far the busiest device's experts exceed the mean: `Hosted.expert_imbalance`."""
     expert_token_seconds: float = 0.0
     """Matmuls of one token in its experts, each with tokens in plenty."""
     expert_tokens: float = 0.0
@@ -106,6 +111,9 @@ class StepClock:
         if self.expert_read_seconds and tokens:
             each = tokens * self.expert_share / met
             slowed = tokens * self.expert_token_seconds * (1.0 + self.expert_tokens / each)
+            if self.expert_imbalance:
+                varies = math.sqrt(1.0 / (tokens * self.expert_share) + 1.0 / self.evenness)
+                slowed *= 1.0 + self.expert_imbalance * varies
             experts = blended(self.expert_read_seconds * met, slowed)
         seen = min(prompt_pairs, prompt_tokens * self.window)
         attention = prompt_pairs * self.pair_seconds + seen * self.window_pair_seconds
@@ -115,8 +123,10 @@ class StepClock:
         cache += decodes * self.state_seconds
         seen = decode_context * self.decode_pair_seconds
         cache = blended(cache, seen + recent * self.window_decode_pair_seconds)
+        few = tokens <= VECTOR_ROWS
+        reading = self.shared_read_seconds if few else self.tiled_read_seconds
         device = (
-            blended(self.shared_read_seconds, matmuls)
+            blended(reading, matmuls)
             + experts
             + attention
             + cache
@@ -171,9 +181,11 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
     launched = np.maximum(eager, prompt_host_seconds(hosted, rates))
     return StepClock(
         shared_read_seconds=value(hosted.shared_bytes / reading),
+        tiled_read_seconds=value(hosted.shared_bytes / (reading * rates.tiled)),
         expert_read_seconds=value(hosted.expert_bytes / (reading * rates.expert_memory)),
         expert_share=value(hosted.expert_share),
         evenness=value(rates.evenness),
+        expert_imbalance=value(hosted.expert_imbalance),
         expert_token_seconds=value(expert_token),
         expert_tokens=value(rates.expert_tokens),
         token_seconds=value(linear_token),

@@ -39,6 +39,9 @@ class Rates(Cases):
     """The same of scans in chunks by layers with a state."""
     memory: Floats
     """Share of the bandwidth at which weights are read."""
+    tiled: Floats
+    """Rate of reading weights for more tokens than a matrix times vector kernel takes, over that of
+    one."""
     unpack: Floats
     """Rate of reading weights that must be widened first, over that."""
     widened_gemm: Floats

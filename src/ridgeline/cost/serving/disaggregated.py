@@ -19,14 +19,8 @@ import numpy as np
 
 from ridgeline.cost.arrays import Cases, Floats
 from ridgeline.cost.serving.coefficients import Rates
-from ridgeline.cost.serving.load import (
-    LoadOutcome,
-    RequestLengths,
-    decode_seconds,
-    most_running,
-    prompt_seconds,
-    wave_seconds,
-)
+from ridgeline.cost.serving.load import LoadOutcome, most_running, wave_seconds
+from ridgeline.cost.serving.mean_steps import RequestLengths, decode_seconds, prompt_seconds
 from ridgeline.cost.serving.setting import Hosted, cached_bytes
 from ridgeline.cost.serving.step import sequences_that_fit
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Cases, Floats
 from ridgeline.cost.operator import WIDTHS
+from ridgeline.cost.serving.expert_balance import expert_imbalance
 from ridgeline.cost.serving.kv_cache import (
     index_bytes_per_token,
     layer_bytes_per_token,
@@ -115,6 +116,9 @@ class Hosted(Cases):
     """Layers with routed experts."""
     expert_slots: Floats
     """Copies that a routed layer makes of each token on one device, one for each of its experts."""
+    expert_imbalance: Floats
+    """By how many standard deviations of one expert the busiest group of whole experts exceeds the
+    mean of all groups; 0 where each expert is cut into pieces."""
 
     @property
     def routed(self) -> Floats:
@@ -229,6 +233,7 @@ def host(
         "link": link_bytes_per_second(device, devices),
         "routed_layers": float(num_routed_layers(model)),
         "expert_slots": slots,
+        "expert_imbalance": expert_imbalance(model, layout.ep),
     }
 
 

@@ -19,8 +19,11 @@ Reading and matmuls of linear layers overlap, so that the longer one counts but 
 where neither hides the other (Williams et al., "Roofline", CACM 52(4), 2009). A step reads all
 weights once, of a routed layer those of the experts that some token of the step is sent to: of E
 experts with k per token, T tokens miss one with (1 + T k / (E a))^-a, a: how even their popularity
-is. Grouped matmuls work in tiles of rows: with few tokens for each expert most of a tile is empty,
-so that their rate is t / (t + t0) of the best (Gale et al., "MegaBlocks", 2211.15841, section 3).
+is. Where whole experts are dealt out, all devices wait for the one whose experts multiply the most.
+Matrices times one vector to four have kernels of their own; tiles for more tokens may read more
+slowly. Grouped matmuls work in tiles of rows: with few tokens for each expert most of a tile is
+empty, so that their rate is t / (t + t0) of the best (Gale et al., "MegaBlocks", 2211.15841,
+section 3).
 The second of an expert's matmuls, a third of its work, is as deep as the expert is wide, on each
 device: of d bytes it takes (d + d0) / d times as long, as every matmul whose loop over its depth is
 short. Engines that launch every kernel, and those whose graphs end at a context that decodes have
@@ -68,6 +71,9 @@ class Work(Cases):
     """Groups of devices among which the prompts are spread: 1 for a prompt alone."""
 
 
+VECTOR_ROWS = 4.0
+"""Tokens up to which kernels for a matrix times a vector are used (vLLM's and hipBLASLt's
+`wvSplitK`)."""
 LEAST_EVENNESS = 0.5
 """The least even routing that a physical limit allows for."""
 
@@ -98,7 +104,8 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     prompts = work.prompt_tokens / work.prompt_groups
     own = prompts + decodes * work.checked  # tokens of the group that has the most
     reading = hosted.bandwidth * rates.memory
-    weights = hosted.shared_bytes / (reading * rates.unpack)
+    read_at = reading * rates.unpack * np.where(own > VECTOR_ROWS, rates.tiled, 1.0)
+    weights = hosted.shared_bytes / read_at
     linear = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm * rates.widened_gemm)
     head = 2.0 * hosted.head_products / (hosted.peak_sixteen * rates.gemm)
     sampled_here = busiest(hosted, brought + work.prompts_done)
@@ -176,7 +183,18 @@ def _experts(hosted: Hosted, rates: Rates, tokens: Floats) -> tuple[Floats, Floa
     multiplying = np.where(
         tokens > 0.0, tokens * 2.0 * hosted.expert_products / np.maximum(rate, 1e-12), 0.0
     )
+    multiplying = multiplying * most_tokens(hosted, rates, tokens)
     return np.asarray(hosted.expert_bytes * met / reading), np.asarray(multiplying)
+
+
+def most_tokens(hosted: Hosted, rates: Rates, tokens: Floats) -> Floats:
+    """Tokens that come to the busiest device's experts, over the mean of all devices.
+
+    Those of one expert vary as a negative binomial does, of gamma-distributed popularity.
+    """
+    each = np.maximum(tokens * hosted.expert_share, 1e-12)
+    varies = np.sqrt(1.0 / each + 1.0 / rates.evenness)
+    return np.asarray(1.0 + hosted.expert_imbalance * varies)
 
 
 def expert_flops_per_second(hosted: Hosted, rates: Rates) -> Floats:

@@ -36,6 +36,7 @@ class Situation:
     """What decides which coefficients hold."""
 
     architecture: str
+    device: str
     precision: str
     """The dtype of the linear layers' matmuls."""
     widened: float
@@ -53,6 +54,7 @@ def holds(one: Parameter, case: Situation) -> bool:
     """Whether a coefficient is about such a case."""
     return (
         case.architecture.startswith(one.architecture)
+        and case.device.startswith(one.device)
         and (not one.precisions or case.precision in one.precisions)
         and (not one.bits or (case.widened > 0.0 and one.bits == (8 if case.widened > 6.3 else 4)))
         and (one.fabric is None or one.fabric is case.fabric)

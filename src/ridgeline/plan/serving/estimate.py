@@ -14,11 +14,10 @@ from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.cost.serving.load import (
     KINDS,
     LoadOutcome,
-    RequestLengths,
     most_running,
     outcome_of,
-    steady_step,
 )
+from ridgeline.cost.serving.mean_steps import RequestLengths, steady_step
 from ridgeline.cost.serving.setting import (
     HOSTED_FIELDS,
     Hosted,
@@ -92,6 +91,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
             checked=np.array([1.0 + (one.num_drafts if one else 0) for one in guesses]),
             yielded=np.array([one.tokens_per_round if one else 1.0 for one in guesses]),
             guessing=np.array([one.cost * one.depth if one else 0.0 for one in guesses]),
+            varied=np.zeros(len(replicas)),
         ),
     )
 
@@ -99,6 +99,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
 def _situation(one: ServingQuestion) -> Situation:
     return Situation(
         architecture=one.device.architecture,
+        device=one.device.name,
         precision=matmul_dtype(one.device, one.weights),
         widened=WEIGHT_BITS[one.weights] if is_widened(one.device, one.weights) else 0.0,
         fabric=is_joined(one.device, one.layout.devices),

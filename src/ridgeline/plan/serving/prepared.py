@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from ridgeline import quantity
 from ridgeline.cost.arrays import Bools, Floats, Ints
 from ridgeline.cost.serving.disaggregated import WorkerPool, disaggregated_outcome
-from ridgeline.cost.serving.load import KINDS, LoadOutcome, RequestLengths, outcome_of
+from ridgeline.cost.serving.load import KINDS, LoadOutcome, outcome_of
+from ridgeline.cost.serving.mean_steps import RequestLengths
 from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted, is_joined
 from ridgeline.cost.serving.step import least_step_seconds
 from ridgeline.plan.serving.coefficients import Situation, places, rates_at
@@ -67,6 +68,7 @@ def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
             checked=np.ones(len(runs)),
             yielded=np.ones(len(runs)),
             guessing=np.zeros(len(runs)),
+            varied=np.array([float(run.note.conversations) for run in runs]),
         ),
         where=places([situation_of(run) for run in runs]),
         kind=np.array([KINDS.index(run.load.kind) for run in runs]),
@@ -85,6 +87,7 @@ def situation_of(run: PublishedServing) -> Situation:
     """What decides a run's coefficients."""
     return Situation(
         architecture=run.device.architecture,
+        device=run.device.name,
         precision=run.precision,
         widened=run.widened,
         fabric=is_joined(run.device, int(run.hosted["ranks"] * run.hosted["groups"])),

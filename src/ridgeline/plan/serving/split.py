@@ -23,7 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ridgeline.cost.arrays import Floats
-from ridgeline.cost.serving.load import decode_seconds, most_running, prompt_seconds
+from ridgeline.cost.serving.load import most_running
+from ridgeline.cost.serving.mean_steps import decode_seconds, prompt_seconds
 from ridgeline.cost.serving.setting import cached_bytes
 from ridgeline.hardware import catalogue
 from ridgeline.plan.serving.coefficients import Calibration

@@ -1,0 +1,237 @@
+"""Requests that all come at once: their prompts, a full engine, and its last sequences.
+
+    fill      the first n prompts, n what memory holds, beside n / 2 decodes that have begun
+    plateau   n sequences decode, and a prompt follows each that ends; where all are alike they end
+              together, and the last generation is what is left
+    drain     no prompt is left and sequences end: as they began where all are alike, and where
+              they are as long as conversations (exponentially distributed) o / k steps pass before
+              the k-th from the last ends, o ln n in all
+
+n is no more than prompts can be brought for while completions last, o c / p with chunks of c
+tokens: prompts that take longer than completions leave few sequences running. The mean time per
+token is what passes while a sequence decodes over its tokens, so that of unequal ones the short
+count as much as the long: of an exponential length a step of age u has the weight E1(u / o) / o,
+which begins where prompts still run.
+
+Everything is an array over cases, one number a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.cost.arrays import Cases, Floats
+from ridgeline.cost.serving.coefficients import Rates
+from ridgeline.cost.serving.mean_steps import (
+    RequestLengths,
+    run_together,
+    steady_step,
+    step_of,
+    work_of,
+)
+from ridgeline.cost.serving.setting import Hosted
+from ridgeline.cost.serving.step import blended
+
+POINTS = 12
+"""Numbers of sequences at which the steps of a drain are worked out; in between they are smooth."""
+STARTS = 5
+"""Times at which sequences begin, within the fill and within the plateau."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstOutcome(Cases):
+    """What a burst shows."""
+
+    first_token_seconds: Floats
+    next_token_seconds: Floats
+    tokens_per_second: Floats
+    running: Floats
+    """Sequences of the plateau."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstPhase:
+    """A part of a burst."""
+
+    steps: Floats
+    seconds: Floats
+    tokens: Floats
+    """Decoded in it."""
+    lived: Floats
+    """Seconds of all sequences that decode in it."""
+
+    @property
+    def step_seconds(self) -> Floats:
+        """The mean step."""
+        return np.asarray(self.seconds / np.maximum(self.steps, 1e-9))
+
+
+Seconds = Callable[[Floats | float, Floats], Floats]
+"""Prompt tokens and decodes → the time of their step."""
+
+
+def burst_outcome(
+    hosted: Hosted, rates: Rates, lengths: RequestLengths, requests: Floats, most: Floats
+) -> BurstOutcome:
+    """A burst of so many requests, of which an engine runs `most` at once."""
+
+    def seconds(prompt_tokens: Floats | float, decodes: Floats) -> Floats:
+        context = lengths.prompt + lengths.completion / 2.0
+        tokens = np.zeros_like(decodes) + prompt_tokens
+        return step_of(
+            hosted, rates, lengths, work_of(hosted, lengths, tokens, decodes, context)
+        ).total
+
+    steps = lengths.completion / lengths.yielded
+    chunk = lengths.chunk * run_together(hosted, lengths, requests)
+    held = np.minimum(np.minimum(requests, most), np.maximum(steps * chunk / lengths.prompt, 1.0))
+    carried = np.minimum(chunk, held * lengths.prompt)
+    fill = _fill(seconds, held, held * lengths.prompt / carried, carried, steps)
+    drain = _drain(seconds, held, fill, requests, steps, lengths.varied)
+    riding = (steady_step(hosted, rates, lengths, held).total - seconds(0.0, held)) * steps / held
+    packed = (seconds(carried, held) - seconds(0.0, held)) * lengths.prompt / carried
+    together = (1.0 - lengths.varied) * (1.0 - np.minimum(fill.steps / steps, 1.0))
+    plateau = _plateau(
+        seconds,
+        held,
+        tokens=np.maximum(requests * steps - fill.tokens - drain.tokens, 0.0),
+        last=together * np.maximum(requests - (np.ceil(requests / held - 1e-9) - 1.0) * held, 1.0),
+        steps=steps,
+        prompts=np.maximum(requests - held, 0.0) * (together * packed + (1.0 - together) * riding),
+    )
+
+    whole = fill.seconds + plateau.seconds + drain.seconds
+    sent = requests * lengths.completion * rates.stream_seconds
+    slower = blended(whole, sent) / whole
+    share = held / requests
+    equal = (fill.lived + plateau.lived + drain.lived) / (requests * steps)
+    unequal = _mean_over_requests(fill, plateau, drain, share, steps)
+    each = lengths.varied * unequal + (1.0 - lengths.varied) * equal
+    late = fill.seconds + plateau.seconds / 2.0
+    first = share * fill.seconds / 2.0 + (1.0 - share) * late
+    return BurstOutcome(
+        first_token_seconds=slower * first + rates.request_seconds,
+        next_token_seconds=slower * each / lengths.yielded,
+        tokens_per_second=requests * lengths.completion / (slower * whole),
+        running=held,
+    )
+
+
+def _fill(
+    seconds: Seconds, held: Floats, prompt_steps: Floats, carried: Floats, steps: Floats
+) -> BurstPhase:
+    """The first prompts, in full chunks, beside half of the sequences that they become."""
+    taken = np.maximum(prompt_steps, 1.0)
+    spent = taken * seconds(carried, held / 2.0)
+    return BurstPhase(
+        steps=taken,
+        seconds=spent,
+        tokens=held * np.minimum(taken, steps) / 2.0,
+        lived=held / 2.0 * spent,
+    )
+
+
+def _plateau(
+    seconds: Seconds,
+    held: Floats,
+    *,
+    tokens: Floats,
+    last: Floats,
+    steps: Floats,
+    prompts: Floats,
+) -> BurstPhase:
+    """A full engine.
+
+    Args:
+        seconds: Of a step.
+        held: Sequences that run.
+        tokens: Those decoded in it.
+        last: Sequences of a last generation that does not fill the engine, as far as there is one.
+        steps: Of a completion.
+        prompts: What all later prompts add to the steps that carry them.
+    """
+    fewer = np.minimum(last * steps, tokens)
+    few = np.maximum(last, 1.0)
+    full = (tokens - fewer) / held
+    spent = full * seconds(0.0, held) + fewer / few * seconds(0.0, few) + prompts
+    taken = full + fewer / few
+    running = tokens / np.maximum(taken, 1e-9)
+    return BurstPhase(steps=taken, seconds=spent, tokens=tokens, lived=running * spent)
+
+
+def _drain(
+    seconds: Seconds,
+    held: Floats,
+    fill: BurstPhase,
+    requests: Floats,
+    steps: Floats,
+    varied: Floats,
+) -> BurstPhase:
+    """The last sequences: in the order in which they began, or those that last longest."""
+    ordered = np.minimum(fill.steps, steps)
+    alike = ordered * seconds(0.0, held / 2.0)
+    lasting, lived = _emptying(seconds, held)
+    left = np.maximum(requests * steps - fill.tokens, 0.0)
+    whole = varied * np.minimum(left / (held * steps), 1.0)
+    equal = 1.0 - varied
+    return BurstPhase(
+        steps=equal * ordered + whole * steps * np.log(held + 1.0),
+        seconds=equal * alike + whole * steps * lasting,
+        tokens=equal * held * ordered / 2.0 + whole * held * steps,
+        lived=equal * alike * held / 2.0 + whole * steps * lived,
+    )
+
+
+def _emptying(seconds: Seconds, held: Floats) -> tuple[Floats, Floats]:
+    """Sums over k from 1 to `held` of D(k) / k and of D(k), with D a step of k sequences.
+
+    Both are integrals over the logarithm of k, by Gauss and Legendre.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(POINTS)
+    span = np.log(np.maximum(held, 1.0) + 0.5) - np.log(0.5)
+    lasting, lived = np.zeros_like(held), np.zeros_like(held)
+    for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
+        number = 0.5 * np.exp(span * (node + 1.0) / 2.0)
+        step = seconds(0.0, np.maximum(number, 1.0))
+        lasting += weight * span / 2.0 * step
+        lived += weight * span / 2.0 * step * number
+    return lasting, lived
+
+
+def _mean_over_requests(
+    fill: BurstPhase, plateau: BurstPhase, drain: BurstPhase, share: Floats, steps: Floats
+) -> Floats:
+    """Mean time per token of requests of exponential lengths, short ones and long ones alike.
+
+    Args:
+        fill: The first prompts.
+        plateau: A full engine.
+        drain: The last sequences.
+        share: Of the requests that begin in the fill.
+        steps: Mean steps of a completion.
+    """
+    last = drain.lived / np.maximum(drain.tokens, 1e-9)
+    nodes, weights = np.polynomial.legendre.leggauss(STARTS)
+    mean = np.zeros_like(share)
+    for node, weight in zip((nodes + 1.0) / 2.0, weights / 2.0, strict=True):
+        to_come = fill.steps * (1.0 - node)
+        early = _weight_before(to_come / steps)
+        later = _weight_before((to_come + plateau.steps) / steps)
+        begun_early = early * fill.step_seconds + (later - early) * plateau.step_seconds
+        begun_early = begun_early + (1.0 - later) * last
+        within = _weight_before(plateau.steps * (1.0 - node) / steps)
+        begun_late = within * plateau.step_seconds + (1.0 - within) * last
+        mean += weight * (share * begun_early + (1.0 - share) * begun_late)
+    return mean
+
+
+def _weight_before(age: Floats) -> Floats:
+    """The integral of E1 up to here, 1 - exp(-x) + x E1(x), within 0.004.
+
+    >>> _weight_before(np.array([0.1, 1.0])).round(2)
+    array([0.28, 0.85])
+    """
+    return np.asarray(1.0 - np.exp(-1.904 * np.maximum(age, 0.0) ** 0.768))
