@@ -70,8 +70,16 @@ stranger. NeMo AutoModel came last, and nothing was mended after it: its rows of
 `deepep_vs_hybridep` are read as `megatron-2026`, the others as `megatron`. Context parallelism over
 four or eight ranks in PyTorch is too fast by a quarter to a third; why is not known.
 
-Megatron-Bridge's models of 70 B and up and a user's MI350X were found last:
+Megatron-Bridge's models of 70 B and up and a user's MI350X were found after these:
 {first}.
+
+Three sources of a third go, tried before anything was changed: TinyLlama on an H100 PCIe, compiled
+(1.9 / 4.9 % at the first look), 0.7 B on an RTX 3090 of 240 W (9.9 / 11.0 %, memory 11.3 %), and
+nanotron's first bench of 2024, a grid of layouts of 1.1 B (31.8 / 79.0 %, memory 25.7 %). The last
+is predicted a fifth too fast within a node without a pipeline, three tenths with one (activations
+take 45 bytes a token, layer and width, of which 37 are explained: rotary embeddings and norms in
+fp32 are probable), and twofold to sixfold where stages lie on two nodes, whose messages nanotron
+sent one by one; nothing was fitted to it.
 
 | source | rows | median | p90 | bias in speed | inside 80 % | memory |
 |---|---|---|---|---|---|---|"""
@@ -144,6 +152,19 @@ TRIED = """\
   out from 8.6 to 8.8 %, of mixtures from 9.6 to 9.9 % (two sources of one device pull apart:
   MXFP8's are too slow by a quarter, NVFP4's too fast by a tenth). Left out. Repeating less of the
   time for it (45 % in place of 60 %) made its A100 runs 5.9 % too slow in place of 2.8 %.
+
+- Recipes of Megatron-Bridge shard the optimizer; rows that do not say so had been given copies, and
+  layers that recompute to make room for them: its models of 70 B and up from 15.0 / 27.7 to
+  12.0 / 24.0 %, inside 80 % from 70 to 85 %. The same for all of Megatron-core, refitted, took
+  dense models left out from 8.5 to 8.9 %, mixtures from 9.5 to 9.8 %: left out. FSDP on GB200 and
+  GB300 is still a seventh to a third too slow: its recipes keep activations of 15 to 40 layers in
+  the host's memory (`cpu_offloading_num_layers`), which costs next to nothing there and is no
+  candidate here.
+
+- Gradients that take the place of the activations that their backward pass frees (one micro-batch,
+  `zero_grad` to none): memory of all rows from 5.4 / 24.6 to 5.0 / 22.6 %, 0.7 B on an RTX 3090
+  from 11.3 to 2.2 %, but torchtitan on H100 from 7.3 to 11.7 % and the MI350X from 10.8 to 18.9 %,
+  whose sources count what the allocator keeps: left out.
 
 ## Where it is weak
 

@@ -11,10 +11,12 @@ from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.burst import BurstOutcome, burst_outcome
 from ridgeline.cost.serving.load import static_seconds
 from ridgeline.cost.serving.mean_steps import steady_step
+from ridgeline.cost.serving.setting import ServingLayout
 from ridgeline.models import load_model
 from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.estimate import Arrays, arrays_of
 from ridgeline.plan.serving.question import replica_of
+from ridgeline.plan.serving.spreads import Neighbourhood, Spread
 
 
 def served(gpu: str = "h100", model: str = "Llama-3.1-8B", **values: object) -> Arrays:
@@ -55,6 +57,21 @@ def test_short_conversations_that_begin_among_prompts_weigh_as_much_as_long_ones
     case = served(prompt=2000.0)
     alike, varied = (burst(case, 256.0, 256.0, one) for one in (0.0, 1.0))
     assert varied.next_token_seconds[0] > 1.2 * alike.next_token_seconds[0]
+
+
+def test_engines_that_run_prompts_first_let_conversations_wait_for_them() -> None:
+    case = served(prompt=2000.0)
+    first = replace(case, lengths=replace(case.lengths, prompts_first=np.ones(1)))
+    beside, waiting = (burst(one, 256.0, 256.0, 1.0).next_token_seconds[0] for one in (case, first))
+    assert waiting > 1.1 * beside
+
+
+def test_what_no_fit_has_seen_a_burst_of_has_no_narrow_interval() -> None:
+    layout = ServingLayout()
+    place = Neighbourhood(architecture="Hopper", engine="native", experts=False, layout=layout)
+    narrow = Spread(near={"throughput dense": 0.05})
+    assert narrow.of("throughput", place, {place.key}) == 0.05
+    assert narrow.of("throughput", replace(place, burst=True), {place.key}) == 0.25
 
 
 def test_a_generation_that_does_not_fill_the_engine_costs_more_a_token() -> None:

@@ -11,7 +11,8 @@ n is no more than prompts can be brought for while completions last, o c / p wit
 tokens: prompts that take longer than completions leave few sequences running. The mean time per
 token is what passes while a sequence decodes over its tokens, so that of unequal ones the short
 count as much as the long: of an exponential length a step of age u has the weight E1(u / o) / o,
-which begins where prompts still run.
+which begins where prompts still run. Engines that run prompts before decodes let those that were
+answered wait for all that have come, a short one for as long as a long one.
 
 Everything is an array over cases, one number a case.
 """
@@ -19,7 +20,7 @@ Everything is an array over cases, one number a case.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -89,7 +90,8 @@ def burst_outcome(
     chunk = lengths.chunk * run_together(hosted, lengths, requests)
     held = np.minimum(np.minimum(requests, most), np.maximum(steps * chunk / lengths.prompt, 1.0))
     carried = np.minimum(chunk, held * lengths.prompt)
-    fill = _fill(seconds, held, held * lengths.prompt / carried, carried, steps)
+    waits = lengths.prompts_first
+    fill = _fill(seconds, held, held * lengths.prompt / carried, carried, steps, waits)
     drain = _drain(seconds, held, fill, requests, steps, lengths.varied)
     riding = (steady_step(hosted, rates, lengths, held).total - seconds(0.0, held)) * steps / held
     packed = (seconds(carried, held) - seconds(0.0, held)) * lengths.prompt / carried
@@ -107,8 +109,10 @@ def burst_outcome(
     sent = requests * lengths.completion * rates.stream_seconds
     slower = blended(whole, sent) / whole
     share = held / requests
+    stalled = share * waits * fill.seconds / 2.0 * np.log(steps + 1.0) / steps
     equal = (fill.lived + plateau.lived + drain.lived) / (requests * steps)
-    unequal = _mean_over_requests(fill, plateau, drain, share, steps)
+    decoding = replace(fill, steps=fill.steps * (1.0 - waits))
+    unequal = stalled + _mean_over_requests(decoding, plateau, drain, share, steps)
     each = lengths.varied * unequal + (1.0 - lengths.varied) * equal
     late = fill.seconds + plateau.seconds / 2.0
     first = share * fill.seconds / 2.0 + (1.0 - share) * late
@@ -121,15 +125,24 @@ def burst_outcome(
 
 
 def _fill(
-    seconds: Seconds, held: Floats, prompt_steps: Floats, carried: Floats, steps: Floats
+    seconds: Seconds,
+    held: Floats,
+    prompt_steps: Floats,
+    carried: Floats,
+    steps: Floats,
+    waits: Floats,
 ) -> BurstPhase:
-    """The first prompts, in full chunks, beside half of the sequences that they become."""
+    """The first prompts, in full chunks, beside half of the sequences that they become.
+
+    Where decodes wait for prompts they begin when the last of these is done.
+    """
     taken = np.maximum(prompt_steps, 1.0)
-    spent = taken * seconds(carried, held / 2.0)
+    beside = (1.0 - waits) * held / 2.0
+    spent = taken * seconds(carried, beside)
     return BurstPhase(
         steps=taken,
         seconds=spent,
-        tokens=held * np.minimum(taken, steps) / 2.0,
+        tokens=beside * np.minimum(taken, steps),
         lived=held / 2.0 * spent,
     )
 

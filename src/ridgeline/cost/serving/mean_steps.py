@@ -56,6 +56,8 @@ class RequestLengths(Cases):
     """Tokens that a decode yields, mean: 1, and the guesses that hold."""
     guessing: Floats
     """Time of guessing over that of the step without guesses; 0: nobody guesses."""
+    prompts_first: Floats
+    """1 where decodes wait while any prompt does, else 0."""
     varied: Floats
     """How far completions differ: 0 where all are alike, 1 where they are as conversations are,
     exponentially distributed."""

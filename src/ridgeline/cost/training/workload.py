@@ -46,6 +46,9 @@ class Stack:
     """A token crosses the network once per domain, not once per expert (DeepEP, HybridEP)."""
     overlap_experts: Flag = False
     """Dispatch and combination run beside another micro-batch's layers (DualPipe and the like)."""
+    shards_optimizer: Flag = False
+    """Its recipes shard the optimizer among copies unless told otherwise (Megatron-core's
+    `use_distributed_optimizer`)."""
     growing_buckets: Flag = False
     """Whether a step's gradients and weights travel in buckets that grow with the ranks, rather
     than a layer each: `communication.num_buckets`."""

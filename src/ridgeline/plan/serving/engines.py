@@ -33,6 +33,8 @@ class EngineClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The chunk on all other devices; 0: the same."""
     balance_steps: int = 0
     """Steps that a prompt waits at most until every group of attention data parallelism has one."""
+    prompts_first: bool = False
+    """Whether decodes wait while any prompt does."""
     like: str = ""
     """The class whose coefficients hold where it has none of its own."""
     reserved: float

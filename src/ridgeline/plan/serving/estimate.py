@@ -91,6 +91,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
             checked=np.array([1.0 + (one.num_drafts if one else 0) for one in guesses]),
             yielded=np.array([one.tokens_per_round if one else 1.0 for one in guesses]),
             guessing=np.array([one.cost * one.depth if one else 0.0 for one in guesses]),
+            prompts_first=np.array([float(engine.prompts_first) for engine in engines]),
             varied=np.zeros(len(replicas)),
         ),
     )

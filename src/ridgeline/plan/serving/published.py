@@ -124,6 +124,7 @@ class PublishedServing:
             experts=self.model.experts is not None,
             layout=self.layout,
             split=self.prefill is not None,
+            burst=self.load.kind == "burst",
         )
 
     @property

@@ -10,7 +10,8 @@ Sources are few, and within one errors are alike, so that each counts as a group
 distributions of Dunn, Wasserman and Ramdas, "Distribution-free prediction sets for two-layer
 hierarchical models", JASA 2023), beside one group that is believed: what dense models show says
 most of mixtures, and what is near of what is far. Of an architecture without any fitted run, what
-other hardware taught says little: its spread is no less than what was believed before any run.
+other hardware taught says little, and of bursts what other loads did: such spreads are no less than
+what was believed before any run.
 
 A first token beside many requests waits for what no column states, how they fell together and what
 stands before the engine, so that its spread grows with their number (errors over an expected size:
@@ -55,6 +56,8 @@ class Neighbourhood:
     layout: ServingLayout
     split: bool = False
     """Whether prefill and decode have devices of their own."""
+    burst: bool = False
+    """Whether all requests come at once, which no fitted run's do."""
 
     @property
     def key(self) -> str:
@@ -85,7 +88,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         name = class_of(kind, experts=place.experts)
         near = self.near.get(name, believed(name))
         alone = near if place.key in seen else self.far.get(name, near * far_factor(name))
-        if not any(key.startswith(f"{place.architecture}, ") for key in seen):
+        if place.burst or not any(key.startswith(f"{place.architecture}, ") for key in seen):
             alone = max(alone, believed(name))
         return alone * crowd_factor(name, requests)
 

@@ -269,7 +269,7 @@ def layouts_of_row(
     found = []
     for micro, batch in _batches(cells, dp, pp, legacy=bool(software.legacy)):
         for recompute, share in _recomputes(cells, software):
-            for zero in _sharding(cells, dp * cp, unsharded=pp > 1 and not software.modules):
+            for zero in _sharding(cells, dp * cp, software, pp):
                 layout = Layout(
                     dp=dp,
                     fsdp=1,
@@ -339,15 +339,19 @@ def _recomputes(cells: Mapping[str, str], software: Stack) -> list[tuple[Recompu
     raise InputError(f"recompute {stated!r}: use none, selective, partial or full")
 
 
-def _sharding(cells: Mapping[str, str], ranks: int, *, unsharded: bool) -> list[int]:
+def _sharding(cells: Mapping[str, str], ranks: int, software: Stack, stages: int) -> list[int]:
     """ZeRO stages that a row allows.
 
-    With `unsharded`, FSDP under a pipeline is stage 1: it never gives weights and gradients back
-    between micro-batches (`reshard_after_forward` of torchtitan, off where there are stages).
+    Outside Megatron's relatives FSDP under a pipeline is stage 1: it never gives weights and
+    gradients back between micro-batches (`reshard_after_forward` of torchtitan, off where there are
+    stages).
     """
+    unsharded = stages > 1 and not software.modules
     stated = re.sub(r"[\s_-]", "", cells.get("sharding", "").lower())
     if not stated:
-        return [0, 1, 3] if ranks > 1 else [0]
+        if ranks == 1:
+            return [0]
+        return [1, 3] if software.shards_optimizer else [0, 1, 3]
     if stated not in SHARDING_WORDS:
         raise InputError(f"sharding {stated!r}: use {', '.join(SHARDING_WORDS)}")
     stage = SHARDING_WORDS[stated] if ranks > 1 else 0
