@@ -107,25 +107,6 @@ def doubts(replica: ServingQuestion, calibration: Calibration) -> list[str]:
     return found
 
 
-def check_device(replica: ServingQuestion, calibration: Calibration) -> None:
-    """Refuse hardware of which the fit saw no run, where a number alone would be believed.
-
-    Raises:
-        InputError: With the hardware that it saw.
-    """
-    kind = matmul_dtype(replica.device, replica.weights)
-    if calibration.rows and not seen(calibration, replica.device, kind):
-        known = ", ".join(
-            f"{name} ({', '.join(counts)})" for name, counts in calibration.rows.items()
-        )
-        raise InputError(
-            f"{replica.device.name}: no published run of {replica.device.architecture} with {kind}"
-            " matmuls is on record, and how near serving comes to its limits is learnt from those;"
-            f" on record: {known}. With such a machine: `ridgeline serve MODEL --step-log LOG`"
-            " there, then `ridgeline simulate serving --steps LOG`"
-        )
-
-
 def seen(calibration: Calibration, device: Device, kind: str) -> bool:
     """Whether the fit saw runs of such hardware; 16-bit kinds count as one."""
     sixteen = {"bf16", "fp16"}

@@ -8,7 +8,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.mig import mig_devices, mig_geometry, sharing_losses
 from ridgeline.queue.share.assign import MOST_NODES, PartAssigner
-from ridgeline.queue.share.capacity import PartChoice, extrapolated, part_choices
+from ridgeline.queue.share.capacity import PartChoice, in_doubt, part_choices
 from ridgeline.queue.share.deal import as_records, dealt, node_kinds
 from ridgeline.queue.share.slots import CAVEATS, GIVES, MODES, Mode, SlotKind, slot_kinds
 from ridgeline.queue.share.workload import ServedWorkload
@@ -161,8 +161,11 @@ def _notes(
             " a part of one is in the fit"
         )
     for one, choice in zip(workloads, chosen, strict=True):
-        if one.predicted and (beyond := extrapolated(one, choice.kind.device)):
-            notes.append(f"the load of {one.name} is extrapolated, so measure it: {beyond}")
+        unsure = in_doubt(one, choice.kind.device) if one.predicted else []
+        if unsure:
+            notes.append(
+                f"the load of {one.name} is extrapolated, so measure it: {'; '.join(unsure)}"
+            )
     without = {kind.device.name for kind in parts_of if mig_geometry(kind.device) is None}
     if "mig" in allow and without:
         notes.append(

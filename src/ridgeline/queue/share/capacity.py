@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ridgeline import quantity
-from ridgeline.cost.serving.setting import check_generates, matmul_dtype
+from ridgeline.cost.serving.setting import check_generates
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
@@ -20,12 +20,7 @@ from ridgeline.models import load_model
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.plan import ServingTask, capacity_of
-from ridgeline.plan.serving.question import (
-    ServingQuestion,
-    beyond_range,
-    check_device,
-    seen,
-)
+from ridgeline.plan.serving.question import ServingQuestion, doubts
 from ridgeline.queue.share.slots import GIVES, SlotKind
 from ridgeline.queue.share.workload import ISOLATION, ServedWorkload
 
@@ -83,9 +78,9 @@ def part_choices(
     return found
 
 
-def extrapolated(one: ServedWorkload, device: Device) -> str:
-    """How far a predicted load lies from all that the serving model was fitted to; empty: near."""
-    return beyond_range(_on(one, load_model(one.model), device), read_calibration())
+def in_doubt(one: ServedWorkload, device: Device) -> list[str]:
+    """What of a predicted load no run is near to that the serving model was fitted to."""
+    return doubts(_on(one, load_model(one.model), device), read_calibration())
 
 
 def _on(one: ServedWorkload, model: ModelSpec, device: Device) -> ServingQuestion:
@@ -134,24 +129,13 @@ def _predicted(one: ServedWorkload, kinds: Sequence[SlotKind], headroom: float) 
     assert one.rate is not None
     known = read_calibration()
     model = load_model(one.model)
-    kept, replicas = [], []
-    for place, kind in enumerate(kinds):
-        replica = _on(one, model, kind.as_device)
-        if seen(known, kind.device, matmul_dtype(kind.device, one.weights)):
-            kept.append(place)
-            replicas.append(replica)
-    if not replicas:
-        check_generates(model)
-        check_device(_on(one, model, kinds[0].device), known)
+    check_generates(model)
+    replicas = [_on(one, model, kind.as_device) for kind in kinds]
     task = ServingTask(
         model=model, prompt=one.prompt, completion=one.answer, rate=one.rate,
         ttft_seconds=one.ttft_seconds, itl_seconds=one.itl_seconds,
         engine=one.engine, headroom=headroom,
     )  # fmt: skip
-    found = [math.inf] * len(kinds)
-    capacity = capacity_of(task, replicas, known)
-    for place, rate in zip(kept, capacity.requests_per_second.tolist(), strict=True):
-        if rate > 0.0:
-            # `capacity_of` keeps the headroom free already.
-            found[place] = one.rate / rate * (1.0 - headroom)
-    return found
+    rates = capacity_of(task, replicas, known).requests_per_second.tolist()
+    # `capacity_of` keeps the headroom free already.
+    return [one.rate / rate * (1.0 - headroom) if rate > 0.0 else math.inf for rate in rates]
