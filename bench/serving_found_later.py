@@ -249,6 +249,8 @@ What came of it, and of looking at the older tables again, each with a source th
   to 13.0, alpharomercoma's 14.2 to 6.7 %.
 - **Devices wait for the one whose experts multiply the most**: the largest of so many sums.
 - 78 rows of GLM had been too little: the column `head_dim` was not read.
+- Intervals of a class of engines without a fitted run are a quarter wider: vLLM before 0.6 on H100
+  is inside 80 % in 85 % of its rows, 73 before; on GH200 it is 92.
 
 What is left:
 

@@ -74,6 +74,15 @@ def test_what_no_fit_has_seen_a_burst_of_has_no_narrow_interval() -> None:
     assert narrow.of("throughput", replace(place, burst=True), {place.key}) == 0.25
 
 
+def test_an_engine_of_which_no_run_is_in_the_fit_has_a_wider_interval() -> None:
+    layout = ServingLayout()
+    place = Neighbourhood(architecture="Hopper", engine="native", experts=False, layout=layout)
+    spread = Spread(near={"throughput dense": 0.1}, far={"throughput dense": 0.1})
+    other = replace(place, engine="python-2024")
+    assert spread.of("throughput", place, {place.key}) == 0.1
+    assert spread.of("throughput", other, {place.key}) == pytest.approx(0.125)
+
+
 def test_a_generation_that_does_not_fill_the_engine_costs_more_a_token() -> None:
     case = served(prompt=10.0, completion=1000.0)
     full, half = (burst(case, n, 256.0).tokens_per_second[0] for n in (512.0, 384.0))
