@@ -147,6 +147,8 @@ class ServingNote:
     """Whether all requests were sent at once."""
     conversations: bool
     """Whether prompts and completions were recorded ones, of all lengths."""
+    alike: bool
+    """Whether all prompts have one length and all completions have."""
     static: bool
     """Whether one batch started together and ended together."""
     watts: float | None
@@ -182,6 +184,9 @@ def read_serving_note(note: str) -> ServingNote:
         speculative=bool(re.search(drafts, words)),
         burst=bool(re.search(r"submitted at once|all at once", words)),
         conversations=bool(re.search(r"\bsharegpt\b|conversations", words)),
+        alike=bool(
+            re.search(r"\b(equal|fixed|constant) lengths\b|range[-_ ]ratio[ =]1(\.0)?\b", words)
+        ),
         static=bool(re.search(r"\bstatic\b|prompt_time|token_time|first-token latency", words)),
         watts=read_watts(note),
         cache_tokens=_number(note, r"KV (?:cache )?([\d,]+) tokens"),

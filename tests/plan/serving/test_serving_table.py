@@ -11,7 +11,9 @@ from ridgeline.errors import InputError
 from ridgeline.hardware import device
 from ridgeline.models import load_model
 from ridgeline.plan.notes import read_serving_note
+from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.engines import engine_of
+from ridgeline.plan.serving.prepared import outcome, prepare
 from ridgeline.plan.serving.published import (
     COLUMNS,
     PublishedServing,
@@ -115,6 +117,20 @@ def test_a_row_that_cannot_be_predicted_says_why(
 def test_a_load_is_read_from_words(words: str, note: str, kind: str, number: float) -> None:
     found = load_of(words, read_serving_note(note))
     assert (found.kind, found.number) == (kind, number)
+
+
+def test_clients_whose_requests_are_alike_stay_together_where_prompts_run_first() -> None:
+    row = {"note": "ATOM, equal lengths", "batch_or_concurrency": "64", "isl": "1000", "osl": "500"}
+    alike, unlike = (
+        prepare([run_of(**(row | {"note": note}))]) for note in (row["note"], "ATOM of 2026")
+    )
+    logs = read_calibration().logs()
+    first, each = (
+        [getattr(outcome(one, logs), name)[0] for one in (alike, unlike)]
+        for name in ("first_token_seconds", "next_token_seconds")
+    )
+    assert first[0] > 2.0 * first[1]
+    assert each[0] < each[1]
 
 
 def test_recorded_conversations_are_of_all_lengths() -> None:

@@ -10,7 +10,9 @@ arrived with it, and for the step that runs: a client sends its next request whe
 one end, and the engine, which does not wait for it, has just begun a step; some engines look at
 what has arrived in one of several steps alone. All n clients of a
 closed loop start at once, and so the first of so many requests of each waits for half of the wave;
-what follows is spread over a completion's time.
+what follows is spread over a completion's time. Where all requests are of one length and an engine
+runs prompts before decodes, those that were answered together ask together again: each wave waits
+for its prompts, decodes stand still meanwhile, and no prompt comes beside them.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def first_token_seconds(
     waiting = wave_seconds(hosted, rates, lengths, clients)
     running = np.where(others > 0.0, decode_seconds(hosted, rates, lengths, others), 0.0)
     running = running * (rates.receive_steps + 1.0) / 2.0
-    return np.asarray(rates.request_seconds + running + alone + rates.start * waiting)
+    share = np.maximum(rates.start, lengths.lockstep)
+    return np.asarray(rates.request_seconds + running + alone + share * waiting)
 
 
 def wave_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, clients: Floats) -> Floats:
@@ -146,7 +149,10 @@ def outcome_of(
     )
     closed_first = first_token_seconds(hosted, rates, lengths, running)
     first = np.where(static, batch_first, np.where(is_open, open_first, closed_first))
-    each = np.where(static, alone, steady) / lengths.yielded
+    together = np.where(closed, lengths.lockstep, 0.0)
+    waited = wave_seconds(hosted, rates, lengths, running) / lengths.completion
+    beside = (1.0 - together) * steady + together * (alone + waited * lengths.yielded)
+    each = np.where(static, alone, beside) / lengths.yielded
     whole = static_seconds(hosted, rates, lengths, running)
     late = np.where(closed, stream_wait(rates, lengths, running, first, each), 0.0)
     first = first + FIRST_WAITS * late

@@ -58,6 +58,9 @@ class RequestLengths(Cases):
     """Time of guessing over that of the step without guesses; 0: nobody guesses."""
     prompts_first: Floats
     """1 where decodes wait while any prompt does, else 0."""
+    lockstep: Floats
+    """1 where clients of a closed loop stay together, all of one length and prompts first; else
+    0."""
     varied: Floats
     """How far completions differ: 0 where all are alike, 1 where they are as conversations are,
     exponentially distributed."""

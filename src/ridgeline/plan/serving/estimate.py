@@ -92,6 +92,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
             yielded=np.array([one.tokens_per_round if one else 1.0 for one in guesses]),
             guessing=np.array([one.cost * one.depth if one else 0.0 for one in guesses]),
             prompts_first=np.array([float(engine.prompts_first) for engine in engines]),
+            lockstep=np.zeros(len(replicas)),
             varied=np.zeros(len(replicas)),
         ),
     )

@@ -69,6 +69,7 @@ def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
             yielded=np.ones(len(runs)),
             guessing=np.zeros(len(runs)),
             prompts_first=np.array([float(run.engine.prompts_first) for run in runs]),
+            lockstep=np.array([float(run.note.alike and run.engine.prompts_first) for run in runs]),
             varied=np.array([float(run.note.conversations) for run in runs]),
         ),
         where=places([situation_of(run) for run in runs]),
