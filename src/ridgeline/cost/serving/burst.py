@@ -60,13 +60,13 @@ class BurstPhase:
     steps: Floats
     seconds: Floats
     tokens: Floats
-    """Decoded in it."""
+    """The tokens that are decoded in it."""
     lived: Floats
     """Seconds of all sequences that decode in it."""
 
     @property
     def step_seconds(self) -> Floats:
-        """The mean step."""
+        """The mean time of its steps."""
         return np.asarray(self.seconds / np.maximum(self.steps, 1e-9))
 
 
@@ -156,7 +156,7 @@ def _plateau(
     steps: Floats,
     prompts: Floats,
 ) -> BurstPhase:
-    """A full engine.
+    """The time in which the engine is full.
 
     Args:
         seconds: Of a step.
@@ -183,7 +183,7 @@ def _drain(
     steps: Floats,
     varied: Floats,
 ) -> BurstPhase:
-    """The last sequences: in the order in which they began, or those that last longest."""
+    """The last sequences end, in the order in which they began or those that last longest last."""
     ordered = np.minimum(fill.steps, steps)
     alike = ordered * seconds(0.0, held / 2.0)
     lasting, lived = _emptying(seconds, held)
