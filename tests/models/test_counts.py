@@ -185,6 +185,7 @@ ROUNDED_TOTALS = {
     "Nemotron-4-340B": (341, 1),  # arXiv 2406.11704, table 1: 9.4 + 331.6
     "Nemotron-4-15B": (15.6, 0.1),  # arXiv 2402.16819, section 2
     "DeepSeek-V3": (671, 1),  # arXiv 2412.19437, abstract
+    "Qwen3.5-27B": (27, 1),  # its card; the language model alone
     "Kimi-K2": (1026, 1),  # 1.04 trillion in arXiv 2507.20534; 1,026 billion on its hub page
     "DeepSeek-V2": (236, 1),  # arXiv 2405.04434, abstract
     "DeepSeek-V2-Lite": (15.7, 0.1),  # arXiv 2405.04434, appendix B
