@@ -267,8 +267,8 @@ What is left:
 - vLLM 0.10 makes less of a B200 than of an H200 with gpt-oss; on MI300X it takes twice as long.
 - Qwen3.5 27B's first tokens among 8 and 32 clients of one length on vLLM take three to five times
   what is predicted, as long as all their prompts in one step: those clients stay together as well.
-  Held for lockstep like ATOM's, they come to 5 to 46 % (those of 8 prompts of 8,192 tokens, which
-  no step holds, to 150 % too long); the source says nothing of lengths, so that they are not.
+  Held for lockstep like ATOM's, they come to 1 to 46 % (those of 8 prompts of 8,192 tokens, which
+  no step holds, to 112 to 195 % too long); the source says nothing of lengths, so they are not.
 """
 
 
