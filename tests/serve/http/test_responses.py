@@ -140,7 +140,7 @@ def test_log_probabilities_stand_beside_the_text(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"conversation": "conv_1"}, "conversation"),
         ({"background": True}, "background"),
         ({"truncation": "middle"}, "truncation"),
         ({"input": "x " * 3000}, "input"),
@@ -222,8 +222,7 @@ def test_the_model_is_told_of_the_allowed_tools_alone(stub: Server) -> None:
 
 
 def test_hints_are_named(stub: Server) -> None:
-    given = {"text": {"verbosity": "low"}, "reasoning": {"summary": "auto"}, "store": True}
+    given = {"text": {"verbosity": "low"}, "reasoning": {"summary": "auto"}}
     response = stub.post("/v1/responses", {"model": "library", "input": "x", **given})
     assert response.status_code == 200
-    assert response.headers["x-without-effect"] == "store, text.verbosity, reasoning.summary"
-    assert response.json()["store"] is False
+    assert response.headers["x-without-effect"] == "text.verbosity, reasoning.summary"

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ridgeline.serve.http.access_log import CLIENT_GONE, AccessLog
 from ridgeline.serve.http.browsers import let_browsers_ask
 from ridgeline.serve.http.gate import Gate
+from ridgeline.serve.http.kept_responses import KeptResponses
 from ridgeline.serve.http.paths import PlainPaths
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.reply import ClientGone, error_response, record_of
@@ -21,6 +22,7 @@ from ridgeline.serve.http.routes import (
     embed,
     embeddings,
     invocations,
+    kept_responses,
     messages,
     models,
     operations,
@@ -31,8 +33,8 @@ from ridgeline.serve.http.service import Service
 from ridgeline.serve.http.several_models import ModelChoice
 
 ROUTES = (
-    *(chat, completions, responses, messages, models, embeddings, embed, ranking, invocations),
-    operations,
+    *(chat, completions, responses, kept_responses, messages, models, embeddings, embed, ranking),
+    *(invocations, operations),
 )
 _ERROR = {
     "description": "OpenAI's error shape",
@@ -67,6 +69,7 @@ def create_app(service: Service) -> FastAPI:
         responses=_ERRORS,
     )
     app.state.service = service
+    app.state.kept_responses = KeptResponses()
     for route in ROUTES:
         app.include_router(route.router)
     if service.beside:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import uuid
 from typing import Any
 
+from pydantic import TypeAdapter
+
+from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import SamplingFields
 from ridgeline.serve.http.protocol.responses import (
     LOGPROBS,
+    MOST_ITEMS,
     CallItem,
     CallOutputItem,
     FunctionChoice,
@@ -49,13 +55,46 @@ def chat_fields(body: ResponsesRequest) -> dict[str, Any]:
     return {**asked, **{name: value for name, value in given.items() if value is not None}}
 
 
+def continued(body: ResponsesRequest, before: list[dict[str, Any]]) -> ResponsesRequest:
+    """The request with the items of the conversation that it goes on from. Raises ApiError."""
+    if not before:
+        return body
+    items = [*_items().validate_python(before), *body.items]
+    if len(items) > MOST_ITEMS:
+        raise refused(f"input: {len(items)} items with those before; at most {MOST_ITEMS}", "input")
+    return body.model_copy(update={"input": items})
+
+
+@functools.cache
+def _items() -> TypeAdapter[list[InputItem]]:
+    return TypeAdapter(list[InputItem])
+
+
+def listed(items: list[InputItem]) -> list[dict[str, Any]]:
+    """Items as they are told of a response, each with an id, and texts as parts."""
+    found = []
+    for item in items:
+        plain = item.model_dump(exclude_none=True, by_alias=True)
+        kind = plain["type"]
+        plain.setdefault("id", f"{_PREFIXES.get(kind, kind)}_{uuid.uuid4().hex}")
+        if isinstance(item, MessageItem) and isinstance(item.content, str):
+            text = "output_text" if item.role == "assistant" else "input_text"
+            plain["content"] = [{"type": text, "text": item.content}]
+        found.append(plain)
+    return found
+
+
+_PREFIXES = {
+    "message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs",
+}  # fmt: skip
+"""What ids of items begin with, by their type."""
+
+
 def _messages(body: ResponsesRequest) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if body.instructions:
         messages.append({"role": "system", "content": body.instructions})
-    if isinstance(body.input, str):
-        return [*messages, {"role": "user", "content": body.input}]
-    for item in body.input:
+    for item in body.items:
         _add(item, messages)
     return messages
 

@@ -22,6 +22,8 @@ from ridgeline.serve.http.protocol.fields import (
 )
 from ridgeline.serve.http.protocol.response_format import JsonObjectFormat, TextFormat
 
+MOST_ITEMS = 4096
+"""Items of one conversation."""
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
@@ -144,6 +146,11 @@ InputItem = Annotated[
 ]
 
 
+InputItems = (
+    Text | Annotated[list[InputItem], Field(min_length=1, max_length=MOST_ITEMS, fail_fast=True)]
+)
+
+
 class FunctionTool(Strict):
     """A function that the model may call; tools that a server runs are refused."""
 
@@ -237,11 +244,14 @@ class ResponsesRequest(SamplingFields):
     """A text or a conversation to be answered; sampling is asked for as with chats."""
 
     hints: ClassVar[frozenset[str]] = COMMON_HINTS | frozenset(
-        {"store", "service_tier", "prompt_cache_key", "prompt_cache_options",
-         "prompt_cache_retention", "client_metadata"}
+        {"service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention",
+         "client_metadata"}
     )  # fmt: skip
 
-    input: Text | Annotated[list[InputItem], Field(min_length=1, max_length=4096, fail_fast=True)]
+    input: (
+        Text
+        | Annotated[list[InputItem], Field(min_length=1, max_length=MOST_ITEMS, fail_fast=True)]
+    )
     instructions: Text | None = None
     max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
     tools: list[GivenTool] | None = Field(None, max_length=MOST_TOOLS)
@@ -277,15 +287,15 @@ class ResponsesRequest(SamplingFields):
     """Whether a conversation that is too long loses its beginning, as vLLM does, or is refused."""
     client_metadata: Annotated[dict[str, Any], few(64)] | None = None
     store: bool | None = None
-    """Nothing is stored here."""
+    """Whether the response is kept, to be gone on from or asked for again; yes if absent."""
     service_tier: Annotated[str, Field(max_length=64)] | None = None
     prompt_cache_key: Annotated[str, Field(max_length=1024)] | None = None
     prompt_cache_options: Annotated[dict[str, Any], few(16)] | None = None
     prompt_cache_retention: Annotated[str, Field(max_length=64)] | None = None
     chat_template_kwargs: Variables | None = None
     background: Literal[False] | None = None
-    previous_response_id: None = None
-    """Earlier answers are not kept: they are given back in `input`."""
+    previous_response_id: Annotated[str, Field(max_length=512)] | None = None
+    """The response that this one goes on from."""
     conversation: None = None
     prompt: None = None
     max_tool_calls: None = None
@@ -319,6 +329,13 @@ class ResponsesRequest(SamplingFields):
         hosted = (one for one in self.tools or [] if isinstance(one, HostedTool))
         found += dict.fromkeys(f"tools.{one.type}" for one in hosted)
         return found
+
+    @property
+    def items(self) -> list[InputItem]:
+        """The input as items."""
+        if isinstance(self.input, str):
+            return [MessageItem(role="user", content=self.input)]
+        return self.input
 
     @property
     def functions(self) -> list[tuple[str, FunctionTool]]:

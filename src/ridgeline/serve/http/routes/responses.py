@@ -5,9 +5,10 @@ Its stream has events with names: the response, its items, their parts, and what
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -20,11 +21,14 @@ from ridgeline.serve.http.protocol.fields import TokenUsage
 from ridgeline.serve.http.protocol.responses import ResponsesRequest
 from ridgeline.serve.http.reply import StreamShape, json_response, record_of, respond, service_of
 from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
-from ridgeline.serve.http.response_request import NAMES, chat_fields
+from ridgeline.serve.http.response_request import NAMES, chat_fields, continued, listed
+from ridgeline.serve.http.routes.kept_responses import keep, previous
 from ridgeline.serve.messages import Delta, TokenLogprobs
 
 router = APIRouter()
 Event = dict[str, Any]
+Keep = Callable[[Event, list[Event]], bool]
+"""Keeps a response and what it answers; False where it is too long for that."""
 
 
 @router.post("/v1/responses")
@@ -32,9 +36,10 @@ async def responses(request: Request, body: ResponsesRequest) -> Response:
     """Answer a text or a conversation, whole or as a stream of named events."""
     record = record_of(request)
     record.without_effect = body.without_effect
+    body = continued(body, previous(request, body.previous_response_id))
     with renaming(NAMES):
         begun = await begin_chat(service_of(request), record, chat_of(chat_fields(body)))
-    writer = _Response(body, begun)
+    writer = _Response(body, begun, functools.partial(keep, request))
     shape = StreamShape(named=True, failure=writer.failure)
     with renaming(NAMES):
         return await respond(request, [begun.submit], writer, stream=body.stream, shape=shape)
@@ -45,6 +50,7 @@ async def input_tokens(request: Request, body: ResponsesRequest) -> Response:
     """How many tokens the model would be given."""
     record = record_of(request)
     record.without_effect = body.without_effect
+    body = continued(body, previous(request, body.previous_response_id))
     with renaming(NAMES):
         prompt = await chat_prompt(service_of(request), chat_of(chat_fields(body)))
     record.prompt_tokens = len(prompt)
@@ -54,9 +60,10 @@ async def input_tokens(request: Request, body: ResponsesRequest) -> Response:
 class _Response:
     """Writes the response, whole or as events; a `reply.ReplyWriter`."""
 
-    def __init__(self, body: ResponsesRequest, chat: BegunChat) -> None:
+    def __init__(self, body: ResponsesRequest, chat: BegunChat, keep: Keep) -> None:
         self._asked = body
         self._chat = chat
+        self._keep = keep
         self._reply = ReplyParts(chat.choices[0])
         self._id = f"resp_{uuid.uuid4().hex}"
         self._ids: list[str] = []
@@ -69,7 +76,7 @@ class _Response:
             pass
 
     def whole(self, usage: TokenUsage) -> Event:
-        return self._document(self._status, usage)
+        return self._complete(usage)
 
     def opening(self) -> Iterator[Event]:
         for kind in ("created", "in_progress"):
@@ -86,13 +93,20 @@ class _Response:
                     yield from self._end(step.part)
 
     def closing(self, usage: TokenUsage) -> Iterator[Event]:
-        yield self._event(self._status, response=self._document(self._status, usage))
+        yield self._event(self._status, response=self._complete(usage))
 
     def failure(self, error: ApiError) -> Event:
         """The last event of a stream that an error ends."""
         detail = error.body.error
         said = {"code": str(detail.code), "message": detail.message, "param": detail.param}
         return {**self._event("error", **said), "type": "error"}
+
+    def _complete(self, usage: TokenUsage) -> Event:
+        """The response when all has come, which is kept unless that is not wanted."""
+        found = self._document(self._status, usage)
+        if found["store"]:
+            found["store"] = self._keep(found, listed(self._asked.items))
+        return found
 
     @property
     def _status(self) -> str:
@@ -179,9 +193,9 @@ class _Response:
             "model": body.model,
             "output": output,
             "parallel_tool_calls": asked.parallel_tool_calls is not False,
-            "previous_response_id": None,
+            "previous_response_id": asked.previous_response_id,
             "reasoning": _plain(asked.reasoning) or {"effort": None, "summary": None},
-            "store": False,
+            "store": asked.store is not False,
             "temperature": 1.0 if body.temperature is None else body.temperature,
             "text": _plain(asked.text) or {"format": {"type": "text"}},
             "tool_choice": _plain(asked.tool_choice) or "auto",

@@ -1,0 +1,93 @@
+"""Responses that are kept for `previous_response_id` and for who asks for them again.
+
+They stand in memory as JSON, bounded together: what was not asked for longest goes first, and all
+of them with the server. Ids are random, so that who has one was given it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+MOST_KEPT_BYTES = 16 * 2**20
+"""Of JSON, conversations and answers together."""
+MOST_KEPT = 4096
+"""Responses, however short."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """One response, and the conversation that it answers."""
+
+    document: bytes
+    """The response as it was told, JSON."""
+    items: bytes
+    """The input's items, those of responses before it first, JSON."""
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes of the room."""
+        return len(self.document) + len(self.items)
+
+    @property
+    def input(self) -> list[dict[str, Any]]:
+        """The items that it answers."""
+        found: list[dict[str, Any]] = _decode(self.items)
+        return found
+
+    @property
+    def conversation(self) -> list[dict[str, Any]]:
+        """What the next input goes on from: the items, and the answer's own."""
+        output: list[dict[str, Any]] = _decode(self.document)["output"]
+        return [*self.input, *output]
+
+
+class KeptResponses:
+    """The responses that are kept.
+
+    >>> kept = KeptResponses(most_bytes=40)
+    >>> for name in ("a", "b"):
+    ...     assert kept.keep(name, {"id": name, "output": []}, [])
+    >>> kept.find("a") is None, kept.find("b").conversation
+    (True, [])
+    >>> kept.keep("c", {"id": "c", "output": ["x" * 40]}, []), kept.forget("b")
+    (False, True)
+    """
+
+    def __init__(self, most_bytes: int = MOST_KEPT_BYTES, most: int = MOST_KEPT) -> None:
+        self._most_bytes, self._most = most_bytes, most
+        self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
+        self._num_bytes = 0
+
+    def keep(self, name: str, document: dict[str, Any], items: list[dict[str, Any]]) -> bool:
+        """Keep a response, as long as there is room; False where it is larger than all of it."""
+        encode = msgspec.json.encode
+        new = KeptResponse(document=encode(document), items=encode(items))
+        if new.num_bytes > self._most_bytes:
+            return False
+        self._kept[name] = new
+        self._num_bytes += new.num_bytes
+        while self._num_bytes > self._most_bytes or len(self._kept) > self._most:
+            _, oldest = self._kept.popitem(last=False)
+            self._num_bytes -= oldest.num_bytes
+        return True
+
+    def find(self, name: str) -> KeptResponse | None:
+        """A response by its id, which is then the last to go."""
+        found = self._kept.get(name)
+        if found is not None:
+            self._kept.move_to_end(name)
+        return found
+
+    def forget(self, name: str) -> bool:
+        """Whether there was a response of this id; there is none any more."""
+        found = self._kept.pop(name, None)
+        if found is None:
+            return False
+        self._num_bytes -= found.num_bytes
+        return True

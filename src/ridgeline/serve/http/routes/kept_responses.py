@@ -1,0 +1,102 @@
+"""Responses that were answered before, asked for again by their id, and forgotten on request."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from ridgeline.serve.http.kept_responses import KeptResponse, KeptResponses
+from ridgeline.serve.http.protocol.errors import ApiError, refused
+from ridgeline.serve.http.reply import json_response
+
+router = APIRouter(prefix="/v1/responses/{response_id}")
+MOST_ITEMS = 100
+"""Of one page."""
+
+
+@router.get("")
+async def retrieve(request: Request, response_id: str, *, stream: bool = False) -> Response:
+    """The response as it was told when it was complete."""
+    found = _found(request, response_id)
+    if stream:
+        raise refused("stream: a response that is complete is not streamed again", "stream")
+    return Response(found.document, media_type="application/json")
+
+
+@router.delete("")
+async def delete(request: Request, response_id: str) -> Response:
+    """Forget a response; later ones that go on from it stay whole."""
+    _found(request, response_id)
+    _kept(request).forget(response_id)
+    return json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+@router.post("/cancel")
+async def cancel(request: Request, response_id: str) -> Response:
+    """Nothing to be ended: a response is kept once it is complete."""
+    _found(request, response_id)
+    raise refused("only responses in the background can be cancelled, and there are none here")
+
+
+@router.get("/input_items")
+async def input_items(
+    request: Request,
+    response_id: str,
+    *,
+    limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+    after: str | None = None,
+) -> Response:
+    """The items that a response answers, a page of them; the last ones first."""
+    items = _found(request, response_id).input
+    if order == "desc":
+        items.reverse()
+    first = 0
+    if after is not None:
+        names = [one.get("id") for one in items]
+        if after not in names:
+            raise refused(f"after: no item {after[:100]!r} in this response", "after")
+        first = names.index(after) + 1
+    page = items[first : first + limit]
+    ends: dict[str, Any] = {}
+    if page:
+        ends = {"first_id": page[0].get("id"), "last_id": page[-1].get("id")}
+    more = first + limit < len(items)
+    return json_response({"object": "list", "data": page, **ends, "has_more": more})
+
+
+def previous(request: Request, response_id: str | None) -> list[dict[str, Any]]:
+    """The conversation that a request goes on from. Raises ApiError where it is not kept."""
+    if response_id is None:
+        return []
+    found = _kept(request).find(response_id)
+    if found is None:
+        text = f"previous_response_id: {_no_response(response_id)}"
+        raise ApiError(400, text, param="previous_response_id", code="previous_response_not_found")
+    return found.conversation
+
+
+def keep(request: Request, document: dict[str, Any], items: list[dict[str, Any]]) -> bool:
+    """Keep a response that is complete; False where it is too long."""
+    return _kept(request).keep(document["id"], document, items)
+
+
+def _found(request: Request, response_id: str) -> KeptResponse:
+    found = _kept(request).find(response_id)
+    if found is None:
+        raise ApiError(404, _no_response(response_id), param="response_id")
+    return found
+
+
+def _no_response(response_id: str) -> str:
+    return (
+        f"no response {response_id[:100]!r} is kept here; they are kept in memory, unless `store`"
+        " is false, until newer ones need the room or the server ends"
+    )
+
+
+def _kept(request: Request) -> KeptResponses:
+    kept: KeptResponses = request.app.state.kept_responses
+    return kept
