@@ -10,8 +10,9 @@ import pytest
 from ridgeline.errors import InputError
 from ridgeline.serve.http.chat_template import ChatTemplate
 from ridgeline.serve.http.marked_calls import MarkedCallReader
-from ridgeline.serve.http.protocol.chat import ChatRequest, Tool
+from ridgeline.serve.http.protocol.chat import ChatRequest
 from ridgeline.serve.http.protocol.errors import ApiError
+from ridgeline.serve.http.protocol.tools import Tool
 from ridgeline.serve.http.tool_families import (
     check_tool_parser,
     choose_tool_family,

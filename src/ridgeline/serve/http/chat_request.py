@@ -33,10 +33,12 @@ from ridgeline.serve.http.text import TextTokens
 from ridgeline.serve.http.token_report import TokenReport
 from ridgeline.serve.http.tool_request import (
     check_tools,
+    custom_names,
     forced,
     reader_of,
     strict_calls,
     tools_of,
+    unheld_formats,
 )
 from ridgeline.serve.messages import Grammar, PromptImage, Submit
 from ridgeline.serve.sampling.schema_loosening import loosened, without_annotations
@@ -70,6 +72,8 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
     record.without_effect = [*record.without_effect, *body.without_effect]
     if _unseen_thoughts(body, service.text.template.text):
         record.without_effect.append("messages.reasoning_content")
+    if unheld_formats(body):
+        record.without_effect.append("tools.format")
     if _unheeded_effort(body, service.text):
         record.without_effect.append(EFFORT)
     if _unheeded_detail(body):
@@ -97,6 +101,7 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
             num_top=(body.top_logprobs or 0) if body.logprobs else None,
             timer=service.meters.timer(record),
             report=report,
+            custom=custom_names(body),
         )
         for index in range(submit.n)
     ]

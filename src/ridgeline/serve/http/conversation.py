@@ -28,11 +28,11 @@ from ridgeline.serve.http.protocol.chat import (
     InstructionMessage,
     Message,
     TextPart,
-    Tool,
     ToolMessage,
     UserMessage,
 )
 from ridgeline.serve.http.protocol.errors import ApiError, refused
+from ridgeline.serve.http.protocol.tools import CustomTool, Tool
 from ridgeline.serve.http.text import TextTokens
 from ridgeline.serve.messages import PromptImage
 from ridgeline.serve.vision.processor import PreparedImage
@@ -135,7 +135,7 @@ def _stop(thread: threading.Thread) -> None:
 async def prompt_of(
     text: TextTokens,
     messages: Sequence[Message],
-    tools: Sequence[Tool],
+    tools: Sequence[Tool | CustomTool],
     *,
     opens_turn: bool,
     continues: bool,
@@ -210,7 +210,7 @@ def _runs(places: list[int]) -> tuple[tuple[int, int], ...]:
 async def render(
     text: TextTokens,
     messages: Sequence[Message],
-    tools: Sequence[Tool],
+    tools: Sequence[Tool | CustomTool],
     *,
     opens_turn: bool,
     continues: bool,
@@ -322,5 +322,5 @@ def _arguments(text: str) -> Any:
         return text  # it was cut off when it was made; the template shows it as it is
 
 
-def _plain_tool(tool: Tool) -> dict[str, Any]:
-    return tool.model_dump(exclude_none=True)
+def _plain_tool(tool: Tool | CustomTool) -> dict[str, Any]:
+    return {"type": "function", "function": tool.function.model_dump(exclude_none=True)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from msgspec import UNSET
 
@@ -16,11 +17,10 @@ from ridgeline.serve.http.protocol.chat import (
     ChunkChoice,
     ChunkDelta,
     CompletionMessage,
-    FunctionCall,
     TokenLogprob,
-    ToolCall,
 )
 from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB
+from ridgeline.serve.http.protocol.tools import ToolCall
 from ridgeline.serve.http.reasoning import ThoughtReader
 from ridgeline.serve.http.token_report import TokenReport
 from ridgeline.serve.http.tool_calls import Call, CallPiece
@@ -45,6 +45,8 @@ class GrowingChat:
     """The number of most likely tokens to report; None: no log-probabilities were asked for."""
     timer: CompletionTimer
     report: TokenReport
+    custom: frozenset[str] = frozenset()
+    """The names of custom tools, whose calls have free text in place of arguments."""
     tokens: list[int] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     """The ids of the calls so far."""
@@ -128,11 +130,7 @@ class GrowingChat:
             reasoning_content=thoughts,
             reasoning=thoughts,
             tool_calls=[
-                ToolCall(
-                    id=call_id,
-                    type="function",
-                    function=FunctionCall(name=call.name, arguments=call.arguments),
-                )
+                ToolCall.of(self.kind(call.name), call.name, call.arguments, call_id=call_id)
                 for call_id, call in calls
             ]
             or UNSET,
@@ -152,6 +150,10 @@ class GrowingChat:
         found = self.reader.calls if self.reader is not None else []
         return list(zip(self.ids, found, strict=False))
 
+    def kind(self, name: str) -> Literal["function", "custom"]:
+        """What kind of tool has a name."""
+        return "custom" if name in self.custom else "function"
+
     def _reason(self, reason: str) -> str:
         calls = self.reader.calls if self.reader is not None else []
         complete = bool(calls) and all(call.done for call in calls)
@@ -169,12 +171,13 @@ class GrowingChat:
             return ChunkDelta(reasoning_content=piece.reasoning, reasoning=piece.reasoning)
         if piece.index < 0:
             return ChunkDelta(content=piece.content)
-        new = piece.name is not None
-        call = ToolCall(
+        assert self.reader is not None
+        call = ToolCall.of(
+            self.kind(self.reader.calls[piece.index].name),
+            piece.name,
+            piece.arguments,
+            call_id=None if piece.name is None else self.ids[piece.index],
             index=piece.index,
-            id=self.ids[piece.index] if new else None,
-            type="function" if new else None,
-            function=FunctionCall(name=piece.name, arguments=piece.arguments),
         )
         return ChunkDelta(tool_calls=[call])
 

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 MOST_KEPT_BYTES = 16 * 2**20
-"""Of JSON, conversations and answers together."""
+"""The JSON of conversations and answers together."""
 MOST_KEPT = 4096
-"""Responses, however short."""
+"""The most responses, however short they are."""
 
 _decode = msgspec.json.Decoder().decode
 

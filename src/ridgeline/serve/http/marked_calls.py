@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ridgeline.serve.http.json_object import ObjectScanner
-from ridgeline.serve.http.protocol.chat import Tool
+from ridgeline.serve.http.protocol.tools import CustomTool, Tool
 from ridgeline.serve.http.tool_calls import Call, CallPiece, json_text, written_arguments
 from ridgeline.serve.http.tool_families import ToolFamily
 
@@ -34,7 +34,7 @@ class MarkedCallReader:
     """A reader of one completion; feed it text, and pieces come out in order, nothing twice."""
 
     family: ToolFamily
-    tools: dict[str, Tool]
+    tools: dict[str, Tool | CustomTool]
     special: frozenset[str] = frozenset()
     """Special tokens that stand in the text and are to be left out."""
     calls: list[Call] = field(default_factory=list)

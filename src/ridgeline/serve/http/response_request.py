@@ -15,8 +15,13 @@ from ridgeline.serve.http.protocol.responses import (
     MOST_ITEMS,
     CallItem,
     CallOutputItem,
+    CustomCallItem,
+    CustomOutputItem,
+    FreeTool,
+    FreeToolChoice,
     FunctionChoice,
     FunctionTool,
+    InputGrammar,
     InputImage,
     InputItem,
     MessageItem,
@@ -35,13 +40,14 @@ def chat_fields(body: ResponsesRequest) -> dict[str, Any]:
     shared = set(SamplingFields.model_fields) - {"stream_options"}
     asked = body.model_dump(include=shared, exclude_none=True, by_alias=True)
     logprobs = body.top_logprobs is not None or LOGPROBS in (body.include or [])
+    tools = [_tool(name, tool) for name, tool in body.functions]
     given = {
         "messages": _messages(body),
         "max_completion_tokens": body.max_output_tokens,
         "logprobs": logprobs or None,
         "top_logprobs": body.top_logprobs,
-        "tools": [_tool(name, tool) for name, tool in body.functions] or None,
-        "tool_choice": _choice(body.tool_choice),
+        "tools": [*tools, *map(_custom_tool, body.custom)] or None,
+        "tool_choice": _choice(body),
         "parallel_tool_calls": body.parallel_tool_calls,
         "response_format": _format(body.text),
         "reasoning_effort": None if body.reasoning is None else body.reasoning.effort,
@@ -86,6 +92,7 @@ def listed(items: list[InputItem]) -> list[dict[str, Any]]:
 
 _PREFIXES = {
     "message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs",
+    "custom_tool_call": "ctc", "custom_tool_call_output": "ctco",
 }  # fmt: skip
 """What ids of items begin with, by their type."""
 
@@ -106,7 +113,7 @@ def _add(item: InputItem, messages: list[dict[str, Any]]) -> None:
             _turn(messages, new_behind=("content", "tool_calls"))["content"] = _text(item.content)
         case MessageItem():
             messages.append({"role": item.role, "content": _content(item.content)})
-        case CallOutputItem():
+        case CallOutputItem() | CustomOutputItem():
             output = _text(item.output)
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": output})
         case ThoughtItem():
@@ -114,6 +121,10 @@ def _add(item: InputItem, messages: list[dict[str, Any]]) -> None:
             if thought:
                 turn = _turn(messages, new_behind=("reasoning", "content", "tool_calls"))
                 turn["reasoning"] = thought
+        case CustomCallItem():
+            custom = {"name": item.name, "input": item.input}
+            call = {"id": item.call_id, "type": "custom", "custom": custom}
+            _turn(messages, new_behind=()).setdefault("tool_calls", []).append(call)
         case CallItem():
             name = f"{item.namespace}.{item.name}" if item.namespace else item.name
             called = {"name": name, "arguments": item.arguments}
@@ -152,9 +163,21 @@ def _tool(name: str, tool: FunctionTool) -> dict[str, Any]:
     return {"type": "function", "function": {**fields, "name": name}}
 
 
-def _choice(choice: Any) -> Any:
-    if isinstance(choice, FunctionChoice):
-        return {"type": "function", "function": {"name": choice.name}}
+def _custom_tool(tool: FreeTool) -> dict[str, Any]:
+    custom = tool.model_dump(exclude={"type", "format"}, exclude_none=True)
+    if isinstance(tool.format, InputGrammar):
+        grammar = {"syntax": tool.format.syntax, "definition": tool.format.definition}
+        custom["format"] = {"type": "grammar", "grammar": grammar}
+    return {"type": "custom", "custom": custom}
+
+
+def _choice(body: ResponsesRequest) -> Any:
+    choice, allowed = body.tool_choice, body.allowed
+    if isinstance(choice, FunctionChoice | FreeToolChoice):
+        return {"type": choice.type, choice.type: {"name": choice.name}}
+    if allowed is not None:
+        named = [{"type": "function", "function": {"name": one}} for one in allowed]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": choice, "tools": named}}
     return choice
 
 

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
+from ridgeline.serve.http.asked_calls import AskedCalls
 from ridgeline.serve.http.marked_calls import MarkedCallReader
-from ridgeline.serve.http.protocol.chat import ChatRequest, NamedToolChoice, Tool
+from ridgeline.serve.http.protocol.chat import ChatRequest
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
 from ridgeline.serve.http.protocol.let_go import told
+from ridgeline.serve.http.protocol.tools import CustomTool, CustomToolChoice, NamedToolChoice, Tool
 from ridgeline.serve.http.tool_calls import NamedCallReader, ToolCallReader
 from ridgeline.serve.http.tool_families import ToolFamily
 from ridgeline.serve.messages import Grammar
 from ridgeline.serve.sampling.schema_loosening import loosened, without_annotations
 
-Reader = ToolCallReader | MarkedCallReader | NamedCallReader
+Reader = ToolCallReader | MarkedCallReader | NamedCallReader | AskedCalls
+AnyTool = Tool | CustomTool
 
 
-def tools_of(request: ChatRequest) -> list[Tool]:
+def tools_of(request: ChatRequest) -> list[AnyTool]:
     """The tools that the model is told of."""
     return [] if request.tool_choice == "none" else request.tools or []
 
 
 def check_tools(request: ChatRequest, family: ToolFamily) -> None:
     """Check that tools and choice fit together. Raises ApiError."""
-    names = [tool.function.name for tool in request.tools or []]
-    if len(set(names)) < len(names):
+    kinds = {(tool.type, tool.function.name) for tool in request.tools or []}
+    if len({name for _, name in kinds}) < len(request.tools or []):
         raise refused("tools: two functions have the same name", "tools")
     choice = request.tool_choice
-    if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
-        raise refused(f"tool_choice: no tool is named {choice.function.name}", "tool_choice")
+    if isinstance(choice, NamedToolChoice | CustomToolChoice):
+        name = choice.function.name
+        if (choice.type, name) not in kinds:
+            raise refused(f"tool_choice: no {choice.type} tool is named {name}", "tool_choice")
     if is_strict(request) and choice in (None, "auto") and not family.strict_open:
         raise refused(
             "tools: strict is enforced with tool_choice required or a named function; with auto,"
@@ -44,8 +49,10 @@ def forced(request: ChatRequest, without_effect: list[str]) -> Grammar | None:
     What it lets go of schemas that are not strict goes into `without_effect`.
     """
     choice = request.tool_choice
-    if isinstance(choice, NamedToolChoice):
+    if isinstance(choice, NamedToolChoice | CustomToolChoice):
         tool = next(one for one in request.tools or [] if one.function.name == choice.function.name)
+        if isinstance(tool, CustomTool):
+            return _free_input(tool)
         return schema_grammar(_enforced(tool, without_effect), "tools")
     if choice != "required":
         return None
@@ -78,6 +85,33 @@ def forced(request: ChatRequest, without_effect: list[str]) -> Grammar | None:
 def is_strict(request: ChatRequest) -> bool:
     """Whether a tool asks that its arguments match its schema exactly."""
     return any(tool.function.strict for tool in request.tools or [])
+
+
+def custom_names(request: ChatRequest) -> frozenset[str]:
+    """The names of the custom tools."""
+    tools = request.tools or []
+    return frozenset(tool.function.name for tool in tools if isinstance(tool, CustomTool))
+
+
+def unheld_formats(request: ChatRequest) -> bool:
+    """Whether the model is only told what the input of a custom tool matches."""
+    if isinstance(request.tool_choice, CustomToolChoice):
+        return False
+    return any(isinstance(tool, CustomTool) and tool.grammar for tool in tools_of(request))
+
+
+def _free_input(tool: CustomTool) -> Grammar | None:
+    """The grammar of a completion that is nothing but one custom tool's input."""
+    wanted = tool.grammar
+    if wanted is None:
+        return None
+    if wanted.syntax == "lark":
+        raise refused(
+            "tools: a lark grammar is told to the model but not enforced; leave the choice to the"
+            " model (tool_choice auto), or give a regex",
+            "tools",
+        )
+    return Grammar(kind="regex", text=wanted.definition)
 
 
 def strict_calls(request: ChatRequest, family: ToolFamily) -> Grammar | None:
@@ -113,18 +147,23 @@ def reader_of(
         family: How the model writes calls.
         special: Special tokens that stand in the text.
     """
-    if isinstance(request.tool_choice, NamedToolChoice):
+    if isinstance(request.tool_choice, NamedToolChoice | CustomToolChoice):
         return NamedCallReader(request.tool_choice.function.name)
     tools = tools_of(request)
     if not tools:
         return None
     by_name = {tool.function.name: tool for tool in tools}
+    reader: ToolCallReader | MarkedCallReader
     if family.shape == "json" or request.tool_choice == "required":  # the grammar writes JSON
-        return ToolCallReader(frozenset(by_name))
-    return MarkedCallReader(family, by_name, special)
+        reader = ToolCallReader(frozenset(by_name))
+    else:
+        reader = MarkedCallReader(family, by_name, special)
+    custom = custom_names(request)
+    only = frozenset(by_name) if request.only_allowed else None
+    return AskedCalls(reader, only, custom) if custom or only is not None else reader
 
 
-def _enforced(tool: Tool, without_effect: list[str]) -> dict[str, Any]:
+def _enforced(tool: AnyTool, without_effect: list[str]) -> dict[str, Any]:
     """The schema of a tool's arguments as far as it is enforced: with `strict`, or refused."""
     take = without_annotations if tool.function.strict else loosened
     schema, let_go = take(_parameters(tool))
@@ -133,5 +172,5 @@ def _enforced(tool: Tool, without_effect: list[str]) -> dict[str, Any]:
     return found
 
 
-def _parameters(tool: Tool) -> dict[str, Any]:
+def _parameters(tool: AnyTool) -> dict[str, Any]:
     return tool.function.parameters or {"type": "object"}

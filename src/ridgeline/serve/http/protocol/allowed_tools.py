@@ -17,7 +17,8 @@ def only_allowed(given: dict[str, Any]) -> dict[str, Any]:
     >>> only_allowed({"tools": [f, g], "tool_choice": asked})
     {'tools': [{'type': 'function', 'name': 'g'}], 'tool_choice': 'required'}
 
-    A name that no tool has stays, for the choice to be refused.
+    A name that no tool has stays, for the choice to be refused; tools without one are those that a
+    server runs, of which the model is told nothing anyway.
     """
     match given.get("tool_choice"):
         case {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [*named]}}:
@@ -26,18 +27,29 @@ def only_allowed(given: dict[str, Any]) -> dict[str, Any]:
             pass
         case _:
             return given
-    tools, allowed = given.get("tools"), [_name_of(one) for one in named]
-    if mode not in ("auto", "required") or not isinstance(tools, list) or None in allowed:
+    tools = given.get("tools")
+    if mode not in ("auto", "required") or not isinstance(tools, list):
         return given
+    if not all(isinstance(one, dict) for one in named):
+        return given
+    allowed = [name for one in named if (name := _name_of(one)) is not None]
     kept = [one for one in tools if _name_of(one) in allowed]
     if {_name_of(one) for one in kept} != set(allowed):
         return given
     return {**given, "tools": kept, "tool_choice": mode}
 
 
+def names_allowed(given: dict[str, Any]) -> bool:
+    """Whether a body names the tools that may be called."""
+    choice = given.get("tool_choice")
+    return isinstance(choice, dict) and choice.get("type") == "allowed_tools"
+
+
 def _name_of(tool: Any) -> Any:
     """A function's name, in either API's way of writing it."""
     match tool:
-        case {"function": {"name": str() as name}} | {"name": str() as name}:
+        case {"function": {"name": str() as name}} | {"custom": {"name": str() as name}}:
+            return name
+        case {"name": str() as name}:
             return name
     return None

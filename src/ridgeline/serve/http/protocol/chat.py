@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
 
-from ridgeline.serve.http.protocol.allowed_tools import only_allowed
+from ridgeline.serve.http.protocol.allowed_tools import names_allowed, only_allowed
 from ridgeline.serve.http.protocol.fields import (
     ASKED_HINTS,
     MOST_LOGPROBS,
@@ -17,86 +23,20 @@ from ridgeline.serve.http.protocol.fields import (
     TokenUsage,
     few,
 )
-from ridgeline.serve.http.protocol.given_messages import as_content, as_json, as_part, as_turn
+from ridgeline.serve.http.protocol.given_messages import as_content, as_part, as_turn
 from ridgeline.serve.http.protocol.mistral_words import as_chat
 from ridgeline.serve.http.protocol.response_format import ResponseFormat
 from ridgeline.serve.http.protocol.thinking_words import in_openais_words
+from ridgeline.serve.http.protocol.tools import (
+    MOST_TOOLS,
+    AnyGivenCall,
+    AnyTool,
+    NamedChoice,
+    ToolCall,
+)
 
-FunctionName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w.:/@+-]+$")]
-"""OpenAI's letters, and what servers of tools put between their name and the tool's."""
-MOST_TOOLS = 1024
 Variables = Annotated[dict[str, Any], few(64)]
 """Variables of a chat template."""
-
-
-class FunctionDefinition(Strict):
-    """A function and the JSON schema of its arguments."""
-
-    name: FunctionName
-    description: Text | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-    """Arguments match the schema exactly; needs `tool_choice` required or a name."""
-
-
-class Tool(Strict):
-    """A tool that the model may call; only functions are."""
-
-    carried_in = "tools"
-
-    type: Literal["function"] = "function"
-    function: FunctionDefinition
-
-
-class NamedFunction(Strict):
-    """The function that must be called."""
-
-    name: FunctionName
-
-
-class NamedToolChoice(Strict):
-    """`tool_choice` as an object."""
-
-    type: Literal["function"]
-    function: NamedFunction
-
-
-class CalledFunction(Strict):
-    """A function that an earlier completion called, given back by the client."""
-
-    carried_in = "messages"
-
-    name: FunctionName
-    arguments: Annotated[Text, BeforeValidator(as_json)]
-    """JSON, as the model wrote it."""
-
-
-class GivenToolCall(Strict):
-    """A call in an earlier completion, given back by the client."""
-
-    carried_in = "messages"
-
-    id: Text
-    type: Literal["function"] = "function"
-    function: CalledFunction
-    index: int | None = Field(None, ge=0)
-    """Its place among the calls, as streams tell it."""
-
-
-class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call's name and arguments; in a stream the name comes once, arguments in pieces."""
-
-    name: str | None = None
-    arguments: str
-
-
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call of a tool; `index` in streams only, `id` and `type` in its first chunk only."""
-
-    index: int | None = None
-    id: str | None = None
-    type: str | None = None
-    function: FunctionCall
 
 
 class TextPart(Strict):
@@ -187,7 +127,7 @@ class AssistantMessage(ChatTurn):
 
     role: Literal["assistant"]
     content: Content | None = None
-    tool_calls: Annotated[list[GivenToolCall], Field(fail_fast=True)] | None = None
+    tool_calls: Annotated[list[AnyGivenCall], Field(fail_fast=True)] | None = None
     refusal: Text | None = None
     """What it said in place of an answer."""
     audio: None = None
@@ -251,8 +191,8 @@ class ChatRequest(SamplingFields):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     response_format: ResponseFormat | None = None
-    tools: list[Tool] | None = Field(None, max_length=MOST_TOOLS)
-    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    tools: list[AnyTool] | None = Field(None, max_length=MOST_TOOLS)
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: bool | None = None
     store: bool | None = None
     """Nothing is stored here."""
@@ -287,11 +227,22 @@ class ChatRequest(SamplingFields):
     verbosity: Literal["low", "medium", "high"] | None = None
     web_search_options: None = None
 
-    @model_validator(mode="before")
+    _only_allowed: bool = PrivateAttr(default=False)
+
+    @model_validator(mode="wrap")
     @classmethod
-    def _as_chat(cls, given: Any) -> Any:
+    def _as_chat(cls, given: Any, read: ModelWrapValidatorHandler[ChatRequest]) -> ChatRequest:
         asked = as_chat(given)
-        return only_allowed(in_openais_words(asked)) if isinstance(asked, dict) else asked
+        if not isinstance(asked, dict):
+            return read(asked)
+        body = read(only_allowed(in_openais_words(asked)))
+        body._only_allowed = names_allowed(asked)
+        return body
+
+    @property
+    def only_allowed(self) -> bool:
+        """Whether no tool but those that the model is told of may be called."""
+        return self._only_allowed
 
     @model_validator(mode="after")
     def _fields_go_together(self) -> ChatRequest:

@@ -6,8 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline.serve.http.protocol.chat import MOST_TOOLS, FunctionName, Variables
+from ridgeline.serve.http.protocol.chat import Variables
 from ridgeline.serve.http.protocol.fields import StopString, Strict, Text, few
+from ridgeline.serve.http.protocol.tools import MOST_TOOLS, FunctionName
 
 CacheControl = Annotated[dict[str, Any], few(8)] | None
 """What to keep in the prefix cache, which keeps what fits, for everybody."""

@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 from pydantic import Field, model_validator
 
-from ridgeline.serve.http.protocol.chat import Message, Tool, Variables
+from ridgeline.serve.http.protocol.chat import Message, Variables
 from ridgeline.serve.http.protocol.fields import Name, PlainName, Strict, Text, TokenId
+from ridgeline.serve.http.protocol.tools import AnyTool
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +55,7 @@ class TokenizeRequest(Strict):
     model: Name | None = None
     prompt: Text | None = None
     messages: list[Message] | None = Field(None, min_length=1, max_length=4096)
-    tools: list[Tool] | None = Field(None, max_length=128)
+    tools: list[AnyTool] | None = Field(None, max_length=128)
     add_special_tokens: bool | None = None
     """Yes for a text, no for a conversation, if absent."""
     add_generation_prompt: bool | None = None

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Discriminator, Field, Tag, model_validator
-
-from ridgeline.serve.http.protocol.allowed_tools import only_allowed
-from ridgeline.serve.http.protocol.chat import (
-    MOST_TOOLS,
-    FunctionName,
-    Variables,
+from pydantic import (
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    Tag,
+    model_validator,
 )
+
+from ridgeline.serve.http.protocol.allowed_tools import names_allowed, only_allowed
+from ridgeline.serve.http.protocol.chat import Variables
 from ridgeline.serve.http.protocol.fields import (
     COMMON_HINTS,
     MOST_LOGPROBS,
@@ -21,6 +24,7 @@ from ridgeline.serve.http.protocol.fields import (
     few,
 )
 from ridgeline.serve.http.protocol.response_format import JsonObjectFormat, TextFormat
+from ridgeline.serve.http.protocol.tools import MOST_TOOLS, FunctionName, GrammarOfInput, TextInput
 
 MOST_ITEMS = 4096
 """Items of one conversation."""
@@ -108,6 +112,31 @@ class CallOutputItem(Strict):
     status: Status | None = None
 
 
+class CustomCallItem(Strict):
+    """A call of a custom tool in an earlier answer, given back."""
+
+    carried_in = "input"
+
+    type: Literal["custom_tool_call"]
+    call_id: Text
+    name: FunctionName
+    input: Text
+    id: Text | None = None
+    status: Status | None = None
+
+
+class CustomOutputItem(Strict):
+    """What a called custom tool returned."""
+
+    carried_in = "input"
+
+    type: Literal["custom_tool_call_output"]
+    call_id: Text
+    output: InputTexts
+    id: Text | None = None
+    status: Status | None = None
+
+
 class ThoughtText(Strict):
     """A piece of an earlier thought."""
 
@@ -141,6 +170,8 @@ InputItem = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[CallItem, Tag("function_call")]
     | Annotated[CallOutputItem, Tag("function_call_output")]
+    | Annotated[CustomCallItem, Tag("custom_tool_call")]
+    | Annotated[CustomOutputItem, Tag("custom_tool_call_output")]
     | Annotated[ThoughtItem, Tag("reasoning")],
     Discriminator(_kind_of),
 ]
@@ -175,6 +206,23 @@ class FunctionGroup(Strict):
     tools: Annotated[list[FunctionTool], Field(max_length=MOST_TOOLS)]
 
 
+class InputGrammar(GrammarOfInput):
+    """What a custom tool's input matches."""
+
+    type: Literal["grammar"]
+
+
+class FreeTool(Strict):
+    """A custom tool, whose input is free text."""
+
+    carried_in = "tools"
+
+    type: Literal["custom"]
+    name: FunctionName
+    description: Text | None = None
+    format: Annotated[TextInput | InputGrammar, Field(discriminator="type")] | None = None
+
+
 class HostedTool(Strict):
     """A tool that OpenAI's servers run themselves: there is none here, and the model has none."""
 
@@ -196,6 +244,7 @@ def _kind_of_tool(tool: Any) -> Any:
 GivenTool = Annotated[
     Annotated[FunctionTool, Tag("function")]
     | Annotated[FunctionGroup, Tag("namespace")]
+    | Annotated[FreeTool, Tag("custom")]
     | Annotated[HostedTool, Tag("hosted")],
     Discriminator(_kind_of_tool),
 ]
@@ -205,6 +254,13 @@ class FunctionChoice(Strict):
     """The function that must be called."""
 
     type: Literal["function"]
+    name: FunctionName
+
+
+class FreeToolChoice(Strict):
+    """The custom tool that must be called."""
+
+    type: Literal["custom"]
     name: FunctionName
 
 
@@ -255,7 +311,11 @@ class ResponsesRequest(SamplingFields):
     instructions: Text | None = None
     max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
     tools: list[GivenTool] | None = Field(None, max_length=MOST_TOOLS)
-    tool_choice: Literal["none", "auto", "required"] | FunctionChoice | None = None
+    tool_choice: (
+        Literal["none", "auto", "required"]
+        | Annotated[FunctionChoice | FreeToolChoice, Field(discriminator="type")]
+        | None
+    ) = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
@@ -304,10 +364,18 @@ class ResponsesRequest(SamplingFields):
     return_tokens_as_token_ids: None = None
     prompt_logprobs: None = None
 
-    @model_validator(mode="before")
+    _allowed: bool = PrivateAttr(default=False)
+
+    @model_validator(mode="wrap")
     @classmethod
-    def _only_allowed(cls, given: Any) -> Any:
-        return only_allowed(given) if isinstance(given, dict) else given
+    def _tools_that_are_allowed(
+        cls, given: Any, read: ModelWrapValidatorHandler[ResponsesRequest]
+    ) -> ResponsesRequest:
+        if not isinstance(given, dict):
+            return read(given)
+        body = read(only_allowed(given))
+        body._allowed = names_allowed(given)
+        return body
 
     @model_validator(mode="after")
     def _stream_says_usage_at_its_end(self) -> ResponsesRequest:
@@ -348,6 +416,18 @@ class ResponsesRequest(SamplingFields):
                 case FunctionGroup():
                     found += [(f"{tool.name}.{one.name}", one) for one in tool.tools]
         return found
+
+    @property
+    def custom(self) -> list[FreeTool]:
+        """The custom tools that may be called."""
+        return [tool for tool in self.tools or [] if isinstance(tool, FreeTool)]
+
+    @property
+    def allowed(self) -> list[str] | None:
+        """The names of the tools that alone may be called, where that is asked for."""
+        if not self._allowed:
+            return None
+        return [name for name, _ in self.functions] + [tool.name for tool in self.custom]
 
     def called(self, name: str) -> dict[str, str]:
         """The function that the model called by a name, as items tell it."""

@@ -13,7 +13,7 @@ from ridgeline.serve.http.reply import json_response
 
 router = APIRouter(prefix="/v1/responses/{response_id}")
 MOST_ITEMS = 100
-"""Of one page."""
+"""The most items of one page."""
 
 
 @router.get("")

@@ -115,6 +115,8 @@ class _Response:
 
     def _begin(self, part: ReplyPart) -> Iterator[Event]:
         prefix = {"thought": "rs", "text": "msg", "call": "fc"}[part.kind]
+        if self._is_custom(part):
+            prefix = "ctc"
         self._ids.append(f"{prefix}_{uuid.uuid4().hex}")
         item = self._item(part, "in_progress")
         if part.kind != "call":
@@ -124,7 +126,7 @@ class _Response:
             yield self._event("content_part.added", **self._place(part), part=_content(part, []))
 
     def _grow(self, step: PartStep) -> Event:
-        part, kind = step.part, _DELTAS[step.part.kind]
+        part, kind = step.part, self._kind(step.part)
         if part.kind == "call":
             where = {"item_id": self._ids[part.index], "output_index": part.index}
             return self._event(f"{kind}.delta", **where, delta=step.text)
@@ -134,10 +136,12 @@ class _Response:
         return self._event(f"{kind}.delta", **self._place(part), **said)
 
     def _end(self, part: ReplyPart) -> Iterator[Event]:
-        kind, place = _DELTAS[part.kind], self._place(part)
+        kind, place = self._kind(part), self._place(part)
         if part.kind == "call":
             where = {"item_id": self._ids[part.index], "output_index": part.index}
             said = {"arguments": part.text, **self._asked.called(part.name)}
+            if self._is_custom(part):
+                said = {"input": part.text}
             yield self._event(f"{kind}.done", **where, **said)
         else:
             logprobs = self._logprobs(part.logprobs)
@@ -149,11 +153,22 @@ class _Response:
         item = self._item(part, self._status if last and ended else "completed")
         yield self._event("output_item.done", output_index=part.index, item=item)
 
+    def _is_custom(self, part: ReplyPart) -> bool:
+        """Whether it is a call of a custom tool."""
+        return part.kind == "call" and self._reply.chat.kind(part.name) == "custom"
+
+    def _kind(self, part: ReplyPart) -> str:
+        """What its growth is called."""
+        return "custom_tool_call_input" if self._is_custom(part) else _DELTAS[part.kind]
+
     def _place(self, part: ReplyPart) -> Event:
         item_id = self._ids[part.index]
         return {"item_id": item_id, "output_index": part.index, "content_index": 0}
 
     def _item(self, part: ReplyPart, status: str) -> Event:
+        if self._is_custom(part):
+            said = {"call_id": part.call_id, "name": part.name, "input": part.text}
+            return {"id": self._ids[part.index], "type": "custom_tool_call", **said}
         item: Event = {"id": self._ids[part.index], "type": _ITEMS[part.kind], "status": status}
         if part.kind == "call":
             called = self._asked.called(part.name)
