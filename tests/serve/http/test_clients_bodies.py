@@ -240,7 +240,9 @@ def test_slashes_too_many_change_nothing(stub: Server, path: str) -> None:
     assert stub.get(path).json().keys() == stub.get(plain).json().keys()
 
 
-@pytest.mark.parametrize("before", ["/openai/v1", "/openai/deployments/library"])
+@pytest.mark.parametrize(
+    "before", ["/openai", "/openai/v1", "/openai/deployments/library", "/v1/openai"]
+)
 def test_what_clouds_put_before_a_path_changes_nothing(stub: Server, before: str) -> None:
     body = {"model": "library", "messages": [ASKED], "max_tokens": 1}
     response = stub.post(before + "/chat/completions?api-version=2024-10-21", body)

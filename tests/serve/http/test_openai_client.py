@@ -106,6 +106,23 @@ def test_seeds_repeat_and_answers_differ(client: openai.OpenAI) -> None:
     assert len({*ask(7), *ask(8)}) > 3
 
 
+def test_the_best_of_several_come_back_the_likeliest_first(client: openai.OpenAI) -> None:
+    common: Any = {"model": "library", "prompt": ["import ", "def "], "seed": 7, "max_tokens": 12}
+    drawn = client.completions.create(**common, n=4, logprobs=0).choices
+
+    def likelihood(choice: Any) -> float:
+        found = choice.logprobs.token_logprobs
+        return float(sum(found) / len(found))
+
+    groups = [sorted(group, key=likelihood, reverse=True) for group in (drawn[:4], drawn[4:])]
+    best = client.completions.create(**common, n=2, best_of=4)
+    assert [one.text for one in best.choices] == [one.text for g in groups for one in g[:2]]
+    assert [one.index for one in best.choices] == [0, 1, 2, 3]
+    assert best.choices[0].logprobs is None
+    assert best.usage is not None
+    assert best.usage.completion_tokens == sum(len(one.logprobs.tokens) for one in drawn)
+
+
 def test_log_probabilities(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model="library", messages=MESSAGES, logprobs=True, top_logprobs=3, max_tokens=8,

@@ -137,6 +137,12 @@ def test_a_conversation_becomes_a_vector(stub: Server) -> None:
     assert stub.post("/v1/embeddings", {**CHAT, "input": "x"}).status_code == 400
 
 
+def test_moderation_is_refused_with_its_reason(stub: Server) -> None:
+    response = stub.post("/v1/moderations", {"input": "x"})
+    assert response.status_code == 400
+    assert "moderation model" in response.json()["error"]["message"]
+
+
 def test_classifying_is_refused_with_its_reason(stub: Server) -> None:
     response = stub.post("/classify", {"model": "library", "input": "x"})
     assert response.status_code == 400

@@ -50,7 +50,7 @@ async def begin_completions(
     adapter = service.adapter(body.model)
     prompts = await _prompts(service, body)
     forbidden = await service.text.forbidden(body.bad_words or [])
-    if len(prompts) * (body.n or 1) > MOST_COMPLETIONS:
+    if len(prompts) * body.num_drawn > MOST_COMPLETIONS:
         raise refused(f"more than {MOST_COMPLETIONS} answers in one request", "prompt")
     request_id = new_id("cmpl")
     submits = [
@@ -60,7 +60,7 @@ async def begin_completions(
     report = TokenReport.of(body, submits)
     texts = [
         GrowingText(
-            index=position * (body.n or 1) + index,
+            index=position * body.num_drawn + index,
             body=body,
             prompt=prompt,
             text=service.text,
@@ -69,14 +69,17 @@ async def begin_completions(
             position=position,
         )
         for position, prompt in enumerate(prompts)
-        for index in range(body.n or 1)
+        for index in range(body.num_drawn)
     ]
     return BegunCompletions(submits, CompletionWriter(body, request_id, texts, report))
 
 
 def _check(body: CompletionRequest) -> None:
-    if body.best_of is not None and body.best_of != (body.n or 1):
-        raise refused("best_of must equal n; use_beam_search looks for the best", "best_of")
+    if body.num_drawn < (body.n or 1):
+        raise refused("best_of: at least as many as n", "best_of")
+    if body.is_ranked and (body.stream or body.use_beam_search):
+        other = "stream" if body.stream else "use_beam_search"
+        raise refused(f"best_of above n does not go with {other}", "best_of")
     if body.suffix is not None and (body.echo or body.truncate_prompt_tokens is not None):
         raise refused("suffix goes with neither echo nor truncate_prompt_tokens", "suffix")
     if body.max_tokens == 0 and not body.echo:
@@ -132,7 +135,7 @@ def _submit(
     wanted = usual if body.max_tokens is None else max(1, body.max_tokens)
     sampling = body.sampling(
         max_tokens=service.room(prompt, wanted, "prompt"),
-        logprobs=body.logprobs,
+        logprobs=0 if body.is_ranked and body.logprobs is None else body.logprobs,
         prompt_logprobs=body.logprobs if body.echo else None,
         grammar=body.grammar(),
         vocab=service.text.vocab,
@@ -143,7 +146,7 @@ def _submit(
         id=submit_id,
         prompt=prompt,
         sampling=sampling,
-        n=body.n or 1,
+        n=body.num_drawn,
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
         adapter=adapter,

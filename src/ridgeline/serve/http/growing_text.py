@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ridgeline.serve.http.metrics import CompletionTimer
 from ridgeline.serve.http.protocol.completions import (
@@ -47,6 +48,8 @@ class GrowingText:
     """What `written` had when the last chunk was made."""
     found: list[TokenLogprobs] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
+    num_new: int = 0
+    """Entries of `found` that are not the prompt's."""
     num_shown: int = 0
     """Entries of `found` that chunks have shown already."""
     ids: list[int] = field(default_factory=list)
@@ -72,6 +75,7 @@ class GrowingText:
             self.ids.extend(delta.tokens)
             self.written += delta.text
             self.found.extend(delta.logprobs)
+            self.num_new += len(delta.logprobs)
             self.pieces.extend(one.chosen.text for one in delta.logprobs if one.chosen is not None)
         if delta.finish_reason is not None:
             self.finish_reason = "length" if self.body.max_tokens == 0 else delta.finish_reason
@@ -103,6 +107,13 @@ class GrowingText:
             finish_reason=self.finish_reason,
             stop_reason=self.stop_reason,
         )
+
+    @property
+    def mean_logprob(self) -> float:
+        """The mean of its own tokens' log-probabilities, which were asked for."""
+        drawn = self.found[len(self.found) - self.num_new :]
+        found = [one.chosen.logprob for one in drawn if one.chosen is not None]
+        return sum(found) / max(1, len(found))
 
     @property
     def has_news(self) -> bool:
@@ -141,7 +152,9 @@ class CompletionWriter:
 
     def whole(self, usage: TokenUsage) -> Completion:
         """The reply that is not streamed."""
-        return self._completion([text.choice() for text in self._texts], self._cut(usage))
+        texts = self._likeliest() if self._body.is_ranked else self._texts
+        choices = [replace(text.choice(), index=index) for index, text in enumerate(texts)]
+        return self._completion(choices, self._cut(usage))
 
     def opening(self) -> Iterator[Completion]:
         """No chunk comes before the first text."""
@@ -160,8 +173,17 @@ class CompletionWriter:
         if self._body.usage_in_stream:
             yield self._completion([], self._cut(usage))
 
+    def _likeliest(self) -> list[GrowingText]:
+        """The completions that come back where more were drawn, each prompt's likeliest first."""
+        drawn, wanted = self._body.num_drawn, self._body.n or 1
+        kept: list[GrowingText] = []
+        for first in range(0, len(self._texts), drawn):
+            group = self._texts[first : first + drawn]
+            kept += sorted(group, key=lambda text: text.mean_logprob, reverse=True)[:wanted]
+        return kept
+
     def _text(self, position: int, delta: Delta) -> GrowingText:
-        return self._texts[position * (self._body.n or 1) + delta.index]
+        return self._texts[position * self._body.num_drawn + delta.index]
 
     def _completion(self, choices: list[CompletionChoice], usage: TokenUsage | None) -> Completion:
         return Completion(

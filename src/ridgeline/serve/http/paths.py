@@ -2,9 +2,9 @@
 
 A base address that ends with a slash gives `//v1/models` or `/v1/models/`, and probes ask with
 HEAD, which is answered as GET is, without the body (RFC 9110, 9.3.2; the connection leaves it out).
-Azure's clients put `/openai` or `/openai/deployments/NAME` before a path, Groq's the first,
-DeepSeek's `/beta` or nothing; and where a client adds a `/v1` to a base address that has one, there
-are two.
+Azure's clients put `/openai`, `/openai/v1` or `/openai/deployments/NAME` before a path, Groq's and
+DeepInfra's one of the first two, DeepSeek's `/beta` or nothing; and where a client adds a `/v1` to
+a base address that has one, there are two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 _SLASHES = re.compile("/{2,}")
 _BEFORE_PATHS = re.compile(
-    "^(?:/v1)?(?:/openai(?:/v1|/deployments/[^/]+)|/beta|/v1)(?=/)"
+    "^(?:/v1)?(?:/openai(?:/v1|/deployments/[^/]+)?|/beta|/v1)(?=/)"
     "|^(?=/(?:chat/completions|completions|responses|embeddings|models)(?:/|$))"
 )
 

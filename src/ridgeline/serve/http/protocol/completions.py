@@ -32,11 +32,21 @@ class CompletionRequest(SamplingFields):
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     best_of: int | None = Field(None, ge=1, le=128)
-    """Only as many as `n`."""
+    """So many are drawn for each prompt, of which the `n` likeliest by token come back."""
     add_special_tokens: bool | None = None
     """Whether texts get the tokenizer's first token; yes if absent."""
     suffix: Annotated[Text | None, BeforeValidator(lambda given: given or None)] = None
     """What stands behind the gap that is asked for, where the model has tokens for it."""
+
+    @property
+    def num_drawn(self) -> int:
+        """Completions that are drawn for each prompt."""
+        return self.best_of or self.n or 1
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether more are drawn than come back."""
+        return self.num_drawn > (self.n or 1)
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,6 +72,15 @@ async def classify(_request: Request, _body: ClassifyRequest) -> Response:
     )
 
 
+@router.post("/v1/moderations")
+async def moderations(_request: Request) -> Response:
+    """A refusal, for nothing here was trained to tell harmful texts."""
+    raise refused(
+        "this server has no moderation model, and a language model that was not trained for it"
+        " gives no such scores; serve a guard model, and ask it as a chat"
+    )
+
+
 @router.post("/score")
 @router.post("/v1/score")
 async def score(request: Request, body: ScoreRequest) -> Response:
