@@ -18,6 +18,7 @@ from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.reply import ClientGone, error_response, record_of
 from ridgeline.serve.http.routes import (
     chat,
+    cohere_chat,
     completions,
     embed,
     embeddings,
@@ -34,7 +35,7 @@ from ridgeline.serve.http.several_models import ModelChoice
 
 ROUTES = (
     *(chat, completions, responses, kept_responses, messages, models, embeddings, embed, ranking),
-    *(invocations, operations),
+    *(cohere_chat, invocations, operations),
 )
 _ERROR = {
     "description": "OpenAI's error shape",
