@@ -135,7 +135,7 @@ def test_the_last_turn_may_be_the_beginning_of_the_answer(client: anthropic.Anth
     "fields",
     [
         {"thinking": {"type": "enabled", "budget_tokens": 1024}},
-        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"tools": [{"type": "computer_20250124", "name": "computer"}]},
         {"tool_choice": {"type": "any"}},
         {"tool_choice": {"type": "tool"}},
         {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
@@ -191,3 +191,36 @@ def test_a_key_goes_in_that_apis_header_and_an_error_ends_a_stream(model: Path) 
         last = answer.text.strip().split("\n\n")[-1]
         assert last.startswith("event: error\n")
         assert "timeout_error" in last
+
+
+def test_documents_and_search_results_are_told_as_texts(stub: Server) -> None:
+    document = {"type": "document", "source": {"type": "text", "data": "rain"}, "title": "T"}
+    found = {"type": "search_result", "source": "s", "title": "t",
+             "content": [{"type": "text", "text": "sun"}]}  # fmt: skip
+    cited = {**document, "citations": {"enabled": True}}
+    texts = [{"type": "text", "text": one} for one in ("T\nrain", "t\ns\nsun")]
+    body: dict[str, Any] = {"model": "library", "max_tokens": 2}
+    counts = []
+    for blocks in ([cited, found], texts):
+        messages = [{"role": "user", "content": blocks}]
+        response = stub.post("/v1/messages", {**body, "messages": messages})
+        usage = response.json()["usage"]
+        counts.append(usage["input_tokens"] + usage["cache_read_input_tokens"])
+        told = "messages.citations" in response.headers.get("x-without-effect", "")
+        assert told == (blocks[0] is cited)
+    assert counts[0] == counts[1]
+    pdf = {**document, "source": {"type": "base64", "media_type": "application/pdf", "data": ""}}
+    messages = [{"role": "user", "content": [pdf]}]
+    assert stub.post("/v1/messages", {**body, "messages": messages}).status_code == 400
+
+
+def test_tools_without_a_schema_are_let_go_or_refused_with_the_reason(stub: Server) -> None:
+    body: dict[str, Any] = {"model": "library", "max_tokens": 2}
+    body["messages"] = [{"role": "user", "content": "x"}]
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+    response = stub.post("/v1/messages", {**body, "tools": [search]})
+    assert response.status_code == 200, response.text
+    assert "tools.web_search_20250305" in response.headers["x-without-effect"]
+    shell = {"type": "bash_20250124", "name": "bash"}
+    refused = stub.post("/v1/messages", {**body, "tools": [shell]})
+    assert "give it as a custom tool" in refused.json()["error"]["message"]

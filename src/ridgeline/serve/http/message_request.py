@@ -8,15 +8,18 @@ from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text
 from ridgeline.serve.http.protocol.messages import (
     AssistantTurn,
+    DocumentBlock,
     ImageBlock,
     InlineImage,
     InputTool,
     MessagesRequest,
+    SearchResultBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
     UserTurn,
+    joined,
 )
 
 NAMES = {
@@ -44,7 +47,7 @@ def chat_fields(body: MessagesRequest, template: str) -> dict[str, Any]:
         "top_k": body.top_k,
         "stop": body.stop_sequences or None,
         "stream": body.stream,
-        "tools": None if body.tools is None else [_tool(tool) for tool in body.tools],
+        "tools": [_tool(tool) for tool in body.own_tools] or None,
         "tool_choice": None if choice is None else _CHOICES.get(choice.type, _named(choice.name)),
         "response_format": None if output is None else _format(output.format),
         "reasoning_effort": None if output is None else output.effort,
@@ -80,7 +83,7 @@ def _think(given: dict[str, Any], body: MessagesRequest, template: str) -> None:
 def _messages(body: MessagesRequest) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if body.system:
-        messages.append({"role": "system", "content": _text(body.system)})
+        messages.append({"role": "system", "content": joined(body.system)})
     for turn in body.messages:
         if isinstance(turn, UserTurn):
             messages += _of_user(turn)
@@ -96,7 +99,7 @@ def _of_user(turn: UserTurn) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for block in turn.content:
         if isinstance(block, ToolResultBlock):
-            content = _text(block.content or "")
+            content = joined(block.content or "")
             if block.is_error:
                 content = f"Error: {content}"
             found.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": content})
@@ -107,8 +110,8 @@ def _of_user(turn: UserTurn) -> list[dict[str, Any]]:
     return found
 
 
-def _part(block: TextBlock | ImageBlock) -> dict[str, Any]:
-    if isinstance(block, TextBlock):
+def _part(block: TextBlock | ImageBlock | DocumentBlock | SearchResultBlock) -> dict[str, Any]:
+    if not isinstance(block, ImageBlock):
         return {"type": "text", "text": block.text}
     source = block.source
     if isinstance(source, InlineImage):
@@ -135,10 +138,6 @@ def _of_assistant(turn: AssistantTurn) -> dict[str, Any]:
 def _call(block: ToolUseBlock) -> dict[str, Any]:
     called = {"name": block.name, "arguments": json_text(block.input, "messages")}
     return {"id": block.id, "type": "function", "function": called}
-
-
-def _text(content: str | list[TextBlock]) -> str:
-    return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
 
 def _tool(tool: InputTool) -> dict[str, Any]:

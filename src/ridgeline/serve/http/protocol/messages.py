@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from ridgeline.serve.http.protocol.chat import Variables
 from ridgeline.serve.http.protocol.fields import StopString, Strict, Text, few
@@ -15,7 +17,7 @@ CacheControl = Annotated[dict[str, Any], few(8)] | None
 
 
 class TextBlock(Strict):
-    """A block of text; documents are refused."""
+    """A block of text."""
 
     carried_in = "messages"
 
@@ -74,7 +76,78 @@ class ToolUseBlock(Strict):
     toolset_name: None = None
 
 
+class PlainDocument(Strict):
+    """A document's text; PDF and files are refused."""
+
+    type: Literal["text"]
+    media_type: Literal["text/plain"] = "text/plain"
+    data: Text
+
+    @property
+    def text(self) -> str:
+        """The text that it says."""
+        return self.data
+
+
+class DocumentParts(Strict):
+    """A document's text in parts."""
+
+    type: Literal["content"]
+    content: Text | Annotated[list[TextBlock], Field(fail_fast=True)]
+
+    @property
+    def text(self) -> str:
+        """The text that it says."""
+        return joined(self.content)
+
+
+class Citations(Strict):
+    """Whether the answer is to cite, which none here does."""
+
+    enabled: bool | None = None
+
+
+class DocumentBlock(Strict):
+    """A document; the model is told its text, with title and context before it."""
+
+    carried_in = "messages"
+
+    type: Literal["document"]
+    source: Annotated[PlainDocument | DocumentParts, Field(discriminator="type")]
+    title: Text | None = None
+    context: Text | None = None
+    citations: Citations | None = None
+
+    @property
+    def text(self) -> str:
+        """What the model is told."""
+        return "\n".join(one for one in (self.title, self.context, self.source.text) if one)
+
+
+class SearchResultBlock(Strict):
+    """What the client's own search found."""
+
+    carried_in = "messages"
+
+    type: Literal["search_result"]
+    source: Text
+    title: Text
+    content: Annotated[list[TextBlock], Field(fail_fast=True)]
+    citations: Citations | None = None
+
+    @property
+    def text(self) -> str:
+        """What the model is told."""
+        return "\n".join((self.title, self.source, joined(self.content)))
+
+
+def joined(content: str | Sequence[TextBlock | DocumentBlock | SearchResultBlock]) -> str:
+    """The text of a content."""
+    return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
 TextBlocks = Text | Annotated[list[TextBlock], Field(fail_fast=True)]
+SourceBlock = Annotated[TextBlock | DocumentBlock | SearchResultBlock, Field(discriminator="type")]
 
 
 class ToolResultBlock(Strict):
@@ -84,13 +157,16 @@ class ToolResultBlock(Strict):
 
     type: Literal["tool_result"]
     tool_use_id: Text
-    content: TextBlocks | None = None
+    content: Text | Annotated[list[SourceBlock], Field(fail_fast=True)] | None = None
     is_error: bool | None = None
     """The content says so to the model; templates know no other way."""
     cache_control: CacheControl = None
 
 
-UserBlock = Annotated[TextBlock | ImageBlock | ToolResultBlock, Field(discriminator="type")]
+UserBlock = Annotated[
+    TextBlock | ImageBlock | ToolResultBlock | DocumentBlock | SearchResultBlock,
+    Field(discriminator="type"),
+]
 AssistantBlock = Annotated[TextBlock | ThinkingBlock | ToolUseBlock, Field(discriminator="type")]
 
 
@@ -116,7 +192,7 @@ Turn = Annotated[UserTurn | AssistantTurn, Field(discriminator="role")]
 
 
 class InputTool(Strict):
-    """A tool of the client's; those that a server runs are refused."""
+    """A tool of the client's."""
 
     carried_in = "tools"
 
@@ -127,6 +203,46 @@ class InputTool(Strict):
     strict: bool | None = None
     """The input matches the schema exactly; needs `tool_choice` any or tool."""
     cache_control: CacheControl = None
+
+
+class ServerTool(Strict):
+    """A tool that Anthropic's servers run themselves: there is none here, nor has the model one."""
+
+    carried_in = "tools"
+
+    type: Annotated[str, Field(pattern=r"^\w{1,64}$")]
+
+
+class TrainedTool(Strict):
+    """A tool that Claude was trained with: it comes without a schema, which others need."""
+
+    carried_in = "tools"
+
+    type: Text
+
+    @field_validator("type")
+    @classmethod
+    def _has_no_schema(cls, given: str) -> str:
+        raise ValueError(
+            f"{given[:100]!r} has no input_schema that a model here could be told; give it as a"
+            " custom tool with one"
+        )
+
+
+def _kind_of_tool(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    if kind is None or kind == "custom":
+        return "custom"
+    return "server" if isinstance(kind, str) and _SERVER_TOOL.match(kind) else "trained"
+
+
+_SERVER_TOOL = re.compile(r"(web_search|web_fetch|code_execution|tool_search_tool_\w+)_\d{8}$")
+GivenInputTool = Annotated[
+    Annotated[InputTool, Tag("custom")]
+    | Annotated[ServerTool, Tag("server")]
+    | Annotated[TrainedTool, Tag("trained")],
+    Discriminator(_kind_of_tool),
+]
 
 
 class ToolPreference(Strict):
@@ -203,7 +319,7 @@ class MessagesRequest(Strict):
     temperature: float | None = Field(None, ge=0, le=1)
     top_p: float | None = Field(None, ge=0, le=1)
     top_k: int | None = Field(None, ge=0, lt=2**31)
-    tools: list[InputTool] | None = Field(None, max_length=MOST_TOOLS)
+    tools: list[GivenInputTool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: ToolPreference | None = None
     thinking: ThinkingOptions | None = None
     output_config: OutputOptions | None = None
@@ -220,7 +336,23 @@ class MessagesRequest(Strict):
     @property
     def without_effect(self) -> list[str]:
         """The hints that were given; the reply names them in a header."""
-        return sorted(name for name in self.hints if getattr(self, name) is not None)
+        found = sorted(name for name in self.hints if getattr(self, name) is not None)
+        tools = (tool for tool in self.tools or [] if isinstance(tool, ServerTool))
+        found += dict.fromkeys(f"tools.{tool.type}" for tool in tools)
+        if any(self._asks_to_cite(turn) for turn in self.messages):
+            found.append("messages.citations")
+        return found
+
+    @staticmethod
+    def _asks_to_cite(turn: Turn) -> bool:
+        blocks = [] if isinstance(turn.content, str) else turn.content
+        sources = (one for one in blocks if isinstance(one, DocumentBlock | SearchResultBlock))
+        return any(one.citations is not None and one.citations.enabled for one in sources)
+
+    @property
+    def own_tools(self) -> list[InputTool]:
+        """The tools that the model is told of."""
+        return [tool for tool in self.tools or [] if isinstance(tool, InputTool)]
 
 
 class PromptCountRequest(MessagesRequest):
