@@ -1,8 +1,9 @@
-"""What several engines say, as if they were one, and what is said of a fleet that scales."""
+"""What several engines say, as if they were one, and what is said of a fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -28,6 +29,18 @@ _COUNTERS = (
     "kv_transfer_bytes",
     "kv_transfer_seconds",
 )
+
+
+class RemoteReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One host of the cluster at the moment; in `/health`."""
+
+    address: str
+    role: Literal["prefill", "decode"]
+    up: bool
+    why: str = ""
+    """Why it is not."""
+    open: int = 0
+    """Requests of this front that are there."""
 
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):

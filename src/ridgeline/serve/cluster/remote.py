@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ridgeline.errors import InputError, in_words
+from ridgeline.serve.cluster.combined import RemoteReport
 from ridgeline.serve.cluster.disaggregated import Disaggregated
 from ridgeline.serve.cluster.handshake import SECONDS, NotProven, prove_caller
 from ridgeline.serve.cluster.node import keep_alive
@@ -31,18 +32,6 @@ SILENCE_SECONDS = 15.0
 """A host whose engine sends no heartbeat, which comes twice a second, for so long is cut off."""
 
 log = logging.getLogger("ridgeline.serve")
-
-
-class RemoteReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One host of the cluster at the moment; in `/health`."""
-
-    address: str
-    role: Role
-    up: bool
-    why: str = ""
-    """Why it is not."""
-    open: int = 0
-    """Requests of this front that are there."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -21,7 +22,6 @@ from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.records.served_models import ModelPipeline
 from ridgeline.serve.cluster.autoscaler import Autoscaler
 from ridgeline.serve.cluster.disaggregated import KV_ENGINE, Disaggregated
-from ridgeline.serve.cluster.remote import RemoteEngines, RemoteHosts
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.cluster.slo_attainment import SloAttainment
 from ridgeline.serve.config import EngineConfig
@@ -35,6 +35,7 @@ from ridgeline.serve.process.listener import listening
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
 
 if TYPE_CHECKING:
+    from ridgeline.serve.cluster.remote import RemoteEngines, RemoteHosts
     from ridgeline.serve.http.service import Service
     from ridgeline.serve.http.text import Tokenizer
 
@@ -127,7 +128,7 @@ class _Server:
         self._on_ready = on_ready
         self._disaggregated = disaggregated
         self._supervisors = [Supervisor(config, factory) for factory in factories]
-        self._remote = RemoteEngines(hosts) if hosts is not None else None
+        self._remote = None if hosts is None else _engines_of(hosts)
         self._room = ConnectionRoom(len(factories))
         self._beside: list[tuple[ModelBeside, Supervisor]] = []
         self._pipelines: tuple[ModelPipeline, ...] = ()
@@ -306,14 +307,27 @@ class _Server:
         log.info("drained", extra={"fields": {"cut_off_requests": cut_off}})
 
 
+def _engines_of(hosts: RemoteHosts) -> RemoteEngines:
+    """The engines of other hosts; what calls them is imported where there are some."""
+    from ridgeline.serve.cluster.remote import RemoteEngines
+
+    return RemoteEngines(hosts)
+
+
 def _front_and_tokenizers(configs: Sequence[EngineConfig]) -> list[Tokenizer]:
     """The tokenizers of some engines; on the way all that answers HTTP is imported.
 
     One after another: two threads that import transformers get half a module.
     """
-    from ridgeline.serve.http.text import load_tokenizer
+    gc.disable()  # what is imported stays: looking through it again and again finds nothing
+    try:
+        from ridgeline.serve.http import front  # noqa: F401  while engines import torch
+        from ridgeline.serve.http.text import load_tokenizer
 
-    return [load_tokenizer(one) for one in configs]
+        return [load_tokenizer(one) for one in configs]
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextlib.asynccontextmanager

@@ -13,8 +13,7 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from ridgeline.records.served_models import ModelPipeline
-from ridgeline.serve.cluster.combined import FleetReport
-from ridgeline.serve.cluster.remote import RemoteReport
+from ridgeline.serve.cluster.combined import FleetReport, RemoteReport
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.http.access_log import RequestRecord
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS

@@ -54,7 +54,7 @@ class Strict(BaseModel):
     """Where this stands if what nobody reads may stand beside it; see `let_go`."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+        extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
     )
 
     @model_validator(mode="before")

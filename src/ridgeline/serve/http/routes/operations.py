@@ -13,8 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ridgeline.hardware.environment import installed_ridgeline
-from ridgeline.serve.cluster.combined import FleetReport
-from ridgeline.serve.cluster.remote import RemoteReport
+from ridgeline.serve.cluster.combined import FleetReport, RemoteReport
 from ridgeline.serve.http.metrics import metrics_text
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reply import json_response, service_of
