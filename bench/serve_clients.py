@@ -141,6 +141,30 @@ def _(url: str, model: str) -> None:
     assert again.choices
 
 
+@call("openai", "responses.create(previous_response_id), .retrieve, .delete")
+def _(url: str, model: str) -> None:
+    responses = openai_client(url).responses
+    first = responses.create(model=model, input="def main(", max_output_tokens=16)
+    more = {"model": model, "input": "x", "max_output_tokens": 16}
+    again = responses.create(**more, previous_response_id=first.id)
+    assert again.usage.input_tokens > first.usage.total_tokens
+    assert responses.retrieve(first.id).output_text == first.output_text
+    responses.delete(first.id)
+
+
+@call("openai", "responses.create(a custom tool with a regex), completions.create(best_of)")
+def _(url: str, model: str) -> None:
+    form = {"type": "grammar", "syntax": "regex", "definition": "[a-z]{3}"}
+    reply = openai_client(url).responses.create(
+        model=model, input="x", max_output_tokens=16, tool_choice={"type": "custom", "name": "f"},
+        tools=[{"type": "custom", "name": "f", "format": form}],
+    )  # fmt: skip
+    assert reply.output[0].input.isalpha()
+    assert len(reply.output[0].input) == 3
+    best = openai_client(url).completions.create(model=model, prompt="x", best_of=3, max_tokens=4)
+    assert len(best.choices) == 1
+
+
 @call("openai", "completions.create(vLLM's extra_body)")
 def _(url: str, model: str) -> None:
     reply = openai_client(url).completions.create(
