@@ -22,6 +22,7 @@ from ridgeline.serve.http.routes import (
     completions,
     embed,
     embeddings,
+    generate,
     invocations,
     kept_responses,
     messages,
@@ -35,7 +36,7 @@ from ridgeline.serve.http.several_models import ModelChoice
 
 ROUTES = (
     *(chat, completions, responses, kept_responses, messages, models, embeddings, embed, ranking),
-    *(cohere_chat, invocations, operations),
+    *(cohere_chat, generate, invocations, operations),
 )
 _ERROR = {
     "description": "OpenAI's error shape",

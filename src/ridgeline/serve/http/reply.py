@@ -131,6 +131,8 @@ class StreamShape:
 
     named: bool = False
     """Each event says its document's `type` in a line of its own, and the last one is the end."""
+    marked: bool = True
+    """Where events have no names, a mark is the end; without it, the last one is, too."""
     failure: Callable[[ApiError], Any] = attrgetter("body")
     """The document of the event that an error becomes."""
 
@@ -142,7 +144,7 @@ class StreamShape:
     @property
     def end(self) -> bytes:
         """What comes behind the last event."""
-        return b"" if self.named else DONE
+        return b"" if self.named or not self.marked else DONE
 
 
 CHUNKS = StreamShape()

@@ -117,6 +117,12 @@ class TextTokens:
         """The time that making tokens of texts has taken."""
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="tokenize")
 
+    @functools.cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of tokens that are no text."""
+        added = self._backend.get_added_tokens_decoder()
+        return frozenset(one for one, token in added.items() if token.special)
+
     async def encode(self, text: str, *, special: bool) -> tuple[int, ...]:
         """Token ids of a text; `special`: with the tokens that the tokenizer puts around it."""
         work = functools.partial(self._encode, text, special=special)
