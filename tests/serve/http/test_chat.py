@@ -160,3 +160,35 @@ def test_hints_that_change_no_token_are_taken_and_named_in_a_header(stub: Server
 def test_both_names_of_the_same_limit_may_be_given_when_they_agree(stub: Server) -> None:
     answer = ask(stub, "FILL", max_tokens=3, max_completion_tokens=3)
     assert answer["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_functions_are_called_in_the_words_before_there_were_tools(
+    stub: Server, stream: bool
+) -> None:
+    order = 'SAY <tool_call>{"name": "weather", "arguments": {"days": 2}}</tool_call> END'
+    asked = {"role": "user", "content": order}
+    given: Any = {"messages": [asked], "functions": [{"name": "weather"}], "stream": stream}
+    response = stub.post("/v1/chat/completions", {**given, "function_call": "auto"})
+    if stream:
+        choices = [one for chunk in sse(response) for one in chunk["choices"]]
+        deltas = [
+            one["delta"]["function_call"] for one in choices if "function_call" in one["delta"]
+        ]
+        assert [one["name"] for one in deltas if "name" in one] == ["weather"]
+        called = {"name": "weather", "arguments": "".join(one["arguments"] for one in deltas)}
+        reason = choices[-1]["finish_reason"]
+    else:
+        (choice,) = response.json()["choices"]
+        called, reason = choice["message"]["function_call"], choice["finish_reason"]
+        assert "tool_calls" not in choice["message"]
+    assert json.loads(called["arguments"]) == {"days": 2}
+    assert reason == "function_call"
+    turn = {"role": "assistant", "content": None, "function_call": called}
+    result = {"role": "function", "name": "weather", "content": "SAY rain END"}
+    again = stub.post(
+        "/v1/chat/completions", {"messages": [{**asked, "content": "x"}, turn, result]}
+    )
+    assert again.json()["choices"][0]["message"]["content"] == "rain"
+    both = {**given, "tools": [{"type": "function", "function": {"name": "weather"}}]}
+    assert stub.post("/v1/chat/completions", both).json()["error"]["param"] == "functions"

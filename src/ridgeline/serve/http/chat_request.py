@@ -102,6 +102,7 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
             timer=service.meters.timer(record),
             report=report,
             custom=custom_names(body),
+            with_functions=body.with_functions,
         )
         for index in range(submit.n)
     ]

@@ -20,7 +20,7 @@ from ridgeline.serve.http.protocol.chat import (
     TokenLogprob,
 )
 from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB
-from ridgeline.serve.http.protocol.tools import ToolCall
+from ridgeline.serve.http.protocol.tools import FunctionCall, ToolCall
 from ridgeline.serve.http.reasoning import ThoughtReader
 from ridgeline.serve.http.token_report import TokenReport
 from ridgeline.serve.http.tool_calls import Call, CallPiece
@@ -47,6 +47,8 @@ class GrowingChat:
     report: TokenReport
     custom: frozenset[str] = frozenset()
     """The names of custom tools, whose calls have free text in place of arguments."""
+    with_functions: bool = False
+    """Its call is told in the words before there were tools."""
     tokens: list[int] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     """The ids of the calls so far."""
@@ -125,13 +127,17 @@ class GrowingChat:
         """The whole completion, when it has ended."""
         calls = self.calls
         thoughts = self.reasoning or UNSET
+        function = next((one for _, one in calls), None) if self.with_functions else None
         message = CompletionMessage(
             content=self.content or (None if calls else ""),
             reasoning_content=thoughts,
             reasoning=thoughts,
+            function_call=UNSET
+            if function is None
+            else FunctionCall(name=function.name, arguments=function.arguments),
             tool_calls=[
                 ToolCall.of(self.kind(call.name), call.name, call.arguments, call_id=call_id)
-                for call_id, call in calls
+                for call_id, call in (() if self.with_functions else calls)
             ]
             or UNSET,
         )
@@ -157,7 +163,9 @@ class GrowingChat:
     def _reason(self, reason: str) -> str:
         calls = self.reader.calls if self.reader is not None else []
         complete = bool(calls) and all(call.done for call in calls)
-        return "tool_calls" if reason == "stop" and complete else reason
+        if reason != "stop" or not complete:
+            return reason
+        return "function_call" if self.with_functions else "tool_calls"
 
     def _logprobs(
         self, found: tuple[TokenLogprobs, ...] | list[TokenLogprobs]
@@ -172,6 +180,9 @@ class GrowingChat:
         if piece.index < 0:
             return ChunkDelta(content=piece.content)
         assert self.reader is not None
+        if self.with_functions:
+            function = FunctionCall(name=piece.name, arguments=piece.arguments)
+            return ChunkDelta(function_call=function)
         call = ToolCall.of(
             self.kind(self.reader.calls[piece.index].name),
             piece.name,

@@ -25,12 +25,14 @@ from ridgeline.serve.http.protocol.fields import (
 )
 from ridgeline.serve.http.protocol.given_messages import as_content, as_part, as_turn
 from ridgeline.serve.http.protocol.mistral_words import as_chat
+from ridgeline.serve.http.protocol.older_functions import as_tools, asks_for_functions
 from ridgeline.serve.http.protocol.response_format import ResponseFormat
 from ridgeline.serve.http.protocol.thinking_words import in_openais_words
 from ridgeline.serve.http.protocol.tools import (
     MOST_TOOLS,
     AnyGivenCall,
     AnyTool,
+    FunctionCall,
     NamedChoice,
     ToolCall,
 )
@@ -228,6 +230,7 @@ class ChatRequest(SamplingFields):
     web_search_options: None = None
 
     _only_allowed: bool = PrivateAttr(default=False)
+    _functions: bool = PrivateAttr(default=False)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -235,9 +238,15 @@ class ChatRequest(SamplingFields):
         asked = as_chat(given)
         if not isinstance(asked, dict):
             return read(asked)
-        body = read(only_allowed(in_openais_words(asked)))
+        body = read(only_allowed(in_openais_words(as_tools(asked))))
         body._only_allowed = names_allowed(asked)
+        body._functions = asks_for_functions(asked)
         return body
+
+    @property
+    def with_functions(self) -> bool:
+        """Whether the answer has a call in the words before there were tools."""
+        return self._functions
 
     @property
     def only_allowed(self) -> bool:
@@ -290,6 +299,8 @@ class CompletionMessage(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str | msgspec.UnsetType = msgspec.UNSET
     """The newer name of the same."""
     tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
+    function_call: FunctionCall | msgspec.UnsetType = msgspec.UNSET
+    """The only call, in the words before there were tools."""
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,6 +337,7 @@ class ChunkDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[ToolCall] | None = None
+    function_call: FunctionCall | None = None
 
 
 class ChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
