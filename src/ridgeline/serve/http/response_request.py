@@ -10,25 +10,27 @@ from pydantic import TypeAdapter
 
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import SamplingFields
-from ridgeline.serve.http.protocol.responses import (
-    LOGPROBS,
+from ridgeline.serve.http.protocol.response_items import (
     MOST_ITEMS,
     CallItem,
     CallOutputItem,
     CustomCallItem,
     CustomOutputItem,
+    InputImage,
+    InputItem,
+    MessageItem,
+    ThoughtItem,
+)
+from ridgeline.serve.http.protocol.responses import (
+    LOGPROBS,
     FreeTool,
     FreeToolChoice,
     FunctionChoice,
     FunctionTool,
     InputGrammar,
-    InputImage,
-    InputItem,
-    MessageItem,
     NamedSchemaFormat,
     ResponsesRequest,
     TextOptions,
-    ThoughtItem,
 )
 
 NAMES = {"messages": "input", "response_format": "text", "reasoning_effort": "reasoning.effort"}
