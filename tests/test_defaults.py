@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import ridgeline
+from ridgeline.cli.option_groups import with_flat_options
 from ridgeline.diagnose.doctor import USUAL_PLAN
 from ridgeline.measure.bisect.search import Question
 from ridgeline.measure.statistics.metric import SampleMetric
@@ -110,7 +111,7 @@ def test_a_command_and_its_function_have_the_same_defaults(pair: Pair) -> None:
     known: dict[str, Any] = {}
     for function in pair.functions:
         known |= defaults(function)
-    for option, default in defaults(command).items():
+    for option, default in defaults(with_flat_options(command)).items():
         if option in (*SHOWN, *pair.only_typed, "command"):
             continue
         if (pair.command, option) in LEFT_TO_THE_TRACE | REPEATABLE:

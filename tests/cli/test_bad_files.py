@@ -17,6 +17,7 @@ import pytest
 
 from ridgeline.cli.commands import COMMANDS
 from ridgeline.cli.main import run
+from ridgeline.cli.option_groups import with_flat_options
 from ridgeline.cli.output_options import announce
 
 LIBRARY = str(Path(__file__).parents[2] / "examples" / "models" / "library")
@@ -347,7 +348,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def parameters() -> Iterator[tuple[str, str, str, bool]]:
     """Command, parameter, its type as text, and whether its file is written."""
     for name, (module, _) in COMMANDS.items():
-        function = getattr(importlib.import_module(module), re.sub(r"\W", "_", name))
+        command = getattr(importlib.import_module(module), re.sub(r"\W", "_", name))
+        function = with_flat_options(command)
         for parameter, hint in typing.get_type_hints(function, include_extras=True).items():
             base, *infos = typing.get_args(hint) or (hint,)
             written = any(getattr(info, "callback", None) is announce for info in infos)

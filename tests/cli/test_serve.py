@@ -13,6 +13,7 @@ import pytest
 
 from ridgeline.cli.api_keys import read_api_keys
 from ridgeline.cli.main import run
+from ridgeline.cli.option_groups import with_flat_options
 from ridgeline.cli.serve import _NOT_VLLMS, serve
 from ridgeline.cli.serve_manifest import _NOT_OF_MANIFESTS
 from ridgeline.cli.serve_ready import ledger_table, ready_line
@@ -21,12 +22,13 @@ from ridgeline.serve.config import EngineConfig, SpeculationConfig
 from ridgeline.serve.http.settings import ServerSettings
 from ridgeline.serve.messages import MemoryLedger, MemoryRow
 
+FLAT = with_flat_options(serve)
 LIBRARY = "examples/models/library"
 COMPOSED = {"speculation": {"speculative", "num_drafts", "longest_match", "speculate_always"}}
 
 
 def test_every_field_of_the_configuration_is_a_flag_with_its_default() -> None:
-    flags, types = inspect.signature(serve).parameters, get_type_hints(serve)
+    flags, types = inspect.signature(FLAT).parameters, get_type_hints(FLAT)
     for field in msgspec.structs.fields(EngineConfig):
         if get_origin(field.type) is Literal:
             assert {*get_args(types[field.name])} == {*get_args(field.type)}, field.name
@@ -42,7 +44,7 @@ def test_every_field_of_the_configuration_is_a_flag_with_its_default() -> None:
 
 
 def test_the_servers_flags_have_the_settings_defaults() -> None:
-    flags = inspect.signature(serve).parameters
+    flags = inspect.signature(FLAT).parameters
     settings = ServerSettings(model_name="x")
     for name in ("host", "port", "max_body_bytes"):
         assert flags[name].default == getattr(settings, name)
@@ -51,7 +53,7 @@ def test_the_servers_flags_have_the_settings_defaults() -> None:
 
 
 def test_options_that_others_have_not_are_options_of_the_server() -> None:
-    assert {*_NOT_VLLMS, *_NOT_OF_MANIFESTS} <= {*inspect.signature(serve).parameters}
+    assert {*_NOT_VLLMS, *_NOT_OF_MANIFESTS} <= {*inspect.signature(FLAT).parameters}
 
 
 @pytest.mark.sweep(every=6)

@@ -5,48 +5,28 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from ridgeline.cli import engine_options as options
 from ridgeline.cli.output_options import Json
 
 
 def bench_decode(
+    *,
     model: options.Model,
     batch: Annotated[int, typer.Option(help="Sequences that decode together.")] = 1,
     context: Annotated[int, typer.Option(help="Tokens of each prompt.")] = 64,
     rounds: Annotated[int, typer.Option(help="Rounds, each followed by reads of memory.")] = 8,
     steps: Annotated[int, typer.Option(help="Decoding steps in a round.")] = 16,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = "model",
-    group_size: options.GroupSize = 128,
-    kv_dtype: options.KvDtype = "model",
-    kv_bytes: options.KvBytes = None,
+    device_options: options.DeviceOptions,
     block_size: options.BlockSize = 16,
-    compiled: options.Compiled = False,
-    packed_cache: options.PackedCache = True,
-    threads: options.Threads = None,
-    trust_remote_code: options.TrustRemoteCode = False,
     json: Json = False,
 ) -> None:
     """Measure decoding and, in turns with it, how fast this machine reads its memory."""
     from ridgeline.cli.show import progress, show_answer
 
     options.check_counts(batch=batch, context=context, rounds=rounds, steps=steps)
-    config = options.engine_config(
-        model,
-        device=device,
-        dtype=dtype,
-        weights=weights,
-        group_size=group_size,
-        kv_dtype=kv_dtype,
-        kv_bytes=kv_bytes,
-        block_size=block_size,
-        compiled=compiled,
-        packed_cache=packed_cache,
-        threads=threads,
-        trust_remote_code=trust_remote_code,
-    )
+    config = options.engine_config(model, block_size=block_size, **asdict(device_options))
     options.require_engine()
     from ridgeline.report.views.served import decode_bench_document
     from ridgeline.serve.engine.decode_bench import bench_decode as run

@@ -9,18 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from msgspec.structs import asdict
 
 from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride, bench_on
-from ridgeline.cli.image_options import (
-    Boxes,
-    Checkpoint,
-    Crop,
-    Interpolation,
-    Labels,
-    Mean,
-    Resize,
-    Std,
-)
+from ridgeline.cli.image_options import ImageOptions
 from ridgeline.cli.interrupts import ErrorsAsInterrupts
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
@@ -35,6 +27,7 @@ REPORT = "report.html"
 
 
 def compress(
+    *,
     model: Annotated[
         Path,
         typer.Argument(
@@ -80,14 +73,7 @@ def compress(
         Path | None,
         typer.Option(metavar="PATH", help="Images to judge on. Default: a tenth of --calibration."),
     ] = None,
-    labels: Labels = None,
-    boxes: Boxes = None,
-    checkpoint: Checkpoint = None,
-    resize: Resize = None,
-    crop: Crop = None,
-    mean: Mean = None,
-    std: Std = None,
-    interpolation: Interpolation = None,
+    seen: ImageOptions,
     metric: Annotated[
         str | None,
         typer.Option(
@@ -141,20 +127,13 @@ def compress(
     wanted = [parse(name) for name in scheme or []]
     image_options = {
         "--images": images is not None,
-        "--labels": labels is not None,
-        "--boxes": boxes is not None,
-        "--resize": resize is not None,
-        "--crop": crop is not None,
-        "--mean": mean is not None,
-        "--std": std is not None,
-        "--interpolation": interpolation is not None,
+        **{f"--{name}": value is not None for name, value in asdict(seen).items()},
         "--mixed": mixed,
         "--metric": metric is not None,
         "--faster": faster is not None,
     }
-    if is_image_model(model, checkpoint):
+    if is_image_model(model, seen.checkpoint):
         from ridgeline.cli.compress_images import run_on_images
-        from ridgeline.cli.image_options import pixels_of
         from ridgeline.compress.images.material import ImageMaterial
 
         if images is not None and text is not None:
@@ -167,12 +146,12 @@ def compress(
                 images or text,
                 device,
                 speed=not no_speed,
-                checkpoint=checkpoint,
-                labels=labels,
-                pixels=pixels_of(resize, crop, mean, std, interpolation),
+                checkpoint=seen.checkpoint,
+                labels=seen.labels,
+                pixels=seen.pixels(),
                 mixed=mixed,
                 metric=metric,
-                boxes=boxes,
+                boxes=seen.boxes,
                 latency=aim == "latency",
                 faster=faster,
             ),

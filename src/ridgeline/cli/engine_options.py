@@ -11,45 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ridgeline.cli.option_groups import OptionGroup
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.records.input_file import read_json
 
 if TYPE_CHECKING:
+    from ridgeline.batching.kept_tokens import KeptTokens
     from ridgeline.serve.config import EngineConfig, SpeculationConfig
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="Directory of a Hugging Face model, or a hub id.")
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where it runs.")]
-Dtype = Annotated[
-    Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="The dtype of activations.")
-]
-Weights = Annotated[
-    Literal["model", "int8", "int4", "fp8", "w8a8"],
-    typer.Option(help="How weights are held; model: as they are stored."),
-]
-GroupSize = Annotated[int, typer.Option(help="Weights that share a scale in int4.")]
-KvDtype = Annotated[
-    Literal["model", "fp8", "int8"], typer.Option(help="How keys and values are held.")
-]
-KvLayout = Annotated[
-    Literal["paged", "contiguous", "dynamic"],
-    typer.Option(help="How the KV cache is laid out; all but paged are for comparison."),
-]
-KvRecent = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Let each token see the N last ones only: a bounded cache, other answers."
-    ),
-]
-KvFirst = Annotated[int, typer.Option(help="Tokens at the beginning seen beside --kv-recent.")]
-KvBytes = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="The size of the KV cache: 2GiB, 500MB or bytes.")
-]
-MemoryShare = Annotated[float, typer.Option(help="The share of the device's memory to use.")]
 BlockSize = Annotated[int, typer.Option(help="Tokens of a KV block.")]
-MaxLength = Annotated[int | None, typer.Option(help="Tokens of prompt and completion together.")]
-MaxTokensPerStep = Annotated[int, typer.Option(help="The most tokens of one step.")]
 ItlTargetSeconds = Annotated[
     float | None,
     typer.Option(
@@ -57,58 +30,136 @@ ItlTargetSeconds = Annotated[
         help="The longest step beside answers; chunks of prompts become as small as it takes.",
     ),
 ]
-MaxSequences = Annotated[int, typer.Option(help="The most sequences that run at once.")]
-MaxWaiting = Annotated[int, typer.Option(help="Requests in a queue; beyond: 429.", min=1)]
-Order = Annotated[
-    Literal["fcfs", "priority", "shortest-prompt", "longest-prefix"],
-    typer.Option(help="Who goes first; fcfs: who came first."),
-]
-ChunkedPrefill = Annotated[
-    bool, typer.Option(help="Compute long prompts in pieces between decodes.")
-]
-PrefixCache = Annotated[bool, typer.Option(help="Compute equal beginnings of prompts once.")]
-Speculative = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND[:PATH]",
-        help="What guesses tokens ahead: ngram, draft:MODEL, heads:FOLDER or eagle:FOLDER.",
-    ),
-]
-NumDrafts = Annotated[int, typer.Option(help="Tokens guessed at a time.")]
-DraftTree = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Heads, or an EAGLE head, guess a tree of N tokens, not a chain."
-    ),
-]
-SpeculateAlways = Annotated[
-    bool, typer.Option("--speculate-always", help="Speculate even where it measures slower.")
-]
 Adapter = Annotated[
     list[str] | None,
     typer.Option("--adapter", metavar="NAME=DIR", help="A LoRA adapter; repeatable."),
 ]
-Compiled = Annotated[bool, typer.Option("--compiled", help="Decode through torch.compile (CPU).")]
-PackedCache = Annotated[
-    bool, typer.Option(help="Keep packed weights on disk for the next start (CPU).")
-]
-Threads = Annotated[
-    int | None, typer.Option(help="Threads on a CPU. Default: the cores it may use.")
-]
-Tp = Annotated[
-    int, typer.Option(metavar="N", help="Processes that each keep a share of every layer.", min=1)
-]
-Pp = Annotated[
-    int, typer.Option(metavar="N", help="Processes that each keep some of the layers.", min=1)
-]
-ExpertParallel = Annotated[
-    bool,
-    typer.Option("--expert-parallel", help="With --tp: deal a mixture's experts out whole."),
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Check every cache at each step.")]
-TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
-]
+
+
+class KeptTokensOptions(OptionGroup, frozen=True, kw_only=True):
+    """Which tokens each one sees, where not all before it."""
+
+    kv_recent: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Let each token see the N last ones only: a bounded cache, other answers.",
+        ),
+    ] = None
+    kv_first: Annotated[
+        int, typer.Option(help="Tokens at the beginning seen beside --kv-recent.")
+    ] = 4
+
+    def kept(self) -> KeptTokens | None:
+        """What the options say; None: tokens see all before them."""
+        from ridgeline.batching.kept_tokens import KeptTokens
+
+        recent = self.kv_recent
+        return None if recent is None else KeptTokens(recent=recent, first=self.kv_first)
+
+
+class DeviceOptions(OptionGroup, frozen=True, kw_only=True):
+    """Where an engine runs, and how it holds weights, keys and values."""
+
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where it runs.")] = "auto"
+    dtype: Annotated[
+        Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="The dtype of activations.")
+    ] = "auto"
+    weights: Annotated[
+        Literal["model", "int8", "int4", "fp8", "w8a8"],
+        typer.Option(help="How weights are held; model: as they are stored."),
+    ] = "model"
+    group_size: Annotated[int, typer.Option(help="Weights that share a scale in int4.")] = 128
+    kv_dtype: Annotated[
+        Literal["model", "fp8", "int8"], typer.Option(help="How keys and values are held.")
+    ] = "model"
+    kv_bytes: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="The size of the KV cache: 2GiB, 500MB or bytes."),
+    ] = None
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Decode through torch.compile (CPU).")
+    ] = False
+    packed_cache: Annotated[
+        bool, typer.Option(help="Keep packed weights on disk for the next start (CPU).")
+    ] = True
+    threads: Annotated[
+        int | None, typer.Option(help="Threads on a CPU. Default: the cores it may use.")
+    ] = None
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
+    ] = False
+
+
+class EngineOptions(KeptTokensOptions, frozen=True, kw_only=True):
+    """How an engine is shared out among processes, what it caches, and what it guesses."""
+
+    tp: Annotated[
+        int,
+        typer.Option(metavar="N", help="Processes that each keep a share of every layer.", min=1),
+    ] = 1
+    pp: Annotated[
+        int, typer.Option(metavar="N", help="Processes that each keep some of the layers.", min=1)
+    ] = 1
+    expert_parallel: Annotated[
+        bool,
+        typer.Option("--expert-parallel", help="With --tp: deal a mixture's experts out whole."),
+    ] = False
+    kv_layout: Annotated[
+        Literal["paged", "contiguous", "dynamic"],
+        typer.Option(help="How the KV cache is laid out; all but paged are for comparison."),
+    ] = "paged"
+    memory_share: Annotated[
+        float, typer.Option(help="The share of the device's memory to use.")
+    ] = 0.9
+    speculative: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND[:PATH]",
+            help="What guesses tokens ahead: ngram, draft:MODEL, heads:FOLDER or eagle:FOLDER.",
+        ),
+    ] = None
+    num_drafts: Annotated[int, typer.Option(help="Tokens guessed at a time.")] = 4
+    draft_tree: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Heads, or an EAGLE head, guess a tree of N tokens, not a chain."
+        ),
+    ] = None
+    speculate_always: Annotated[
+        bool, typer.Option("--speculate-always", help="Speculate even where it measures slower.")
+    ] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Check every cache at each step.")] = False
+
+
+class BatchOptions(OptionGroup, frozen=True, kw_only=True):
+    """What is put into one step."""
+
+    block_size: BlockSize = 16
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens of prompt and completion together.")
+    ] = None
+    max_tokens_per_step: Annotated[int, typer.Option(help="The most tokens of one step.")] = 2048
+    max_sequences: Annotated[int, typer.Option(help="The most sequences that run at once.")] = 256
+    prefix_cache: Annotated[
+        bool, typer.Option(help="Compute equal beginnings of prompts once.")
+    ] = True
+
+
+class AdmissionOptions(BatchOptions, frozen=True, kw_only=True):
+    """What is put into one step, and who comes first."""
+
+    max_waiting: Annotated[int, typer.Option(help="Requests in a queue; beyond: 429.", min=1)] = (
+        1024
+    )
+    order: Annotated[
+        Literal["fcfs", "priority", "shortest-prompt", "longest-prefix"],
+        typer.Option(help="Who goes first; fcfs: who came first."),
+    ] = "fcfs"
+    chunked_prefill: Annotated[
+        bool, typer.Option(help="Compute long prompts in pieces between decodes.")
+    ] = True
+
 
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{letter}B": 1000**power for power, letter in enumerate("KMGT", start=1)}

@@ -8,25 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ridgeline.cli.engine_options import KvFirst, KvRecent
-from ridgeline.cli.image_options import (
-    Boxes,
-    Checkpoint,
-    Crop,
-    Interpolation,
-    Labels,
-    Mean,
-    Resize,
-    Std,
-    pixels_of,
-)
+from ridgeline.cli.engine_options import KeptTokensOptions
+from ridgeline.cli.image_options import ImageOptions
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.cli.tune_progress import OnProgress
     from ridgeline.compress.evaluate.judge import Bench
-    from ridgeline.compress.images.material import Pixels
     from ridgeline.records.compression import Decoding, Evaluation
 
 Context = Annotated[
@@ -40,6 +29,7 @@ NoSpeed = Annotated[bool, typer.Option("--no-speed", help="Do not measure decodi
 
 
 def evaluate(
+    *,
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="Directory of a model, dense or compressed.")
     ],
@@ -67,17 +57,9 @@ def evaluate(
     context: Context = None,
     stride: Stride = None,
     device: Device = "auto",
-    kv_recent: KvRecent = None,
-    kv_first: KvFirst = 4,
+    kept_tokens: KeptTokensOptions,
     no_speed: NoSpeed = False,
-    labels: Labels = None,
-    boxes: Boxes = None,
-    checkpoint: Checkpoint = None,
-    resize: Resize = None,
-    crop: Crop = None,
-    mean: Mean = None,
-    std: Std = None,
-    interpolation: Interpolation = None,
+    seen: ImageOptions,
     json: Json = False,
 ) -> None:
     """Perplexity, accuracy, KL to a reference, size, zeros, outliers, decode speed of a model.
@@ -89,14 +71,12 @@ def evaluate(
     if (text is None) == (images is None):
         raise InputError("say what to judge on: --text FILE, or --images PATH for a vision model")
     if images is not None:
-        pixels = pixels_of(resize, crop, mean, std, interpolation)
-        _on_images(
-            model, images, against, device, labels, checkpoint, pixels, metric, boxes, json=json
-        )
+        _on_images(model, images, against, device, seen, metric, json=json)
         return
     assert text is not None
-    if kv_recent is not None and (kv_recent < 1 or kv_first < 0):
-        raise InputError(f"--kv-recent {kv_recent} --kv-first {kv_first}: at least 1 and 0")
+    recent, first = kept_tokens.kv_recent, kept_tokens.kv_first
+    if recent is not None and (recent < 1 or first < 0):
+        raise InputError(f"--kv-recent {recent} --kv-first {first}: at least 1 and 0")
     from ridgeline.cli.show import progress, show_answer
     from ridgeline.compress.evaluate.evaluate import evaluate as run
     from ridgeline.models.quiet import quiet_libraries
@@ -110,11 +90,11 @@ def evaluate(
             context=context,
             stride=stride,
             device=device,
-            kv_recent=kv_recent,
-            kv_first=kv_first,
+            kv_recent=recent,
+            kv_first=first,
             on_progress=on_progress,
         )
-        if not no_speed and kv_recent is None:
+        if not no_speed and recent is None:
             found = _with_decoding(found, device, on_progress)
     show_answer(found, evaluation_document(found), json=json)
 
@@ -124,11 +104,8 @@ def _on_images(
     images: Path,
     against: Path | None,
     device: str,
-    labels: Path | None,
-    checkpoint: Path | None,
-    pixels: Pixels,
+    seen: ImageOptions,
     metric: str | None,
-    boxes: Path | None,
     *,
     json: bool,
 ) -> None:
@@ -145,16 +122,18 @@ def _on_images(
         model,
         held=images,
         device=device,
-        checkpoint=None if model.is_dir() else checkpoint,
-        labels=labels,
-        pixels=pixels,
+        checkpoint=None if model.is_dir() else seen.checkpoint,
+        labels=seen.labels,
+        pixels=seen.pixels(),
         metric=metric,
-        boxes=boxes,
+        boxes=seen.boxes,
     )
     other = (
         None
         if against is None
-        else replace(material, model=against, checkpoint=checkpoint if model.is_dir() else None)
+        else replace(
+            material, model=against, checkpoint=seen.checkpoint if model.is_dir() else None
+        )
     )
     with quiet_libraries(), progress() as on_progress:
         found = evaluate_images(material, other, on_progress=on_progress)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ridgeline.cli.option_groups import OptionGroup
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ridgeline.batching.kept_tokens import KeptTokens
     from ridgeline.hardware.cluster import Cluster
     from ridgeline.models.vision.network import VisionNetwork
     from ridgeline.plan.training.trained import Trained
@@ -42,89 +43,43 @@ GlobalBatch = Annotated[
 Software = Annotated[str, typer.Option(help="Class of software: torch, megatron, jax, legacy, ….")]
 
 # Of a network for images.
-IMAGES_PANEL = "Networks for images"
-TOKENS_PANEL = "Language models"
-TRAINED_PANEL = "What is trained, and how it is kept"
+of_images = functools.partial(typer.Option, rich_help_panel="Networks for images")
+of_tokens = functools.partial(typer.Option, rich_help_panel="Language models")
+_of_trained = functools.partial(typer.Option, rich_help_panel="What is trained, and how it is kept")
 ImageSize = Annotated[
     str | None,
-    typer.Option(
+    of_images(
         "--image",
         metavar="PIXELS",
         help="Height and width as 224 or 384x640. Default: the model's own.",
-        rich_help_panel=IMAGES_PANEL,
     ),
 ]
 Inputs = Annotated[
     Path | None,
-    typer.Option(
+    of_images(
         metavar="FILE",
         help="For script.py:NAME: a sample of each argument of forward (.npz, .safetensors, .pt).",
-        rich_help_panel=IMAGES_PANEL,
     ),
 ]
 MemoryFormat = Annotated[
     str | None,
-    typer.Option(
+    of_images(
         metavar="contiguous|channels_last",
         help="How activations lie in memory. Default: contiguous, as PyTorch does.",
-        rich_help_panel=IMAGES_PANEL,
-    ),
-]
-OptimizerName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The optimizer: adamw, adamw8bit, adafactor, lion, muon or sgd; with images adamw or"
-        " sgd. Default: adamw, with images sgd.",
-        rich_help_panel=TRAINED_PANEL,
-    ),
-]
-AdapterKind = Annotated[
-    Literal["lora", "qlora"] | None,
-    typer.Option(
-        "--adapter",
-        help="Train adapters beside frozen weights, which qlora keeps in four bits.",
-        rich_help_panel=TRAINED_PANEL,
-    ),
-]
-AdapterRank = Annotated[
-    int | None,
-    typer.Option(help="With --adapter: its rank. Default: 16.", rich_help_panel=TRAINED_PANEL),
-]
-AdapterTargets = Annotated[
-    str | None,
-    typer.Option(
-        metavar="q,v,…",
-        help="With --adapter: its linear layers, of q, k, v, o, gate, up, down. Default: all.",
-        rich_help_panel=TRAINED_PANEL,
-    ),
-]
-KeptWeights = Annotated[
-    Literal["fp32", "bf16"] | None,
-    typer.Option(
-        "--weights",
-        help="How weights are kept. Default: fp32 beside a 16-bit copy; with --adapter bf16.",
-        rich_help_panel=TRAINED_PANEL,
     ),
 ]
 Images = Annotated[
     str | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Images of one epoch, as 1.28M: adds the whole run, money, energy.",
-        rich_help_panel=IMAGES_PANEL,
+    of_images(
+        metavar="NUMBER", help="Images of one epoch, as 1.28M: adds the whole run, money, energy."
     ),
 ]
-Epochs = Annotated[
-    float | None,
-    typer.Option(help="Passes over --images. Default: 1.", rich_help_panel=IMAGES_PANEL),
-]
+Epochs = Annotated[float | None, of_images(help="Passes over --images. Default: 1.")]
 Cores = Annotated[
     float | None,
-    typer.Option(
+    of_images(
         "--cores-per-device",
         help="Processor cores that decode images, for each device. Default: enough.",
-        rich_help_panel=IMAGES_PANEL,
     ),
 ]
 RuntimeName = Annotated[
@@ -144,110 +99,163 @@ EngineClass = Annotated[
 ]
 PromptTokens = Annotated[float, typer.Option(help="Tokens of a prompt, mean.")]
 AnswerTokens = Annotated[float, typer.Option(help="Tokens of a completion, mean.")]
-Drafts = Annotated[int, typer.Option(help="Tokens guessed per sequence and step.")]
-Acceptance = Annotated[float, typer.Option(help="Chance that a draft is accepted.")]
-DraftCost = Annotated[
-    float, typer.Option(help="Time of guessing one token for all, over that of a step.")
-]
-DraftTree = Annotated[
-    int, typer.Option(metavar="N", help="A tree of N tokens is guessed; needs --accuracies.")
-]
-Accuracies = Annotated[
-    str,
-    typer.Option(
-        metavar="FIRST,SECOND,…",
-        help="How often guesses for each place are right, by rank: 0.6x0.15x0.08,0.4x0.12.",
-    ),
-]
-
-# What is not typical of a cluster.
-DomainSize = Annotated[int | None, typer.Option(help="Devices that the fast fabric joins.")]
-DomainBandwidth = Annotated[
-    float | None,
-    typer.Option(
-        metavar="GB/S", help="The fast fabric of one device, per direction: 450 for an H100."
-    ),
-]
-Network = Annotated[
-    float | None, typer.Option(metavar="GBIT/S", help="The network of one device, per direction.")
-]
-Oversubscription = Annotated[
-    float | None, typer.Option(help="How far the network's core is oversubscribed; 1 is not.")
-]
-
-Disk = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="With --offload …-on-disk: a folder whose disk hardware --probe measured.",
-        rich_help_panel=TOKENS_PANEL,
-    ),
-]
-DiskBandwidth = Annotated[
-    float | None,
-    typer.Option(
-        metavar="GB/S",
-        help="In place of --disk: what one device's share of the disks reads and writes.",
-        rich_help_panel=TOKENS_PANEL,
-    ),
-]
 
 
-def trained_of(
-    optimizer: str | None,
-    adapter: Literal["lora", "qlora"] | None,
-    rank: int | None,
-    targets: str | None,
-    weights: Literal["fp32", "bf16"] | None,
-) -> Trained:
-    """What is trained, as the options say.
+class TrainedOptions(OptionGroup, frozen=True, kw_only=True):
+    """What is trained, and how it is kept."""
 
-    Raises:
-        InputError: An option of adapters stands without `--adapter`.
-    """
-    from ridgeline.plan.training.trained import WHOLE, Trained, optimizer_called
-    from ridgeline.records.recipe_compression import RecipeAdapter
+    optimizer: Annotated[
+        str | None,
+        _of_trained(
+            metavar="NAME",
+            help="The optimizer: adamw, adamw8bit, adafactor, lion, muon or sgd; with images adamw"
+            " or sgd. Default: adamw, with images sgd.",
+        ),
+    ] = None
+    adapter: Annotated[
+        Literal["lora", "qlora"] | None,
+        _of_trained(help="Train adapters beside frozen weights, which qlora keeps in four bits."),
+    ] = None
+    adapter_rank: Annotated[
+        int | None, _of_trained(help="With --adapter: its rank. Default: 16.")
+    ] = None
+    adapter_targets: Annotated[
+        str | None,
+        _of_trained(
+            metavar="q,v,…",
+            help="With --adapter: its linear layers, of q, k, v, o, gate, up, down. Default: all.",
+        ),
+    ] = None
+    weights: Annotated[
+        Literal["fp32", "bf16"] | None,
+        _of_trained(
+            help="How weights are kept. Default: fp32 beside a 16-bit copy; with --adapter bf16."
+        ),
+    ] = None
 
-    given = {"--adapter-rank": rank, "--adapter-targets": targets}
-    alone = next((name for name, value in given.items() if value is not None), None)
-    if adapter is None and alone is not None:
-        raise InputError(f"{alone} goes with --adapter; add --adapter lora, or leave it out")
-    chosen = None
-    if adapter is not None:
-        usual = RecipeAdapter(kind=adapter)
-        chosen = RecipeAdapter(
-            kind=adapter,
-            rank=usual.rank if rank is None else rank,
-            targets=() if targets is None else tuple(targets.split(",")),
-        )
-    name = WHOLE.optimizer if optimizer is None else optimizer_called(optimizer).name
-    return Trained(adapter=chosen, optimizer=name, weights=weights)
+    def trained(self) -> Trained:
+        """What is trained, as the options say.
+
+        Raises:
+            InputError: An option of adapters stands without `--adapter`.
+        """
+        from ridgeline.plan.training.trained import WHOLE, Trained, optimizer_called
+        from ridgeline.records.recipe_compression import RecipeAdapter
+
+        given = {"--adapter-rank": self.adapter_rank, "--adapter-targets": self.adapter_targets}
+        alone = next((name for name, value in given.items() if value is not None), None)
+        if self.adapter is None and alone is not None:
+            raise InputError(f"{alone} goes with --adapter; add --adapter lora, or leave it out")
+        chosen = None
+        if self.adapter is not None:
+            usual = RecipeAdapter(kind=self.adapter)
+            chosen = RecipeAdapter(
+                kind=self.adapter,
+                rank=usual.rank if self.adapter_rank is None else self.adapter_rank,
+                targets=()
+                if self.adapter_targets is None
+                else tuple(self.adapter_targets.split(",")),
+            )
+        named = self.optimizer
+        name = WHOLE.optimizer if named is None else optimizer_called(named).name
+        return Trained(adapter=chosen, optimizer=name, weights=self.weights)
 
 
-def cluster_of(
-    text: str,
-    domain_size: int | None,
-    domain_bandwidth: float | None,
-    network: float | None,
-    oversubscription: float | None,
-) -> Cluster:
-    """The cluster that `--cluster` names, with what the options say of it."""
-    from ridgeline.hardware.cluster import gigabits, parse_cluster
+class ClusterOptions(OptionGroup, frozen=True, kw_only=True):
+    """What is not typical of a cluster."""
 
-    return parse_cluster(
-        text,
-        domain_size=domain_size,
-        domain_bytes_per_second=None if domain_bandwidth is None else domain_bandwidth * 1e9,
-        network_bytes_per_second=gigabits(network),
-        oversubscription=oversubscription,
+    domain_size: Annotated[int | None, typer.Option(help="Devices that the fast fabric joins.")] = (
+        None
     )
+    domain_bandwidth: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GB/S", help="The fast fabric of one device, per direction: 450 for an H100."
+        ),
+    ] = None
+    network: Annotated[
+        float | None,
+        typer.Option(metavar="GBIT/S", help="The network of one device, per direction."),
+    ] = None
+    oversubscription: Annotated[
+        float | None, typer.Option(help="How far the network's core is oversubscribed; 1 is not.")
+    ] = None
+
+    def cluster(self, text: str) -> Cluster:
+        """The cluster that `--cluster` names, with what the options say of it."""
+        from ridgeline.hardware.cluster import gigabits, parse_cluster
+
+        fabric = self.domain_bandwidth
+        return parse_cluster(
+            text,
+            domain_size=self.domain_size,
+            domain_bytes_per_second=None if fabric is None else fabric * 1e9,
+            network_bytes_per_second=gigabits(self.network),
+            oversubscription=self.oversubscription,
+        )
 
 
-def kept_tokens(recent: int | None, first: int) -> KeptTokens | None:
-    """What `--kv-recent` and `--kv-first` say; None: tokens see all before them."""
-    from ridgeline.batching.kept_tokens import KeptTokens
+class DiskOptions(OptionGroup, frozen=True, kw_only=True):
+    """The disk that an optimizer's state, or all of a training's, may lie on."""
 
-    return None if recent is None else KeptTokens(recent=recent, first=first)
+    disk: Annotated[
+        Path | None,
+        of_tokens(
+            metavar="DIR",
+            help="With --offload …-on-disk: a folder whose disk hardware --probe measured.",
+        ),
+    ] = None
+    disk_bandwidth: Annotated[
+        float | None,
+        of_tokens(
+            metavar="GB/S",
+            help="In place of --disk: what one device's share of the disks reads and writes.",
+        ),
+    ] = None
+
+    def on(self, place: Cluster, offload: Offload | None) -> Cluster:
+        """The cluster with the disk that the options tell of.
+
+        Raises:
+            InputError: Nothing lies on disk, both are given, or the disk was not probed.
+        """
+        folder, bandwidth = self.disk, self.disk_bandwidth
+        if offload is None or not offload.endswith("-on-disk"):
+            if folder is not None or bandwidth is not None:
+                raise InputError(
+                    "--disk and --disk-bandwidth go with --offload optimizer-on-disk or all-on-disk"
+                )
+            return place
+        if folder is not None and bandwidth is not None:
+            raise InputError("--disk and --disk-bandwidth say the same thing; give one")
+        from ridgeline.plan.training.disk import cluster_with_disk
+
+        return cluster_with_disk(place, folder, None if bandwidth is None else bandwidth * 1e9)
+
+
+class GuessOptions(OptionGroup, frozen=True, kw_only=True):
+    """Tokens that are guessed ahead, by a tree."""
+
+    draft_tree: Annotated[
+        int, typer.Option(metavar="N", help="A tree of N tokens is guessed; needs --accuracies.")
+    ] = 0
+    accuracies: Annotated[
+        str,
+        typer.Option(
+            metavar="FIRST,SECOND,…",
+            help="How often guesses for each place are right, by rank: 0.6x0.15x0.08,0.4x0.12.",
+        ),
+    ] = ""
+
+
+class ChainOptions(GuessOptions, frozen=True, kw_only=True):
+    """Tokens that are guessed ahead by a chain, or by a tree."""
+
+    drafts: Annotated[int, typer.Option(help="Tokens guessed per sequence and step.")] = 0
+    acceptance: Annotated[float, typer.Option(help="Chance that a draft is accepted.")] = 0.7
+    draft_cost: Annotated[
+        float, typer.Option(help="Time of guessing one token for all, over that of a step.")
+    ] = 0.05
 
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -310,24 +318,3 @@ def image_size_of(text: str | None) -> tuple[int, int] | None:
     if found is None or int(found[1]) < 1 or int(found[2] or 1) < 1:
         raise InputError(f"--image {text}: give pixels, as 224, or height x width, as 384x640")
     return int(found[1]), int(found[2] or found[1])
-
-
-def with_disk(
-    place: Cluster, offload: Offload | None, folder: Path | None, bandwidth: float | None
-) -> Cluster:
-    """The cluster with the disk that `Disk` and `DiskBandwidth` tell of.
-
-    Raises:
-        InputError: Nothing lies on disk, both are given, or the disk was not probed.
-    """
-    if offload is None or not offload.endswith("-on-disk"):
-        if folder is not None or bandwidth is not None:
-            raise InputError(
-                "--disk and --disk-bandwidth go with --offload optimizer-on-disk or all-on-disk"
-            )
-        return place
-    if folder is not None and bandwidth is not None:
-        raise InputError("--disk and --disk-bandwidth say the same thing; give one")
-    from ridgeline.plan.training.disk import cluster_with_disk
-
-    return cluster_with_disk(place, folder, None if bandwidth is None else bandwidth * 1e9)

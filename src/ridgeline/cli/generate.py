@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from ridgeline.cli import engine_options as options
 from ridgeline.cli import server_options as naming
@@ -12,6 +13,7 @@ from ridgeline.cli.output_options import Json
 
 
 def generate(
+    *,
     model: options.Model,
     prompt: Annotated[
         list[str], typer.Option(metavar="TEXT", help="A prompt; several are answered at once.")
@@ -44,34 +46,10 @@ def generate(
         str, typer.Option(metavar="NAME", help="Which of the --adapter to use.")
     ] = "",
     tokenizer: naming.TokenizerFolder = None,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = "model",
-    group_size: options.GroupSize = 128,
-    kv_dtype: options.KvDtype = "model",
-    tp: options.Tp = 1,
-    pp: options.Pp = 1,
-    expert_parallel: options.ExpertParallel = False,
-    kv_layout: options.KvLayout = "paged",
-    kv_recent: options.KvRecent = None,
-    kv_first: options.KvFirst = 4,
-    kv_bytes: options.KvBytes = None,
-    memory_share: options.MemoryShare = 0.9,
-    block_size: options.BlockSize = 16,
-    max_length: options.MaxLength = None,
-    max_tokens_per_step: options.MaxTokensPerStep = 2048,
-    max_sequences: options.MaxSequences = 256,
-    prefix_cache: options.PrefixCache = True,
-    speculative: options.Speculative = None,
-    num_drafts: options.NumDrafts = 4,
-    draft_tree: options.DraftTree = None,
-    speculate_always: options.SpeculateAlways = False,
+    device_options: options.DeviceOptions,
+    engine_options: options.EngineOptions,
+    batch_options: options.BatchOptions,
     adapter: options.Adapter = None,
-    compiled: options.Compiled = False,
-    packed_cache: options.PackedCache = True,
-    threads: options.Threads = None,
-    debug: options.Debug = False,
-    trust_remote_code: options.TrustRemoteCode = False,
     json: Json = False,
 ) -> None:
     """Complete prompts with any Hugging Face causal language model, and say how long it took."""
@@ -80,34 +58,10 @@ def generate(
     config = options.engine_config(
         model,
         tokenizer=tokenizer,
-        device=device,
-        dtype=dtype,
-        weights=weights,
-        group_size=group_size,
-        kv_dtype=kv_dtype,
-        tp=tp,
-        pp=pp,
-        expert_parallel=expert_parallel,
-        kv_layout=kv_layout,
-        kv_recent=kv_recent,
-        kv_first=kv_first,
-        kv_bytes=kv_bytes,
-        memory_share=memory_share,
-        block_size=block_size,
-        max_length=max_length,
-        max_tokens_per_step=max_tokens_per_step,
-        max_sequences=max_sequences,
-        prefix_cache=prefix_cache,
-        speculative=speculative,
-        num_drafts=num_drafts,
-        draft_tree=draft_tree,
-        speculate_always=speculate_always,
         adapter=adapter,
-        compiled=compiled,
-        packed_cache=packed_cache,
-        threads=threads,
-        debug=debug,
-        trust_remote_code=trust_remote_code,
+        **asdict(device_options),
+        **asdict(engine_options),
+        **asdict(batch_options),
     )
     options.require_engine()
     from ridgeline.report.views.served import generation_document

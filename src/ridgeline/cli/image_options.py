@@ -7,64 +7,64 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ridgeline.cli.option_groups import OptionGroup
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.compress.images.material import Pixels
 
-Labels = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Lines of file,label for a flat folder of images."),
-]
-Checkpoint = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Weights; MODEL is then a name of timm.")
-]
-Boxes = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Images: COCO's annotations, for the mAP of a detector."),
-]
-Resize = Annotated[
-    str | None,
-    typer.Option(metavar="N|HxW", help="Images: the shorter side, or both, after resizing."),
-]
-Crop = Annotated[int | None, typer.Option(help="Images: the square cut out of the middle.")]
-Mean = Annotated[
-    str | None,
-    typer.Option(metavar="R,G,B", help="Images: the channels' means, of pixels from 0 to 1."),
-]
-Std = Annotated[
-    str | None,
-    typer.Option(metavar="R,G,B", help="Images: the channels' deviations, likewise."),
-]
-Interpolation = Annotated[
-    Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"] | None,
-    typer.Option(help="Images: how they are resized."),
-]
 
+class ImageOptions(OptionGroup, frozen=True, kw_only=True):
+    """Where images have their labels, and how pictures become what a model takes."""
 
-def pixels_of(
-    resize: str | None,
-    crop: int | None,
-    mean: str | None,
-    std: str | None,
-    interpolation: str | None,
-) -> Pixels:
-    """What these options say together.
-
-    Raises:
-        InputError: One of them cannot be.
-    """
-    from ridgeline.compress.images.material import Pixels
-
-    if crop is not None and crop < 1:
-        raise InputError(f"--crop {crop}: give pixels, 1 or more")
-    return Pixels(
-        resize=None if resize is None else _sides(resize),
-        size=crop,
-        mean=_numbers("--mean", mean),
-        std=_numbers("--std", std, positive=True),
-        interpolation=interpolation,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Lines of file,label for a flat folder of images."),
+    ] = None
+    boxes: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Images: COCO's annotations, for the mAP of a detector."),
+    ] = None
+    checkpoint: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Weights; MODEL is then a name of timm.")
+    ] = None
+    resize: Annotated[
+        str | None,
+        typer.Option(metavar="N|HxW", help="Images: the shorter side, or both, after resizing."),
+    ] = None
+    crop: Annotated[int | None, typer.Option(help="Images: the square cut out of the middle.")] = (
+        None
     )
+    mean: Annotated[
+        str | None,
+        typer.Option(metavar="R,G,B", help="Images: the channels' means, of pixels from 0 to 1."),
+    ] = None
+    std: Annotated[
+        str | None,
+        typer.Option(metavar="R,G,B", help="Images: the channels' deviations, likewise."),
+    ] = None
+    interpolation: Annotated[
+        Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"] | None,
+        typer.Option(help="Images: how they are resized."),
+    ] = None
+
+    def pixels(self) -> Pixels:
+        """How pictures become inputs.
+
+        Raises:
+            InputError: One of the options cannot be.
+        """
+        from ridgeline.compress.images.material import Pixels
+
+        if self.crop is not None and self.crop < 1:
+            raise InputError(f"--crop {self.crop}: give pixels, 1 or more")
+        return Pixels(
+            resize=None if self.resize is None else _sides(self.resize),
+            size=self.crop,
+            mean=_numbers("--mean", self.mean),
+            std=_numbers("--std", self.std, positive=True),
+            interpolation=self.interpolation,
+        )
 
 
 def _sides(text: str) -> int | tuple[int, int]:

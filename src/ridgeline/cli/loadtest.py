@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ridgeline.cli import load_options as load
+from ridgeline.cli.load_options import LoadOptions
 from ridgeline.cli.output_options import Html, Json
 
 if TYPE_CHECKING:
-    from ridgeline.records.load_test import Slo
     from ridgeline.serve.loadtest.settings import LoadSettings
 
 
 def loadtest(
+    *,
     url: Annotated[
         str, typer.Argument(metavar="URL", help="The server, such as http://host:8000.")
     ],
@@ -27,24 +27,8 @@ def loadtest(
     api_key: Annotated[
         str | None, typer.Option(envvar="RIDGELINE_API_KEY", help="Sent as a bearer token.")
     ] = None,
-    arrivals: load.Arrivals = None,
-    rate: load.Rate = 1.0,
-    to_rate: load.ToRate = None,
-    variation: load.Variation = 2.0,
-    concurrency: load.Concurrency = 8,
-    seconds: load.Seconds = None,
-    requests: load.Requests = None,
-    input_tokens: load.InputTokens = 256,
-    output_tokens: load.OutputTokens = 64,
-    trace: load.Trace = None,
-    trace_speed: load.TraceSpeed = 1.0,
-    length_scale: load.LengthScale = 1.0,
+    load: LoadOptions,
     sweep: Annotated[bool, typer.Option("--sweep", help="Raise the rate to saturation.")] = False,
-    warmup: load.Warmup = None,
-    slo_ttft: load.SloTtft = None,
-    slo_tpot: load.SloTpot = None,
-    slo_itl: load.SloItl = None,
-    slo_e2e: load.SloE2e = None,
     seed: Annotated[
         int | None,
         typer.Option(help="The seed. Default: another each time, so that no cache is warm."),
@@ -72,27 +56,14 @@ def loadtest(
             "model": model,
             "api": api,
             "api_key": api_key,
-            "arrivals": load.arrivals_of(arrivals, trace),
-            "rate": rate,
-            "to_rate": to_rate,
-            "variation": variation,
-            "concurrency": concurrency,
-            "seconds": seconds,
-            "requests": requests,
-            "input_tokens": input_tokens,
-            "output_tokens": output_tokens,
-            "trace": trace,
-            "trace_speed": trace_speed,
-            "length_scale": length_scale,
+            **load.fields(),
             "sweep": sweep,
-            "warmup_seconds": warmup,
             "seed": seed,
             "timeout_seconds": timeout,
             "max_send_lag_seconds": max_send_lag,
             "max_cpu_share": max_cpu_share,
         },
         token_ids=token_ids,
-        slo=load.slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
     )
     _require_client()
     from ridgeline.serve.loadtest.run import load_test
@@ -105,11 +76,11 @@ def loadtest(
         raise typer.Exit(130)
 
 
-def _settings(fields: dict[str, Any], *, token_ids: str | None, slo: Slo) -> LoadSettings:
+def _settings(fields: dict[str, Any], *, token_ids: str | None) -> LoadSettings:
     """The flags as a typed value."""
     from ridgeline.serve.loadtest.settings import LoadSettings
 
-    return LoadSettings(**fields, token_ids=_id_range(token_ids), slo=slo)
+    return LoadSettings(**fields, token_ids=_id_range(token_ids))
 
 
 def _require_client() -> None:

@@ -7,18 +7,13 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.engine_options import KvFirst, KvRecent
+from ridgeline.cli.engine_options import KeptTokensOptions
 from ridgeline.cli.forecast_options import (
-    Acceptance,
-    Accuracies,
     AnswerTokens,
-    DraftCost,
-    Drafts,
-    DraftTree,
+    ChainOptions,
     EngineClass,
     Model,
     PromptTokens,
-    kept_tokens,
 )
 from ridgeline.cli.given_options import refuse_typed
 from ridgeline.cli.output_options import Json
@@ -30,6 +25,7 @@ _OF_GUESSES = {"draft_cost": "give --drafts N or --draft-tree N too"}
 
 def plan_serving(
     context: typer.Context,
+    *,
     model: Model,
     users: Annotated[float | None, typer.Option(help="Requests under way at once.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second.")] = None,
@@ -67,13 +63,8 @@ def plan_serving(
     link: Annotated[
         float, typer.Option(help="With --split: between replicas, for keys and values, in GB/s.")
     ] = 25.0,
-    drafts: Drafts = 0,
-    acceptance: Acceptance = 0.7,
-    draft_cost: DraftCost = 0.05,
-    draft_tree: DraftTree = 0,
-    accuracies: Accuracies = "",
-    kv_recent: KvRecent = None,
-    kv_first: KvFirst = 4,
+    guesses: ChainOptions,
+    kept_tokens: KeptTokensOptions,
     json: Json = False,
 ) -> None:
     """The cheapest deployment within the targets, how sure that is, and what would change it."""
@@ -93,13 +84,13 @@ def plan_serving(
     engine_called(engine)
     allowed = tuple(weight_format(word) for word in weights or ("bf16", "fp8"))
     drafting = drafting_of(
-        drafts=drafts,
-        acceptance=acceptance,
-        draft_tree=draft_tree,
-        accuracies=accuracies,
-        cost=draft_cost,
+        drafts=guesses.drafts,
+        acceptance=guesses.acceptance,
+        draft_tree=guesses.draft_tree,
+        accuracies=guesses.accuracies,
+        cost=guesses.draft_cost,
     )
-    if not drafts:
+    if not guesses.drafts:
         refuse_typed(context, _OF_A_CHAIN, "it is of a chain of guesses")
     if drafting is None:
         refuse_typed(context, _OF_GUESSES, "nothing is guessed")
@@ -119,7 +110,7 @@ def plan_serving(
         headroom=headroom,
         split=split,
         link_bytes_per_second=link * 1e9,
-        kept=kept_tokens(kv_recent, kv_first),
+        kept=kept_tokens.kept(),
         drafting=drafting,
     )
     found = plan(task)

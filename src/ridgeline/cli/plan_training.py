@@ -8,34 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ridgeline.cli.forecast_options import (
-    IMAGES_PANEL,
-    TOKENS_PANEL,
-    AdapterKind,
-    AdapterRank,
-    AdapterTargets,
+    ClusterOptions,
     Cores,
-    Disk,
-    DiskBandwidth,
-    DomainBandwidth,
-    DomainSize,
+    DiskOptions,
     Epochs,
     GlobalBatch,
     Images,
     ImageSize,
     Inputs,
-    KeptWeights,
     Model,
-    Network,
-    OptimizerName,
-    Oversubscription,
     SequenceLength,
     Software,
+    TrainedOptions,
     amount_of,
-    cluster_of,
     image_size_of,
     network_seen,
-    trained_of,
-    with_disk,
+    of_images,
+    of_tokens,
 )
 from ridgeline.cli.given_options import needed, refuse_typed
 from ridgeline.cli.output_options import Html, Json, output_file
@@ -79,6 +68,7 @@ OF_IMAGES = {
 
 def plan_training(
     context: typer.Context,
+    *,
     model: Model,
     cluster: Annotated[
         str,
@@ -98,34 +88,21 @@ def plan_training(
     ] = None,
     seq: SequenceLength = None,
     tokens: Annotated[
-        str | None,
-        typer.Option(
-            help="Tokens of the whole run, as 300B: adds days, money, energy.",
-            rich_help_panel=TOKENS_PANEL,
-        ),
+        str | None, of_tokens(help="Tokens of the whole run, as 300B: adds days, money, energy.")
     ] = None,
     software: Software = "torch",
-    optimizer: OptimizerName = None,
-    adapter: AdapterKind = None,
-    adapter_rank: AdapterRank = None,
-    adapter_targets: AdapterTargets = None,
-    weights: KeptWeights = None,
+    trained: TrainedOptions,
     offload: Annotated[
         Offload | None,
-        typer.Option(
+        of_tokens(
             help="What waits in the host's memory, or on disk. Default: as much as it takes to"
-            " fit, in memory.",
-            rich_help_panel=TOKENS_PANEL,
+            " fit, in memory."
         ),
     ] = None,
-    disk: Disk = None,
-    disk_bandwidth: DiskBandwidth = None,
+    disk: DiskOptions,
     days: Annotated[
         float | None,
-        typer.Option(
-            help="Find the smallest cluster (with --objective cost: the cheapest).",
-            rich_help_panel=TOKENS_PANEL,
-        ),
+        of_tokens(help="Find the smallest cluster (with --objective cost: the cheapest)."),
     ] = None,
     write: Annotated[
         Path | None, output_file("FILE", "Write the best layout as a recipe (TOML).")
@@ -135,16 +112,10 @@ def plan_training(
     image: ImageSize = None,
     inputs: Inputs = None,
     most_global_batch: Annotated[
-        int | None,
-        typer.Option(
-            help="Images in one step, at the most. Default: 8192.", rich_help_panel=IMAGES_PANEL
-        ),
+        int | None, of_images(help="Images in one step, at the most. Default: 8192.")
     ] = None,
     cores_per_device: Cores = None,
-    domain_size: DomainSize = None,
-    domain_bandwidth: DomainBandwidth = None,
-    network: Network = None,
-    oversubscription: Oversubscription = None,
+    fabric: ClusterOptions,
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -157,10 +128,7 @@ def plan_training(
         raise InputError(
             f"--write: a recipe trains in {', '.join(TRAINED)}; leave --precision {unwritten} out"
         )
-    places = [
-        cluster_of(text, domain_size, domain_bandwidth, network, oversubscription)
-        for text in cluster.split(",")
-    ]
+    places = [fabric.cluster(text) for text in cluster.split(",")]
     seen = network_seen(model, image, inputs)
     if seen is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")
@@ -173,7 +141,7 @@ def plan_training(
             precisions=precision or (),
             global_batch=global_batch,
             most_global_batch=most_global_batch,
-            optimizer=optimizer or "sgd",
+            optimizer=trained.optimizer or "sgd",
             cores_per_device=cores_per_device,
             objective=objective,
         )
@@ -183,7 +151,7 @@ def plan_training(
 
     check_known(model)
     refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
-    places = [with_disk(place, offload, disk, disk_bandwidth) for place in places]
+    places = [disk.on(place, offload) for place in places]
     tasks = _tasks(
         model,
         places,
@@ -192,15 +160,15 @@ def plan_training(
         precisions=precision,
         software=software,
         offload=offload,
-        trained=trained_of(optimizer, adapter, adapter_rank, adapter_targets, weights),
+        trained=trained.trained(),
     )
     amount = None if tokens is None else amount_of("--tokens", tokens)
     if write is not None:
-        _check_trainable(tasks[0].model, offload, disk)
+        _check_trainable(tasks[0].model, offload, disk.disk)
         check_named_as_in_model(tasks[0].trained)
     task, plan = _planned(tasks, amount, days, objective)
     if write is not None:
-        _write_recipe(write, plan, model, task, disk)
+        _write_recipe(write, plan, model, task, disk.disk)
     _show(plan, task, html, json)
 
 

@@ -7,26 +7,19 @@ from typing import Annotated, Literal
 import typer
 
 from ridgeline.cli.forecast_options import (
-    AdapterKind,
-    AdapterRank,
-    AdapterTargets,
-    DomainBandwidth,
-    DomainSize,
+    ClusterOptions,
     GlobalBatch,
-    KeptWeights,
     Model,
-    Network,
-    OptimizerName,
     SequenceLength,
     Software,
-    cluster_of,
-    trained_of,
+    TrainedOptions,
 )
 from ridgeline.cli.given_options import needed
 from ridgeline.cli.output_options import Html, Json
 
 
 def predict_memory(
+    *,
     model: Model,
     cluster: Annotated[
         str, typer.Option(metavar="COUNTxDEVICE", help="Count and device, as 8xH100.")
@@ -45,14 +38,8 @@ def predict_memory(
     pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
     precision: Annotated[str, typer.Option(help="Number format of matmuls.")] = "bf16",
     software: Software = "torch",
-    optimizer: OptimizerName = None,
-    adapter: AdapterKind = None,
-    adapter_rank: AdapterRank = None,
-    adapter_targets: AdapterTargets = None,
-    weights: KeptWeights = None,
-    domain_size: DomainSize = None,
-    domain_bandwidth: DomainBandwidth = None,
-    network: Network = None,
+    trained: TrainedOptions,
+    fabric: ClusterOptions,
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -62,7 +49,7 @@ def predict_memory(
     from ridgeline.plan.training.filled_layout import filled_layout
     from ridgeline.report.views.memory_curve import memory_curve_document
 
-    place = cluster_of(cluster, domain_size, domain_bandwidth, network, None)
+    place = fabric.cluster(cluster)
     layout = filled_layout(
         place,
         tp=tp,
@@ -79,6 +66,6 @@ def predict_memory(
         checkpoint=checkpoint,
         seq=seq,
         software=software,
-        trained=trained_of(optimizer, adapter, adapter_rank, adapter_targets, weights),
+        trained=trained.trained(),
     )
     show_answer(found, memory_curve_document(found), json=json, html=html)

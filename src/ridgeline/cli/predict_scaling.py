@@ -7,18 +7,14 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.forecast_options import (
-    IMAGES_PANEL,
-    TOKENS_PANEL,
-    DomainBandwidth,
-    DomainSize,
+    ClusterOptions,
     Epochs,
     Images,
     Model,
-    Network,
-    Oversubscription,
     SequenceLength,
     amount_of,
-    cluster_of,
+    of_images,
+    of_tokens,
 )
 from ridgeline.cli.given_options import refuse_typed
 from ridgeline.cli.output_options import Html, Json
@@ -34,6 +30,7 @@ OF_IMAGES = dict.fromkeys(("images", "epochs", "batch"), _OTHER)
 
 def predict_scaling(
     context: typer.Context,
+    *,
     model: Model,
     device: Annotated[str, typer.Option(help="A device such as H100.")],
     devices: Annotated[
@@ -46,38 +43,20 @@ def predict_scaling(
             help="Share of the backward under which gradients travel. Default: as published runs.",
         ),
     ] = None,
-    tokens: Annotated[
-        str, typer.Option(help="Tokens of the whole run.", rich_help_panel=TOKENS_PANEL)
-    ] = "300B",
-    global_batch: Annotated[
-        int, typer.Option(help="Sequences in one step.", rich_help_panel=TOKENS_PANEL)
-    ] = 1024,
-    micro_batch: Annotated[
-        int, typer.Option(help="Sequences in one pass.", rich_help_panel=TOKENS_PANEL)
-    ] = 1,
+    tokens: Annotated[str, of_tokens(help="Tokens of the whole run.")] = "300B",
+    global_batch: Annotated[int, of_tokens(help="Sequences in one step.")] = 1024,
+    micro_batch: Annotated[int, of_tokens(help="Sequences in one pass.")] = 1,
     seq: SequenceLength = None,
-    tp: Annotated[
-        int, typer.Option(help="Tensor-parallel ranks.", rich_help_panel=TOKENS_PANEL)
-    ] = 1,
-    pp: Annotated[int, typer.Option(help="Pipeline stages.", rich_help_panel=TOKENS_PANEL)] = 1,
+    tp: Annotated[int, of_tokens(help="Tensor-parallel ranks.")] = 1,
+    pp: Annotated[int, of_tokens(help="Pipeline stages.")] = 1,
     zero: Annotated[
-        int | None,
-        typer.Option(
-            help="What is sharded: 0 to 3. Default: 3, with --pp 1.", rich_help_panel=TOKENS_PANEL
-        ),
+        int | None, of_tokens(help="What is sharded: 0 to 3. Default: 3, with --pp 1.")
     ] = None,
-    recompute: Annotated[
-        Recompute, typer.Option(help="What the backward redoes.", rich_help_panel=TOKENS_PANEL)
-    ] = "none",
+    recompute: Annotated[Recompute, of_tokens(help="What the backward redoes.")] = "none",
     images: Images = None,
     epochs: Epochs = None,
-    batch: Annotated[
-        int, typer.Option(help="Images of one device in one step.", rich_help_panel=IMAGES_PANEL)
-    ] = 256,
-    domain_size: DomainSize = None,
-    domain_bandwidth: DomainBandwidth = None,
-    network: Network = None,
-    oversubscription: Oversubscription = None,
+    batch: Annotated[int, of_images(help="Images of one device in one step.")] = 256,
+    fabric: ClusterOptions,
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -90,7 +69,7 @@ def predict_scaling(
     from ridgeline.plan.vision.question import vision_name
     from ridgeline.report.views.scaling_forecast import scaling_document
 
-    place = cluster_of(f"1x{device}", domain_size, domain_bandwidth, network, oversubscription)
+    place = fabric.cluster(f"1x{device}")
     run: plan.TokenRun | plan.ImageRun
     if vision_name(model) is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from ridgeline.cli.engine_options import KvFirst, KvRecent
+from ridgeline.cli.engine_options import KeptTokensOptions
 from ridgeline.cli.forecast_options import (
-    Accuracies,
     AnswerTokens,
     Cache,
-    DraftTree,
     EngineClass,
     Gpu,
+    GuessOptions,
     Model,
     PromptTokens,
     TensorParallel,
     Weights,
-    kept_tokens,
 )
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
 
 
 def predict_serving(
+    *,
     model: Model,
     gpu: Gpu,
     prompt: PromptTokens,
@@ -63,10 +62,8 @@ def predict_serving(
     draft_model: Annotated[
         str, typer.Option(help="What drafts. Default: drafts cost nothing (prompt look-up).")
     ] = "",
-    draft_tree: DraftTree = 0,
-    accuracies: Accuracies = "",
-    kv_recent: KvRecent = None,
-    kv_first: KvFirst = 4,
+    guesses: GuessOptions,
+    kept_tokens: KeptTokensOptions,
     json: Json = False,
 ) -> None:
     """Latency and throughput of one replica, what bounds its step, and how sure that is."""
@@ -93,17 +90,19 @@ def predict_serving(
         engine=engine,
         prompt=prompt,
         completion=answer,
-        kept=kept_tokens(kv_recent, kv_first),
+        kept=kept_tokens.kept(),
     )
     calibration, changes = _calibrated(replica, measured)
     found = estimate_serving(replica, _load(users, rate), calibration)
     found = msgspec.structs.replace(found, calibrated=changes)
     if drafts is not None or acceptance is not None or draft_model:
-        if draft_tree or accuracies:
+        if guesses.draft_tree or guesses.accuracies:
             raise InputError("--draft-tree, of heads, goes with none of the options of a chain")
         gain = _speculation(replica, found, drafts, acceptance, draft_model)
         found = msgspec.structs.replace(found, speculation=gain)
-    elif drafting := drafting_of(draft_tree=draft_tree, accuracies=accuracies, cost=0.0):
+    elif drafting := drafting_of(
+        draft_tree=guesses.draft_tree, accuracies=guesses.accuracies, cost=0.0
+    ):
         gain = speculation_of(replica, drafting, running=found.running)
         found = msgspec.structs.replace(found, speculation=gain)
     show_answer(found, serving_estimate_document(found), json=json)

@@ -8,36 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ridgeline.cli.forecast_options import (
-    IMAGES_PANEL,
-    TOKENS_PANEL,
-    AdapterKind,
-    AdapterRank,
-    AdapterTargets,
+    ClusterOptions,
     Cores,
-    Disk,
-    DiskBandwidth,
-    DomainBandwidth,
-    DomainSize,
+    DiskOptions,
     Epochs,
     GlobalBatch,
     Images,
     ImageSize,
     Inputs,
-    KeptWeights,
     MemoryFormat,
     Model,
-    Network,
-    OptimizerName,
-    Oversubscription,
     SequenceLength,
     Software,
+    TrainedOptions,
     amount_of,
-    cluster_of,
     image_size_of,
     measured_images,
     network_seen,
-    trained_of,
-    with_disk,
+    of_images,
+    of_tokens,
 )
 from ridgeline.cli.given_options import needed, refuse_typed
 from ridgeline.cli.output_options import Html, Json
@@ -76,6 +65,7 @@ OF_IMAGES = {
 
 def predict_training(
     context: typer.Context,
+    *,
     model: Model,
     cluster: Annotated[
         str | None, typer.Option(metavar="COUNTxDEVICE", help="Count and device, as 64xH100.")
@@ -103,81 +93,41 @@ def predict_training(
         ),
     ] = None,
     seq: SequenceLength = None,
-    tp: Annotated[
-        int, typer.Option(help="Tensor-parallel ranks.", rich_help_panel=TOKENS_PANEL)
-    ] = 1,
+    tp: Annotated[int, of_tokens(help="Tensor-parallel ranks.")] = 1,
     sp: Annotated[
-        bool | None,
-        typer.Option(
-            "--sp/--no-sp",
-            help="Sequence parallelism; default: with --tp.",
-            rich_help_panel=TOKENS_PANEL,
-        ),
+        bool | None, of_tokens("--sp/--no-sp", help="Sequence parallelism; default: with --tp.")
     ] = None,
-    pp: Annotated[int, typer.Option(help="Pipeline stages.", rich_help_panel=TOKENS_PANEL)] = 1,
-    vpp: Annotated[
-        int, typer.Option(help="Model chunks per pipeline rank.", rich_help_panel=TOKENS_PANEL)
-    ] = 1,
+    pp: Annotated[int, of_tokens(help="Pipeline stages.")] = 1,
+    vpp: Annotated[int, of_tokens(help="Model chunks per pipeline rank.")] = 1,
     schedule: Annotated[
         Schedule | None,
-        typer.Option(
-            help="The pipeline's schedule. Default: 1f1b, or as --vpp needs it.",
-            rich_help_panel=TOKENS_PANEL,
-        ),
+        of_tokens(help="The pipeline's schedule. Default: 1f1b, or as --vpp needs it."),
     ] = None,
-    cp: Annotated[
-        int, typer.Option(help="Context-parallel ranks.", rich_help_panel=TOKENS_PANEL)
-    ] = 1,
-    ep: Annotated[
-        int, typer.Option(help="Expert-parallel ranks.", rich_help_panel=TOKENS_PANEL)
-    ] = 1,
-    etp: Annotated[
-        int,
-        typer.Option(help="Tensor-parallel ranks inside an expert.", rich_help_panel=TOKENS_PANEL),
-    ] = 1,
+    cp: Annotated[int, of_tokens(help="Context-parallel ranks.")] = 1,
+    ep: Annotated[int, of_tokens(help="Expert-parallel ranks.")] = 1,
+    etp: Annotated[int, of_tokens(help="Tensor-parallel ranks inside an expert.")] = 1,
     zero: Annotated[
-        int | None,
-        typer.Option(
-            help="What is sharded: 0 to 3 (3 is FSDP). Default: 3, with --pp 1.",
-            rich_help_panel=TOKENS_PANEL,
-        ),
+        int | None, of_tokens(help="What is sharded: 0 to 3 (3 is FSDP). Default: 3, with --pp 1.")
     ] = None,
     fsdp: Annotated[
-        int | None,
-        typer.Option(
-            help="Ranks that shard; default: all data-parallel ones.", rich_help_panel=TOKENS_PANEL
-        ),
+        int | None, of_tokens(help="Ranks that shard; default: all data-parallel ones.")
     ] = None,
     recompute: Annotated[
         Recompute,
-        typer.Option(
+        of_tokens(
             help="What the backward pass redoes. selective: of torch all but attention and every"
-            " second matmul, of megatron the attention core.",
-            rich_help_panel=TOKENS_PANEL,
+            " second matmul, of megatron the attention core."
         ),
     ] = "none",
     recompute_every: Annotated[
-        int,
-        typer.Option(
-            help="With --recompute full: one layer in so many is recomputed.",
-            rich_help_panel=TOKENS_PANEL,
-        ),
+        int, of_tokens(help="With --recompute full: one layer in so many is recomputed.")
     ] = 1,
     offload: Annotated[
-        Offload,
-        typer.Option(
-            help="What waits in the host's memory, or on disk.",
-            rich_help_panel=TOKENS_PANEL,
-        ),
+        Offload, of_tokens(help="What waits in the host's memory, or on disk.")
     ] = "none",
-    disk: Disk = None,
-    disk_bandwidth: DiskBandwidth = None,
+    disk: DiskOptions,
     software: Software = "torch",
-    optimizer: OptimizerName = None,
-    adapter: AdapterKind = None,
-    adapter_rank: AdapterRank = None,
-    adapter_targets: AdapterTargets = None,
-    weights: KeptWeights = None,
+    trained: TrainedOptions,
     calibrate: Annotated[
         list[Path] | None,
         typer.Option(
@@ -187,23 +137,14 @@ def predict_training(
             help="Measured steps of your own, one to three.",
         ),
     ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            help="Images of one device in one step.",
-            rich_help_panel=IMAGES_PANEL,
-        ),
-    ] = None,
+    batch: Annotated[int | None, of_images(help="Images of one device in one step.")] = None,
     image: ImageSize = None,
     inputs: Inputs = None,
     memory_format: MemoryFormat = None,
     images: Images = None,
     epochs: Epochs = None,
     cores_per_device: Cores = None,
-    domain_size: DomainSize = None,
-    domain_bandwidth: DomainBandwidth = None,
-    network: Network = None,
-    oversubscription: Oversubscription = None,
+    fabric: ClusterOptions,
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -211,7 +152,7 @@ def predict_training(
     from ridgeline.plan.vision.question import check_known
 
     name = _cluster_name(cluster, device)
-    place = cluster_of(name, domain_size, domain_bandwidth, network, oversubscription)
+    place = fabric.cluster(name)
     seen = network_seen(model, image, inputs)
     if seen is not None:
         refuse_typed(context, OF_TOKENS, f"{model} looks at images")
@@ -224,7 +165,7 @@ def predict_training(
             precision=precision,
             memory_format=memory_format or "contiguous",
             compiled=bool(compiled),
-            optimizer=optimizer or "sgd",
+            optimizer=trained.optimizer or "sgd",
             images=None if images is None else amount_of("--images", images),
             epochs=1.0 if epochs is None else epochs,
             cores_per_device=cores_per_device,
@@ -236,7 +177,7 @@ def predict_training(
     refuse_typed(context, OF_IMAGES, f"{model} is no network for images")
     from ridgeline.plan.training.filled_layout import filled_layout
 
-    place = with_disk(place, offload, disk, disk_bandwidth)
+    place = disk.on(place, offload)
     layout = filled_layout(
         place,
         tp=tp,
@@ -261,7 +202,7 @@ def predict_training(
         "layout": layout,
         "software": software,
         "recompute_every": recompute_every,
-        "trained": trained_of(optimizer, adapter, adapter_rank, adapter_targets, weights),
+        "trained": trained.trained(),
         "measured": calibrate or (),
     }
     _of_tokens(model, place, setting, title=name, html=html, json=json)

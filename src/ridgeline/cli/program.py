@@ -66,10 +66,12 @@ def _version(*, on: bool) -> None:
 
 def load_command(name: str) -> TyperCommand:
     """Import one command of the table and return it as typer reads it."""
+    from ridgeline.cli.option_groups import with_flat_options
+
     module = importlib.import_module(COMMANDS[name][0])
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(name, cls=_Command, context_settings=_CONTEXT)(
-        getattr(module, name.replace(" ", "_").replace("-", "_"))
+        with_flat_options(getattr(module, name.replace(" ", "_").replace("-", "_")))
     )
     command = typer.main.get_command(app)
     assert isinstance(command, TyperCommand)

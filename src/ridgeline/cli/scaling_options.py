@@ -6,42 +6,65 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli.option_groups import OptionGroup
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.batching.scaling.settings import Scaling
 
-Replicas = Annotated[
-    str, typer.Option(metavar="N or MIN:MAX", help="Engines behind one router; MIN:MAX scales.")
-]
-ScaleOn = Annotated[
-    str | None,
-    typer.Option(
-        metavar="queue|kv|slo",
-        help="What replicas follow: open requests, KV blocks in use, or misses. Default: queue.",
-    ),
-]
-ScaleTarget = Annotated[
-    float | None,
-    typer.Option(
-        help="What to keep: open requests per replica (queue, 8), blocks in use (kv, 0.7) or"
-        " tokens in time (slo, 0.99)."
-    ),
-]
-ScaleTtft = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="A later first token is a miss.")
-]
-ScaleItl = Annotated[
-    float | None, typer.Option(metavar="SECONDS", help="A token later after another is a miss.")
-]
-ScaleUpAfter = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", help="More are wanted for so long first. Default: 0."),
-]
-ScaleDownAfter = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", help="Fewer are wanted for so long first. Default: 300."),
-]
+
+class ScalingOptions(OptionGroup, frozen=True, kw_only=True):
+    """How many replicas there may be, and what they follow."""
+
+    replicas: Annotated[
+        str, typer.Option(metavar="N or MIN:MAX", help="Engines behind one router; MIN:MAX scales.")
+    ] = "1"
+    scale_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="queue|kv|slo",
+            help="What replicas follow: open requests, KV blocks in use, or misses."
+            " Default: queue.",
+        ),
+    ] = None
+    scale_target: Annotated[
+        float | None,
+        typer.Option(
+            help="What to keep: open requests per replica (queue, 8), blocks in use (kv, 0.7) or"
+            " tokens in time (slo, 0.99)."
+        ),
+    ] = None
+    scale_ttft: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="A later first token is a miss.")
+    ] = None
+    scale_itl: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="A token later after another is a miss.")
+    ] = None
+    scale_up_after: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="More are wanted for so long first. Default: 0."),
+    ] = None
+    scale_down_after: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Fewer are wanted for so long first. Default: 300."),
+    ] = None
+
+    @property
+    def least(self) -> int:
+        """The replicas that there are at the least."""
+        return replica_bounds(self.replicas)[0]
+
+    def scaling(self) -> Scaling | None:
+        """The settings that the options describe; None: a fixed number of replicas."""
+        return scaling_of(
+            self.replicas,
+            self.scale_on,
+            target=self.scale_target,
+            ttft=self.scale_ttft,
+            itl=self.scale_itl,
+            up_after=self.scale_up_after,
+            down_after=self.scale_down_after,
+        )
 
 
 def replica_bounds(text: str) -> tuple[int, int]:

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from msgspec.structs import asdict
 
 from ridgeline.cli import cluster_options as cluster
 from ridgeline.cli import engine_options as options
-from ridgeline.cli import scaling_options as scale
 from ridgeline.cli import server_options as naming
 from ridgeline.cli.api_keys import read_api_keys
+from ridgeline.cli.option_groups import OptionGroup, with_flat_options
 from ridgeline.cli.output_options import output_file
+from ridgeline.cli.scaling_options import ScalingOptions
 from ridgeline.cli.serve_ready import say_ready
 from ridgeline.cli.served_models import is_file_of_models, refuse_beside_several, served_models
 from ridgeline.errors import InputError, MissingExtra
@@ -119,13 +121,7 @@ def serve(
         float,
         typer.Option(metavar="SECONDS", help="The time for open requests after SIGTERM.", min=0),
     ] = SHUTDOWN_TIMEOUT_SECONDS,
-    replicas: scale.Replicas = "1",
-    scale_on: scale.ScaleOn = None,
-    scale_target: scale.ScaleTarget = None,
-    scale_ttft: scale.ScaleTtft = None,
-    scale_itl: scale.ScaleItl = None,
-    scale_up_after: scale.ScaleUpAfter = None,
-    scale_down_after: scale.ScaleDownAfter = None,
+    scale: ScalingOptions,
     disaggregated: Annotated[
         bool, typer.Option("--disaggregated", help="One engine for prompts, one for the rest.")
     ] = False,
@@ -145,39 +141,17 @@ def serve(
         Literal["ridgeline", "vllm"],
         typer.Option(help="Which engine serves; vllm hands the model over to vLLM."),
     ] = "ridgeline",
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    weights: options.Weights = "model",
-    group_size: options.GroupSize = 128,
-    kv_dtype: options.KvDtype = "model",
-    tp: options.Tp = 1,
-    pp: options.Pp = 1,
-    expert_parallel: options.ExpertParallel = False,
-    kv_layout: options.KvLayout = "paged",
-    kv_recent: options.KvRecent = None,
-    kv_first: options.KvFirst = 4,
-    kv_bytes: options.KvBytes = None,
-    memory_share: options.MemoryShare = 0.9,
-    block_size: options.BlockSize = 16,
-    max_length: options.MaxLength = None,
-    max_tokens_per_step: options.MaxTokensPerStep = 2048,
+    device_options: options.DeviceOptions,
+    engine_options: options.EngineOptions,
+    batch_options: options.AdmissionOptions,
     itl_target_seconds: options.ItlTargetSeconds = None,
-    max_sequences: options.MaxSequences = 256,
-    max_waiting: options.MaxWaiting = 1024,
     batching: Annotated[
         Literal["continuous", "static", "dynamic"],
         typer.Option(help="How requests share steps; all but continuous are for comparison."),
     ] = "continuous",
-    order: options.Order = "fcfs",
-    prefix_cache: options.PrefixCache = True,
-    chunked_prefill: options.ChunkedPrefill = True,
-    speculative: options.Speculative = None,
-    num_drafts: options.NumDrafts = 4,
-    draft_tree: options.DraftTree = None,
     longest_match: Annotated[
         int, typer.Option(help="Tokens that --speculative ngram looks up.", min=1)
     ] = 4,
-    speculate_always: options.SpeculateAlways = False,
     adapters: Annotated[
         list[str] | None,
         typer.Option("--adapters", metavar="NAME=DIR", help="A LoRA adapter; repeatable."),
@@ -185,13 +159,8 @@ def serve(
     max_adapters: Annotated[
         int, typer.Option(help="Adapters in memory; the least recently used goes.", min=1)
     ] = 8,
-    compiled: options.Compiled = False,
     graphs: Annotated[bool, typer.Option(help="Decode through CUDA graphs (CUDA).")] = True,
-    packed_cache: options.PackedCache = True,
-    threads: options.Threads = None,
     seed: Annotated[int, typer.Option(help="The seed of requests that bring none.")] = 0,
-    debug: options.Debug = False,
-    trust_remote_code: options.TrustRemoteCode = False,
     step_log: Annotated[
         str | None, output_file("FILE", "A line per step, for simulate serving --steps.")
     ] = None,
@@ -202,51 +171,24 @@ def serve(
     if request_timeout is not None and request_timeout <= 0:
         raise InputError(f"--request-timeout {request_timeout:g}: give seconds above 0")
     engine_fields = {
+        **asdict(device_options),
+        **asdict(engine_options),
+        **asdict(batch_options),
         "tokenizer": tokenizer,
-        "kv_bytes": kv_bytes,
-        "speculative": speculative,
-        "num_drafts": num_drafts,
-        "draft_tree": draft_tree,
         "longest_match": longest_match,
-        "speculate_always": speculate_always,
         "adapters": adapters,
-        "device": device,
-        "dtype": dtype,
-        "weights": weights,
-        "group_size": group_size,
-        "kv_dtype": kv_dtype,
-        "tp": tp,
-        "pp": pp,
-        "expert_parallel": expert_parallel,
-        "kv_layout": kv_layout,
-        "kv_recent": kv_recent,
-        "kv_first": kv_first,
-        "memory_share": memory_share,
-        "block_size": block_size,
-        "max_length": max_length,
-        "max_tokens_per_step": max_tokens_per_step,
         "itl_target_seconds": itl_target_seconds,
-        "max_sequences": max_sequences,
-        "max_waiting": max_waiting,
         "batching": batching,
-        "order": order,
-        "prefix_cache": prefix_cache,
-        "chunked_prefill": chunked_prefill,
         "max_adapters": max_adapters,
-        "compiled": compiled,
         "graphs": graphs,
-        "packed_cache": packed_cache,
-        "threads": threads,
         "seed": seed,
-        "debug": debug,
-        "trust_remote_code": trust_remote_code,
         "step_log": step_log,
     }
     if is_file_of_models(model):
         refuse_beside_several(
             manifest=manifest is not None,
             engine=engine != "ridgeline",
-            replicas=replicas != "1",
+            replicas=scale.replicas != "1",
             disaggregated=disaggregated,
             served_model_name=bool(served_model_name),
             revision=revision is not None,
@@ -276,16 +218,8 @@ def serve(
             json=json,
         )
         return
-    scaling = scale.scaling_of(
-        replicas,
-        scale_on,
-        target=scale_target,
-        ttft=scale_ttft,
-        itl=scale_itl,
-        up_after=scale_up_after,
-        down_after=scale_down_after,
-    )
-    if step_log is not None and (replicas != "1" or disaggregated):
+    scaling = scale.scaling()
+    if step_log is not None and (scale.replicas != "1" or disaggregated):
         raise InputError("--step-log: takes the steps of one engine; leave out --replicas and such")
     if manifest is not None:
         from ridgeline.cli.serve_manifest import print_manifests, refuse_together, server_words
@@ -313,7 +247,7 @@ def serve(
             words,
             manifest,
             name=names[0] if served_model_name else Path(model).name,
-            replicas=scale.replica_bounds(replicas)[0],
+            replicas=scale.least,
             scaling=scaling,
             shutdown_seconds=shutdown_timeout,
             autoscaler=autoscaler or "hpa",
@@ -371,7 +305,7 @@ def serve(
         config,
         settings,
         on_ready=functools.partial(say_ready, called, json=json),
-        replicas=scale.replica_bounds(replicas)[0],
+        replicas=scale.least,
         scaling=scaling,
         disaggregated=disaggregated,
         hosts=hosts,
@@ -385,8 +319,11 @@ def serve(
 
 def _given(values: dict[str, Any]) -> set[str]:
     """Names of the options with another value than their default."""
-    options = inspect.signature(serve).parameters
-    return {name for name, value in values.items() if value != options[name].default} - {"model"}
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= asdict(value) if isinstance(value, OptionGroup) else {name: value}
+    options = inspect.signature(with_flat_options(serve)).parameters
+    return {name for name, value in flat.items() if value != options[name].default} - {"model"}
 
 
 def _server() -> ModuleType:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from msgspec.structs import asdict
 
 from ridgeline.cli import engine_options as options
 from ridgeline.cli import forecast_options as forecast
-from ridgeline.cli import load_options as load
-from ridgeline.cli import scaling_options as scale
+from ridgeline.cli.load_options import LoadOptions
 from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.scaling_options import ScalingOptions
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def simulate_serving(
+    *,
     model: forecast.OptionalModel = None,
     gpu: forecast.Gpu = "",
     tp: forecast.TensorParallel = 1,
@@ -41,28 +43,16 @@ def simulate_serving(
     kv_blocks: Annotated[
         int | None, typer.Option(help="KV blocks of one replica. Default: what memory holds.")
     ] = None,
-    block_size: options.BlockSize = 16,
-    max_length: options.MaxLength = None,
-    max_tokens_per_step: options.MaxTokensPerStep = 2048,
-    max_sequences: options.MaxSequences = 256,
-    max_waiting: options.MaxWaiting = 1024,
+    batch_options: options.AdmissionOptions,
     batching: Annotated[
         Literal["continuous", "static", "dynamic"], typer.Option(help="How batches are made up.")
     ] = "continuous",
     dynamic_delay: Annotated[
         float, typer.Option(help="Seconds that a dynamic batch waits to be full.")
     ] = 0.05,
-    order: options.Order = "fcfs",
-    prefix_cache: options.PrefixCache = True,
-    chunked_prefill: options.ChunkedPrefill = True,
-    drafts: forecast.Drafts = 0,
-    acceptance: forecast.Acceptance = 0.7,
-    draft_cost: forecast.DraftCost = 0.05,
-    draft_tree: forecast.DraftTree = 0,
-    accuracies: forecast.Accuracies = "",
-    kv_recent: options.KvRecent = None,
-    kv_first: options.KvFirst = 4,
-    replicas: scale.Replicas = "1",
+    guesses: forecast.ChainOptions,
+    kept_tokens: options.KeptTokensOptions,
+    scale: ScalingOptions,
     router: Annotated[
         Literal["prefix", "least-open", "round-robin"],
         typer.Option(help="How requests are routed."),
@@ -80,29 +70,7 @@ def simulate_serving(
     startup: Annotated[
         float, typer.Option(help="Seconds until a started replica takes requests.")
     ] = 60.0,
-    scale_on: scale.ScaleOn = None,
-    scale_target: scale.ScaleTarget = None,
-    scale_ttft: scale.ScaleTtft = None,
-    scale_itl: scale.ScaleItl = None,
-    scale_up_after: scale.ScaleUpAfter = None,
-    scale_down_after: scale.ScaleDownAfter = None,
-    arrivals: load.Arrivals = None,
-    rate: load.Rate = 1.0,
-    to_rate: load.ToRate = None,
-    variation: load.Variation = 2.0,
-    concurrency: load.Concurrency = 8,
-    seconds: load.Seconds = None,
-    requests: load.Requests = None,
-    input_tokens: load.InputTokens = 256,
-    output_tokens: load.OutputTokens = 64,
-    trace: load.Trace = None,
-    trace_speed: load.TraceSpeed = 1.0,
-    length_scale: load.LengthScale = 1.0,
-    warmup: load.Warmup = None,
-    slo_ttft: load.SloTtft = None,
-    slo_tpot: load.SloTpot = None,
-    slo_itl: load.SloItl = None,
-    slo_e2e: load.SloE2e = None,
+    load: LoadOptions,
     seed: Annotated[int, typer.Option(help="The seed of arrivals and of accepted drafts.")] = 0,
     what_if: Annotated[
         list[str] | None,
@@ -121,16 +89,7 @@ def simulate_serving(
     from ridgeline.records.load import Load
     from ridgeline.report.views.simulate import simulation_document
 
-    least, _ = scale.replica_bounds(replicas)
-    scaling = scale.scaling_of(
-        replicas,
-        scale_on,
-        target=scale_target,
-        ttft=scale_ttft,
-        itl=scale_itl,
-        up_after=scale_up_after,
-        down_after=scale_down_after,
-    )
+    scaling = scale.scaling()
     deployment = _deployment(
         {
             "gpu": gpu,
@@ -138,26 +97,14 @@ def simulate_serving(
             "weights": weights,
             "cache": cache,
             "engine": engine,
-            "replicas": least,
+            "replicas": scale.least,
             "router": router,
             "kv_blocks": kv_blocks,
-            "block_size": block_size,
-            "max_length": max_length,
-            "max_tokens_per_step": max_tokens_per_step,
-            "max_sequences": max_sequences,
-            "max_waiting": max_waiting,
             "batching": batching,
             "dynamic_delay_seconds": dynamic_delay,
-            "order": order,
-            "prefix_cache": prefix_cache,
-            "chunked_prefill": chunked_prefill,
-            "drafts": drafts,
-            "acceptance": acceptance,
-            "draft_cost": draft_cost,
-            "draft_tree": draft_tree,
-            "accuracies": accuracies,
-            "kv_recent": kv_recent,
-            "kv_first": kv_first,
+            **asdict(batch_options),
+            **asdict(guesses),
+            **asdict(kept_tokens),
             "prefill_replicas": prefill_replicas,
             "prefill_gpu": prefill_gpu,
             "prefill_tp": prefill_tp,
@@ -165,29 +112,13 @@ def simulate_serving(
             "startup_seconds": startup,
         }
     )
-    asked = Load(
-        arrivals=load.arrivals_of(arrivals, trace),
-        rate=rate,
-        to_rate=to_rate,
-        variation=variation,
-        concurrency=concurrency,
-        seconds=seconds,
-        requests=requests,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        trace=trace,
-        trace_speed=trace_speed,
-        length_scale=length_scale,
-        warmup_seconds=warmup,
-        slo=load.slo_of(slo_ttft, slo_tpot, slo_itl, slo_e2e),
-        seed=seed,
-    )
+    asked = Load(**load.fields(), seed=seed)
     with progress() as on_progress:
         found = simulate(
             asked,
             deployment,
             model=None if model is None else load_model(model),
-            measured=_measured(steps, alone, max_tokens_per_step),
+            measured=_measured(steps, alone, batch_options.max_tokens_per_step),
             scaling=scaling,
             what_if=what_if or (),
             interval=interval,
