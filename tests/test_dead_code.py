@@ -42,7 +42,6 @@ OPENED_BY_OTHERS = {
     "trace/critical_path/path.py": "the room's door from Python",
     "studio/opened_traces.py": "opened_traces.toml names its views",
     "studio/opened_views.py": "opened.toml names its views",
-    "patches.py": "what the library must not change, which a test resolves",
 }
 
 

@@ -18,8 +18,9 @@ from tests import sources
 from tests.sources import PACKAGE
 
 from ridgeline import patches
-from ridgeline.patches import LATER_COLLECTIVES, PATCHED, PRIVATE, in_reverse, patch
+from ridgeline.patches import LATER_COLLECTIVES, in_reverse, patch, reasons
 
+PATCHED, PRIVATE = reasons("patched"), reasons("private")
 SETTINGS = {
     "torch._dynamo.config", "torch._inductor.config", "torch.backends.cudnn",
     "torch.backends.mkldnn.matmul", "sys.path",

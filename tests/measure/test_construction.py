@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ridgeline.measure.child.points import edit_arguments
-from ridgeline.patches import PATCHED
+from ridgeline.patches import reasons
 
 
 class Wrapper:
@@ -23,7 +23,7 @@ def test_an_edit_sees_positional_arguments_by_name_and_may_change_them(
     library = types.ModuleType("made_library")
     library.Wrapper = Wrapper
     monkeypatch.setitem(sys.modules, "made_library", library)
-    monkeypatch.setitem(PATCHED, "made_library:Wrapper.__init__", "a test")
+    monkeypatch.setitem(reasons("patched"), "made_library:Wrapper.__init__", "a test")
 
     def edit(arguments: dict[str, Any]) -> None:
         assert arguments["device"] == 3

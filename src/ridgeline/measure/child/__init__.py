@@ -3,7 +3,7 @@
     attach.py        the entry point that the bootstrap calls once torch is imported
     guard.py         where an error of our own ends
     hooks.py         where a step is intercepted, and loader_hooks.py where a batch is waited for;
-                     `ridgeline/patches.py` lists what is replaced
+                     `ridgeline/patches.toml` lists what is replaced
     agent.py         receives what the hooks see: the state machine of steps
     step_ends.py     which event ends a training step; step_thread.py in which thread steps are
     clock.py         exclusive time per phase from a list of marks

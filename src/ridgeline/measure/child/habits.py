@@ -27,7 +27,7 @@ from ridgeline.records.script_facts import HabitName
 COUNTED: dict[HabitName, str] = {"empty_cache": "torch.cuda:empty_cache"}
 """Habit → the function whose calls are it: counted, timed and located.
 
-A new one is a line here, its name in `HabitName`, its reason in `patches.py`, and a rule.
+A new one is a line here, its name in `HabitName`, its reason in `patches.toml`, and a rule.
 """
 
 

@@ -2,7 +2,7 @@
 
 `loader_hooks.py` does the same for loaders.
 
-What is replaced for it stands with its reason in `ridgeline/patches.py`, as do the private names.
+What is replaced for it stands with its reason in `ridgeline/patches.toml`, as do the private names.
 
 Rules that keep a script's behaviour its own:
 

@@ -1,6 +1,6 @@
 """Where a script's loaders are intercepted: made, asked for an iterator, waited for.
 
-What is replaced for it stands with its reason in `ridgeline/patches.py`.
+What is replaced for it stands with its reason in `ridgeline/patches.toml`.
 """
 
 from __future__ import annotations

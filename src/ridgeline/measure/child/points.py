@@ -127,7 +127,7 @@ def edit_arguments(constructor: str, edit: Callable[[dict[str, Any]], None]) -> 
     """From now on `edit` sees, and may change, the arguments of each construction, by name.
 
     Args:
-        constructor: The `__init__` of a class, as `patches.PATCHED` names it, without `*args`.
+        constructor: The `__init__` of a class, as `patches.toml` names it, without `*args`.
         edit: Called before the object is made.
     """
 
