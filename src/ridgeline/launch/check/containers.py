@@ -6,23 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ridgeline.launch.check import grammar
-from ridgeline.launch.check.metadata import (
-    Object,
-    check_choice,
-    check_minimum,
-    check_name,
-    check_port,
-    entries,
-    section,
-)
+from ridgeline.launch.check.fields import Fields
 from ridgeline.launch.check.resources import check_resources
-from ridgeline.launch.check.verdict import Problems
 
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _FIELD_PATHS = (
     "metadata.name",
     "metadata.namespace",
@@ -45,237 +36,169 @@ class PodSurroundings:
     claims: Collection[str]
 
 
-def check_containers(
-    containers: list[Object],
-    path: str,
-    surroundings: PodSurroundings,
-    problems: Problems,
-) -> None:
+def check_containers(containers: list[Fields], surroundings: PodSurroundings) -> None:
     """All containers of one list."""
     host_ports: set[tuple[object, ...]] = set()
-    for index, container in enumerate(containers):
-        at = f"{path}[{index}]"
-        _check_container(container, at, surroundings, problems)
-        for number, port in enumerate(entries(container, "ports")):
-            key = (port.get("protocol", "TCP"), port.get("hostIP"), port.get("hostPort"))
-            if port.get("hostPort") and key in host_ports:
-                problems.duplicate(f"{at}.ports[{number}].hostPort", port["hostPort"])
+    for container in containers:
+        _check_container(container, surroundings)
+        for port in container.entries("ports"):
+            number = port.get("hostPort")
+            key = (port.value.get("protocol", "TCP"), port.get("hostIP"), number)
+            if number and key in host_ports:
+                port.problems.duplicate(port.at("hostPort"), number)
             host_ports.add(key)
 
 
-def check_unique_names(
-    lists: tuple[tuple[str, list[Object]], ...],
-    problems: Problems,
-) -> None:
-    """Names of containers are unique in a pod, init containers included."""
+def _check_container(container: Fields, surroundings: PodSurroundings) -> None:
+    container.named("name", grammar.dns_label)
+    container.need("image")
+    container.choice("imagePullPolicy", _PULL_POLICIES)
+    container.choice("terminationMessagePolicy", _MESSAGE_POLICIES)
+    _check_ports(container)
+    _check_environment(container)
+    _check_mounts(container, surroundings)
+    for key in container.given(PROBES):
+        _check_probe(container.section(key), key)
+    lifecycle = container.section("lifecycle")
+    for key in lifecycle.given(("postStart", "preStop")):
+        _check_handler(lifecycle.section(key), (*_HANDLERS[:3], "sleep"))
+    resources = container.section("resources")
+    check_resources(resources)
+    for claim in resources.entries("claims"):
+        name = claim.get("name")
+        if not name:
+            claim.required("name")
+        elif name not in surroundings.claims:
+            claim.problems.not_found(claim.path, name, "spec.resourceClaims of the pod")
+    check_security(container.section("securityContext"))
+
+
+def _check_ports(container: Fields) -> None:
     seen: set[str] = set()
-    for path, containers in lists:
-        for index, container in enumerate(containers):
-            name = container.get("name") or ""
-            if name and name in seen:
-                problems.duplicate(f"{path}[{index}].name", name)
-            seen.add(name)
-
-
-def _check_container(
-    container: Object,
-    path: str,
-    surroundings: PodSurroundings,
-    problems: Problems,
-) -> None:
-    check_name(container.get("name"), grammar.dns_label, f"{path}.name", problems)
-    if not container.get("image"):
-        problems.required(f"{path}.image")
-    check_choice(
-        container.get("imagePullPolicy"), _PULL_POLICIES, f"{path}.imagePullPolicy", problems
-    )
-    check_choice(
-        container.get("terminationMessagePolicy"),
-        _MESSAGE_POLICIES,
-        f"{path}.terminationMessagePolicy",
-        problems,
-    )
-    _check_ports(entries(container, "ports"), f"{path}.ports", problems)
-    _check_environment(container, path, problems)
-    _check_mounts(container, path, surroundings, problems)
-    for key in _PROBES:
-        if container.get(key) is not None:
-            _check_probe(container[key], f"{path}.{key}", key, problems)
-    for key in ("postStart", "preStop"):
-        handler = section(container, "lifecycle").get(key)
-        if handler is not None:
-            _check_handler(handler, f"{path}.lifecycle.{key}", (*_HANDLERS[:3], "sleep"), problems)
-    resources = section(container, "resources")
-    check_resources(resources, f"{path}.resources", problems)
-    for index, claim in enumerate(entries(resources, "claims")):
-        at = f"{path}.resources.claims[{index}]"
-        if not claim.get("name"):
-            problems.required(f"{at}.name")
-        elif claim["name"] not in surroundings.claims:
-            problems.not_found(at, claim["name"], "spec.resourceClaims of the pod")
-    check_security(section(container, "securityContext"), f"{path}.securityContext", problems)
-
-
-def _check_ports(ports: list[Object], path: str, problems: Problems) -> None:
-    seen: set[str] = set()
-    for index, port in enumerate(ports):
-        at, name = f"{path}[{index}]", port.get("name")
+    for port in container.entries("ports"):
+        name = port.get("name")
         if name:
-            if grammar.port_name(name):
-                problems.invalid(f"{at}.name", name, grammar.port_name(name))
-            elif name in seen:
-                problems.duplicate(f"{at}.name", name)
+            port.fits("name", grammar.port_name)
+            if not grammar.port_name(name) and name in seen:
+                port.problems.duplicate(port.at("name"), name)
             seen.add(name)
-        check_port(port.get("containerPort") or None, f"{at}.containerPort", problems)
+        port.port("containerPort", port.get("containerPort") or None)
         if port.get("hostPort"):
-            check_port(port["hostPort"], f"{at}.hostPort", problems)
-        check_choice(port.get("protocol"), _PROTOCOLS, f"{at}.protocol", problems)
+            port.port("hostPort")
+        port.choice("protocol", _PROTOCOLS)
 
 
-def _check_environment(container: Object, path: str, problems: Problems) -> None:
-    for index, variable in enumerate(entries(container, "env")):
-        at = f"{path}.env[{index}]"
-        check_name(variable.get("name"), grammar.env_name, f"{at}.name", problems)
-        source = variable.get("valueFrom")
-        if source is not None:
-            _check_source(source, variable.get("value"), f"{at}.valueFrom", problems)
-    for index, source in enumerate(entries(container, "envFrom")):
-        at = f"{path}.envFrom[{index}]"
-        prefix = source.get("prefix")
-        if prefix and grammar.env_name(prefix):
-            problems.invalid(f"{at}.prefix", prefix, grammar.env_name(prefix))
-        given = [key for key in ("configMapRef", "secretRef") if source.get(key) is not None]
+def _check_environment(container: Fields) -> None:
+    for variable in container.entries("env"):
+        variable.named("name", grammar.env_name)
+        if variable.get("valueFrom") is not None:
+            _check_source(variable.section("valueFrom"), variable.get("value"))
+    for source in container.entries("envFrom"):
+        source.fits("prefix", grammar.env_name)
+        given = source.given(("configMapRef", "secretRef"))
         if len(given) != 1:
-            problems.invalid(at, "", "must specify one of: `configMapRef` or `secretRef`")
+            source.wrong("must specify one of: `configMapRef` or `secretRef`")
         for key in given:
-            check_name(source[key].get("name"), grammar.dns_subdomain, f"{at}.{key}.name", problems)
+            source.section(key).named("name", grammar.dns_subdomain)
 
 
-def _check_source(source: Object, value: object, path: str, problems: Problems) -> None:
-    given = [key for key in _ENV_SOURCES if source.get(key) is not None]
+def _check_source(source: Fields, value: object) -> None:
+    given = source.given(_ENV_SOURCES)
     if not given:
-        problems.invalid(path, "", f"must specify one of: {', '.join(_ENV_SOURCES)}")
+        source.wrong(f"must specify one of: {', '.join(_ENV_SOURCES)}")
     elif value:
-        problems.invalid(path, "", "may not be specified when `value` is not empty")
+        source.wrong("may not be specified when `value` is not empty")
     elif len(given) > 1:
-        problems.invalid(path, "", "may not have more than one field specified at a time")
+        source.wrong("may not have more than one field specified at a time")
     for key in given:
-        reference = source[key]
+        reference = source.section(key)
         if key in ("configMapKeyRef", "secretKeyRef"):
-            check_name(reference.get("key"), grammar.config_key, f"{path}.{key}.key", problems)
+            reference.named("key", grammar.config_key)
         elif key == "fieldRef":
-            _check_field_path(reference.get("fieldPath"), f"{path}.{key}.fieldPath", problems)
-        elif key == "resourceFieldRef" and not reference.get("resource"):
-            problems.required(f"{path}.{key}.resource")
+            _check_field_path(reference)
+        elif key == "resourceFieldRef":
+            reference.need("resource")
 
 
-def _check_field_path(field_path: str | None, path: str, problems: Problems) -> None:
+def _check_field_path(reference: Fields) -> None:
+    field_path = reference.get("fieldPath")
     if not field_path:
-        problems.required(path)
+        reference.required("fieldPath")
     elif field_path.partition("[")[0] in ("metadata.labels", "metadata.annotations"):
         if not field_path.endswith("']"):
-            problems.invalid(path, field_path, "needs a key, as in metadata.labels['app']")
-    elif field_path not in _FIELD_PATHS:
-        problems.unsupported(path, field_path, _FIELD_PATHS)
+            reference.invalid("fieldPath", "needs a key, as in metadata.labels['app']")
+    else:
+        reference.choice("fieldPath", _FIELD_PATHS)
 
 
-def _check_mounts(
-    container: Object,
-    path: str,
-    surroundings: PodSurroundings,
-    problems: Problems,
-) -> None:
+def _check_mounts(container: Fields, surroundings: PodSurroundings) -> None:
     mounted: set[str] = set()
-    for index, mount in enumerate(entries(container, "volumeMounts")):
-        at, name, target = (
-            f"{path}.volumeMounts[{index}]",
-            mount.get("name"),
-            mount.get("mountPath"),
-        )
-        if not name:
-            problems.required(f"{at}.name")
-        if (name or "") not in surroundings.volumes:
-            problems.not_found(f"{at}.name", name or "", "spec.volumes of the pod")
+    for mount in container.entries("volumeMounts"):
+        name, target = mount.get("name") or "", mount.get("mountPath")
+        mount.need("name")
+        if name not in surroundings.volumes:
+            mount.problems.not_found(mount.at("name"), name, "spec.volumes of the pod")
         if not target:
-            problems.required(f"{at}.mountPath")
+            mount.required("mountPath")
         elif target in mounted:
-            problems.invalid(f"{at}.mountPath", target, "must be unique")
+            mount.invalid("mountPath", "must be unique")
         mounted.add(target or "")
         if mount.get("subPath") and mount.get("subPathExpr"):
-            problems.invalid(f"{at}.subPathExpr", "", "subPath and subPathExpr exclude each other")
+            mount.invalid("subPathExpr", "subPath and subPathExpr exclude each other", value="")
         for key in ("subPath", "subPathExpr"):
-            check_local_path(mount.get(key), f"{at}.{key}", problems)
-    for index, device in enumerate(entries(container, "volumeDevices")):
-        at = f"{path}.volumeDevices[{index}]"
-        for key in ("name", "devicePath"):
-            if not device.get(key):
-                problems.required(f"{at}.{key}")
-        if device.get("name") and device["name"] not in surroundings.volumes:
-            problems.not_found(f"{at}.name", device["name"], "spec.volumes of the pod")
+            check_local_path(mount, key)
+    for device in container.entries("volumeDevices"):
+        device.need("name", "devicePath")
+        name = device.get("name")
+        if name and name not in surroundings.volumes:
+            device.problems.not_found(device.at("name"), name, "spec.volumes of the pod")
 
 
-def check_local_path(value: str | None, path: str, problems: Problems) -> None:
+def check_local_path(holder: Fields, key: str) -> None:
     """A path below a volume: relative, and never upwards."""
-    if not value:
-        return
+    value = holder.get(key) or ""
     if value.startswith("/"):
-        problems.invalid(path, value, "must be a relative path")
+        holder.invalid(key, "must be a relative path")
     if ".." in value.split("/"):
-        problems.invalid(path, value, "must not contain '..'")
+        holder.invalid(key, "must not contain '..'")
 
 
-def _check_probe(probe: Object, path: str, role: str, problems: Problems) -> None:
-    _check_handler(probe, path, _HANDLERS, problems)
-    for key in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "failureThreshold"):
-        check_minimum(probe.get(key), 0, f"{path}.{key}", problems)
-    threshold = probe.get("successThreshold")
-    check_minimum(threshold, 0, f"{path}.successThreshold", problems)
-    if role != "readinessProbe" and threshold not in (None, 0, 1):
-        problems.invalid(f"{path}.successThreshold", threshold, "must be 1")
-    check_minimum(
-        probe.get("terminationGracePeriodSeconds"),
-        1,
-        f"{path}.terminationGracePeriodSeconds",
-        problems,
-    )
+def _check_probe(probe: Fields, role: str) -> None:
+    _check_handler(probe, _HANDLERS)
+    probe.minimum(
+        0, "initialDelaySeconds", "timeoutSeconds", "periodSeconds", "failureThreshold",
+        "successThreshold",
+    )  # fmt: skip
+    if role != "readinessProbe" and probe.get("successThreshold") not in (None, 0, 1):
+        probe.invalid("successThreshold", "must be 1")
+    probe.minimum(1, "terminationGracePeriodSeconds")
 
 
-def _check_handler(
-    handler: Object,
-    path: str,
-    kinds: tuple[str, ...],
-    problems: Problems,
-) -> None:
-    given = [key for key in kinds if handler.get(key) is not None]
+def _check_handler(handler: Fields, kinds: tuple[str, ...]) -> None:
+    given = handler.given(kinds)
     if not given:
-        problems.required(path, f"must specify a handler: {', '.join(kinds)}")
+        message = f"must specify a handler: {', '.join(kinds)}"
+        handler.problems.required(handler.path, message)
     for key in given[1:]:
-        problems.forbidden(f"{path}.{key}", "may not specify more than 1 handler type")
+        handler.forbidden(key, "may not specify more than 1 handler type")
     for key in given[:1]:
-        body = handler[key]
+        body = handler.section(key)
         if key == "exec":
-            if not body.get("command"):
-                problems.required(f"{path}.exec.command")
+            body.need("command")
         elif key != "sleep":
-            check_port(body.get("port"), f"{path}.{key}.port", problems)
+            body.port("port")
         if key == "httpGet":
-            check_choice(body.get("scheme"), ("HTTP", "HTTPS"), f"{path}.httpGet.scheme", problems)
+            body.choice("scheme", ("HTTP", "HTTPS"))
 
 
-def check_security(context: Object, path: str, problems: Problems) -> None:
+def check_security(context: Fields) -> None:
     """Security context of a container or a pod."""
-    for key in ("runAsUser", "runAsGroup", "fsGroup"):
-        check_minimum(context.get(key), 0, f"{path}.{key}", problems)
+    context.minimum(0, "runAsUser", "runAsGroup", "fsGroup")
     if context.get("privileged") and context.get("allowPrivilegeEscalation") is False:
-        problems.invalid(
-            path, "", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-        )
-    profile = section(context, "seccompProfile")
-    if profile:
-        allowed = ("Localhost", "RuntimeDefault", "Unconfined")
-        kind = profile.get("type")
-        if not kind:
-            problems.required(f"{path}.seccompProfile.type")
-        check_choice(kind, allowed, f"{path}.seccompProfile.type", problems)
-        if kind == "Localhost" and not profile.get("localhostProfile"):
-            problems.required(f"{path}.seccompProfile.localhostProfile")
+        context.wrong("cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+    profile = context.section("seccompProfile")
+    if profile.value:
+        profile.need("type")
+        profile.choice("type", ("Localhost", "RuntimeDefault", "Unconfined"))
+        if profile.get("type") == "Localhost":
+            profile.need("localhostProfile")

@@ -6,187 +6,149 @@ resource.k8s.io/v1 (DRA) and scheduling.k8s.io/v1alpha2 (Kubernetes 1.36).
 from __future__ import annotations
 
 from ridgeline.launch.check import grammar
-from ridgeline.launch.check.metadata import (
-    Object,
-    check_choice,
-    check_labels,
-    check_minimum,
-    check_name,
-    entries,
-    section,
-)
-from ridgeline.launch.check.verdict import Problems
+from ridgeline.launch.check.fields import Fields
+from ridgeline.launch.check.metadata import check_labels
 
 _REQUEST_LIMIT = 32
 _TEMPLATE_LIMIT = 8
 
 
-def check_claim(manifest: Object, problems: Problems) -> None:
+def check_claim(manifest: Fields) -> None:
     """Check the devices that a ResourceClaim asks for."""
-    _check_devices(section(section(manifest, "spec"), "devices"), "spec.devices", problems)
+    _check_devices(manifest.section("spec", "devices"))
 
 
-def check_claim_template(manifest: Object, problems: Problems) -> None:
+def check_claim_template(manifest: Fields) -> None:
     """Check a ResourceClaimTemplate, which has a claim inside."""
-    template = section(manifest, "spec")
-    labels = section(section(template, "metadata"), "labels")
-    check_labels(labels, "spec.metadata.labels", problems)
-    devices = section(section(template, "spec"), "devices")
-    _check_devices(devices, "spec.spec.devices", problems)
+    check_labels(manifest.section("spec", "metadata", "labels"))
+    _check_devices(manifest.section("spec", "spec", "devices"))
 
 
-def check_device_class(manifest: Object, problems: Problems) -> None:
+def check_device_class(manifest: Fields) -> None:
     """Check what selects the devices of a DeviceClass."""
-    _check_selectors(section(manifest, "spec"), "spec", problems)
+    _check_selectors(manifest.section("spec"))
 
 
-def _check_devices(devices: Object, path: str, problems: Problems) -> None:
-    requests = entries(devices, "requests")
+def _check_devices(devices: Fields) -> None:
+    requests = devices.entries("requests")
     if len(requests) > _REQUEST_LIMIT:
-        problems.add(
-            f"{path}.requests", "TooMany", f"at most {_REQUEST_LIMIT} requests", "remove some"
-        )
+        message = f"at most {_REQUEST_LIMIT} requests"
+        devices.problems.add(devices.at("requests"), "TooMany", message, "remove some")
     known: set[str] = set()
-    for index, request in enumerate(requests):
-        at, name = f"{path}.requests[{index}]", request.get("name")
-        check_name(name, grammar.dns_label, f"{at}.name", problems)
-        if name and name in known:
-            problems.duplicate(f"{at}.name", name)
-        known.add(name or "")
-        exactly, choices = request.get("exactly"), entries(request, "firstAvailable")
+    for request in requests:
+        request.named("name", grammar.dns_label)
+        request.unique("name", known)
+        exactly, choices = request.get("exactly"), request.entries("firstAvailable")
         if exactly is None and not choices:
-            problems.required(at, "exactly one of `exactly` or `firstAvailable` is required")
+            request.problems.required(
+                request.path, "exactly one of `exactly` or `firstAvailable` is required"
+            )
         elif exactly is not None and choices:
-            problems.invalid(at, "", "exactly one of `exactly` or `firstAvailable` is allowed")
+            request.wrong("exactly one of `exactly` or `firstAvailable` is allowed")
         if exactly is not None:
-            _check_request(exactly, f"{at}.exactly", problems)
-        for number, choice in enumerate(choices):
-            here = f"{at}.firstAvailable[{number}]"
-            check_name(choice.get("name"), grammar.dns_label, f"{here}.name", problems)
-            known.add(f"{name}/{choice.get('name')}")
-            _check_request(choice, here, problems)
+            _check_request(request.section("exactly"))
+        for choice in choices:
+            choice.named("name", grammar.dns_label)
+            known.add(f"{request.get('name')}/{choice.get('name')}")
+            _check_request(choice)
     for part in ("constraints", "config"):
-        for index, entry in enumerate(entries(devices, part)):
+        for entry in devices.entries(part):
             for number, name in enumerate(entry.get("requests") or []):
                 if name not in known:
-                    problems.invalid(
-                        f"{path}.{part}[{index}].requests[{number}]",
-                        name,
-                        "must be the name of a request in the claim",
-                    )
+                    entry.invalid(
+                        f"requests[{number}]", "must be the name of a request in the claim",
+                        value=name,
+                    )  # fmt: skip
 
 
-def _check_request(request: Object, path: str, problems: Problems) -> None:
-    check_name(
-        request.get("deviceClassName"), grammar.dns_subdomain, f"{path}.deviceClassName", problems
-    )
-    _check_selectors(request, path, problems)
+def _check_request(request: Fields) -> None:
+    request.named("deviceClassName", grammar.dns_subdomain)
+    _check_selectors(request)
     mode, count = request.get("allocationMode") or "ExactCount", request.get("count")
     if mode == "ExactCount":
         if count is not None and count <= 0:
-            problems.invalid(f"{path}.count", count, "must be greater than zero")
+            request.invalid("count", "must be greater than zero")
     elif mode == "All":
         if count:
-            problems.invalid(f"{path}.count", count, "must not be specified when mode is 'All'")
+            request.invalid("count", "must not be specified when mode is 'All'")
     else:
-        check_choice(mode, ("All", "ExactCount"), f"{path}.allocationMode", problems)
+        request.choice("allocationMode", ("All", "ExactCount"))
 
 
-def _check_selectors(holder: Object, path: str, problems: Problems) -> None:
-    for index, selector in enumerate(entries(holder, "selectors")):
-        at = f"{path}.selectors[{index}]"
+def _check_selectors(holder: Fields) -> None:
+    for selector in holder.entries("selectors"):
         if selector.get("cel") is None:
-            problems.required(f"{at}.cel")
-        elif not selector["cel"].get("expression"):
-            problems.required(f"{at}.cel.expression")
+            selector.required("cel")
+        else:
+            selector.section("cel").need("expression")
 
 
-def check_workload(manifest: Object, problems: Problems) -> None:
+def check_workload(manifest: Fields) -> None:
     """A Workload of Kubernetes' own gang scheduling."""
-    spec = section(manifest, "spec")
-    controller = spec.get("controllerRef")
-    if controller is not None:
+    spec = manifest.section("spec")
+    if spec.get("controllerRef") is not None:
+        controller = spec.section("controllerRef")
         for key in ("kind", "name"):
-            check_name(
-                controller.get(key), grammar.path_segment, f"spec.controllerRef.{key}", problems
-            )
-        group = controller.get("apiGroup")
-        if group:
-            problems.invalid("spec.controllerRef.apiGroup", group, grammar.dns_subdomain(group))
-    templates = entries(spec, "podGroupTemplates")
+            controller.named(key, grammar.path_segment)
+        controller.fits("apiGroup", grammar.dns_subdomain)
+    templates = spec.entries("podGroupTemplates")
     if not templates:
-        problems.required("spec.podGroupTemplates", "must have at least one item")
+        spec.required("podGroupTemplates", "must have at least one item")
     if len(templates) > _TEMPLATE_LIMIT:
-        problems.add(
-            "spec.podGroupTemplates", "TooMany", f"at most {_TEMPLATE_LIMIT}", "remove some"
-        )
+        message = f"at most {_TEMPLATE_LIMIT}"
+        spec.problems.add("spec.podGroupTemplates", "TooMany", message, "remove some")
     seen: set[str] = set()
-    for index, template in enumerate(templates):
-        at, name = f"spec.podGroupTemplates[{index}]", template.get("name")
-        check_name(name, grammar.dns_label, f"{at}.name", problems)
+    for template in templates:
+        name = template.get("name")
+        template.named("name", grammar.dns_label)
         if name and name in seen:
-            problems.duplicate(at, {"name": name})
+            template.problems.duplicate(template.path, {"name": name})
         seen.add(name or "")
-        _check_group(template, at, problems)
+        _check_group(template)
 
 
-def check_pod_group(manifest: Object, problems: Problems) -> None:
+def check_pod_group(manifest: Fields) -> None:
     """A PodGroup of Kubernetes' own gang scheduling."""
-    spec = section(manifest, "spec")
-    _check_group(spec, "spec", problems)
-    template = section(section(spec, "podGroupTemplateRef"), "workload")
-    if template:
-        at = "spec.podGroupTemplateRef.workload"
-        check_name(
-            template.get("workloadName"), grammar.dns_subdomain, f"{at}.workloadName", problems
-        )
-        check_name(
-            template.get("podGroupTemplateName"),
-            grammar.dns_label,
-            f"{at}.podGroupTemplateName",
-            problems,
-        )
+    spec = manifest.section("spec")
+    _check_group(spec)
+    template = spec.section("podGroupTemplateRef", "workload")
+    if template.value:
+        template.named("workloadName", grammar.dns_subdomain)
+        template.named("podGroupTemplateName", grammar.dns_label)
 
 
-def _check_group(group: Object, path: str, problems: Problems) -> None:
+def _check_group(group: Fields) -> None:
     """What a PodGroup and a template of one have in common."""
-    _check_policy(section(group, "schedulingPolicy"), f"{path}.schedulingPolicy", problems)
-    priority = group.get("priorityClassName")
-    if priority and grammar.dns_subdomain(priority):
-        problems.invalid(f"{path}.priorityClassName", priority, grammar.dns_subdomain(priority))
-    check_choice(
-        group.get("disruptionMode"), ("Pod", "PodGroup"), f"{path}.disruptionMode", problems
-    )
-    check_claim_references(entries(group, "resourceClaims"), f"{path}.resourceClaims", problems)
-    for index, level in enumerate(entries(section(group, "schedulingConstraints"), "topology")):
-        at = f"{path}.schedulingConstraints.topology[{index}].key"
-        check_name(level.get("key"), grammar.qualified_name, at, problems)
+    _check_policy(group.section("schedulingPolicy"))
+    group.fits("priorityClassName", grammar.dns_subdomain)
+    group.choice("disruptionMode", ("Pod", "PodGroup"))
+    check_claim_references(group.entries("resourceClaims"))
+    for level in group.section("schedulingConstraints").entries("topology"):
+        level.named("key", grammar.qualified_name)
 
 
-def check_claim_references(claims: list[Object], path: str, problems: Problems) -> None:
+def check_claim_references(claims: list[Fields]) -> None:
     """Claims that a pod or a group of pods refers to: by name, or by template."""
     seen: set[str] = set()
-    for index, claim in enumerate(claims):
-        at, name = f"{path}[{index}]", claim.get("name")
-        check_name(name, grammar.dns_label, f"{at}.name", problems)
-        if name and name in seen:
-            problems.duplicate(f"{at}.name", name)
-        seen.add(name or "")
+    for claim in claims:
+        claim.named("name", grammar.dns_label)
+        claim.unique("name", seen)
         sources = [k for k in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(k)]
         if len(sources) != 1:
-            problems.invalid(
-                at, name, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            claim.wrong(
+                "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+                claim.get("name"),
             )
         for key in sources:
-            check_name(claim[key], grammar.dns_subdomain, f"{at}.{key}", problems)
+            claim.fits(key, grammar.dns_subdomain)
 
 
-def _check_policy(policy: Object, path: str, problems: Problems) -> None:
-    given = [key for key in ("basic", "gang") if policy.get(key) is not None]
+def _check_policy(policy: Fields) -> None:
+    given = policy.given(("basic", "gang"))
     if len(given) != 1:
-        problems.invalid(path, "", "must specify one of: `basic`, `gang`")
+        policy.wrong("must specify one of: `basic`, `gang`")
     if "gang" in given:
-        least = policy["gang"].get("minCount")
-        if least is None:
-            problems.required(f"{path}.gang.minCount")
-        check_minimum(least, 1, f"{path}.gang.minCount", problems)
+        gang = policy.section("gang")
+        if gang.get("minCount") is None:
+            gang.required("minCount")
+        gang.minimum(1, "minCount")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems, metadata_problems
-from ridgeline.launch.check.metadata import Object
+from ridgeline.launch.check.fields import Object
 from ridgeline.launch.check.stricter import stricter_problems
 from ridgeline.launch.check.stricter.workload import PodSet, read_workload
 from ridgeline.launch.check.verdict import ManifestProblem

@@ -20,7 +20,8 @@ from ridgeline.launch.check.decode import UNKNOWN_FIELD, decode_problems, metada
 from ridgeline.launch.check.definitions import kinds_defined_by
 from ridgeline.launch.check.documents import Document, read_files
 from ridgeline.launch.check.embedded_pods import pods_inside
-from ridgeline.launch.check.metadata import NameRule, Object, check_metadata, section
+from ridgeline.launch.check.fields import Fields, NameRule, Object
+from ridgeline.launch.check.metadata import check_metadata
 from ridgeline.launch.check.stricter import stricter_problems
 from ridgeline.launch.check.structural import schema_problems
 from ridgeline.launch.check.verdict import (
@@ -40,7 +41,7 @@ NAME_RULES: Mapping[str, NameRule] = {
 }
 """Kinds whose names are not RFC 1123 subdomains."""
 
-CHECKS: Mapping[str, Callable[[Object, Problems], None]] = {
+CHECKS: Mapping[str, Callable[[Fields], None]] = {
     "Pod": workloads.check_pod,
     "PodTemplate": workloads.check_pod_template,
     "Job": workloads.check_job,
@@ -217,7 +218,8 @@ def code_problems(manifest: Object, kind: ManifestKind) -> Problems:
     rule = (
         grammar.dns_subdomain if kind.custom else NAME_RULES.get(kind.name, grammar.dns_subdomain)
     )
-    check_metadata(section(manifest, "metadata"), "metadata", rule, problems)
+    fields = Fields(manifest, "", problems)
+    check_metadata(fields.section("metadata"), rule)
     if not kind.custom and kind.name in CHECKS:
-        CHECKS[kind.name](manifest, problems)
+        CHECKS[kind.name](fields)
     return problems

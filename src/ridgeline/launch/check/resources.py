@@ -5,8 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from ridgeline.launch.check import grammar
-from ridgeline.launch.check.metadata import Object, section
-from ridgeline.launch.check.verdict import Problems
+from ridgeline.launch.check.fields import Fields, section
 from ridgeline.records.kube_quantity import parse_quantity
 
 _CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -32,18 +31,19 @@ def may_overcommit(resource: str) -> bool:
     return not is_extended(resource) and not resource.startswith("hugepages-")
 
 
-def check_resources(resources: Object, path: str, problems: Problems) -> None:
+def check_resources(resources: Fields) -> None:
     """Names, amounts and the relation of requests to limits."""
-    limits, requests = section(resources, "limits"), section(resources, "requests")
+    asked, add = resources.at("requests"), resources.problems.add
+    limits, requests = section(resources.value, "limits"), section(resources.value, "requests")
     for name, value in limits.items():
-        _check_amount(name, value, f"{path}.limits[{name}]", problems)
+        _check_amount(name, value, f"limits[{name}]", resources)
     # The server fills in requests with limits.
     for name, value in {**limits, **requests}.items():
-        request = _check_amount(name, value, f"{path}.requests[{name}]", problems)
+        request = _check_amount(name, value, f"requests[{name}]", resources)
         if name not in limits:
             if not may_overcommit(name):
-                problems.add(
-                    f"{path}.limits",
+                add(
+                    resources.at("limits"),
                     "Required",
                     f"{name} cannot be overcommitted and has no limit",
                     f"set limits[{name}] to {value}, equal to its request",
@@ -53,38 +53,31 @@ def check_resources(resources: Object, path: str, problems: Problems) -> None:
         if request is None or limit is None:
             continue
         if request != limit and not may_overcommit(name):
-            problems.add(
-                f"{path}.requests",
-                "Invalid",
-                f"{value} must be equal to {name} limit of {limits[name]}",
-                f"give {name} the same request and limit",
-            )
+            message = f"{value} must be equal to {name} limit of {limits[name]}"
+            add(asked, "Invalid", message, f"give {name} the same request and limit")
         elif request > limit:
-            problems.add(
-                f"{path}.requests",
-                "Invalid",
-                f"{value} must be less than or equal to {name} limit of {limits[name]}",
-                f"lower the request of {name}, or raise its limit",
-            )
+            message = f"{value} must be less than or equal to {name} limit of {limits[name]}"
+            add(asked, "Invalid", message, f"lower the request of {name}, or raise its limit")
     named = {*limits, *requests}
     if any(name.startswith("hugepages-") for name in named) and not named & {"cpu", "memory"}:
-        problems.forbidden(path, "huge pages require cpu or memory")
+        resources.problems.forbidden(resources.path, "huge pages require cpu or memory")
 
 
-def _check_amount(name: str, value: object, path: str, problems: Problems) -> Fraction | None:
+def _check_amount(name: str, value: object, key: str, resources: Fields) -> Fraction | None:
     wrong = grammar.qualified_name(name)
     if wrong:
-        problems.invalid(path, name, wrong)
+        resources.invalid(key, wrong, value=name)
     elif "/" not in name and not name.startswith("hugepages-"):
         if name not in _STANDARD:
-            problems.invalid(path, name, "must be a standard resource type or fully qualified")
+            message = "must be a standard resource type or fully qualified"
+            resources.invalid(key, message, value=name)
         if name not in _CONTAINER:
-            problems.invalid(path, name, "must be a standard resource for containers")
+            resources.invalid(key, "must be a standard resource for containers", value=name)
     amount = parse_quantity(value)
     if amount is None:
         return None
     if amount < 0:
-        problems.invalid(path, value, "must be greater than or equal to 0")
+        resources.invalid(key, "must be greater than or equal to 0", value=value)
     if is_extended(name) and amount.denominator != 1:
-        problems.invalid(path, value, "must be an integer", "ask for whole devices")
+        resources.invalid(key, "must be an integer", "ask for whole devices", value=value)
     return amount

@@ -3,133 +3,104 @@
 from __future__ import annotations
 
 from ridgeline.launch.check import grammar
-from ridgeline.launch.check.metadata import (
-    Object,
-    check_choice,
-    check_labels,
-    check_name,
-    check_selector,
-    entries,
-    section,
-)
-from ridgeline.launch.check.verdict import Problems
+from ridgeline.launch.check.fields import Fields
+from ridgeline.launch.check.metadata import check_labels, check_selector
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_WHEN = ("DoNotSchedule", "ScheduleAnyway")
 
 
-def check_scheduling(spec: Object, path: str, problems: Problems) -> None:
+def check_scheduling(spec: Fields) -> None:
     """All scheduling fields of a pod's spec."""
-    check_labels(section(spec, "nodeSelector"), f"{path}.nodeSelector", problems)
-    check_tolerations(entries(spec, "tolerations"), f"{path}.tolerations", problems)
-    affinity = section(spec, "affinity")
-    _check_node_affinity(
-        section(affinity, "nodeAffinity"), f"{path}.affinity.nodeAffinity", problems
-    )
+    check_labels(spec.section("nodeSelector"))
+    for toleration in spec.entries("tolerations"):
+        _check_toleration(toleration)
+    _check_node_affinity(spec.section("affinity", "nodeAffinity"))
     for key in ("podAffinity", "podAntiAffinity"):
-        _check_pod_affinity(section(affinity, key), f"{path}.affinity.{key}", problems)
-    _check_spreading(spec, f"{path}.topologySpreadConstraints", problems)
+        _check_pod_affinity(spec.section("affinity", key))
+    _check_spreading(spec)
 
 
-def check_tolerations(tolerations: list[Object], path: str, problems: Problems) -> None:
-    """Keys, operators and effects of tolerations."""
-    for index, toleration in enumerate(tolerations):
-        at, key, operator = f"{path}[{index}]", toleration.get("key"), toleration.get("operator")
-        if key and grammar.qualified_name(key):
-            problems.invalid(f"{at}.key", key, grammar.qualified_name(key))
-        if not key and operator != "Exists":
-            problems.invalid(f"{at}.operator", operator, "must be Exists when `key` is empty")
-        if toleration.get("tolerationSeconds") is not None and (
-            toleration.get("effect") != "NoExecute"
-        ):
-            problems.invalid(
-                f"{at}.effect",
-                toleration.get("effect"),
-                "must be 'NoExecute' when `tolerationSeconds` is set",
-            )
-        if operator == "Exists" and toleration.get("value"):
-            problems.invalid(f"{at}.operator", operator, "value must be empty with Exists")
-        elif operator in (None, "", "Equal") and grammar.label_value(toleration.get("value") or ""):
-            problems.invalid(
-                f"{at}.operator", toleration["value"], grammar.label_value(toleration["value"])
-            )
-        check_choice(operator, ("Equal", "Exists"), f"{at}.operator", problems)
-        check_choice(toleration.get("effect"), _EFFECTS, f"{at}.effect", problems)
+def _check_toleration(toleration: Fields) -> None:
+    """Key, operator and effect of a toleration."""
+    operator = toleration.get("operator")
+    toleration.fits("key", grammar.qualified_name)
+    if not toleration.get("key") and operator != "Exists":
+        toleration.invalid("operator", "must be Exists when `key` is empty")
+    timed = toleration.get("tolerationSeconds") is not None
+    if timed and toleration.get("effect") != "NoExecute":
+        toleration.invalid("effect", "must be 'NoExecute' when `tolerationSeconds` is set")
+    value = toleration.get("value")
+    if operator == "Exists" and value:
+        toleration.invalid("operator", "value must be empty with Exists")
+    elif operator in (None, "", "Equal"):
+        toleration.invalid("operator", grammar.label_value(value or ""), value=value)
+    toleration.choice("operator", ("Equal", "Exists"))
+    toleration.choice("effect", _EFFECTS)
 
 
-def check_node_term(term: Object, path: str, problems: Problems) -> None:
+def check_node_term(term: Fields) -> None:
     """One term of a node selector."""
-    for index, expression in enumerate(entries(term, "matchExpressions")):
-        at, operator = f"{path}.matchExpressions[{index}]", expression.get("operator")
-        values = expression.get("values") or []
+    for expression in term.entries("matchExpressions"):
+        operator, values = expression.get("operator"), expression.get("values") or []
         if operator in ("In", "NotIn") and not values:
-            problems.required(f"{at}.values", "must be given when operator is In or NotIn")
+            expression.required("values", "must be given when operator is In or NotIn")
         elif operator in ("Exists", "DoesNotExist") and values:
-            problems.forbidden(f"{at}.values", "may not be given when operator is Exists")
+            expression.forbidden("values", "may not be given when operator is Exists")
         elif operator in ("Gt", "Lt") and len(values) != 1:
-            problems.required(f"{at}.values", "must be a single value for Gt or Lt")
+            expression.required("values", "must be a single value for Gt or Lt")
         elif operator not in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"):
-            problems.invalid(f"{at}.operator", operator, "not a valid selector operator")
+            expression.invalid("operator", "not a valid selector operator")
         key = expression.get("key") or ""
-        problems.invalid(f"{at}.key", key, grammar.qualified_name(key))
+        expression.invalid("key", grammar.qualified_name(key), value=key)
 
 
-def _check_node_affinity(affinity: Object, path: str, problems: Problems) -> None:
-    required = affinity.get(_REQUIRED)
-    if required is not None:
-        at = f"{path}.{_REQUIRED}.nodeSelectorTerms"
-        terms = entries(required, "nodeSelectorTerms")
+def _check_node_affinity(affinity: Fields) -> None:
+    if affinity.get(_REQUIRED) is not None:
+        required = affinity.section(_REQUIRED)
+        terms = required.entries("nodeSelectorTerms")
         if not terms:
-            problems.required(at, "must have at least one node selector term")
-        for index, term in enumerate(terms):
-            check_node_term(term, f"{at}[{index}]", problems)
-    for index, term in enumerate(entries(affinity, _PREFERRED)):
-        at = f"{path}.{_PREFERRED}[{index}]"
-        _check_weight(term, at, problems)
-        check_node_term(section(term, "preference"), f"{at}.preference", problems)
+            required.required("nodeSelectorTerms", "must have at least one node selector term")
+        for term in terms:
+            check_node_term(term)
+    for term in affinity.entries(_PREFERRED):
+        _check_weight(term)
+        check_node_term(term.section("preference"))
 
 
-def _check_pod_affinity(affinity: Object, path: str, problems: Problems) -> None:
-    for index, term in enumerate(entries(affinity, _REQUIRED)):
-        _check_pod_term(term, f"{path}.{_REQUIRED}[{index}]", problems)
-    for index, term in enumerate(entries(affinity, _PREFERRED)):
-        at = f"{path}.{_PREFERRED}[{index}]"
-        _check_weight(term, at, problems)
-        _check_pod_term(section(term, "podAffinityTerm"), f"{at}.podAffinityTerm", problems)
+def _check_pod_affinity(affinity: Fields) -> None:
+    for term in affinity.entries(_REQUIRED):
+        _check_pod_term(term)
+    for term in affinity.entries(_PREFERRED):
+        _check_weight(term)
+        _check_pod_term(term.section("podAffinityTerm"))
 
 
-def _check_pod_term(term: Object, path: str, problems: Problems) -> None:
+def _check_pod_term(term: Fields) -> None:
     for key in ("labelSelector", "namespaceSelector"):
-        check_selector(section(term, key), f"{path}.{key}", problems)
-    check_name(term.get("topologyKey"), grammar.qualified_name, f"{path}.topologyKey", problems)
+        check_selector(term.section(key))
+    term.named("topologyKey", grammar.qualified_name)
 
 
-def _check_weight(term: Object, path: str, problems: Problems) -> None:
+def _check_weight(term: Fields) -> None:
     weight = term.get("weight") or 0
     if not 1 <= weight <= 100:
-        problems.invalid(f"{path}.weight", weight, "must be in the range 1-100")
+        term.invalid("weight", "must be in the range 1-100", value=weight)
 
 
-def _check_spreading(spec: Object, path: str, problems: Problems) -> None:
+def _check_spreading(spec: Fields) -> None:
     seen: set[tuple[object, object]] = set()
-    for index, constraint in enumerate(entries(spec, "topologySpreadConstraints")):
-        at = f"{path}[{index}]"
+    for constraint in spec.entries("topologySpreadConstraints"):
         if (constraint.get("maxSkew") or 0) <= 0:
-            problems.invalid(
-                f"{at}.maxSkew", constraint.get("maxSkew"), "must be greater than zero"
-            )
-        check_name(
-            constraint.get("topologyKey"), grammar.qualified_name, f"{at}.topologyKey", problems
-        )
-        when = constraint.get("whenUnsatisfiable")
-        if not when:
-            problems.unsupported(
-                f"{at}.whenUnsatisfiable", when, ("DoNotSchedule", "ScheduleAnyway")
-            )
-        check_choice(when, ("DoNotSchedule", "ScheduleAnyway"), f"{at}.whenUnsatisfiable", problems)
-        pair = (constraint.get("topologyKey"), when)
+            constraint.invalid("maxSkew", "must be greater than zero")
+        constraint.named("topologyKey", grammar.qualified_name)
+        if not constraint.get("whenUnsatisfiable"):
+            constraint.unsupported("whenUnsatisfiable", _WHEN)
+        constraint.choice("whenUnsatisfiable", _WHEN)
+        pair = (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"))
         if pair in seen:
-            problems.duplicate(f"{at}.{{topologyKey, whenUnsatisfiable}}", pair)
+            constraint.problems.duplicate(constraint.at("{topologyKey, whenUnsatisfiable}"), pair)
         seen.add(pair)
-        check_selector(section(constraint, "labelSelector"), f"{at}.labelSelector", problems)
+        check_selector(constraint.section("labelSelector"))

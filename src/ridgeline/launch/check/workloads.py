@@ -8,19 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ridgeline.launch.check import grammar
+from ridgeline.launch.check.fields import Fields
 from ridgeline.launch.check.grammar import schedule_problem
-from ridgeline.launch.check.metadata import (
-    Object,
-    check_choice,
-    check_minimum,
-    check_selector,
-    entries,
-    is_empty,
-    section,
-    selects,
-)
+from ridgeline.launch.check.metadata import check_selector, is_empty, selects
 from ridgeline.launch.check.pods import RESTART_POLICIES, check_pod_spec, check_template
-from ridgeline.launch.check.verdict import Problems
 
 _INDEXED_LIMIT = 100_000
 _UPDATES = {
@@ -31,228 +22,175 @@ _UPDATES = {
 _ACTIONS = ("FailJob", "FailIndex", "Ignore", "Count")
 
 
-def check_pod(manifest: Object, problems: Problems) -> None:
+def check_pod(manifest: Fields) -> None:
     """Check a Pod that no controller made."""
-    check_pod_spec(section(manifest, "spec"), "spec", problems)
-    if section(manifest, "spec").get("ephemeralContainers"):
-        problems.forbidden("spec.ephemeralContainers", "cannot be set on create")
+    spec = manifest.section("spec")
+    check_pod_spec(spec)
+    if spec.get("ephemeralContainers"):
+        spec.forbidden("ephemeralContainers", "cannot be set on create")
 
 
-def check_pod_template(manifest: Object, problems: Problems) -> None:
+def check_pod_template(manifest: Fields) -> None:
     """Check a PodTemplate, the object."""
-    check_template(section(manifest, "template"), "template", problems)
+    check_template(manifest.section("template"))
 
 
-def check_job(manifest: Object, problems: Problems) -> None:
+def check_job(manifest: Fields) -> None:
     """Check the name, the spec and the labels of a Job."""
-    spec = section(manifest, "spec")
-    check_job_spec(spec, "spec", problems)
-    name = section(manifest, "metadata").get("name") or ""
-    completions = spec.get("completions")
+    spec, metadata = manifest.section("spec"), manifest.section("metadata")
+    check_job_spec(spec)
+    name, completions = metadata.get("name") or "", spec.get("completions")
     if spec.get("completionMode") == "Indexed" and completions and name:
         host = f"{name}-{completions - 1}"
         if grammar.dns_label(host):
-            problems.invalid(
-                "metadata.name",
-                name,
+            metadata.invalid(
+                "name",
                 f"will not be able to create a pod with the invalid DNS label {host}",
                 f"shorten the name to {grammar.LABEL_LENGTH - len(host) + len(name)} characters",
             )
     # The server labels the template with the Job's name.
     if not spec.get("manualSelector") and len(name) > grammar.LABEL_LENGTH:
-        problems.invalid(
-            "spec.template.labels",
-            name,
+        spec.invalid(
+            "template.labels",
             "the Job's name becomes a label of its pods: must be no more than 63 bytes",
             "shorten metadata.name to 63 characters",
+            value=name,
         )
 
 
-def check_cron_job(manifest: Object, problems: Problems) -> None:
+def check_cron_job(manifest: Fields) -> None:
     """Check the schedule of a CronJob and the Jobs it makes."""
-    spec = section(manifest, "spec")
-    name = section(manifest, "metadata").get("name") or ""
-    if len(name) > 52:
-        problems.invalid("metadata.name", name, "must be no more than 52 characters")
+    spec, metadata = manifest.section("spec"), manifest.section("metadata")
+    if len(metadata.get("name") or "") > 52:
+        metadata.invalid("name", "must be no more than 52 characters")
     schedule = spec.get("schedule")
     if not schedule:
-        problems.required("spec.schedule")
+        spec.required("schedule")
     elif "TZ" in schedule:
-        problems.invalid("spec.schedule", schedule, "cannot use TZ in the schedule: use timeZone")
-    elif schedule_problem(schedule):
-        problems.invalid("spec.schedule", schedule, schedule_problem(schedule))
-    check_minimum(spec.get("startingDeadlineSeconds"), 0, "spec.startingDeadlineSeconds", problems)
-    check_choice(
-        spec.get("concurrencyPolicy"),
-        ("Allow", "Forbid", "Replace"),
-        "spec.concurrencyPolicy",
-        problems,
-    )
-    for key in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
-        check_minimum(spec.get(key), 0, f"spec.{key}", problems)
-    template = section(section(spec, "jobTemplate"), "spec")
-    check_job_spec(template, "spec.jobTemplate.spec", problems)
-    if template.get("manualSelector"):
-        problems.unsupported(
-            "spec.jobTemplate.spec.manualSelector", template["manualSelector"], ("null", "false")
-        )
+        spec.invalid("schedule", "cannot use TZ in the schedule: use timeZone")
+    else:
+        spec.invalid("schedule", schedule_problem(schedule))
+    spec.minimum(0, "startingDeadlineSeconds")
+    spec.choice("concurrencyPolicy", ("Allow", "Forbid", "Replace"))
+    spec.minimum(0, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    job = spec.section("jobTemplate", "spec")
+    check_job_spec(job)
+    if job.get("manualSelector"):
+        job.unsupported("manualSelector", ("null", "false"))
 
 
-def check_job_spec(spec: Object, path: str, problems: Problems) -> None:
+def check_job_spec(spec: Fields) -> None:
     """What a Job and a CronJob have in common."""
-    for key in (
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-        "backoffLimitPerIndex",
-        "maxFailedIndexes",
-    ):
-        check_minimum(spec.get(key), 0, f"{path}.{key}", problems)
-    mode = spec.get("completionMode")
-    check_choice(mode, ("NonIndexed", "Indexed"), f"{path}.completionMode", problems)
+    spec.minimum(
+        0, "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit",
+        "ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes",
+    )  # fmt: skip
+    mode, per_index = spec.get("completionMode"), spec.get("backoffLimitPerIndex")
+    spec.choice("completionMode", ("NonIndexed", "Indexed"))
     if mode == "Indexed":
         if spec.get("completions") is None:
-            problems.required(f"{path}.completions", "must be given when completionMode is Indexed")
+            spec.required("completions", "must be given when completionMode is Indexed")
         if (spec.get("parallelism") or 0) > _INDEXED_LIMIT:
-            problems.invalid(
-                f"{path}.parallelism", spec["parallelism"], f"at most {_INDEXED_LIMIT} when Indexed"
-            )
-    elif spec.get("backoffLimitPerIndex") is not None:
-        problems.invalid(
-            f"{path}.backoffLimitPerIndex",
-            spec["backoffLimitPerIndex"],
-            "requires indexed completion mode",
-        )
-    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
-        problems.invalid(
-            f"{path}.backoffLimitPerIndex", None, "must be specified when maxFailedIndexes is"
-        )
-    check_choice(
-        spec.get("podReplacementPolicy"),
-        ("TerminatingOrFailed", "Failed"),
-        f"{path}.podReplacementPolicy",
-        problems,
-    )
-    selector = spec.get("selector")
-    if selector is not None and not spec.get("manualSelector"):
-        problems.invalid(f"{path}.selector", selector, "`selector` not auto-generated")
-    template = section(spec, "template")
-    check_template(template, f"{path}.template", problems)
-    _check_job_restart(spec, template, path, problems)
+            spec.invalid("parallelism", f"at most {_INDEXED_LIMIT} when Indexed")
+    elif per_index is not None:
+        spec.invalid("backoffLimitPerIndex", "requires indexed completion mode")
+    if spec.get("maxFailedIndexes") is not None and per_index is None:
+        spec.invalid("backoffLimitPerIndex", "must be specified when maxFailedIndexes is")
+    spec.choice("podReplacementPolicy", ("TerminatingOrFailed", "Failed"))
+    if spec.get("selector") is not None and not spec.get("manualSelector"):
+        spec.invalid("selector", "`selector` not auto-generated")
+    template = spec.section("template")
+    check_template(template)
+    _check_job_restart(spec, template.section("spec"))
 
 
-def _check_job_restart(spec: Object, template: Object, path: str, problems: Problems) -> None:
-    policy = section(template, "spec").get("restartPolicy") or "Always"
-    field = f"{path}.template.spec.restartPolicy"
+def _check_job_restart(spec: Fields, pod: Fields) -> None:
+    policy = pod.get("restartPolicy") or "Always"
     if policy == "Always":
-        problems.add(
-            field,
+        pod.problems.add(
+            pod.at("restartPolicy"),
             "Required",
             "a Job's pods must have OnFailure or Never; without a value the server fills in Always",
             "set restartPolicy: Never (or OnFailure)",
         )
     elif policy not in RESTART_POLICIES:
-        problems.unsupported(field, policy, ("OnFailure", "Never"))
-    failure = spec.get("podFailurePolicy")
-    if failure is None:
+        pod.unsupported("restartPolicy", ("OnFailure", "Never"))
+    if spec.get("podFailurePolicy") is None:
         return
     if policy != "Never":
-        problems.invalid(field, policy, "only 'Never' is supported when podFailurePolicy is set")
-    for index, rule in enumerate(entries(failure, "rules")):
-        at = f"{path}.podFailurePolicy.rules[{index}]"
+        message = "only 'Never' is supported when podFailurePolicy is set"
+        pod.invalid("restartPolicy", message, value=policy)
+    for rule in spec.section("podFailurePolicy").entries("rules"):
         action = rule.get("action")
-        if not action:
-            problems.required(f"{at}.action")
-        check_choice(action, _ACTIONS, f"{at}.action", problems)
+        rule.need("action")
+        rule.choice("action", _ACTIONS)
         if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
-            problems.invalid(f"{at}.action", action, "requires the backoffLimitPerIndex to be set")
-        codes, conditions = rule.get("onExitCodes"), entries(rule, "onPodConditions")
-        if (codes is None) == (not conditions):
-            problems.invalid(
-                at, "", "specifying one of onExitCodes and onPodConditions is required"
-            )
-        if codes is not None:
-            check_choice(
-                codes.get("operator"), ("In", "NotIn"), f"{at}.onExitCodes.operator", problems
-            )
+            rule.invalid("action", "requires the backoffLimitPerIndex to be set")
+        by_code = rule.get("onExitCodes") is not None
+        if by_code == bool(rule.entries("onPodConditions")):
+            rule.wrong("specifying one of onExitCodes and onPodConditions is required")
+        if by_code:
+            codes = rule.section("onExitCodes")
+            codes.choice("operator", ("In", "NotIn"))
             if not codes.get("values"):
-                problems.invalid(f"{at}.onExitCodes.values", [], "at least one value is required")
+                codes.invalid("values", "at least one value is required", value=[])
 
 
-def check_replicated(kind: str) -> Callable[[Object, Problems], None]:
+def check_replicated(kind: str) -> Callable[[Fields], None]:
     """Checks of Deployment, StatefulSet or DaemonSet: pods that are to run for ever."""
 
-    def check(manifest: Object, problems: Problems) -> None:
-        spec = section(manifest, "spec")
-        for key in ("replicas", "minReadySeconds", "revisionHistoryLimit"):
-            check_minimum(spec.get(key), 0, f"spec.{key}", problems)
-        selector, template = spec.get("selector"), section(spec, "template")
-        labels = section(section(template, "metadata"), "labels")
-        if selector is None:
-            problems.required("spec.selector")
+    def check(manifest: Fields) -> None:
+        spec = manifest.section("spec")
+        spec.minimum(0, "replicas", "minReadySeconds", "revisionHistoryLimit")
+        template = spec.section("template")
+        labels = template.section("metadata", "labels")
+        if spec.get("selector") is None:
+            spec.required("selector")
         else:
-            check_selector(selector, "spec.selector", problems)
-            if is_empty(selector):
-                problems.invalid(
-                    "spec.selector", {}, f"empty selector is invalid for {kind.lower()}"
-                )
-            elif not selects(selector, labels):
-                problems.invalid(
-                    "spec.template.metadata.labels",
-                    dict(labels),
+            selector = spec.section("selector")
+            check_selector(selector)
+            if is_empty(selector.value):
+                selector.wrong(f"empty selector is invalid for {kind.lower()}", {})
+            elif not selects(selector.value, labels.value):
+                labels.problems.invalid(
+                    labels.path,
+                    dict(labels.value),
                     "`selector` does not match template `labels`",
                     "give the template the labels that spec.selector asks for",
                 )
-        check_template(template, "spec.template", problems)
-        pod = section(template, "spec")
+        check_template(template)
+        pod = template.section("spec")
         if (pod.get("restartPolicy") or "Always") != "Always":
-            problems.unsupported(
-                "spec.template.spec.restartPolicy", pod["restartPolicy"], ("Always",)
-            )
+            pod.unsupported("restartPolicy", ("Always",))
         if pod.get("activeDeadlineSeconds") is not None:
-            problems.forbidden("spec.template.spec.activeDeadlineSeconds", f"not for a {kind}")
-        _check_update(spec, kind, problems)
+            pod.forbidden("activeDeadlineSeconds", f"not for a {kind}")
+        _check_update(spec, kind)
         if kind == "StatefulSet":
-            _check_stateful(spec, problems)
+            _check_stateful(spec)
 
     return check
 
 
-def _check_update(spec: Object, kind: str, problems: Problems) -> None:
+def _check_update(spec: Fields, kind: str) -> None:
     field, allowed = _UPDATES[kind]
-    strategy = section(spec, field)
-    check_choice(strategy.get("type"), allowed, f"spec.{field}.type", problems)
-    rolling = strategy.get("rollingUpdate")
-    if rolling is not None and strategy.get("type") == allowed[0 if kind == "Deployment" else 1]:
-        problems.forbidden(
-            f"spec.{field}.rollingUpdate", f"may not be specified with {strategy['type']}"
-        )
+    strategy = spec.section(field)
+    strategy.choice("type", allowed)
+    rolling, chosen = strategy.get("rollingUpdate"), strategy.get("type")
+    if rolling is not None and chosen == allowed[0 if kind == "Deployment" else 1]:
+        strategy.forbidden("rollingUpdate", f"may not be specified with {chosen}")
+    update = strategy.section("rollingUpdate")
     for key in ("maxUnavailable", "maxSurge"):
-        value = (rolling or {}).get(key)
+        value = update.get(key)
         if isinstance(value, str) and not (value.endswith("%") and value[:-1].isdigit()):
-            problems.invalid(f"spec.{field}.rollingUpdate.{key}", value, "must be e.g. 1 or '25%'")
-        check_minimum(value, 0, f"spec.{field}.rollingUpdate.{key}", problems)
+            update.invalid(key, "must be e.g. 1 or '25%'")
+        update.minimum(0, key)
     deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
     if kind == "Deployment" and deadline is not None and deadline <= ready:
-        problems.invalid(
-            "spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"
-        )
+        spec.invalid("progressDeadlineSeconds", "must be greater than minReadySeconds")
 
 
-def _check_stateful(spec: Object, problems: Problems) -> None:
-    check_choice(
-        spec.get("podManagementPolicy"),
-        ("OrderedReady", "Parallel"),
-        "spec.podManagementPolicy",
-        problems,
-    )
-    retention = section(spec, "persistentVolumeClaimRetentionPolicy")
-    for key, value in retention.items():
-        check_choice(
-            value,
-            ("Retain", "Delete"),
-            f"spec.persistentVolumeClaimRetentionPolicy.{key}",
-            problems,
-        )
+def _check_stateful(spec: Fields) -> None:
+    spec.choice("podManagementPolicy", ("OrderedReady", "Parallel"))
+    retention = spec.section("persistentVolumeClaimRetentionPolicy")
+    for key in retention.value:
+        retention.choice(key, ("Retain", "Delete"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ridgeline.launch.check.metadata import entries, section
+from ridgeline.launch.check.fields import Fields, entries, section
 from ridgeline.launch.check.pods import RESTART_POLICIES, check_pod_spec
 from ridgeline.launch.check.resources import may_overcommit
 from ridgeline.launch.check.stricter.workload import (
@@ -33,7 +33,7 @@ _ELSEWHERE = re.compile(r"\.resources\.(requests|limits)|restartPolicy$|volumeMo
 
 def _refusals(pod: PodSet) -> list[ManifestProblem]:
     problems = Problems()
-    check_pod_spec(pod.spec, pod.path, problems)
+    check_pod_spec(Fields(pod.spec, pod.path, problems))
     return problems.found
 
 

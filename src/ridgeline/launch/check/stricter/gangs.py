@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ridgeline.launch.check.metadata import Object, entries, section
+from ridgeline.launch.check.fields import Object, entries, section
 from ridgeline.launch.check.stricter.workload import (
     RUNTIME_KINDS,
     BrokenRule,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ridgeline.launch.check.fields import entries, section
 from ridgeline.launch.check.grammar import LABEL_LENGTH, dns_label
-from ridgeline.launch.check.metadata import entries, section
 from ridgeline.launch.check.stricter.workload import BrokenRule, PodWorkload, StricterRule
 
 

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ridgeline.launch.check.metadata import entries, section
+from ridgeline.launch.check.fields import entries, section
 from ridgeline.launch.check.stricter.workload import (
     BATCH_KINDS,
     TORCH,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from ridgeline.launch.check.metadata import Object, entries, section
+from ridgeline.launch.check.fields import Object, entries, section
 from ridgeline.launch.check.verdict import Severity
 from ridgeline.records.kube_quantity import parse_quantity
 
