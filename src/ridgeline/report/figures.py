@@ -289,6 +289,86 @@ def line(
     }
 
 
+def bars(
+    names: Sequence[Any],
+    sizes: Sequence[float | None],
+    *,
+    color: str | Sequence[str],
+    hover: str,
+    name: str = "",
+    pattern: str | Sequence[str] = "",
+    **more: Any,
+) -> Figure:
+    """Bars that lie one below the other.
+
+    Args:
+        names: What each is called, on the y axis.
+        sizes: How long each is.
+        color: Of all, or of each.
+        hover: What plotly writes beside the pointer, before the name.
+        name: The name in the legend; empty: they stand in none.
+        pattern: plotly's name of the hatching, of all or of each.
+        more: What else the trace has.
+    """
+    legend = {"name": name} if name else {"showlegend": False}
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "y": list(names),
+        "x": _numbers(sizes),
+        "marker": {"color": color} | ({"pattern": {"shape": pattern}} if pattern else {}),
+        "hovertemplate": hover if "<extra>" in hover else f"{hover}<extra>{name}</extra>",
+        **legend,
+        **more,
+    }
+
+
+def bar_plot(traces: Sequence[Figure], x_title: str, **more: Any) -> Figure:
+    """A plot of such bars, the first name at the top; bars of one name follow each other."""
+    layout = plot_layout(x_title, "") | {"barmode": "stack"} | more
+    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
+    return {"data": list(traces), "layout": layout}
+
+
+def labelled_bars(
+    names: Sequence[Any],
+    sizes: Sequence[float],
+    labels: Sequence[str],
+    x_title: str,
+    *,
+    color: Sequence[str],
+    pattern: Sequence[str],
+    room: float = 1.3,
+) -> Figure:
+    """A plot of bars with their labels beside them; `room` is the axis over the longest bar."""
+    trace = bars(names, sizes, color=color, pattern=pattern, hover="%{y}: %{text}", text=labels,
+                 textposition="outside", cliponaxis=False)  # fmt: skip
+    plot = bar_plot([trace], x_title)
+    plot["layout"]["xaxis"]["range"] = [0, rounded(room * max(sizes))]
+    return plot
+
+
+def limit_line(
+    *,
+    x: float | None = None,
+    y: float | None = None,
+    color: str = "--limit",
+    width: float = 2,
+    dash: str = "dash",
+) -> Figure:
+    """A line through the whole plot at one x or one y."""
+    along, other, at = ("x", "y", x) if y is None else ("y", "x", y)
+    return {
+        "type": "line",
+        f"{along}0": at,
+        f"{along}1": at,
+        f"{other}ref": "paper",
+        f"{other}0": 0,
+        f"{other}1": 1,
+        "line": {"color": color, "width": width, "dash": dash},
+    }
+
+
 def shade(start: float, end: float, color: str, opacity: float = 1.0) -> Figure:
     """A stretch of a plot in another colour, from top to bottom."""
     return {

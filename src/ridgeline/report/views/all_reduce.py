@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout, rounded
+from ridgeline.report.figures import Figure, bar_plot, bars, plot_layout, rounded
 from ridgeline.report.looks import LOOKS
 
 if TYPE_CHECKING:
@@ -77,25 +77,13 @@ def duration_figure(found: AllReduceSteps) -> Figure:
     names = [one.algorithm for one in found.totals]
     waited = [1e3 * one.latency_seconds for one in found.totals]
     moved = [1e3 * (one.seconds - one.latency_seconds) for one in found.totals]
+    hover, blue = "%{x:.4g} ms", LOOKS[1].color
     traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": names,
-            "x": [rounded(value) for value in values],
-            "marker": {"color": color, "pattern": {"shape": pattern}},
-            "hovertemplate": "%{x:.4g} ms<extra>" + name + "</extra>",
-        }
-        for name, values, color, pattern in (
-            ("latency of the steps", waited, LOOKS[3].color, "/"),
-            ("bytes on the slowest link", moved, LOOKS[1].color, ""),
-        )
-    ]
-    layout = plot_layout("ms", "")
-    layout["barmode"] = "stack"
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
-    return {"data": traces, "layout": layout}
+        bars(names, waited, name="latency of the steps", color=LOOKS[3].color, pattern="/",
+             hover=hover),
+        bars(names, moved, name="bytes on the slowest link", color=blue, hover=hover),
+    ]  # fmt: skip
+    return bar_plot(traces, "ms")
 
 
 def algorithm_table(found: AllReduceSteps) -> doc.DataTable:

@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout, rounded
+from ridgeline.report.figures import (
+    Figure,
+    bar_plot,
+    bars,
+    labelled_bars,
+    limit_line,
+    plot_layout,
+    rounded,
+)
 from ridgeline.report.looks import LOOKS
 
 if TYPE_CHECKING:
     from ridgeline.cost.flash_attention import TiledAttention
-
-ROOM_FOR_LABELS = 1.3
-"""The width of a plot whose bars have labels at their ends, over the longest bar."""
 
 
 def meeting_figure(found: TiledAttention) -> Figure:
@@ -33,73 +38,46 @@ def meeting_figure(found: TiledAttention) -> Figure:
 def _meeting(
     name: str, rows: list[int], counts: list[int], color: str, pattern: str
 ) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "y": rows,
-        "x": counts,
-        "marker": {"color": color, "pattern": {"shape": pattern}},
-        "hovertemplate": "Q tile %{y}: %{x} K and V tiles<extra>" + name + "</extra>",
-    }
+    hover = "Q tile %{y}: %{x} K and V tiles"
+    return bars(rows, counts, name=name, color=color, pattern=pattern, hover=hover)
 
 
 def chip_figure(found: TiledAttention) -> Figure:
     """What one tile of queries needs on the chip, and the room in shared memory."""
     traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": ["shared memory" if place < 3 else "registers"],
-            "x": [rounded(size / 1024)],
-            "marker": {
-                "color": LOOKS[place % len(LOOKS)].color,
-                "pattern": {"shape": ("", "/", "\\", "x", "-", "+")[place]},
-            },
-            "hovertemplate": "%{x:.4g} KiB<extra>" + name + "</extra>",
-        }
+        bars(
+            ["shared memory" if place < 3 else "registers"],
+            [size / 1024],
+            name=name,
+            color=LOOKS[place % len(LOOKS)].color,
+            pattern=("", "/", "\\", "x", "-", "+")[place],
+            hover="%{x:.4g} KiB",
+        )
         for place, (name, size) in enumerate(found.chip_bytes.items())
     ]
-    layout = plot_layout("KiB", "")
-    layout["barmode"] = "stack"
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
+    plot = bar_plot(traces, "KiB")
     if found.room_bytes:
         at = rounded(found.room_bytes / 1024)
-        layout["shapes"] = [
-            {"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1,
-             "line": {"color": "--limit", "width": 2, "dash": "dash"}}
-        ]  # fmt: skip
-        layout["annotations"] = [
+        plot["layout"]["shapes"] = [limit_line(x=at)]
+        plot["layout"]["annotations"] = [
             {"x": at, "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False,
              "text": "a unit has", "font": {"color": "--limit"}}
         ]  # fmt: skip
-    return {"data": traces, "layout": layout}
+    return plot
 
 
 def traffic_figure(found: TiledAttention) -> Figure:
     """Bytes between compute units and memory: plain, tiled, and the order of the least."""
     names = ["plain", "tiled", "least, by order"]
     sizes = [found.plain.moved_bytes, found.tiled.moved_bytes, found.least_bytes]
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": names,
-        "x": [rounded(size / 1e6) for size in sizes],
-        "text": [quantity.memory(size) for size in sizes],
-        "textposition": "outside",
-        "cliponaxis": False,
-        "marker": {
-            "color": [LOOKS[3].color, LOOKS[1].color, "--limit"],
-            "pattern": {"shape": ["/", "", "x"]},
-        },
-        "hovertemplate": "%{y}: %{text}<extra></extra>",
-        "showlegend": False,
-    }
-    layout = plot_layout("MB", "")
-    layout["xaxis"]["range"] = [0, rounded(ROOM_FOR_LABELS * max(sizes) / 1e6)]
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
-    return {"data": [trace], "layout": layout}
+    return labelled_bars(
+        names,
+        [size / 1e6 for size in sizes],
+        [quantity.memory(size) for size in sizes],
+        "MB",
+        color=[LOOKS[3].color, LOOKS[1].color, "--limit"],
+        pattern=["/", "", "x"],
+    )
 
 
 def form_table(found: TiledAttention) -> doc.DataTable:

@@ -8,7 +8,7 @@ from ridgeline import quantity
 from ridgeline.records.batch_curve import BatchCurve, BatchCurves
 from ridgeline.records.vision_estimate import VisionInferenceEstimate
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout, rounded
+from ridgeline.report.figures import Figure, limit_line, plot_layout, rounded
 from ridgeline.report.looks import LOOKS
 
 _A_DOUBLING = 0.30103
@@ -47,10 +47,7 @@ def latency_figure(found: BatchCurves) -> Figure:
     figure = _lines(found, lambda one: 1e3 * one.latency_seconds, "ms", "ms of one batch")
     if found.within_seconds is not None:
         at = rounded(1e3 * found.within_seconds)
-        figure["layout"]["shapes"] = [
-            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at,
-             "line": {"color": "--limit", "width": 2, "dash": "dash"}}
-        ]  # fmt: skip
+        figure["layout"]["shapes"] = [limit_line(y=at)]
     return figure
 
 
@@ -58,11 +55,9 @@ def throughput_figure(found: BatchCurves) -> Figure:
     """Images per second over the batch, the knee of each software marked."""
     figure = _lines(found, lambda one: one.images_per_second, "images/s", "images per second")
     figure["layout"]["shapes"] = [
-        {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": curve.knee_batch,
-         "x1": curve.knee_batch, "line": {"color": LOOKS[place % len(LOOKS)].color, "width": 1,
-                                          "dash": "dot"}}
+        limit_line(x=curve.knee_batch, color=LOOKS[place % len(LOOKS)].color, width=1, dash="dot")
         for place, curve in enumerate(found.curves)
-    ]  # fmt: skip
+    ]
     return figure
 
 

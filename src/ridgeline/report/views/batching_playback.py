@@ -8,7 +8,7 @@ from ridgeline import quantity
 from ridgeline.records.batching_playback import BatchingPlayback, PlayedBatching
 from ridgeline.records.load_test import Percentiles
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout, rounded
+from ridgeline.report.figures import Figure, limit_line, plot_layout, rounded
 from ridgeline.report.looks import LOOKS
 
 PLACES = ("queue", "prefill", "decode", "done")
@@ -154,8 +154,5 @@ def ways_figure(found: BatchingPlayback) -> Figure:
         "ticktext": [one.batching for one in found.ways],
     }
     at = rounded(found.moment_seconds)
-    layout["shapes"] = [
-        {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": at, "x1": at,
-         "line": {"color": "--limit", "width": 1.5, "dash": "dash"}}
-    ]  # fmt: skip
+    layout["shapes"] = [limit_line(x=at, width=1.5)]
     return {"data": traces, "layout": layout}

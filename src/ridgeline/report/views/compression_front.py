@@ -5,7 +5,7 @@ from __future__ import annotations
 from ridgeline import quantity
 from ridgeline.records.compression_front import CompressionFront, ForetoldScheme, SchemePoint
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, line, plain_text, plot_layout
+from ridgeline.report.figures import Figure, limit_line, line, plain_text, plot_layout
 from ridgeline.report.looks import LOOKS
 from ridgeline.report.views.compress import faster
 
@@ -77,10 +77,7 @@ def front_figure(found: CompressionFront) -> Figure:
     layout["yaxis"] |= {"type": "log", "dtick": "D1", "tickformat": ".3~s"}
     given = found.points[0].perplexity
     most = given * (1.0 + found.most_rise)
-    layout["shapes"] = [
-        {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": most, "y1": most,
-         "line": {"color": "--limit", "width": 2, "dash": "dash"}}
-    ]  # fmt: skip
+    layout["shapes"] = [limit_line(y=most)]
     return {"data": traces, "layout": layout}
 
 

@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout, rounded
+from ridgeline.report.figures import Figure, labelled_bars
 from ridgeline.report.looks import LOOKS
 
 if TYPE_CHECKING:
     from ridgeline.cost.money import CureStack, RunCost
-
-ROOM_FOR_LABELS = 1.4
-"""The width of a plot whose bars have labels at their ends, over the longest bar."""
 
 
 def cost_figure(found: CureStack) -> Figure:
@@ -21,25 +18,15 @@ def cost_figure(found: CureStack) -> Figure:
     steps = [("as it stood", found.start), *((f"+ {one.name}", one.cost) for one in found.cures
                                             if one.applied)]  # fmt: skip
     sizes = [_size(cost) for _, cost in steps]
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [name for name, _ in steps],
-        "x": [rounded(size) for size in sizes],
-        "text": [_label(cost) for _, cost in steps],
-        "textposition": "outside",
-        "cliponaxis": False,
-        "marker": {
-            "color": ["--limit", *[LOOKS[1].color] * (len(steps) - 1)],
-            "pattern": {"shape": ["/", *[""] * (len(steps) - 1)]},
-        },
-        "hovertemplate": "%{y}: %{text}<extra></extra>",
-        "showlegend": False,
-    }
-    layout = plot_layout("hours" if found.start.usd is None else "USD", "")
-    layout["xaxis"]["range"] = [0, rounded(ROOM_FOR_LABELS * max(sizes))]
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
-    return {"data": [trace], "layout": layout}
+    return labelled_bars(
+        [name for name, _ in steps],
+        sizes,
+        [_label(cost) for _, cost in steps],
+        "hours" if found.start.usd is None else "USD",
+        color=["--limit", *[LOOKS[1].color] * (len(steps) - 1)],
+        pattern=["/", *[""] * (len(steps) - 1)],
+        room=1.4,
+    )
 
 
 def cure_table(found: CureStack) -> doc.DataTable:

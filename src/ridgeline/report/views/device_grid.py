@@ -8,7 +8,7 @@ from ridgeline import quantity
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout, rounded
+from ridgeline.report.figures import Figure, bar_plot, bars, plot_layout
 from ridgeline.report.looks import LOOKS, looks
 from ridgeline.report.views.layout_names import plain_term
 
@@ -90,19 +90,14 @@ def traffic_figure(found: Estimate) -> Figure:
     """What one device sends in a step, and how long the step waits for it."""
     terms = [name for name, size in found.sent_bytes.items() if size]
     chosen = looks(terms)
-    trace: dict[str, Any] = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [plain_term(name) for name in terms],
-        "x": [rounded(found.sent_bytes[name] / 1e9) for name in terms],
-        "marker": {"color": [chosen[name].color for name in terms]},
-        "text": [quantity.memory(found.sent_bytes[name]) for name in terms],
-        "hovertemplate": "%{y}: %{text}<extra></extra>",
-        "showlegend": False,
-    }
-    layout = plot_layout("GB sent by one device in a step", "")
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
-    return {"data": [trace], "layout": layout}
+    trace = bars(
+        [plain_term(name) for name in terms],
+        [found.sent_bytes[name] / 1e9 for name in terms],
+        color=[chosen[name].color for name in terms],
+        hover="%{y}: %{text}",
+        text=[quantity.memory(found.sent_bytes[name]) for name in terms],
+    )
+    return bar_plot([trace], "GB sent by one device in a step")
 
 
 def traffic_table(found: Estimate) -> doc.DataTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ridgeline import quantity
 from ridgeline.records.memory_curve import MemoryCurve, MemoryMoment
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout, rounded, shade
+from ridgeline.report.figures import Figure, limit_line, plot_layout, rounded, shade
 from ridgeline.report.looks import looks
 from ridgeline.report.views.layout_names import layout_name, plain_term
 from ridgeline.report.views.predict_training import VERDICTS
@@ -80,11 +80,8 @@ def curve_figure(found: MemoryCurve) -> Figure:
     capacity = rounded(found.capacity_bytes / 1e9)
     layout["shapes"] = [
         *_phases(found.moments),
-        {
-            "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": capacity, "y1": capacity,
-            "line": {"color": "--bad", "width": 2.5, "dash": "dash"},
-        },
-    ]  # fmt: skip
+        limit_line(y=capacity, color="--bad", width=2.5),
+    ]
     layout["annotations"] = [
         {
             "xref": "paper", "x": 1, "y": capacity, "yanchor": "bottom", "xanchor": "right",

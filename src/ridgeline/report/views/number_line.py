@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout
+from ridgeline.report.figures import Figure, bar_plot, bars, limit_line, plot_layout
 from ridgeline.report.looks import LOOKS
 
 if TYPE_CHECKING:
@@ -31,26 +31,21 @@ def range_figure(found: NumberLine) -> Figure:
         ("normal", normal, high, LOOKS[1].color, ""),
     ]
     traces: list[Figure] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": names,
-            "base": starts,
-            "x": [end - start for start, end in zip(starts, ends, strict=True)],
-            "marker": {"color": color, "pattern": {"shape": pattern}},
-            "text": hover,
-            "textposition": "none",
-            "hovertemplate": "%{text}<extra></extra>",
-        }
+        bars(
+            names,
+            [end - start for start, end in zip(starts, ends, strict=True)],
+            name=name,
+            color=color,
+            pattern=pattern,
+            hover="%{text}<extra></extra>",
+            base=starts,
+            text=hover,
+            textposition="none",
+        )
         for name, starts, ends, color, pattern in parts
     ]
-    layout = plot_layout("power of ten", "")
-    layout |= {"barmode": "overlay", "bargap": 0.3}
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
-    if found.value:
-        layout["shapes"] = [_mark(math.log10(abs(found.value)))]
-    return {"data": traces, "layout": layout}
+    shapes = [_mark(math.log10(abs(found.value)))] if found.value else []
+    return bar_plot(traces, "power of ten", barmode="overlay", bargap=0.3, shapes=shapes)
 
 
 def neighbour_figure(found: NumberLine) -> Figure:
@@ -131,19 +126,17 @@ def _strokes(one: RoundedNumber) -> Figure:
 def _dense(found: NumberLine, one: RoundedNumber) -> Figure:
     """So many numbers that they look like a line."""
     start, end = max(found.low, -one.largest), min(found.high, one.largest)
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "y": [one.format],
-        "base": [start],
-        "x": [max(0.0, end - start)],
-        "width": [0.34],
-        "marker": {"color": LOOKS[0].color, "opacity": 0.55},
-        "showlegend": False,
-        "text": [f"{quantity.count(one.values_in_window)} numbers"],
-        "textposition": "none",
-        "hovertemplate": f"{one.format}: %{{text}} here<extra></extra>",
-    }
+    return bars(
+        [one.format],
+        [max(0.0, end - start)],
+        color=LOOKS[0].color,
+        hover=f"{one.format}: %{{text}} here",
+        base=[start],
+        width=[0.34],
+        opacity=0.55,
+        text=[f"{quantity.count(one.values_in_window)} numbers"],
+        textposition="none",
+    )
 
 
 def _nearest(one: RoundedNumber, *, first: bool) -> Figure:
@@ -162,10 +155,7 @@ def _nearest(one: RoundedNumber, *, first: bool) -> Figure:
 
 
 def _mark(x: float) -> Figure:
-    return {
-        "type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1,
-        "line": {"color": "--limit", "width": 1.5, "dash": "dash"},
-    }  # fmt: skip
+    return limit_line(x=x, width=1.5)
 
 
 def _short(value: float) -> str:

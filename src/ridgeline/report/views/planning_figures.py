@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.records.estimate import Estimate, MemoryEstimate
-from ridgeline.report.figures import Figure, line, plain_text, plot_layout, rounded
+from ridgeline.report.figures import (
+    Figure,
+    bar_plot,
+    bars,
+    limit_line,
+    line,
+    plain_text,
+    plot_layout,
+    rounded,
+)
 from ridgeline.report.looks import looks
 from ridgeline.report.views.layout_names import layout_name, plain_term, short_layout_name
 
@@ -52,17 +61,7 @@ def memory_by_stage(memory: MemoryEstimate) -> Figure:
     layout["bargap"] = 0.35 if len(stages) > 1 else 0.7
     capacity = memory.capacity_bytes / 1e9
     layout["yaxis"]["range"] = [0, rounded(1.12 * max(capacity, memory.peak_bytes / 1e9))]
-    layout["shapes"] = [
-        {
-            "type": "line",
-            "xref": "paper",
-            "x0": 0,
-            "x1": 1,
-            "y0": rounded(capacity),
-            "y1": rounded(capacity),
-            "line": {"color": "--bad", "width": 2, "dash": "dash"},
-        }
-    ]
+    layout["shapes"] = [limit_line(y=rounded(capacity), color="--bad")]
     layout["annotations"] = [
         {
             "xref": "paper",
@@ -87,26 +86,15 @@ def step_breakdown(estimates: Sequence[tuple[str, Estimate]]) -> Figure:
     traces: list[Figure] = []
     for name in terms:
         sizes = [estimate.breakdown.get(name, 0.0) for _, estimate in estimates]
+        texts = [
+            f"{quantity.seconds(size)}, {quantity.percent(size / estimate.step_seconds)}"
+            for size, (_, estimate) in zip(sizes, estimates, strict=True)
+        ]
         traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": plain_term(name),
-                "y": labels,
-                "x": [rounded(size) for size in sizes],
-                "text": [
-                    f"{quantity.seconds(size)}, {quantity.percent(size / estimate.step_seconds)}"
-                    for size, (_, estimate) in zip(sizes, estimates, strict=True)
-                ],
-                "textposition": "none",
-                "marker": {"color": chosen[name].color},
-                "hovertemplate": "%{text}<extra>" + plain_text(plain_term(name)) + "</extra>",
-            }
-        )
-    layout = plot_layout("seconds per step", "")
-    layout["barmode"] = "stack"
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
-    return {"data": traces, "layout": layout}
+            bars(labels, sizes, name=plain_term(name), color=chosen[name].color, hover="%{text}",
+                 text=texts, textposition="none")
+        )  # fmt: skip
+    return bar_plot(traces, "seconds per step")
 
 
 def pipeline_timeline(timeline: Timeline) -> Figure:
@@ -267,17 +255,7 @@ def pareto_front(estimates: Sequence[Estimate], best: Estimate | None = None) ->
     layout = plot_layout("GB of the fullest device", "seconds per step")
     layout["yaxis"]["rangemode"] = "tozero"
     if max(one.memory.peak_bytes for one in estimates) > 0.5e9 * capacity:
-        layout["shapes"] = [
-            {
-                "type": "line",
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "x0": rounded(capacity),
-                "x1": rounded(capacity),
-                "line": {"color": "--bad", "width": 2, "dash": "dash"},
-            }
-        ]
+        layout["shapes"] = [limit_line(x=rounded(capacity), color="--bad")]
     return {"data": traces, "layout": layout}
 
 

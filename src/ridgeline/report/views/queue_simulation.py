@@ -13,7 +13,7 @@ from ridgeline.records.queue_simulation import (
     SimulatedQueue,
 )
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plain_text, plot_layout, rounded
+from ridgeline.report.figures import Figure, limit_line, plain_text, plot_layout, rounded
 
 COLOURS = ("--accent", "--communication", "--good", "--data", "--optimizer", "--forward")
 DASHES = ("solid", "dash", "dot")
@@ -224,10 +224,7 @@ def _over_time(found: QueueSimulation, what: Literal["waiting", "busy", "fragmen
     layout = plot_layout("days", AXES[what])
     layout["yaxis"]["rangemode"] = "tozero"
     if what == "busy":
-        layout["shapes"] = [
-            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": found.gpus, "y1": found.gpus,
-             "line": {"color": "--limit", "width": 1.5, "dash": "dash"}}
-        ]  # fmt: skip
+        layout["shapes"] = [limit_line(y=found.gpus, width=1.5)]
     data = []
     for place, one in enumerate(found.policies):
         line = one.timeline

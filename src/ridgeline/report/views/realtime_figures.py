@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from ridgeline.records.realtime_run import FrameFates, RealtimeRun
-from ridgeline.report.figures import Figure, line, plain_text, plot_layout, rounded
+from ridgeline.report.figures import (
+    Figure,
+    bars,
+    limit_line,
+    line,
+    plain_text,
+    plot_layout,
+    rounded,
+)
 from ridgeline.report.looks import looks
 
 WORST_FRAMES = 24
@@ -91,19 +99,16 @@ def worst_frames_figure(run: RealtimeRun) -> Figure | None:
             if frame in worst
         }
         traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": plain_text(calls.stage),
-                "y": [f"frame {frame}" for frame in spans],
-                "base": [rounded(start * 1e3) for start, _, _ in spans.values()],
-                "x": [rounded(length * 1e3) for _, length, _ in spans.values()],
-                "text": [mode for _, _, mode in spans.values()],
-                "textposition": "none",
-                "marker": {"color": colors[calls.stage].color},
-                "hovertemplate": "%{y}, from %{base:.4g} ms for %{x:.4g} ms, %{text}"
-                f"<extra>{plain_text(calls.stage)}</extra>",
-            }
+            bars(
+                [f"frame {frame}" for frame in spans],
+                [length * 1e3 for _, length, _ in spans.values()],
+                name=plain_text(calls.stage),
+                color=colors[calls.stage].color,
+                hover="%{y}, from %{base:.4g} ms for %{x:.4g} ms, %{text}",
+                base=[rounded(start * 1e3) for start, _, _ in spans.values()],
+                text=[mode for _, _, mode in spans.values()],
+                textposition="none",
+            )
         )
     layout = plot_layout("ms since the frame's stamp", "")
     layout["barmode"] = "overlay"
@@ -134,9 +139,6 @@ def _deadline(run: RealtimeRun, *, along: str) -> list[Figure]:
     """The line that no age should pass; `along` is the axis that it stands on."""
     if run.shape.deadline_seconds is None:
         return []
-    at, other = rounded(run.shape.deadline_seconds * 1e3), "x" if along == "y" else "y"
-    ends = {f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1}
-    return [
-        {"type": "line", f"{along}ref": along, f"{along}0": at, f"{along}1": at, **ends,
-         "line": {"color": "--bad", "width": 2, "dash": "dash"}}
-    ]  # fmt: skip
+    at = rounded(run.shape.deadline_seconds * 1e3)
+    return [limit_line(x=at if along == "x" else None, y=at if along == "y" else None,
+                       color="--bad")]  # fmt: skip

@@ -14,7 +14,15 @@ from ridgeline.records.realtime_simulation import (
     TargetAnswer,
 )
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plain_text, plot_layout, rounded
+from ridgeline.report.figures import (
+    Figure,
+    bar_plot,
+    bars,
+    limit_line,
+    plain_text,
+    plot_layout,
+    rounded,
+)
 from ridgeline.report.looks import LOOKS
 
 _PATTERNS = ("", "/", "\\", "x", "-", "+")
@@ -206,7 +214,7 @@ def ages_figure(found: RealtimeSimulation, changed: str = "") -> Figure | None:
     layout["yaxis"]["rangemode"] = "tozero"
     layout["barmode"] = "group"
     if found.base.deadline_seconds is not None:
-        layout["shapes"] = [_level(found.base.deadline_seconds * 1e3)]
+        layout["shapes"] = [limit_line(y=rounded(found.base.deadline_seconds * 1e3), width=1.5)]
     return {"data": [_bars("P50", names, [age.p50 for _, age in drawn if age], "--accent"),
                      _bars("P99", names, [age.p99 for _, age in drawn if age], "--optimizer")],
             "layout": layout}  # fmt: skip
@@ -221,13 +229,6 @@ def _bars(name: str, names: Sequence[str], seconds: Sequence[float], color: str)
         "marker": {"color": color},
         "hovertemplate": f"{name} %{{y:.4g}} ms<extra>%{{x}}</extra>",
     }
-
-
-def _level(at: float) -> Figure:
-    return {
-        "type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": rounded(at), "y1": rounded(at),
-        "line": {"color": "--limit", "width": 1.5, "dash": "dash"},
-    }  # fmt: skip
 
 
 def variant_table(found: RealtimeSimulation, changed: str) -> doc.DataTable:
@@ -262,26 +263,15 @@ def frame_figure(found: RealtimeSimulation) -> Figure:
             for _, one in variants
         ]
         traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": plain_text(name),
-                "y": names,
-                "x": [None if one is None else rounded(one * 1e3) for one in seconds],
-                "marker": {
-                    "color": LOOKS[place % len(LOOKS)].color,
-                    "pattern": {"shape": _PATTERNS[place % len(_PATTERNS)]},
-                },
-                "hovertemplate": "%{x:.4g} ms<extra>" + plain_text(name) + "</extra>",
-            }
+            bars(
+                names,
+                [None if one is None else one * 1e3 for one in seconds],
+                name=plain_text(name),
+                color=LOOKS[place % len(LOOKS)].color,
+                pattern=_PATTERNS[place % len(_PATTERNS)],
+                hover="%{x:.4g} ms",
+            )
         )
-    layout = plot_layout("ms of work, at the median", "")
-    layout["barmode"] = "stack"
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
     limits = {one.deadline_seconds for _, one in variants if one.deadline_seconds is not None}
-    layout["shapes"] = [
-        {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": rounded(1e3 * at),
-         "x1": rounded(1e3 * at), "line": {"color": "--limit", "width": 2, "dash": "dash"}}
-        for at in sorted(limits)
-    ]  # fmt: skip
-    return {"data": traces, "layout": layout}
+    shapes = [limit_line(x=rounded(1e3 * at)) for at in sorted(limits)]
+    return bar_plot(traces, "ms of work, at the median", shapes=shapes)

@@ -9,7 +9,7 @@ import math
 
 from ridgeline import quantity
 from ridgeline.records.roofline import AttainedOperator, AttainedStep, DeviceRoofline, ModelRoofline
-from ridgeline.report.figures import Figure, line, plain_text, plot_layout, rounded
+from ridgeline.report.figures import Figure, bar_plot, bars, line, plain_text, plot_layout
 from ridgeline.report.looks import LOOKS
 
 MARKS = {"memory": ("--term-3", "square"), "compute": ("--term-5", "circle")}
@@ -130,17 +130,12 @@ def share_figure(roof: ModelRoofline) -> Figure:
         if not any(sizes):
             continue
         traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": name,
-                "y": [device.device for device in roof.devices],
-                "x": [rounded(1e3 * size) for size in sizes],
-                "marker": {"color": LOOKS[place].color},
-                "hovertemplate": "%{x:.4g} ms<extra>" + name + "</extra>",
-            }
+            bars(
+                [device.device for device in roof.devices],
+                [1e3 * size for size in sizes],
+                name=name,
+                color=LOOKS[place].color,
+                hover="%{x:.4g} ms",
+            )
         )
-    layout = plot_layout("ms, at the least", "")
-    layout["barmode"] = "stack"
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
-    return {"data": traces, "layout": layout}
+    return bar_plot(traces, "ms, at the least")

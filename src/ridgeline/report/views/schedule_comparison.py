@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout, rounded
+from ridgeline.report.figures import Figure, bar_plot, bars
 from ridgeline.report.looks import LOOKS
 
 if TYPE_CHECKING:
@@ -20,25 +20,12 @@ def bubble_figure(found: ScheduleComparison) -> Figure:
     names = [one.schedule for one in found.schedules]
     idle = [1e3 * one.makespan_seconds * one.bubble_fraction for one in found.schedules]
     busy = [1e3 * one.makespan_seconds * (1 - one.bubble_fraction) for one in found.schedules]
+    hover = "%{x:.4g} ms"
     traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": names,
-            "x": [rounded(value) for value in values],
-            "marker": {"color": color, "pattern": {"shape": pattern}},
-            "hovertemplate": "%{x:.4g} ms<extra>" + name + "</extra>",
-        }
-        for name, values, color, pattern in (
-            ("working", busy, LOOKS[1].color, ""),
-            ("bubble", idle, LOOKS[11].color, "/"),
-        )
+        bars(names, busy, name="working", color=LOOKS[1].color, hover=hover),
+        bars(names, idle, name="bubble", color=LOOKS[11].color, pattern="/", hover=hover),
     ]
-    layout = plot_layout("ms of a mean stage", "")
-    layout["barmode"] = "stack"
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
-    return {"data": traces, "layout": layout}
+    return bar_plot(traces, "ms of a mean stage")
 
 
 def schedule_table(found: ScheduleComparison) -> doc.DataTable:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from ridgeline import quantity
 from ridgeline.records.stack_forecast import StackForecast, StackPoint
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plain_text, plot_layout, rounded
+from ridgeline.report.figures import Figure, bar_plot, bars, plain_text, rounded
 from ridgeline.report.looks import LOOKS
 
 NOTE = (
@@ -64,12 +64,17 @@ def step_figure(found: StackForecast) -> Figure:
     points += [(f"+ {row.technique}", row.point) for row in found.rows if row.applied]
     steps = [1e3 * point.step_seconds for _, point in points]
     spans = [(step, *_span(point)) for step, (_, point) in zip(steps, points, strict=True)]
-    trace: Figure = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [plain_text(name) for name, _ in points],
-        "x": [rounded(step) for step in steps],
-        "error_x": {
+    trace = bars(
+        [plain_text(name) for name, _ in points],
+        steps,
+        color=["--limit", *[LOOKS[1].color] * (len(points) - 1)],
+        pattern=["/", *[""] * (len(points) - 1)],
+        hover="%{y}: %{customdata}",
+        customdata=[
+            f"{quantity.seconds(point.step_seconds)}, {quantity.ratio(point.cumulative)} in all"
+            for _, point in points
+        ],
+        error_x={
             "type": "data",
             "symmetric": False,
             "array": [rounded(high - step) for step, _, high in spans],
@@ -78,20 +83,8 @@ def step_figure(found: StackForecast) -> Figure:
             "thickness": 1.5,
             "width": 4,
         },
-        "customdata": [
-            f"{quantity.seconds(point.step_seconds)}, {quantity.ratio(point.cumulative)} in all"
-            for _, point in points
-        ],
-        "marker": {
-            "color": ["--limit", *[LOOKS[1].color] * (len(points) - 1)],
-            "pattern": {"shape": ["/", *[""] * (len(points) - 1)]},
-        },
-        "hovertemplate": "%{y}: %{customdata}<extra></extra>",
-        "showlegend": False,
-    }
-    layout = plot_layout("ms per step", "")
-    layout["yaxis"] |= {"autorange": "reversed", "type": "category"}
-    return {"data": [trace], "layout": layout}
+    )
+    return bar_plot([trace], "ms per step")
 
 
 def row_table(found: StackForecast) -> doc.DataTable:
