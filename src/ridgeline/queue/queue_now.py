@@ -171,4 +171,4 @@ def _will_be_let_in(state: LiveCluster, pod: LivePod) -> bool:
         one.stopped and queue in one.queues for one in state.quotas
     )
     in_time = pod.told is None or pod.told.way == ADMISSION_CHECK
-    return bool(pod.quota or pod.limit) and in_time and not stopped
+    return bool(pod.quota or pod.says("limit")) and in_time and not stopped

@@ -61,10 +61,10 @@ def missing(state: LiveCluster) -> QueueFinding | None:
 
 def limited(state: LiveCluster) -> QueueFinding | None:
     """GPUs of what a limit holds back: of Slurm's users, accounts and QOS, of Volcano's, KAI's."""
-    helped = starting_if_let(state, [pod for pod in state.held_back if pod.limit])
+    helped = starting_if_let(state, [pod for pod in state.held_back if pod.says("limit")])
     if not helped:
         return None
-    first = helped[0].limit
+    first = helped[0].says("limit")
     queue = state.capped_queues.get(first)
     if queue is not None and queue.closed:
         return _held_back(state, helped, f"{queue.kind}-closed", f"Queue {first} is closed",

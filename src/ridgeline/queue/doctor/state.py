@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
 from ridgeline.queue.doctor.constraints import Constraints, Taint, Tolerated
 from ridgeline.queue.shares import CohortShare
@@ -25,6 +27,16 @@ DAEMON = "DaemonSet "
 """How workloads begin that have a pod on each node."""
 SCHEDULER = "scheduler"
 """The way of what a scheduler says of a pod that asks it for a node, whatever rules count."""
+ToldOf: TypeAlias = Literal[
+    "limit", "autoscaler", "volumes", "claims", "spread", "unscheduled", "restarts", "scheduler"
+]
+"""A thing that a clause of the cluster's is about.
+
+Of a waiting pod: the limit that holds it back (Slurm's name of one, or a capped queue); why the
+autoscaler adds no node for it; what kube-scheduler says of its volumes, of claims that no device
+meets, of an uneven spread over nodes, and all that it says, cut short; the scheduler that the pod
+names and that has not looked at it. Of a pod on a node: how often it was started anew.
+"""
 _PARTS = re.compile(r"(\d+)g\.")
 
 
@@ -106,40 +118,26 @@ class LivePod:
     """Its admission looked for room on nodes as well."""
     gated: bool = False
     """It is held back on purpose, and asks for no node yet."""
-    limit: str = ""
-    """What holds it back: Slurm's name of a limit, or a capped queue; empty: nothing known."""
     priority: int = 0
     """Who has less of it may be evicted for it."""
     may_preempt: bool = True
     told: ToldReason | None = None
     """What the cluster says holds it back; none: nothing beyond what rules find by themselves."""
-    not_added: str = ""
-    """Why the autoscaler adds no node for it; empty: nobody says."""
+    told_of: Mapping[ToldOf, str] = field(default_factory=dict)
+    """What the cluster says of single things, as clauses; see `ToldOf`."""
     switched_off: str = ""
     """By which of its own settings its program sees none of its GPUs; empty: by none."""
     done: bool = False
     stalled: str = ""
     """Why it does not run though it is on a node, as `CrashLoopBackOff`; empty: it does."""
-    restarted: str = ""
-    """How often it was started anew and for what it ended last, where that is often; or empty."""
     stalled_by: ToldReason | None = None
     """What kubelet or a controller of volumes says keeps it so; none: nothing."""
-    volumes: str = ""
-    """What kube-scheduler says of its volumes that keep it off nodes; empty: nothing."""
-    said: str = ""
-    """What its scheduler says of it, cut short; empty: nothing."""
-    unclaimed: str = ""
-    """What it says of claims that no device meets, with what they want; empty: nothing."""
-    uneven: bool = False
-    """It says that the pod would lie too unevenly with others of its kind."""
     host_ports: frozenset[str] = frozenset()
     """Ports of its node that the pod takes for itself, as `TCP 8000`."""
     exclusive: bool = False
     """Its nodes are its own, whatever it leaves of them."""
     most_seconds: float | None = None
     """For how long it may run; none: nobody says."""
-    overlooked: str = ""
-    """The scheduler that it names, which has not looked at it; empty: one has, or may yet."""
     deleted_seconds: float | None = None
     """When it should have been gone; none: nobody deleted it."""
     grace_seconds: float = 0.0
@@ -152,6 +150,10 @@ class LivePod:
     """Unix time, as the other two."""
     started_seconds: float | None = None
     ended_seconds: float | None = None
+
+    def says(self, about: ToldOf) -> str:
+        """What the cluster says of one thing about the pod; empty: nothing."""
+        return self.told_of.get(about, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +327,15 @@ class LiveCluster:
         if pod.created_seconds is None or self.now_seconds is None:
             return float("inf")
         return self.now_seconds - pod.created_seconds
+
+    def with_pods(self, names: Collection[str], **changed: Any) -> LiveCluster:
+        """The same cluster with fields of some of its pods changed."""
+        pods = (replace(pod, **changed) if pod.name in names else pod for pod in self.pods)
+        return replace(self, pods=tuple(pods))
+
+    def without_pods(self, names: Collection[str]) -> LiveCluster:
+        """The same cluster without some of its pods."""
+        return replace(self, pods=tuple(pod for pod in self.pods if pod.name not in names))
 
     def used_slices(self) -> dict[str, dict[str, int]]:
         """Slices in use, by node and profile."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ridgeline.errors import InputError
-from ridgeline.queue.doctor.state import OUTLIVED, LivePod
+from ridgeline.queue.doctor.state import OUTLIVED, LivePod, ToldOf
 from ridgeline.queue.readers.kube_constraints import constraints_of
 from ridgeline.queue.readers.kube_ends import evicted_by, refused_by_kubelet, restarted_often
 from ridgeline.queue.readers.kube_sections import mappings_in, section, unix_seconds
@@ -121,15 +121,10 @@ def live_pod(one: dict[str, Any], where: str, claims: Claims = Claims()) -> Live
         may_preempt=spec.get("preemptionPolicy") != "Never",
         done=status.get("phase") in ("Succeeded", "Failed"),
         stalled=_stalled(status) or _outlived(spec, status),
-        volumes=_said(_VOLUMES, conditions),
-        said=str(_unscheduled(conditions).get("message") or "")[:_LONGEST_SAID],
-        unclaimed=_unclaimed(conditions, claims),
-        uneven=bool(_said(_SPREAD, conditions)),
-        overlooked=_overlooked(spec, status, conditions),
+        told_of=_told_of(spec, status, claims),
         deleted_seconds=unix_seconds(section(one, "metadata").get("deletionTimestamp")),
         grace_seconds=_grace_seconds(one),
         evicted=evicted_by(status),
-        restarted=restarted_often(status, unix_seconds(status.get("startTime"))),
         refused=refused_by_kubelet(status),
         created_seconds=unix_seconds(section(one, "metadata").get("creationTimestamp")),
         started_seconds=unix_seconds(status.get("startTime")),
@@ -272,15 +267,28 @@ def _priority(spec: dict[str, Any]) -> int:
     return told if isinstance(told, int) else 0
 
 
-def _said(words: re.Pattern[str], conditions: list[dict[str, Any]]) -> str:
-    """What kube-scheduler says of a waiting pod in certain words; empty: nothing."""
-    told = words.search(str(_unscheduled(conditions).get("message")))
+def _told_of(spec: dict[str, Any], status: dict[str, Any], claims: Claims) -> dict[ToldOf, str]:
+    """What a pod's status says of single things, kube-scheduler's sentence taken apart."""
+    conditions = mappings_in(status.get("conditions"))
+    asked = [one for one in conditions if one.get("type") == "PodScheduled"]
+    message = next((str(one.get("message") or "") for one in asked
+                    if one.get("status") == "False"), "")  # fmt: skip
+    claimed, wanted = _part(_CLAIMS, message), claims.selector
+    found: dict[ToldOf, str] = {
+        "volumes": _part(_VOLUMES, message),
+        "scheduler": message[:_LONGEST_SAID],
+        "claims": f"{claimed}, which want {wanted}" if claimed and wanted else claimed,
+        "spread": _part(_SPREAD, message),
+        "unscheduled": "" if asked else _not_looked_at(spec, status),
+        "restarts": restarted_often(status, unix_seconds(status.get("startTime"))),
+    }
+    return {about: said for about, said in found.items() if said}
+
+
+def _part(words: re.Pattern[str], message: str) -> str:
+    """What of kube-scheduler's sentence is in certain words; empty: nothing."""
+    told = words.search(message)
     return told[0] if told else ""
-
-
-def _unclaimed(conditions: list[dict[str, Any]], claims: Claims) -> str:
-    said = _said(_CLAIMS, conditions)
-    return f"{said}, which want {claims.selector}" if said and claims.selector else said
 
 
 def _others(asked: dict[str, Any], where: str) -> dict[str, int]:
@@ -311,26 +319,12 @@ def _host_ports(spec: dict[str, Any]) -> frozenset[str]:
     return frozenset(f"{protocol or 'TCP'} {number}" for number, protocol in taken if number)
 
 
-def _overlooked(
-    spec: dict[str, Any], status: dict[str, Any], conditions: list[dict[str, Any]]
-) -> str:
-    """The scheduler that a pod waits for, where none has said anything of it."""
+def _not_looked_at(spec: dict[str, Any], status: dict[str, Any]) -> str:
+    """The scheduler that a pod waits for which says nothing of it; empty: it waits for none."""
     waits = status.get("phase") == "Pending" and not spec.get("nodeName")
-    said = any(one.get("type") == "PodScheduled" for one in conditions)
-    if not waits or said or status.get("nominatedNodeName"):
+    if not waits or status.get("nominatedNodeName"):
         return ""
     return str(spec.get("schedulerName") or "default-scheduler")
-
-
-def _unscheduled(conditions: list[dict[str, Any]]) -> dict[str, Any]:
-    return next(
-        (
-            one
-            for one in conditions
-            if one.get("type") == "PodScheduled" and one.get("status") == "False"
-        ),
-        {},
-    )
 
 
 def _ended(status: dict[str, Any], conditions: list[dict[str, Any]]) -> float | None:

@@ -71,8 +71,12 @@ def held_by_queues(
             "",
         )
 
-    return [replace(pod, gated=True, limit=full) if (full := too_much(pod)) else pod
-            for pod in pods]  # fmt: skip
+    return [
+        replace(pod, gated=True, told_of={**pod.told_of, "limit": full})
+        if (full := too_much(pod))
+        else pod
+        for pod in pods
+    ]
 
 
 def _upwards(queue: str, queues: Mapping[str, CappedQueue]) -> Iterator[str]:

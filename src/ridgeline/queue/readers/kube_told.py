@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ridgeline.queue.doctor.state import ADMISSION_CHECK, SCHEDULER, LivePod, ToldReason
+from ridgeline.queue.doctor.state import ADMISSION_CHECK, SCHEDULER, LivePod, ToldOf, ToldReason
 from ridgeline.queue.readers.kube_events import events_in, matched, named_in
 from ridgeline.queue.readers.kube_nodes_to_come import ANY_POD, unlaunched
 from ridgeline.queue.readers.kube_pods import name_of
@@ -81,21 +81,21 @@ def told_by_cluster(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) 
             continue
         owner, to_come, _ = pod.name.partition(TO_COME)
         told = owners.get(owner) if to_come else None
-        if told is None and not pod.limit:  # a limit that was counted says more
+        if told is None and not pod.says("limit"):  # a limit that was counted says more
             told = groups.get(pod.group) or said.get(pod.name)
         found.append(
             replace(
                 pod, told=told, gated=pod.gated or bool(told and told.way != SCHEDULER),
-                not_added=_not_added(pod, not_added),
+                told_of=_told_of(pod, not_added),
             )
         )  # fmt: skip
     return found
 
 
-def _not_added(pod: LivePod, told: Mapping[str, ToldReason]) -> str:
-    """Why no node is added for a pod; what is told of no pod in particular is of all."""
+def _told_of(pod: LivePod, told: Mapping[str, ToldReason]) -> Mapping[ToldOf, str]:
+    """With why no node is added for a pod; what is told of no pod in particular is of all."""
     of_it = told.get(pod.name) or told.get(ANY_POD)
-    return of_it.said if of_it else ""
+    return {**pod.told_of, "autoscaler": of_it.said} if of_it else pod.told_of
 
 
 def _of_pods(kind: str, objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:

@@ -262,7 +262,7 @@ def _pods(
             constraints=Constraints() if place else _nodes_for(job, nodes),
             gated=not place and (bool(limit or told) or waits_on_purpose(job.row)),
             stalled=CONFIGURING if place and job.state in _CONFIGURING else "",
-            limit=limit,
+            told_of={"limit": limit} if limit else {},
             told=told,
             deleted_seconds=started + job.ran_seconds if completing and started else None,
             created_seconds=job.submitted_seconds,

@@ -2,7 +2,7 @@
 
 `-` in a cause's name is `_` in its file's. A rule returns at most one finding, which counts the
 GPUs that the cause keeps from work; its `cured` says what the cure makes of the cluster, to be
-played on, or why that cannot be told.
+played on, or why that cannot be told; `NOT_PLAYED` says why that can never be told.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ def in_words_of(scheduler: str, finding: QueueFinding) -> QueueFinding:
 def cured_by(finding: QueueFinding, state: LiveCluster) -> BeforeAndCured | str:
     """The cluster as it is and with a finding's cure, to be played on; or why it cannot be."""
     module = importlib.import_module(f"{__name__}.{finding.cause.replace('-', '_')}")
+    if hasattr(module, "NOT_PLAYED"):
+        reason: str = module.NOT_PLAYED
+        return reason
     found: BeforeAndCured | str = module.cured(state, finding)
     return found
 

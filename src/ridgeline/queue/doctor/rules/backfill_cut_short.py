@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
@@ -47,9 +46,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """They start where there is room; as it is nobody comes to them."""
-    held = set(finding.where)
-    pods = [replace(pod, gated=pod.gated or pod.name in held) for pod in state.pods]
-    return ClusterAhead(state=replace(state, pods=tuple(pods))), ClusterAhead(state=state)
+    held = state.with_pods(finding.where, gated=True)
+    return ClusterAhead(state=held), ClusterAhead(state=state)
 
 
 def _depth(state: LiveCluster) -> tuple[int, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
@@ -54,8 +53,8 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     let_in = set(finding.where)
     if not any(pod.gated for pod in state.pods if pod.name in let_in):
         return "by all that is simulated the pods would start as it is"
-    pods = [replace(pod, gated=False) if pod.name in let_in else pod for pod in state.pods]
-    return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))
+    after = state.with_pods(let_in, gated=False)
+    return ClusterAhead(state=state), ClusterAhead(state=after)
 
 
 def _way(pod: LivePod) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from ridgeline import quantity
 from ridgeline.quantity import several
@@ -55,10 +54,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """The pods are gone, and others have their GPUs."""
-    gone = set(finding.where)
-    left = tuple(pod for pod in state.pods if pod.name not in gone)
-    stuck = frozenset(gone)
-    return ClusterAhead(state=state, idle=stuck), ClusterAhead(state=replace(state, pods=left))
+    gone = frozenset(finding.where)
+    return ClusterAhead(state=state, idle=gone), ClusterAhead(state=state.without_pods(gone))
 
 
 def _outstays(state: LiveCluster, pod: LivePod) -> bool:
@@ -73,7 +70,7 @@ def _outstays(state: LiveCluster, pod: LivePod) -> bool:
 def _way(pod: LivePod) -> str:
     if pod.stalled == OUTLIVED:
         return "outlived"
-    if pod.restarted:
+    if pod.says("restarts"):
         return "restarted"
     if pod.deleted_seconds is not None and pod.grace_seconds >= PATIENCE_SECONDS:
         return "grace"
@@ -96,8 +93,8 @@ def _why(state: LiveCluster, pod: LivePod) -> str:
     if pod.deleted_seconds is not None and _outstays(state, pod):
         left = quantity.seconds(pod.deleted_seconds - now)
         return f"was deleted and has a grace period of {left} yet"
-    if pod.restarted:
-        return pod.restarted
+    if restarts := pod.says("restarts"):
+        return restarts
     times = (pod.started_seconds, pod.created_seconds, now)
     since = now - next(one for one in times if one is not None)
     told = pod.stalled in LASTING or pod.stalled_by

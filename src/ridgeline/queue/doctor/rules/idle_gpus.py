@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
@@ -41,10 +39,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """The pods are gone, and others have their GPUs."""
-    gone = set(finding.where)
-    left = tuple(pod for pod in state.pods if pod.name not in gone)
-    idle = frozenset(gone)
-    return ClusterAhead(state=state, idle=idle), ClusterAhead(state=replace(state, pods=left))
+    gone = frozenset(finding.where)
+    return ClusterAhead(state=state, idle=gone), ClusterAhead(state=state.without_pods(gone))
 
 
 def _running_seconds(state: LiveCluster, started_seconds: float | None) -> float:

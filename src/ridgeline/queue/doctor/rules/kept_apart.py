@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod
@@ -20,6 +19,8 @@ _SAID = {
     SPREAD: "kube-scheduler says that they would lie too unevenly (topologySpreadConstraints)",
 }
 
+NOT_PLAYED = "which pods keep others away is left out of what is simulated"
+
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs of waiting pods that would start if they might lie beside others."""
@@ -30,7 +31,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
     helped = [
         able[name]
         for name in starting_now(_mingled(state))
-        if name in able and (name not in now or able[name].uneven)
+        if name in able and (name not in now or able[name].says("spread"))
     ]
     if len(helped) < FEWEST:
         return None
@@ -51,15 +52,9 @@ def find(state: LiveCluster) -> QueueFinding | None:
     )  # fmt: skip
 
 
-def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
-    """Why the cure is not played: the simulator leaves out which pods keep others away."""
-    del state, finding
-    return "which pods keep others away is left out of what is simulated"
-
-
 def _way(pod: LivePod) -> str:
     """By what a pod may be kept apart; empty: nothing."""
-    if pod.uneven:
+    if pod.says("spread"):
         return SPREAD
     if pod.constraints.apart:
         return ANTI_AFFINITY

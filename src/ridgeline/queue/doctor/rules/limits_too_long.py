@@ -5,7 +5,6 @@ Backfill starts a job out of its turn only where its limit ends before the GPUs 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import median
 
 from ridgeline import quantity
@@ -54,9 +53,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """They start where there is room; as it is they wait for the large one."""
-    held = set(finding.where)
-    pods = [replace(pod, gated=pod.gated or pod.name in held) for pod in state.pods]
-    return ClusterAhead(state=replace(state, pods=tuple(pods))), ClusterAhead(state=state)
+    held = state.with_pods(finding.where, gated=True)
+    return ClusterAhead(state=held), ClusterAhead(state=state)
 
 
 def _overstates(pod: LivePod, usual_seconds: float) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.room import free_gpus
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, slice_share
@@ -13,6 +12,8 @@ from ridgeline.records.queue_finding import QueueFinding
 
 WHOLE = "whole GPUs"
 _CAPABLE = "nvidia.com/mig.capable"
+
+NOT_PLAYED = "which GPUs can be cut anew while others of their slices run is not in the state"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -58,12 +59,6 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[pod.name for pod in waiting],
         filled={"profile": needed, "count": str(per_gpu)},
     )
-
-
-def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
-    """Why the cure is not played: MIG slices are left out."""
-    del state, finding
-    return "which GPUs can be cut anew while others of their slices run is not in the state"
 
 
 def _gpus(slices: dict[str, int]) -> float:

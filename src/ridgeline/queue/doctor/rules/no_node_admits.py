@@ -50,11 +50,11 @@ def _as_is_said(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that would start now, had kube-scheduler not found that nodes will not do."""
     starting = set(starting_now(state))
     helped = [pod for pod in state.waiting
-              if (pod.volumes or pod.unclaimed) and pod.name in starting]  # fmt: skip
+              if _told(pod) and pod.name in starting]  # fmt: skip
     if not helped:
         return None
     lost, first = sum(pod.num_gpus for pod in helped), helped[0]
-    way = "volumes" if first.volumes else "claims"
+    way = "volumes" if first.says("volumes") else "claims"
     return found(
         "no-node-admits",
         way=way,
@@ -63,8 +63,8 @@ def _as_is_said(state: LiveCluster) -> QueueFinding | None:
         f" {way} keep them off",
         confidence=0.85,
         summary=f"{several(len(helped), 'pod')} cannot be where GPUs are free: kube-scheduler says"
-        f" of {first.name}: {first.volumes or first.unclaimed}",
-        evidence={"pods": len(helped), **Counter(pod.volumes or pod.unclaimed for pod in helped)},
+        f" of {first.name}: {_told(first)}",
+        evidence={"pods": len(helped), **Counter(_told(pod) for pod in helped)},
         where=[pod.name for pod in helped],
         filled={"pod": first.name.rpartition("/")[2], "namespace": first.name.partition("/")[0]},
     )
@@ -73,12 +73,11 @@ def _as_is_said(state: LiveCluster) -> QueueFinding | None:
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """Nodes of any kind admit the pods."""
     barred = set(finding.where)
-    if any(pod.volumes or pod.unclaimed for pod in state.pods if pod.name in barred):
+    if any(_told(pod) for pod in state.pods if pod.name in barred):
         return "which nodes the volumes or devices may be on is not in the state"
     anywhere = Constraints(tolerated=(Tolerated(operator="Exists"),))
-    pods = [replace(pod, model="", constraints=anywhere) if pod.name in barred else pod
-            for pod in state.pods]  # fmt: skip
-    return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))
+    after = state.with_pods(barred, model="", constraints=anywhere)
+    return ClusterAhead(state=state), ClusterAhead(state=after)
 
 
 def _reasons(state: LiveCluster, pod: LivePod) -> Counter[str]:
@@ -106,3 +105,8 @@ def _of_any_model(state: LiveCluster) -> LiveCluster:
     pods = [replace(pod, model="") if _asks_for_no_model_here(state, pod) else pod
             for pod in state.pods]  # fmt: skip
     return replace(state, pods=tuple(pods))
+
+
+def _told(pod: LivePod) -> str:
+    """What kube-scheduler says of volumes or claims of a pod; empty: nothing."""
+    return pod.says("volumes") or pod.says("claims")

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections import Counter
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.records.queue_finding import QueueFinding
 
+NOT_PLAYED = "which nodes would be added, and how soon, is not in the state"
+
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs that waiting pods ask for, for which there is no room and no node comes."""
-    now = set(starting_now(state)) if any(pod.not_added for pod in state.waiting) else set()
-    stuck = [pod for pod in state.waiting if pod.not_added and pod.name not in now]
+    told = [pod for pod in state.waiting if pod.says("autoscaler")]
+    now = set(starting_now(state)) if told else set()
+    stuck = [pod for pod in told if pod.name not in now]
     if not stuck:
         return None
-    reasons = Counter(pod.not_added for pod in stuck)
+    reasons = Counter(pod.says("autoscaler") for pod in stuck)
     lost, reason = sum(pod.num_gpus for pod in stuck), reasons.most_common(1)[0][0]
     return found(
         "not-scaled-up",
@@ -32,9 +34,3 @@ def find(state: LiveCluster) -> QueueFinding | None:
         filled={"pod": stuck[0].name.rpartition("/")[2],
                 "namespace": stuck[0].name.partition("/")[0]},
     )  # fmt: skip
-
-
-def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
-    """Nodes are added, of which the state says nothing."""
-    del state, finding
-    return "which nodes would be added, and how soon, is not in the state"

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 
 from ridgeline import quantity
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding
@@ -19,6 +18,8 @@ _BY = {
 }  # fmt: skip
 SHORT_SECONDS = 3600.0
 """A run that was evicted after less has hardly paid for its start and its last checkpoint."""
+
+NOT_PLAYED = "when the jobs that evict come again is not in the state"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -56,12 +57,6 @@ def find(state: LiveCluster) -> QueueFinding | None:
         },
         where=sorted(often, key=lambda name: -len(often[name])),
     )
-
-
-def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
-    """Why the cure is not played: it depends on jobs that are yet to come."""
-    del state, finding
-    return "when the jobs that evict come again is not in the state"
 
 
 def _ran_seconds(pod: LivePod) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.closed_queues import limited, missing, namespace_full, stopped
@@ -26,8 +25,8 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     let_in = set(finding.where)
     if not any(pod.name in let_in for pod in state.held_back):
         return "what is held back has no pods yet, and which nodes those may be on is not read"
-    pods = [replace(pod, gated=False) if pod.name in let_in else pod for pod in state.pods]
-    return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))
+    after = state.with_pods(let_in, gated=False)
+    return ClusterAhead(state=state), ClusterAhead(state=after)
 
 
 def used_up(state: LiveCluster) -> QueueFinding | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.room import free_gpus
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod
@@ -13,6 +12,8 @@ from ridgeline.records.queue_finding import QueueFinding
 
 OFTEN = 3
 """Fewer refusals of a workload may be of one moment."""
+
+NOT_PLAYED = "what kubelet has given to whom is not in the state"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -43,12 +44,6 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[name for name, _ in nodes.most_common()],
         filled={"node": worst},
     )  # fmt: skip
-
-
-def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
-    """Why the cure is not played: which GPUs of a node lie where is not in the state."""
-    del state, finding
-    return "what kubelet has given to whom is not in the state"
 
 
 def _refused(state: LiveCluster) -> dict[str, list[LivePod]]:

@@ -7,10 +7,11 @@ Source: NVIDIA, "Time-Slicing GPUs in Kubernetes" (failRequestsGreaterThanOne).
 from __future__ import annotations
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.records.queue_finding import QueueFinding
+
+NOT_PLAYED = "which GPUs the replicas of a pod are of, and how fast it runs, is not in the state"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -42,9 +43,3 @@ def find(state: LiveCluster) -> QueueFinding | None:
         },
         where=[pod.name for pod in pods],
     )
-
-
-def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
-    """Why the cure is not played: how fast pods of several replicas run is not known."""
-    del state, finding
-    return "which GPUs the replicas of a pod are of, and how fast it runs, is not in the state"

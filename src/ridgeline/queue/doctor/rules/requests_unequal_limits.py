@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import AskedTemplate, LiveCluster
 from ridgeline.records.kube_quantity import parse_quantity
 from ridgeline.records.queue_finding import QueueFinding
+
+NOT_PLAYED = "the workload has no pods yet, and how they share nodes is not read"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -35,12 +36,6 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[one.workload for one, _ in wrong],
         filled={"resource": first.resource, "gpus": str(max(1, math.ceil(_each(first))))},
     )
-
-
-def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
-    """Why the cure is not played: there are no pods."""
-    del state, finding
-    return "the workload has no pods yet, and how they share nodes is not read"
 
 
 def _fault(asked: AskedTemplate) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.room import starting_if_let, starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import HeldForNobody, LiveCluster
@@ -11,6 +10,8 @@ from ridgeline.records.queue_finding import QueueFinding
 
 PATIENCE_SECONDS = 900.0
 """Pods of what was made since may be on their way."""
+
+NOT_PLAYED = "what keeps the GPUs is no pod, and is not simulated"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -42,12 +43,6 @@ def find(state: LiveCluster) -> QueueFinding | None:
                 "name": first.name.rpartition("/")[2],
                 "namespace": first.name.partition(" ")[2].partition("/")[0]},
     )  # fmt: skip
-
-
-def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
-    """Why the cure is not played: whoever keeps them has no pods to play with."""
-    del state, finding
-    return "what keeps the GPUs is no pod, and is not simulated"
 
 
 def _lasts(state: LiveCluster, one: HeldForNobody) -> bool:

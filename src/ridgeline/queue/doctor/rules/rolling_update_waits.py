@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
@@ -46,8 +45,7 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
         old = [pod.name for pod in state.running if _deployment(pod) == name
                and pod.workload not in new and pod.name not in gone]  # fmt: skip
         gone |= set(old[:1])
-    left = [pod for pod in state.pods if pod.name not in gone]
-    return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(left)))
+    return ClusterAhead(state=state), ClusterAhead(state=state.without_pods(gone))
 
 
 def _stuck(state: LiveCluster) -> list[LivePod]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
@@ -44,9 +43,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """Jobs that delay none ahead of them start behind it."""
     if state.scheduler != SLURM:
-        let_in = set(finding.where)
-        pods = [replace(pod, gated=False) if pod.name in let_in else pod for pod in state.pods]
-        return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))
+        after = state.with_pods(finding.where, gated=False)
+        return ClusterAhead(state=state), ClusterAhead(state=after)
     return ClusterAhead(state=state, policy="fifo"), ClusterAhead(state=state, policy="easy")
 
 

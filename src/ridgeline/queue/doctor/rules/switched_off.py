@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
@@ -34,7 +32,5 @@ def find(state: LiveCluster) -> QueueFinding | None:
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """They ask for no GPUs, and others have them."""
     blind = frozenset(finding.where)
-    pods = [replace(pod, num_gpus=0) if pod.name in blind else pod for pod in state.pods]
-    return ClusterAhead(state=state, idle=blind), ClusterAhead(
-        state=replace(state, pods=tuple(pods))
-    )
+    after = state.with_pods(blind, num_gpus=0)
+    return ClusterAhead(state=state, idle=blind), ClusterAhead(state=after)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ridgeline import quantity
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import KUBERNETES, LiveCluster, LivePod
@@ -12,6 +11,8 @@ from ridgeline.records.queue_finding import QueueFinding
 
 PATIENCE_SECONDS = 1800.0
 """kube-scheduler looks at every pod again within five minutes."""
+
+NOT_PLAYED = "by all that is simulated the pods would start as it is"
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
@@ -25,7 +26,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
         return None
     lost = sum(pod.num_gpus for pod in helped)
     first = max(helped, key=state.age_seconds)
-    says = f"its scheduler says: {first.said}" if first.said else "its scheduler says nothing"
+    sentence = first.says("scheduler")
+    says = f"its scheduler says: {sentence}" if sentence else "its scheduler says nothing"
     return found(
         "unexplained-wait",
         lost_gpus=lost,
@@ -40,13 +42,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
     )
 
 
-def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
-    """Why the cure is not played: what holds the pods is not known."""
-    del state, finding
-    return "by all that is simulated the pods would start as it is"
-
-
 def _explained(pod: LivePod) -> bool:
     """Whether another rule is to say why a pod waits, or its group or queue may hold it."""
-    known = (pod.told, pod.limit, pod.overlooked, pod.volumes, pod.unclaimed, pod.not_added)
-    return pod.gang or bool(pod.quota or pod.group or pod.host_ports or pod.uneven) or any(known)
+    told = pod.told or pod.told_of.keys() - {"scheduler", "restarts"}
+    return pod.gang or bool(told or pod.quota or pod.group or pod.host_ports)
