@@ -1,14 +1,17 @@
-"""Rules of placement, one file each, with a `CARD` and a class as `RULE`.
+"""Rules of placement, one file each, with a `CARD` and a function `scores`.
 
 `-` in a rule's name is `_` in its file's. A rule scores nodes that hold a task: the largest score
-wins, and of equal ones the first in an order that the seed draws.
+wins, and of equal ones the first in an order that the seed draws. A rule that looks at typical
+tasks, or chooses the GPU itself, is a class instead, as `RULE`.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -19,6 +22,7 @@ from ridgeline.queue.placement.fragmentation import TypicalTasks
 from ridgeline.queue.placement.nodes import NodeState
 from ridgeline.queue.placement.tasks import TaskKind
 
+Scores = Callable[[NodeState, NDArray[np.int64], TaskKind], NDArray[np.int64]]
 GpuChoice = Literal["fullest", "random", "own"]
 
 
@@ -60,7 +64,7 @@ def rule_names() -> list[str]:
 
 
 def find_rule(name: str) -> tuple[RuleCard, Any]:
-    """The card and the class of a rule.
+    """The card of a rule, and what makes one of typical tasks.
 
     Raises:
         InputError: There is none of that name; the known ones are listed.
@@ -68,14 +72,16 @@ def find_rule(name: str) -> tuple[RuleCard, Any]:
     if name not in rule_names():
         raise InputError(f"--policy {name}: known are {', '.join(rule_names())}")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    return module.CARD, module.RULE
+    rule = getattr(module, "RULE", None)
+    return module.CARD, rule or partial(_ScoresAlone, module.scores)
 
 
-class ScoreOnly:
-    """Base of rules that leave the GPU to the common choice."""
+class _ScoresAlone:
+    """A rule that is a function, and leaves the GPU to the common choice."""
 
-    def __init__(self, typical: TypicalTasks) -> None:
-        self.typical = typical
+    def __init__(self, scores: Scores, typical: TypicalTasks) -> None:
+        del typical
+        self.scores = scores
 
     def gpu_for(self, nodes: NodeState, node: int, kind: TaskKind) -> int:
         """Nobody asks, as the card does not say `own`."""

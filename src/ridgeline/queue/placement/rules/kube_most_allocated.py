@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ridgeline.queue.placement.kube import kube_scores
 from ridgeline.queue.placement.nodes import NodeState
-from ridgeline.queue.placement.rules import RuleCard, ScoreOnly
+from ridgeline.queue.placement.rules import RuleCard
 from ridgeline.queue.placement.tasks import TaskKind
 
 CARD = RuleCard(
@@ -17,14 +17,6 @@ CARD = RuleCard(
 )
 
 
-class KubeMostAllocated(ScoreOnly):
-    """What its resource plugins say."""
-
-    def scores(
-        self, nodes: NodeState, places: NDArray[np.int64], kind: TaskKind
-    ) -> NDArray[np.int64]:
-        """The sum of both plugins, from 0 to 200."""
-        return kube_scores(nodes, places, kind, aim="most", gpu_weight=10)
-
-
-RULE = KubeMostAllocated
+def scores(nodes: NodeState, places: NDArray[np.int64], kind: TaskKind) -> NDArray[np.int64]:
+    """The sum of both plugins, from 0 to 200."""
+    return kube_scores(nodes, places, kind, aim="most", gpu_weight=10)

@@ -6,21 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.queue.placement.nodes import NodeState
-from ridgeline.queue.placement.rules import RuleCard, ScoreOnly
+from ridgeline.queue.placement.rules import RuleCard
 from ridgeline.queue.placement.tasks import TaskKind
 
 CARD = RuleCard(title="any node that holds the task", gpu="random", node="any")
 
 
-class RandomNode(ScoreOnly):
-    """No preference at all."""
-
-    def scores(
-        self, nodes: NodeState, places: NDArray[np.int64], kind: TaskKind
-    ) -> NDArray[np.int64]:
-        """Zero for all, as chance decides."""
-        del nodes, kind
-        return np.zeros(len(places), dtype=np.int64)
-
-
-RULE = RandomNode
+def scores(nodes: NodeState, places: NDArray[np.int64], kind: TaskKind) -> NDArray[np.int64]:
+    """Zero for all, as chance decides."""
+    del nodes, kind
+    return np.zeros(len(places), dtype=np.int64)
