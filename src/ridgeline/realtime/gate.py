@@ -28,6 +28,7 @@ from ridgeline.realtime.summary import sampled, sink_outcomes, stage_seconds, su
 from ridgeline.records.pipeline_shape import PipelineShape
 from ridgeline.records.realtime_report import (
     GateCheck,
+    GateLimit,
     GateVerdict,
     RealtimeReport,
     SampledSeconds,
@@ -38,6 +39,8 @@ from ridgeline.records.realtime_run import RealtimeRun
 CONSTANT_STREAM_FRAMES = 10_000
 """The fewest frames that carry a 99.9th percentile: ten of them lie above it."""
 CONSTANT_STREAM_SHARE = 0.999
+_NO_RESULT = "no result came out"
+_UNPROVEN = "its interval reaches past the limit: not proven"
 _NEVER_SECONDS = 1e12
 """The age of a frame that has no result, where times must be finite."""
 
@@ -135,24 +138,31 @@ def _checks(run: RealtimeRun, sink: SinkOutcome, limits: GateLimits) -> list[Gat
         found.append(_tail(sink, limits.p99_over_p50))
     if limits.worst_seconds is not None:
         worst = None if sink.age is None else sink.age.worst_seconds
-        found.append(_plain("worst", sink, limits.worst_seconds, worst))
+        note = _NO_RESULT if worst is None else ""
+        found.append(_judged("worst", sink.sink, limits.worst_seconds, worst, note))
     if limits.mean_seconds is not None:
         mean = None if sink.age is None else sink.age.mean_seconds
-        found.append(_plain("mean", sink, limits.mean_seconds, mean))
+        note = _NO_RESULT if mean is None else ""
+        found.append(_judged("mean", sink.sink, limits.mean_seconds, mean, note))
     if limits.constant_stream:
         found.append(_constant_stream(run, sink))
     return found
 
 
-def _plain(limit: str, sink: SinkOutcome, allowed: float, found: float | None) -> GateCheck:
-    return GateCheck(
-        limit="worst" if limit == "worst" else "mean",
-        sink=sink.sink,
-        allowed=allowed,
-        found=found,
-        passed=found is not None and found <= allowed,
-        note="" if found is not None else "no result came out",
-    )
+def _judged(
+    limit: GateLimit,
+    place: str,
+    allowed: float,
+    found: float | None,
+    note: str = "",
+    *,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> GateCheck:
+    """The check of a limit that what was found may not exceed; None: nothing was."""
+    low, high = bounds
+    passed = found is not None and found <= allowed
+    return GateCheck(limit=limit, sink=place, allowed=allowed, found=found, low=low, high=high,
+                     passed=passed, note=note)  # fmt: skip
 
 
 def _misses(sink: SinkOutcome, allowed: float) -> GateCheck:
@@ -166,37 +176,20 @@ def _misses(sink: SinkOutcome, allowed: float) -> GateCheck:
             f"{sink.frames:,} frames do not prove it: up to {quantity.percent(high, 2)} fits"
             f" them{needed}"
         )
-    return GateCheck(
-        limit="max-miss",
-        sink=sink.sink,
-        allowed=allowed,
-        found=share,
-        low=sink.miss_share_low,
-        high=high,
-        passed=share is not None and share <= allowed,
-        note=note,
-    )
+    bounds = (sink.miss_share_low, high)
+    return _judged("max-miss", sink.sink, allowed, share, note, bounds=bounds)
 
 
 def _tail(sink: SinkOutcome, allowed: float) -> GateCheck:
     found = sink.p99_over_p50
     low, high = (None, None) if sink.age is None else _ratio_bounds(sink.age)
-    note = "no result came out" if found is None else ""
+    note = _NO_RESULT if found is None else ""
     if found is not None and high is None:
         note = (
             f"{sink.frames:,} frames do not bound a 99th percentile from above; it takes"
             f" {samples_needed(0.99)} that are independent"
         )
-    return GateCheck(
-        limit="p99-over-p50",
-        sink=sink.sink,
-        allowed=allowed,
-        found=found,
-        low=low,
-        high=high,
-        passed=found is not None and found <= allowed,
-        note=note,
-    )
+    return _judged("p99-over-p50", sink.sink, allowed, found, note, bounds=(low, high))
 
 
 def _ratio_bounds(age: SampledSeconds) -> tuple[float | None, float | None]:
@@ -216,25 +209,14 @@ def _constant_stream(run: RealtimeRun, sink: SinkOutcome) -> GateCheck:
         note = (
             f"{len(ages):,} frames carry no 99.9th percentile; it takes {CONSTANT_STREAM_FRAMES:,}"
         )
-        return GateCheck(
-            limit="p99.9", sink=sink.sink, allowed=allowed, found=None, passed=False, note=note
-        )
+        return _judged("p99.9", sink.sink, allowed, None, note)
     value = float(np.quantile(ages, CONSTANT_STREAM_SHARE, method="higher"))
     _, low, high = quantile_interval(ages.tolist(), CONSTANT_STREAM_SHARE)
     found, low, high = _finite(value), _finite(low), _finite(high)
     note = f"{lost:,} frames have no result and count as unbounded" if lost else ""
     if found is not None and found <= allowed and (high is None or high > allowed):
-        note = "; ".join(filter(None, [note, "its interval reaches past the limit: not proven"]))
-    return GateCheck(
-        limit="p99.9",
-        sink=sink.sink,
-        allowed=allowed,
-        found=found,
-        low=low,
-        high=high,
-        passed=found is not None and found <= allowed,
-        note=note,
-    )
+        note = "; ".join(filter(None, [note, _UNPROVEN]))
+    return _judged("p99.9", sink.sink, allowed, found, note, bounds=(low, high))
 
 
 def _budgets(run: RealtimeRun) -> list[GateCheck]:
@@ -260,23 +242,12 @@ def _budget(
     times: SampledSeconds | None,
 ) -> GateCheck:
     if times is None:
-        return GateCheck(
-            limit=limit, sink=place, allowed=allowed, found=None, passed=False,
-            note="nothing came out",
-        )  # fmt: skip
-    unproven = times.p99.high_seconds is None or times.p99.high_seconds > allowed
-    return GateCheck(
-        limit=limit,
-        sink=place,
-        allowed=allowed,
-        found=times.p99.seconds,
-        low=times.p99.low_seconds,
-        high=times.p99.high_seconds,
-        passed=times.p99.seconds <= allowed,
-        note="its interval reaches past the limit: not proven"
-        if unproven and times.p99.seconds <= allowed
-        else "",
-    )
+        return _judged(limit, place, allowed, None, "nothing came out")
+    p99 = times.p99
+    proven = p99.high_seconds is not None and p99.high_seconds <= allowed
+    note = "" if proven or p99.seconds > allowed else _UNPROVEN
+    bounds = (p99.low_seconds, p99.high_seconds)
+    return _judged(limit, place, allowed, p99.seconds, note, bounds=bounds)
 
 
 def _finite(seconds: float | None) -> float | None:
