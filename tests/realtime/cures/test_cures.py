@@ -16,7 +16,7 @@ from ridgeline.realtime.cures import all_cures, cure
 from ridgeline.realtime.declared import declare
 from ridgeline.realtime.pipeline import Pipeline
 from ridgeline.realtime.recording import Recording, Replay, record, replay
-from ridgeline.realtime.results import PipelineResults, plain_result
+from ridgeline.realtime.results import PipelineResults, check_within, plain_result
 from ridgeline.realtime.rewriting.observe import ObservedPipeline, observe
 from ridgeline.realtime.rewriting.preprocessing import understand
 
@@ -131,7 +131,7 @@ def test_a_cure_applies_and_its_results_pass_or_fail_its_own_check(name: str) ->
         after = ran(known.apply(make(), fit.options[0]))
     finally:
         torch.set_num_threads(threads)
-    checked = known.check(before, after, 0.0)
+    checked = check_within(known.CARD.freedom)(before, after, 0.0)
     assert checked.passed is holds, checked.summary
 
 
@@ -198,7 +198,7 @@ def test_a_loop_that_looks_at_each_answer_stays_right() -> None:
     before = ran(three_tasks(Chained))
     made = three_tasks(Chained)
     after = ran(cure("camera-batching").apply(made, {"modules": "detect:layer"}))
-    assert cure("camera-batching").check(before, after, 0.0).passed
+    assert check_within(cure("camera-batching").CARD.freedom)(before, after, 0.0).passed
 
 
 def test_a_stage_runs_on_every_second_frame_and_is_aligned_between() -> None:

@@ -5,7 +5,6 @@ A cure module defines
     CARD                            what it is, what it costs, how its results are checked
     applies(pipeline, seen) -> Fit  settings worth trying on this pipeline, or why there are none
     apply(pipeline, options)        the changed pipeline; modules are changed in place
-    check                           how its results are compared: `check_within(CARD.freedom)`
     settings(options)               (optional) how the pipeline is to be run: executor, threads
 
 What may not enter: another cure, and measuring. Order and conflict are traits on the card. Start
@@ -23,7 +22,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ridgeline.errors import InputError
-from ridgeline.realtime.results import Check
 from ridgeline.records.ledger import Options
 
 if TYPE_CHECKING:
@@ -92,7 +90,6 @@ class Cure(Protocol):
     """The shape of a cure module."""
 
     CARD: CureCard
-    check: Check
 
     def applies(self, pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
         """Settings worth trying, or why there are none."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, named, option_text
-from ridgeline.realtime.results import check_within
 from ridgeline.realtime.rewriting.layers import Rank, lay
 from ridgeline.realtime.rewriting.modules import find_modules
 from ridgeline.records.ledger import Options
@@ -28,8 +27,6 @@ CARD = CureCard(
     slot="program",
     freedom=0.03,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

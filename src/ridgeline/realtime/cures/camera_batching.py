@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, named, option_text
-from ridgeline.realtime.results import ROUNDING, check_within
+from ridgeline.realtime.results import ROUNDING
 from ridgeline.realtime.rewriting.graph import WrappedStage, with_calls
 from ridgeline.realtime.rewriting.layers import Rank, lay
 from ridgeline.realtime.rewriting.modules import find_modules
@@ -29,8 +29,6 @@ CARD = CureCard(
     stage=CureStage.BATCH,
     freedom=ROUNDING,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

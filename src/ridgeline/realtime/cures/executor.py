@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, RunChoice, option_text
-from ridgeline.realtime.results import check_within
 from ridgeline.records.ledger import Options
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ CARD = CureCard(
     source="docs/reference/realtime-run.md",
     stage=CureStage.RUN,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

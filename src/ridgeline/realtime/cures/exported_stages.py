@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, named, option_text
-from ridgeline.realtime.results import ROUNDING, check_within
+from ridgeline.realtime.results import ROUNDING
 from ridgeline.realtime.rewriting.layers import Rank, lay
 from ridgeline.realtime.rewriting.modules import find_modules
 from ridgeline.records.ledger import Options
@@ -24,8 +24,6 @@ CARD = CureCard(
     slot="program",
     freedom=ROUNDING,
 )
-
-check = check_within(CARD.freedom)
 _RUNTIMES = ("openvino", "onnx", "aoti")
 
 

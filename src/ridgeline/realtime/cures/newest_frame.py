@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit
-from ridgeline.realtime.results import check_within
 from ridgeline.realtime.rewriting.graph import with_policy
 from ridgeline.records.ledger import Options
 
@@ -21,8 +20,6 @@ CARD = CureCard(
     stage=CureStage.RUN,
     watched="age",
 )
-
-check = check_within(CARD.freedom)
 _QUEUES = 1.3
 
 

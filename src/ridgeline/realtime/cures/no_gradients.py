@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, option_text
-from ridgeline.realtime.results import ROUNDING, check_within
+from ridgeline.realtime.results import ROUNDING
 from ridgeline.realtime.rewriting.graph import WrappedStage, with_calls
 from ridgeline.records.ledger import Options
 
@@ -25,8 +25,6 @@ CARD = CureCard(
     stage=CureStage.GRAPH,
     freedom=ROUNDING,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, RunChoice, option_number
-from ridgeline.realtime.results import ROUNDING, check_within
+from ridgeline.realtime.results import ROUNDING
 from ridgeline.records.ledger import Options
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ CARD = CureCard(
     stage=CureStage.SETTINGS,
     freedom=ROUNDING,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

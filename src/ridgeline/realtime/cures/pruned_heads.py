@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, option_text
 from ridgeline.realtime.declared import hints_of
-from ridgeline.realtime.results import check_within
 from ridgeline.realtime.rewriting.graph import WrappedStage, innermost, with_calls
 from ridgeline.records.ledger import Options
 
@@ -27,8 +26,6 @@ CARD = CureCard(
     stage=CureStage.GRAPH,
     freedom=0.0,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

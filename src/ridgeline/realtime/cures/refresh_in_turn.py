@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, named, option_number, option_text
-from ridgeline.realtime.results import check_within
 from ridgeline.realtime.rewriting.layers import Rank, lay
 from ridgeline.realtime.rewriting.modules import find_modules
 from ridgeline.records.ledger import Options
@@ -25,8 +24,6 @@ CARD = CureCard(
     stage=CureStage.TIME,
     freedom=0.02,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

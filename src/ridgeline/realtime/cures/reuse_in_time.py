@@ -17,7 +17,6 @@ from ridgeline.realtime.cures import (
     option_text,
 )
 from ridgeline.realtime.declared import hints_of
-from ridgeline.realtime.results import check_within
 from ridgeline.realtime.rewriting.graph import WrappedStage, innermost, with_calls
 from ridgeline.records.ledger import Options
 
@@ -35,8 +34,6 @@ CARD = CureCard(
     watched="mean",
     freedom=0.05,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

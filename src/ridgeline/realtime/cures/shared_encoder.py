@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, option_number, option_text
 from ridgeline.realtime.declared import hints_of
-from ridgeline.realtime.results import check_within
 from ridgeline.realtime.rewriting.graph import innermost
 from ridgeline.realtime.rewriting.layers import Inner, Rank, lay
 from ridgeline.realtime.rewriting.modules import find_modules
@@ -32,8 +31,6 @@ CARD = CureCard(
     stage=CureStage.GRAPH,
     freedom=0.05,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

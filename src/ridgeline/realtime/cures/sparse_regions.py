@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, option_number, option_text
 from ridgeline.realtime.declared import hints_of
-from ridgeline.realtime.results import check_within
 from ridgeline.realtime.rewriting.graph import innermost
 from ridgeline.realtime.rewriting.layers import Rank, lay
 from ridgeline.realtime.rewriting.modules import find_modules
@@ -29,8 +28,6 @@ CARD = CureCard(
     watched="mean",
     freedom=0.05,
 )
-
-check = check_within(CARD.freedom)
 _FEW = 0.4
 """Share of tiles that change from frame to frame, at most, where no mask is declared."""
 _TILE = 32

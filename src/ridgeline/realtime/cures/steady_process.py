@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, RunChoice
-from ridgeline.realtime.results import check_within
 from ridgeline.records.ledger import Options
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ CARD = CureCard(
     stage=CureStage.RUN,
     watched="p99",
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.errors import InputError
 from ridgeline.realtime.cures import CureCard, CureStage, Fit, option_text
 from ridgeline.realtime.declared import hints_of
-from ridgeline.realtime.results import ROUNDING, check_within
+from ridgeline.realtime.results import ROUNDING
 from ridgeline.realtime.rewriting.graph import WrappedStage, innermost, with_calls
 from ridgeline.realtime.rewriting.preprocessing import ImageRecipe, understand
 from ridgeline.records.ledger import Options
@@ -29,8 +29,6 @@ CARD = CureCard(
     stage=CureStage.INPUT,
     freedom=ROUNDING,
 )
-
-check = check_within(CARD.freedom)
 
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:

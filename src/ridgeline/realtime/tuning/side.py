@@ -21,7 +21,7 @@ from ridgeline.realtime.cures import RunChoice, all_cures, choice_after, cure
 from ridgeline.realtime.declared import quality_of
 from ridgeline.realtime.pipeline import Pipeline, read_pipeline
 from ridgeline.realtime.recording import FREE_RUNNING_HZ, Recording, Replay, record, replay
-from ridgeline.realtime.results import PipelineResults, plain_result
+from ridgeline.realtime.results import PipelineResults, check_within, plain_result
 from ridgeline.realtime.tuning import wire
 from ridgeline.realtime.tuning.blocks import time_frames
 
@@ -107,7 +107,7 @@ class VariantSide:
         """Hold the results against another side's."""
         content = Path(order.other).read_bytes()
         other: PipelineResults = pickle.loads(content)  # noqa: S301 - the other side wrote it
-        found = cure(order.cure).check(other, self._results, order.may_fall)
+        found = check_within(cure(order.cure).CARD.freedom)(other, self._results, order.may_fall)
         return wire.ResultsCompared(passed=found.passed, summary=found.summary)
 
 
