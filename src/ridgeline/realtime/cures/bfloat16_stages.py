@@ -31,7 +31,6 @@ CARD = CureCard(
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """Modules that matter take and give float32 tensors."""
-    del pipeline
     found = [one for one in seen.largest(Rank.PROGRAM) if "float32" in one.dtypes]
     if not found:
         return Fit(reason="no module takes and gives float32 tensors only")

@@ -33,7 +33,6 @@ CARD = CureCard(
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """A module is called several times per frame with inputs of one shape."""
-    del pipeline
     found = [
         one
         for one in seen.modules

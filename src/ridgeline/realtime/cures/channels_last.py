@@ -26,7 +26,6 @@ CARD = CureCard(
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """Modules with convolutions keep their weights channels-first."""
-    del pipeline
     found = [
         one for one in seen.largest(Rank.LAYOUT) if one.has_convolutions and not one.channels_last
     ]

@@ -28,7 +28,6 @@ CARD = CureCard(
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """Modules that matter take and give tensors, and there is a compiler."""
-    del pipeline
     missing = runtime("aoti").missing()
     if missing is not None:
         return Fit(reason=f"not tried: {missing}")

@@ -29,7 +29,6 @@ _RUNTIMES = ("openvino", "onnx", "aoti")
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """Modules that matter take and give tensors, and a runtime is installed."""
-    del pipeline
     found = seen.largest(Rank.PROGRAM)
     if not found:
         return Fit(reason="no module takes and gives tensors only")

@@ -32,7 +32,6 @@ _RUNTIMES = ("openvino", "onnx")
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """Modules that matter take and give float32 tensors, and a runtime with int8 is there."""
-    del pipeline
     found = [one for one in seen.largest(Rank.PROGRAM) if one.dtypes == {"float32"}]
     if not found:
         return Fit(reason="no module takes and gives float32 tensors only")

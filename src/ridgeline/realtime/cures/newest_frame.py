@@ -36,5 +36,4 @@ def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
 
 def apply(pipeline: Pipeline, options: Options) -> Pipeline:
     """Change the policy of every edge that leaves a sensor."""
-    del options
     return with_policy(pipeline, "latest-only", 1)

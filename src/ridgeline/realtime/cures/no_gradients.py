@@ -29,7 +29,6 @@ CARD = CureCard(
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """The answer of a module remembers how to be differentiated."""
-    del pipeline
     stages = dict.fromkeys(one.stage for one in seen.modules if one.keeps_gradients)
     if not stages:
         return Fit(reason="no stage keeps gradients")

@@ -27,7 +27,6 @@ def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """The machine has another number of cores than operators use."""
     import torch
 
-    del pipeline
     now = torch.get_num_threads()
     found = [count for count in dict.fromkeys((seen.cores, 1)) if count != now]
     if not found:

@@ -30,7 +30,6 @@ CARD = CureCard(
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """A stage declares its modes."""
-    del seen
     names = [name for name, code in pipeline.code.items() if hints_of(innermost(code.call)).modes]
     if not names:
         return Fit(reason="no stage declares the driving modes that need it")

@@ -28,7 +28,6 @@ CARD = CureCard(
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """A module takes most of the frame on a batch, and the pipeline says how good results are."""
-    del pipeline
     if not seen.has_quality:
         return Fit(reason="the pipeline does not say how good its results are (`judged_by`)")
     found = [

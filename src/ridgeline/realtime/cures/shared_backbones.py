@@ -32,7 +32,6 @@ CARD = CureCard(
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """Several modules have equal weights and get equal inputs."""
-    del pipeline
     groups: dict[tuple[str, frozenset[str]], list[ObservedModule]] = defaultdict(list)
     for one in seen.modules:
         if one.tensors_only and one.parameters and not one.parts_layered and not one.ranks:

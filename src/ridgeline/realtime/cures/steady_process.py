@@ -24,17 +24,14 @@ CARD = CureCard(
 
 def applies(pipeline: Pipeline, seen: ObservedPipeline) -> Fit:
     """It can be tried on every pipeline."""
-    del pipeline, seen
     return Fit(({},))
 
 
 def apply(pipeline: Pipeline, options: Options) -> Pipeline:
     """Nothing in the pipeline changes: see `settings`."""
-    del options
     return pipeline
 
 
 def settings(choice: RunChoice, options: Options) -> RunChoice:
     """The run is steady."""
-    del options
     return replace(choice, steady=True)

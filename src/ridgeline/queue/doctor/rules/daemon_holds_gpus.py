@@ -47,7 +47,6 @@ def find(state: LiveCluster) -> QueueFinding | None:
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """The daemons are gone."""
-    del finding
     return ClusterAhead(state=state), ClusterAhead(state=_without_daemons(state))
 
 

@@ -41,5 +41,4 @@ def find(state: LiveCluster) -> QueueFinding | None:
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """Workloads start whole or not at all; those that started in part give back what they hold."""
-    del finding
     return ClusterAhead(state=state), ClusterAhead(state=state, together=True)

@@ -46,7 +46,6 @@ def find(state: LiveCluster) -> QueueFinding | None:
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """What runs placed by MostAllocated, and what starts as well."""
-    del finding
     return ClusterAhead(state=state), ClusterAhead(
         state=state, placement="kube-most-allocated", placed_anew=True
     )

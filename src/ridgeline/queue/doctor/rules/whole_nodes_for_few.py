@@ -45,7 +45,6 @@ def find(state: LiveCluster) -> QueueFinding | None:
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """They have their GPUs' share of cores and memory, and others the rest."""
-    del finding
     return ClusterAhead(state=state), ClusterAhead(state=shared(state))
 
 

@@ -80,7 +80,6 @@ class _ScoresAlone:
     """A rule that is a function, and leaves the GPU to the common choice."""
 
     def __init__(self, scores: Scores, typical: TypicalTasks) -> None:
-        del typical
         self.scores = scores
 
     def gpu_for(self, nodes: NodeState, node: int, kind: TaskKind) -> int:

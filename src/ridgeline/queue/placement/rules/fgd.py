@@ -45,7 +45,6 @@ class FragmentationGradient:
 
     def gpu_for(self, nodes: NodeState, node: int, kind: TaskKind) -> int:
         """The first GPU with the best score: that of when the node got its score."""
-        del nodes
         return int(self._best[kind][node])
 
     def _options(

@@ -14,5 +14,4 @@ CARD = RuleCard(title="any node that holds the task", gpu="random", node="any")
 
 def scores(nodes: NodeState, places: NDArray[np.int64], kind: TaskKind) -> NDArray[np.int64]:
     """Zero for all, as chance decides."""
-    del nodes, kind
     return np.zeros(len(places), dtype=np.int64)
