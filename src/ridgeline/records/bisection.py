@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ridgeline.records.tagged import TaggedRecord
+
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A commit as a person knows it."""
@@ -37,14 +39,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Why it was skipped; empty else."""
 
 
-class Bisection(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="bisection",
-):
+class Bisection(TaggedRecord, frozen=True, kw_only=True, tag="bisection"):
     """The answer of `ridgeline bisect`. Ratios are times, later over earlier: above 1 is slower."""
 
     command: list[str]

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from ridgeline.records.tagged import TaggedRecord
+
 Standing = Literal["done", "not done", "not applicable", "unknown"]
 """How a box stands. `unknown`: no record that was given says it; nothing is guessed."""
 
@@ -32,14 +34,7 @@ class ChecklistBox(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What closes the box, or finds out about it; empty where nothing is left to do."""
 
 
-class Checklist(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="checklist",
-):
+class Checklist(TaggedRecord, frozen=True, kw_only=True, tag="checklist"):
     """The boxes of the groups that were asked for, what comes first on top."""
 
     groups: list[str]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from ridgeline.records.measurement import Environment
+from ridgeline.records.tagged import TaggedRecord
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,14 +127,7 @@ class KeptTokensSeen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The ones at the beginning of a window of text."""
 
 
-class Evaluation(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="evaluation",
-):
+class Evaluation(TaggedRecord, frozen=True, kw_only=True, tag="evaluation"):
     """The answer of `ridgeline evaluate`."""
 
     model: str
@@ -277,14 +271,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     chosen: tuple[Chosen, ...]
 
 
-class CompressionLedger(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="compression",
-):
+class CompressionLedger(TaggedRecord, frozen=True, kw_only=True, tag="compression"):
     """Everything that `ridgeline compress` did to one model."""
 
     model: str

@@ -11,6 +11,7 @@ import msgspec
 
 from ridgeline.records.compression import Divergence, Speedup
 from ridgeline.records.measurement import Environment
+from ridgeline.records.tagged import TaggedRecord
 
 
 class ImageProtocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,14 +182,7 @@ class ImageRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What a reader must know of this row."""
 
 
-class ImageLedger(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="image-compression",
-):
+class ImageLedger(TaggedRecord, frozen=True, kw_only=True, tag="image-compression"):
     """Everything that `ridgeline compress` did to one vision model."""
 
     model: str
@@ -206,14 +200,7 @@ class ImageLedger(
     environment: Environment
 
 
-class ImageEvaluation(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="image-evaluation",
-):
+class ImageEvaluation(TaggedRecord, frozen=True, kw_only=True, tag="image-evaluation"):
     """The answer of `ridgeline evaluate MODEL --images`."""
 
     model: str

@@ -8,6 +8,7 @@ from ridgeline.records.calls import CallTimes
 from ridgeline.records.finding import Finding
 from ridgeline.records.measurement import Environment
 from ridgeline.records.profile import StepProfile
+from ridgeline.records.tagged import TaggedRecord
 
 Options = dict[str, int | float | str | bool]
 NOT_BEGUN = "not begun"
@@ -119,14 +120,7 @@ class RunBill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """By the interval of `cumulative`; null where that bounds nothing."""
 
 
-class Ledger(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="tuning",
-):
+class Ledger(TaggedRecord, frozen=True, kw_only=True, tag="tuning"):
     """Everything that `ridgeline tune` proved about one script."""
 
     baseline: StepProfile

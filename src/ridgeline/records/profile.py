@@ -21,6 +21,7 @@ from ridgeline.records.script_facts import (
     Settings,
     Site,
 )
+from ridgeline.records.tagged import TaggedRecord
 
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "communication", "other")
 """The phases of a step are exclusive and exhaustive: they sum to the step."""
@@ -145,14 +146,7 @@ class SideEffects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Libraries that were kept from sending anything anywhere."""
 
 
-class StepProfile(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="profile",
-):
+class StepProfile(TaggedRecord, frozen=True, kw_only=True, tag="profile"):
     """What one process measured of one script."""
 
     kind: str

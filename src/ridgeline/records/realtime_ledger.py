@@ -6,6 +6,7 @@ import msgspec
 
 from ridgeline.records.ledger import Options
 from ridgeline.records.measurement import Environment
+from ridgeline.records.tagged import TaggedRecord
 
 
 class FrameFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,14 +63,7 @@ class CureRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     costs: str = ""
 
 
-class RealtimeLedger(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="realtime-tuning",
-):
+class RealtimeLedger(TaggedRecord, frozen=True, kw_only=True, tag="realtime-tuning"):
     """Everything that `ridgeline realtime tune` proved about one pipeline."""
 
     pipeline: str

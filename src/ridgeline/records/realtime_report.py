@@ -14,6 +14,7 @@ from ridgeline.records.calls import Quantile
 from ridgeline.records.pipeline_shape import PipelineShape
 from ridgeline.records.realtime_blame import CauseCount, MissCause
 from ridgeline.records.realtime_run import Executor, SensorFault, SteadyMeasure
+from ridgeline.records.tagged import TaggedRecord
 
 
 class SampledSeconds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,14 +130,7 @@ class GateVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     checks: list[GateCheck]
 
 
-class RealtimeReport(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="realtime-report",
-):
+class RealtimeReport(TaggedRecord, frozen=True, kw_only=True, tag="realtime-report"):
     """The answer as one document."""
 
     pipeline: str

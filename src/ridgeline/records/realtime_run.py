@@ -12,6 +12,7 @@ import msgspec
 
 from ridgeline.records.measurement import Environment
 from ridgeline.records.pipeline_shape import PipelineShape
+from ridgeline.records.tagged import TaggedRecord
 
 Executor = Literal["inline", "threads", "processes", "simulated"]
 
@@ -147,14 +148,7 @@ class WaitSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     state: WaitState
 
 
-class RealtimeRun(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="realtime-run",
-):
+class RealtimeRun(TaggedRecord, frozen=True, kw_only=True, tag="realtime-run"):
     """A run as written to `run.json`; `simulate`, `compare` and the page read it."""
 
     shape: PipelineShape

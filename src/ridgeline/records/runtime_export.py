@@ -12,6 +12,7 @@ import msgspec
 from ridgeline.records.calls import CallTimes
 from ridgeline.records.compression import Speedup
 from ridgeline.records.measurement import Environment
+from ridgeline.records.tagged import TaggedRecord
 
 ExportStatus = Literal["ok", "failed", "differs", "dropped"]
 """Whether a format was kept, and why not.
@@ -109,14 +110,7 @@ class ExportRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     notes: tuple[str, ...] = ()
 
 
-class RuntimeExport(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="runtime-export",
-):
+class RuntimeExport(TaggedRecord, frozen=True, kw_only=True, tag="runtime-export"):
     """Everything that `ridgeline export` wrote and found."""
 
     model: str

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.records.input_file import read_toml
+from ridgeline.records.tagged import TaggedRecord
 
 GAINS = Path(__file__).with_name("measured_gains.toml")
 
@@ -68,14 +69,7 @@ class TechniqueCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """What it gained over the corpus; empty where nobody measured it."""
 
 
-class TechniqueList(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="techniques",
-):
+class TechniqueList(TaggedRecord, frozen=True, kw_only=True, tag="techniques"):
     """The answer of `ridgeline techniques`."""
 
     techniques: list[TechniqueCard]
