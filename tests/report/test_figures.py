@@ -19,7 +19,8 @@ from tests.report.records import (
 
 from ridgeline.records import MemoryPoint
 from ridgeline.report import figures
-from ridgeline.report.figures import MOST_POINTS, Figure, Roof, roof_of
+from ridgeline.report.figures import MOST_POINTS, Roof, roof_of
+from ridgeline.report.plots import Figure
 
 
 def some_figures() -> list[tuple[str, Figure | None]]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.figures import (
+from ridgeline.report.looks import LOOKS
+from ridgeline.report.plots import (
     Figure,
     bar_plot,
     bars,
@@ -15,7 +16,6 @@ from ridgeline.report.figures import (
     plot_layout,
     rounded,
 )
-from ridgeline.report.looks import LOOKS
 
 if TYPE_CHECKING:
     from ridgeline.cost.flash_attention import TiledAttention

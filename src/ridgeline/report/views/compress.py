@@ -16,7 +16,7 @@ from ridgeline.records.compression import (
     Zeros,
 )
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, line, plot_layout, rounded
+from ridgeline.report.plots import Figure, line, plot_layout, rounded
 from ridgeline.report.views.doctor import environment_section
 from ridgeline.report.views.evaluate import outlier_lines, protocol_line
 

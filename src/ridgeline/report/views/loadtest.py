@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ridgeline import quantity
 from ridgeline.records.load_test import CurvePoint, LoadTest, Percentiles, Slo, TimelinePoint
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, line, plot_layout, rounded, shade
+from ridgeline.report.plots import Figure, line, plot_layout, rounded, shade
 
 CURVE_NOTE = (
     "Each point is a stage: what the server gave against what a request waited. Hollow points are"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.records.estimate import Estimate, MemoryEstimate
-from ridgeline.report.figures import (
+from ridgeline.report.looks import looks
+from ridgeline.report.plots import (
     Figure,
     bar_plot,
     bars,
@@ -20,7 +21,6 @@ from ridgeline.report.figures import (
     plot_layout,
     rounded,
 )
-from ridgeline.report.looks import looks
 from ridgeline.report.views.layout_names import layout_name, plain_term, short_layout_name
 
 if TYPE_CHECKING:

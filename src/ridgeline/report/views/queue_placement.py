@@ -5,7 +5,7 @@ from __future__ import annotations
 from ridgeline import quantity
 from ridgeline.records.queue_placement import PlacedPoint, QueuePlacement
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plain_text, plot_layout, rounded
+from ridgeline.report.plots import Figure, plain_text, plot_layout, rounded
 from ridgeline.report.views.queue_simulation import COLOURS
 
 NOTE = (

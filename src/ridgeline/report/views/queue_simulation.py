@@ -13,7 +13,7 @@ from ridgeline.records.queue_simulation import (
     SimulatedQueue,
 )
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, limit_line, plain_text, plot_layout, rounded
+from ridgeline.report.plots import Figure, limit_line, plain_text, plot_layout, rounded
 
 COLOURS = ("--accent", "--communication", "--good", "--data", "--optimizer", "--forward")
 DASHES = ("solid", "dash", "dot")

@@ -14,7 +14,8 @@ from ridgeline.records.realtime_simulation import (
     TargetAnswer,
 )
 from ridgeline.report import document as doc
-from ridgeline.report.figures import (
+from ridgeline.report.looks import LOOKS
+from ridgeline.report.plots import (
     Figure,
     bar_plot,
     bars,
@@ -23,7 +24,6 @@ from ridgeline.report.figures import (
     plot_layout,
     rounded,
 )
-from ridgeline.report.looks import LOOKS
 
 _PATTERNS = ("", "/", "\\", "x", "-", "+")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ridgeline import quantity
 from ridgeline.records.scaling_forecast import ScalingForecast
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, line, plot_layout
+from ridgeline.report.plots import Figure, line, plot_layout
 from ridgeline.report.views.layout_names import plain_term
 from ridgeline.report.views.predict_training import VERDICTS
 

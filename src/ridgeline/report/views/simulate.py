@@ -6,7 +6,7 @@ from ridgeline import quantity
 from ridgeline.records.load_test import Figures
 from ridgeline.records.simulated import FleetUse, Simulated
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, line, plot_layout
+from ridgeline.report.plots import Figure, line, plot_layout
 from ridgeline.report.views.loadtest import (
     LATENCIES,
     definitions,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plot_layout, rounded
+from ridgeline.report.plots import Figure, plot_layout, rounded
 
 if TYPE_CHECKING:
     from ridgeline.cost.step_timeline import StepTimeline

@@ -8,7 +8,7 @@ from typing import Any
 from ridgeline import quantity
 from ridgeline.records.system_map import SystemMap, SystemPart
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, plain_text, plot_layout
+from ridgeline.report.plots import Figure, plain_text, plot_layout
 
 TITLES = {
     "data": "Data",

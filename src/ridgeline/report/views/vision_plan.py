@@ -11,7 +11,7 @@ from ridgeline.records.vision_plan import (
     VisionTrainingPlan,
 )
 from ridgeline.report import document as doc
-from ridgeline.report.figures import Figure, line, plain_text, plot_layout
+from ridgeline.report.plots import Figure, line, plain_text, plot_layout
 from ridgeline.report.views.plan_training import knob_table
 from ridgeline.report.views.vision import BOUNDS, vision_training_document
 
