@@ -66,7 +66,7 @@ ACTIVATION_PARTS = {
     "zero": "input_zero_point",
     "global_scale": "input_global_scale",
 }
-"""The same of its activations, by the field of `ActivationScales`."""
+"""Tensors of a layer's activations, by the field of `ActivationScales`."""
 CACHE_PARTS = ("k_scale", "v_scale", "k_zero_point", "v_zero_point")
 """Last parts of the names of an attention layer's own tensors."""
 _KINDS = {

@@ -51,7 +51,7 @@ class FrontModels:
         self.settings({**front, "generation_defaults": False})
 
     def fetched(self, revision: str | None, *, weights: bool = True) -> FrontModels:
-        """The same in folders of this machine, where hub ids were given.
+        """The models in folders of this machine, where hub ids were given.
 
         Args:
             revision: Of the first model.

@@ -263,7 +263,7 @@ class _Lowered:
         self._done: dict[int, Tensor] = {}  # blocks share them
 
     def of(self, value: Any) -> Any:
-        """The same, with float32 tensors in bfloat16, within lists, tuples, and dictionaries."""
+        """A value with float32 tensors in bfloat16, also inside lists, tuples, dictionaries."""
         if isinstance(value, Tensor):
             if value.dtype != torch.float32:
                 return value

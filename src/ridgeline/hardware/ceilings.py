@@ -67,7 +67,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     dispatch_seconds: float
     """Host time of one tiny operator called from Python without gradient recording."""
     dispatch_autograd_seconds: float
-    """The same with gradient recording: the forward call only."""
+    """Host time of one tiny operator with gradient recording: the forward call only."""
     dispatch_backward_seconds: float
     """Backward of such an operator, per recorded call."""
     launch_seconds: float | None

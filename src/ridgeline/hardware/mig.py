@@ -106,7 +106,7 @@ class MigGeometry:
         return sorted({tuple(sorted(one, reverse=True)) for one in held}, reverse=True)
 
     def layouts(self) -> list[tuple[tuple[int, int], ...]]:
-        """The same by where instances lie: (start, place of the profile), ascending."""
+        """Where instances may lie together: (start, place of the profile), ascending."""
         return sorted(set(self._laid(frozenset(), ())))
 
     def _laid(

@@ -32,7 +32,7 @@ class ProcessorLimits(Fact, frozen=True, kw_only=True):
     blocks: int
     """The most blocks that are resident."""
     single_warp_blocks: int | None = None
-    """The same for blocks of one warp, which need no barrier; None: no difference."""
+    """The most blocks of one warp, which need no barrier; None: as many as `blocks`."""
     threads_per_block: int = 1024
     registers: int
     """32-bit registers of the whole multiprocessor."""

@@ -88,7 +88,7 @@ def _found(path: Path) -> tuple[list[Path], dict[str, list[Path]]]:
 
 
 def _sorted_out(path: Path, known: Sequence[Path]) -> tuple[list[Path], dict[str, list[Path]]]:
-    """The same of images that are known by their paths."""
+    """Flat images and folders of classes among images that are known by their paths."""
     flat: list[Path] = []
     within: dict[str, list[Path]] = {}
     for one in sorted(known):

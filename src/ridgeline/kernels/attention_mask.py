@@ -42,7 +42,7 @@ class PackedSequences:
     query_starts: Tensor
     """Where each sequence's queries begin, and where the last one's end: int32 [N + 1]."""
     key_starts: Tensor
-    """The same of keys; for self-attention the same tensor."""
+    """Where each sequence's keys begin and end; for self-attention `query_starts` itself."""
     longest_queries: int
     """The most queries of one sequence, or more."""
     longest_keys: int

@@ -47,7 +47,7 @@ def causal_attention(queries: Tensor, keys: Tensor, values: Tensor, scale: float
 
 
 def reference(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-    """The same in float64."""
+    """The attention in float64."""
     found = functional.scaled_dot_product_attention(
         queries.double(),
         keys.double(),

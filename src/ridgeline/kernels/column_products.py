@@ -35,6 +35,6 @@ def add_column_products(sums: Tensor, x: Tensor) -> None:
 
 
 def reference(sums: Tensor, x: Tensor) -> None:
-    """The same in float64, then rounded: what is added above and on the diagonal."""
+    """The products in float64, then rounded, added above and on the diagonal."""
     wide = x.double()
     sums += (wide.T @ wide).triu().to(sums.dtype)

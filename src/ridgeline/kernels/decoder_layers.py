@@ -171,7 +171,7 @@ def reference(
     caches: list[LayerCache],
     packed: PackedTokens,
 ) -> Tensor:
-    """The same, step by step through the references of its parts."""
+    """The layers step by step, through the references of their parts."""
     size = cos.shape[1]
     inner_of = gelu_tanh_mul_reference if layers.gelu else silu_mul_reference
     for place, cache in enumerate(caches):

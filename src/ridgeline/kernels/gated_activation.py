@@ -36,12 +36,12 @@ def gelu_tanh_mul(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def silu_mul_reference(gate: Tensor, up: Tensor) -> Tensor:
-    """The same as `silu_mul`, in two steps."""
+    """What `silu_mul` computes, in two steps of PyTorch."""
     return functional.silu(gate) * up
 
 
 def gelu_tanh_mul_reference(gate: Tensor, up: Tensor) -> Tensor:
-    """The same as `gelu_tanh_mul`, in two steps."""
+    """What `gelu_tanh_mul` computes, in two steps of PyTorch."""
     return functional.gelu(gate, approximate="tanh") * up
 
 

@@ -65,7 +65,7 @@ def linear(x: Tensor, panels: Tensor, bias: Tensor | None, outputs: int) -> Tens
 
 
 def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The same in float64, rounded once."""
+    """The layer in float64, rounded once."""
     wide = None if bias is None else bias.double()
     return functional.linear(x.double(), weight.double(), wide).to(x.dtype)
 

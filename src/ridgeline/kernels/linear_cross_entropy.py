@@ -136,7 +136,7 @@ def linear_cross_entropy_reference(
     z_loss: float = 0.0,
     softcap: float | None = None,
 ) -> Tensor:
-    """The same of all rows at once in PyTorch, differentiable; float64 stays float64."""
+    """The loss of all rows at once in PyTorch, differentiable; float64 stays float64."""
     logits = functional.linear(x, weight, bias)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if softcap:

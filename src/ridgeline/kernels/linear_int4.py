@@ -97,7 +97,7 @@ def linear(
 def reference(
     x: Tensor, quantised: Tensor, scales: Tensor, zeros: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """The same over the dequantised weight, in float64."""
+    """The layer over the dequantised weight, in float64."""
     return linear_reference(x, dequantise(quantised, scales, zeros), bias)
 
 

@@ -54,7 +54,7 @@ def quantise(weight: Tensor, peaks: Tensor | None = None) -> tuple[Tensor, Tenso
 
 
 def quantise_fp8(weight: Tensor, peaks: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The same with the levels of float8_e4m3fn, whose largest is 448."""
+    """Levels in float8_e4m3fn, whose largest is 448, and scales."""
     wide = weight.float()
     scales = _scales(wide, peaks, 448.0)
     return (wide / scales).to(torch.float8_e4m3fn), scales
@@ -145,7 +145,7 @@ def dequantise(quantised: Tensor, scales: Tensor, zeros: Tensor | None = None) -
 def reference(
     x: Tensor, quantised: Tensor, scales: Tensor, zeros: Tensor | None, bias: Tensor | None
 ) -> Tensor:
-    """The same over the dequantised weight, in float64."""
+    """The layer over the dequantised weight, in float64."""
     return linear_reference(x, dequantise(quantised, scales, zeros), bias)
 
 

@@ -93,7 +93,7 @@ def reference(
     bias: Tensor | None,
     step: float | None = None,
 ) -> Tensor:
-    """The same with sums in float64, which holds them exactly; rounding as above."""
+    """The layer with sums in float64, which holds them exactly, and inputs rounded alike."""
     wide = x.float()
     steps = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127.5
     if step is not None:

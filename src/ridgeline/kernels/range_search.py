@@ -69,7 +69,7 @@ def search_ranges(
 def reference(
     numbers: Tensor, costs: Tensor | None, form: NumberFormat, shares: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
-    """The same, share by share, with PyTorch."""
+    """The search in PyTorch, share by share."""
     exact = numbers.float()
     low, high = exact.amin(1), exact.amax(1)
     best, chosen = torch.full_like(low, torch.inf), torch.ones_like(low)

@@ -72,7 +72,7 @@ class Warps:
         return sum(_passes(one) for one in self.requests("shared", kind))
 
     def passes_of_a_request(self, kind: str = "") -> float:
-        """The same on average; 1 is free of conflicts."""
+        """Passes of one request on average; 1 is free of bank conflicts."""
         count = len(self.requests("shared", kind))
         return self.passes(kind) / count if count else 0.0
 

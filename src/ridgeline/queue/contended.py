@@ -66,7 +66,7 @@ class _Prefix:
 
 @dataclass(frozen=True, slots=True)
 class _AskedNodes:
-    """The same, with nodes whose GPUs are shared or split asked one by one."""
+    """Nodes without the first so many of the outranked; those with parts of GPUs are asked."""
 
     sums: _Prefix
     node: Ints
@@ -116,7 +116,7 @@ class ContendedNodes:
         self._free: list[int] = []
         self._job = np.zeros(0, dtype=np.int64)
         self._job_of: dict[int, int] = {}
-        """The same as numbers of Python's."""
+        """The job of each row, as a Python integer."""
         self._node = np.zeros(0, dtype=np.int64)
         self._amounts = np.zeros((3, 0))
         self._row_first = np.zeros(0)

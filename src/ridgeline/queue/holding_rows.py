@@ -86,7 +86,7 @@ class HoldingRows:
         return found
 
     def marks(self) -> NDArray[np.bool_]:
-        """The same for each row."""
+        """Whether there is room for each row, [rows]."""
         return marks_of(self.fitting(), len(self._wishes))
 
     def having_room(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -35,7 +35,7 @@ class NodeRoom:
     """The next number of a GPU that is shared or split."""
 
     def copy(self) -> NodeRoom:
-        """The same, to try what would be."""
+        """A copy of the room, to try a placement on."""
         return NodeRoom(
             whole=self.whole, cpu_milli=self.cpu_milli, memory_bytes=self.memory_bytes,
             gpu_type=self.gpu_type, spot=self.spot, grid=self.grid, parts=dict(self.parts),

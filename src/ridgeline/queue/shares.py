@@ -70,7 +70,7 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     when_can_borrow: Fungible = "may-stop-search"
     """Whether a flavor that it would have to borrow is taken before the next one is tried."""
     when_can_preempt: Fungible = "try-next-flavor"
-    """The same of a flavor for which it would have to interrupt other jobs."""
+    """Whether a flavor for which it would have to interrupt other jobs is taken before the next."""
 
     @property
     def interrupts(self) -> bool:

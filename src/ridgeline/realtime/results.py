@@ -201,7 +201,7 @@ def _equal(before: PipelineResults, after: PipelineResults, may_fall: float) -> 
 
 
 def _rounding(before: PipelineResults, after: PipelineResults, may_fall: float) -> ResultCheck:
-    """The same but for the order of sums."""
+    """The check that results are equal but for the order of sums."""
     found = _compare(before, after)
     small = found.error <= ROUNDING and found.odd <= ODD_FRAMES * found.frames
     fallen = _fallen(before, after, may_fall)

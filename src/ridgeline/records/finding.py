@@ -32,7 +32,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     gain_low: float
     """Expected speed-up of the whole step if cured, pessimistic: 1.0 is none."""
     gain_high: float
-    """The same, optimistic (Amdahl's law over `share`)."""
+    """Expected speed-up of the whole step if cured, optimistic (Amdahl's law over `share`)."""
     confidence: float
     """How sure the rule is, from 0 to 1, that this is the cause."""
     summary: str

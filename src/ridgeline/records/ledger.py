@@ -65,8 +65,8 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The multiplier that was foretold before it was measured, low and high; null where nothing
     was foretold."""
     modelled: tuple[float, float] | None = None
-    """The same by the techniques' own models alone (of several, the product), without the margin
-    that their record on public scripts asks for."""
+    """The multiplier by the techniques' own models alone (of several, the product), without the
+    margin that their record on public scripts asks for."""
     costs: str = ""
     """What the technique costs in memory, start-up, exactness or readability, by its card."""
     startup_seconds: float | None = None

@@ -16,7 +16,7 @@ class SimulatedWorth(Computed, frozen=True, kw_only=True):
     gain_low: float
     """The difference of the two, at the 10th percentile of the drawings."""
     gain_high: float
-    """The same at the 90th; equal to `gain_low` where nothing was drawn."""
+    """The difference at the 90th percentile; equal to `gain_low` where nothing was drawn."""
     waiting_jobs: int
     """Jobs that wait, or would if the cure let them in."""
     started_jobs: float

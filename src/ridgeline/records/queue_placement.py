@@ -21,7 +21,7 @@ class PlacedPoint(Computed, frozen=True, kw_only=True):
     fragmented_share: float
     """F of the cluster (Weng et al., ATC 2023): what is left and the next task cannot use."""
     fragmented_share_of_free: float | None
-    """The same of the GPUs that are left; null where none is."""
+    """The part of the GPUs left that the next task cannot use; null where none is left."""
 
 
 class PlacementOutcome(Computed, frozen=True, kw_only=True):

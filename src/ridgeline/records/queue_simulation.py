@@ -87,7 +87,7 @@ class SimulatedQueue(Computed, frozen=True, kw_only=True):
     """2.5 and 97.5 percentiles over redrawn traces; null where none were asked for."""
     p99_wait_interval: Bounds | None
     intervals: dict[str, Bounds]
-    """The same of the other figures, by name."""
+    """Percentiles 2.5 and 97.5 of the other figures, by name."""
     completion_seconds: list[float]
     """The completion of each job that ended, in the order of submission; of many, every n-th."""
     by_size: list[GroupWaits]

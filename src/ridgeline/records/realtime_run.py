@@ -58,7 +58,7 @@ class StageCalls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Time in which the calling thread could run and had no core; empty where nothing observed
     the run, as the columns below are."""
     wake_wait_seconds: list[float] = []
-    """The same since the thread's last call ended: how late it was woken."""
+    """Time without a core since the thread's last call ended: how late it was woken."""
     collecting_seconds: list[float] = []
     """Garbage collections by the calling thread during the call."""
     page_faults: list[int] = []

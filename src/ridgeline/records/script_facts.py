@@ -152,7 +152,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cpu_wait_seconds: float = 0.0
     """Per step, in which the stepping thread could have run but got no core."""
     peer_wait_seconds: float = 0.0
-    """The same of the threads that compute beside it, in the mean of them; 0 in records of before
+    """Time without a core of the threads that compute beside it, on average; 0 in records of before
     it was noted."""
     page_faults: float = 0.0
     """Pages of memory per step that the kernel had to find and clear first, without reading them

@@ -50,7 +50,7 @@ class Errors(Computed, frozen=True, kw_only=True):
     mean_of_sources: float | None = None
     """Mean of the sources' medians, each counting once; `median` and `p90` are over rows."""
     p90_of_sources: float | None = None
-    """The same of their 90th percentiles."""
+    """Mean of the sources' 90th percentiles, each counting once."""
 
 
 class Overall(Computed, frozen=True, kw_only=True):

@@ -232,7 +232,7 @@ class Advice:
     """Lines of the script, `file:line`."""
     facts: Sequence[tuple[str, str]] = ()
     evidence: Sequence[str] = ()
-    """The same in sentences, where the view has them."""
+    """The facts as sentences, where the view has them."""
     note: str = ""
 
 

@@ -58,7 +58,7 @@ def polls_of_thread(trace: Trace, thread: int) -> Polls:
 
 
 def polls(trace: Trace) -> Polls:
-    """The same of all threads that start GPU work; a watchdog of its own holds nothing up."""
+    """Polling of all threads that start GPU work; a watchdog's own thread holds nothing up."""
     launches = launch_rows(trace)
     threads = distinct(trace.host.thread[launches[launches >= 0]]).tolist()
     found = [polls_of_thread(trace, thread) for thread in threads]

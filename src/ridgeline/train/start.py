@@ -194,7 +194,7 @@ def _grace(seconds: float) -> list[str]:
 
 
 def _identity(folder: Path) -> str:
-    """The same on all machines, which share the folder."""
+    """A name of the run that is equal on all machines, which share the folder."""
     return hashlib.blake2b(str(folder.resolve()).encode(), digest_size=8).hexdigest()
 
 

@@ -139,7 +139,7 @@ class Images:
         return next(self.part(np.arange(min(count, len(self))), self.name).batches(count))
 
     def for_batches_of(self, most: int | None) -> Images:
-        """The same for a model that takes no more at once."""
+        """These images for a model that takes at most so many at once."""
         return dataclasses.replace(self, most=most)
 
 

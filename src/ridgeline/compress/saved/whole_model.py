@@ -132,7 +132,7 @@ def check_equal(
 
 
 def check_near(model: WholeModel, run: Callable[[Tensor], Tensor], what: str) -> None:
-    """The same of a model that rounds inputs with a range per token, whose levels are not certain.
+    """Compare an export of a model that rounds inputs per token, whose levels are not certain.
 
     The largest magnitude of a token lies half-way between two levels (127.5 steps of int8), so the
     last bit of a float moves it by one, in every layer. Two right computations differ by a third of

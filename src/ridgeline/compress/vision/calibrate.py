@@ -30,7 +30,7 @@ SHARE_WITHIN = 1.25
 APART = 64.0
 """From here on the smaller of two ranges would keep four levels of 256."""
 HEAD_APART = 8.0
-"""The same of a head's parts, whose levels are the answers: five of eight bits would be left."""
+"""The limit for parts of a head, whose levels are the outputs: five of eight bits would be left."""
 
 Histograms = dict[fx.Node, TensorHistogram]
 

@@ -120,7 +120,7 @@ class Origins(MatmulMode):
         self._numbers = count()
 
     def number(self, tensor: Tensor) -> int:
-        """The same for all tensors that are views or rows of one."""
+        """A number that all views and rows of one tensor have in common."""
         if tensor not in self._origin:
             self._origin[tensor] = next(self._numbers)
         found: int = self._origin[tensor]

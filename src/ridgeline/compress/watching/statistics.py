@@ -159,7 +159,7 @@ def energy(
 
 
 def _energy_under(hessian: Tensor, parts: Iterable[Tensor]) -> float:
-    """The same as the sum of (WᵀW) ⊙ H, of which half is enough."""
+    """The energy as the sum of (WᵀW) ⊙ H, of which half is enough."""
     sums = torch.zeros_like(hessian, dtype=torch.float32)
     for part in parts:
         add_products(sums, part)

@@ -39,7 +39,7 @@ _STEPS_OF_A_FLOOR = 5
 _TIMES_PLAIN = 1.1
 """A result may be so much further away than what was computed plainly in its dtype."""
 _OF_FLOAT32 = 64.0
-"""The same for float32, in which every step rounds."""
+"""The factor for float32, in which every step rounds."""
 
 _CURES = {
     "CUDA": "the interpreter runs on the CPU, which has nothing like it: leave it out of example()",

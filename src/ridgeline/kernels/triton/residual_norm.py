@@ -243,7 +243,7 @@ def _tile(size: int, num_rows: int) -> tuple[int, int, int]:
 def _backward_tile(
     size: int, num_rows: int, programs: int, *, centred: bool
 ) -> tuple[int, int, int]:
-    """The same for the backward: more rows, since what comes of them is summed in registers.
+    """The tile of the backward: more rows, since their sums stay in registers.
 
     The fastest of those timed on an H200 for rows of 1,024, 4,096 and 8,192 (docs/results/gpu.md).
     """

@@ -173,7 +173,7 @@ def _problem(device: str, size: int) -> tuple[Tensor, Tensor]:
 
 
 def calls(device: str) -> Calls:
-    """The same by PyTorch, on 4 Mi numbers."""
+    """The branches by PyTorch, on 4 Mi numbers."""
     x, mask = _problem(device, 2**22)
     return {
         "bad: x[mask].sum()": lambda: torch.sum(x[mask]),

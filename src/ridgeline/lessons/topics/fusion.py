@@ -90,7 +90,7 @@ def good(x: Tensor, b: Tensor, r: Tensor) -> Tensor:
 
 
 def reference(x: Tensor, b: Tensor, r: Tensor) -> Tensor:
-    """The same in PyTorch."""
+    """The sum and activation in PyTorch."""
     return torch.nn.functional.silu(x + b) * r
 
 

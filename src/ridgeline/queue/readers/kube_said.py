@@ -42,7 +42,7 @@ def said_of_pods(objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:
 
 
 def said_of_groups(objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:
-    """The same of each PodGroup, by its name."""
+    """What events and conditions say of each PodGroup, by its name."""
     found = {}
     for about, _, message in events_in(objects):
         if about.get("kind") == "PodGroup" and (said := matched("said", "", message)):

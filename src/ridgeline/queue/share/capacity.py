@@ -125,7 +125,7 @@ def _slower(measured_on: str, part: Device) -> float:
 
 
 def _predicted(one: ServedWorkload, kinds: Sequence[SlotKind], headroom: float) -> list[float]:
-    """The same by the serving model, for mean latencies within the targets."""
+    """Rates that the serving model predicts, with mean latencies within the targets."""
     assert one.rate is not None
     known = read_calibration()
     model = load_model(one.model)

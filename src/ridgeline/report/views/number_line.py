@@ -70,7 +70,7 @@ def neighbour_figure(found: NumberLine) -> Figure:
 
 
 def format_table(found: NumberLine) -> doc.DataTable:
-    """The same in figures."""
+    """A table of what each format makes of the value."""
     columns = (
         doc.words("format"),
         doc.Column("bits"),

@@ -75,7 +75,7 @@ class RankOverview(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     gpu_us: float
     """The time of all its GPU events."""
     classes_us: dict[str, float]
-    """The same by class."""
+    """The time of its GPU events by class of kernel."""
     stands_out_in: int
     """In the times of so many kernels it is an outlier."""
 

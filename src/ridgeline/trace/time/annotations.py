@@ -66,7 +66,7 @@ class RangeUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gpu_us: float
     """The time of the GPU work that was launched inside; streams side by side count twice."""
     gpu_self_us: float
-    """The same without the ranges inside."""
+    """GPU time without that of the ranges inside."""
     gpu_share: float
     """Its part of the time of all GPU work in the window."""
     gpu_span_us: float

@@ -77,7 +77,7 @@ class Headroom:
     compute_us: float
     """Time of kernels below the roof of arithmetic, whatever they attain."""
     memory_us: float
-    """The same of those below the roof of memory."""
+    """Time of kernels below the roof of memory, whatever they attain."""
     unknown_us: float
     """The time of kernels of which neither is known."""
     told_us: float

@@ -55,7 +55,7 @@ class ModuleUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     forward_gpu_us: float
     """The time of the GPU work that was launched inside."""
     forward_gpu_self_us: float
-    """The same without the modules inside."""
+    """GPU time without that of the modules inside."""
     backward_gpu_us: float
     """The time of the GPU work that backward did for its operators."""
     backward_gpu_self_us: float

@@ -38,7 +38,7 @@ class QueueSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Time with 1,024 launches or more waiting: the host is blocked when it launches another. None
     where far more than that were waiting, so that the queue takes more (HIP's does)."""
     full_share: float | None
-    """The same, over the time of the series."""
+    """The share of the series' time that `full_us` is."""
     start_us: float
     """When the series begins."""
     interval_us: float

@@ -29,7 +29,7 @@ _BACKWARD = re.compile(r"^autograd::engine::|Backward\d*$")
 _OUTLIER_DEVIATIONS = 3.5
 """Median absolute deviations, scaled to a normal distribution's σ (Iglewicz and Hoaglin, 1993)."""
 _OUTLIER_SHARE = 0.05
-"""And at least this much longer or shorter than the median."""
+"""An outlier is also longer or shorter than the median by this share at least."""
 
 
 class StepPhases(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

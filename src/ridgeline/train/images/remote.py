@@ -66,7 +66,7 @@ class _Place:
             return fetch_file(self.key, address, target, written)
 
     def needed(self, name: str, sums: dict[str, str], cure: str) -> None:
-        """The same, of what must be there."""
+        """Fetch a file that must be there."""
         if not self.fetch(name, sums):
             raise InputError(f"{self.key}: {self.base} has no {name}; {cure}")
 

@@ -76,7 +76,7 @@ def _bonds(pod: LivePod) -> list[str]:
 
 
 def _unbound(state: LiveCluster, names: set[str]) -> LiveCluster:
-    """The same with these pods on any node whose taints they stand."""
+    """The cluster in which these pods may be on any node whose taints they tolerate."""
     pods = [
         replace(pod, model="", constraints=_tolerating(pod.constraints))
         if pod.name in names

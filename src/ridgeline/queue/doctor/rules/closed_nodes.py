@@ -70,7 +70,7 @@ def _lastingly(state: LiveCluster, node: LiveNode) -> bool:
 
 
 def _without_lost(state: LiveCluster) -> LiveCluster:
-    """The same without deleted pods of closed nodes, which go once somebody hears of their node."""
+    """The cluster without deleted pods of closed nodes, which go once their node is heard of."""
     closed = {node.name for node in state.nodes if node.closed}
     left = [pod for pod in state.pods if pod.deleted_seconds is None or pod.node not in closed]
     return replace(state, pods=tuple(left))

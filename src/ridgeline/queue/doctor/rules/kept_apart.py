@@ -62,7 +62,7 @@ def _way(pod: LivePod) -> str:
 
 
 def _mingled(state: LiveCluster) -> LiveCluster:
-    """The same without what keeps pods apart."""
+    """The cluster without what keeps pods apart."""
     pods = [
         replace(pod, constraints=replace(pod.constraints, apart=()), host_ports=frozenset())
         for pod in state.pods

@@ -50,7 +50,7 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
 
 
 def _without_less(state: LiveCluster, least: int) -> LiveCluster:
-    """The same without running pods with GPUs that have less priority."""
+    """The cluster without running pods with GPUs that have less priority."""
     kept: list[LivePod] = [
         pod
         for pod in state.pods

@@ -101,7 +101,7 @@ def _asks_for_no_model_here(state: LiveCluster, pod: LivePod) -> bool:
 
 
 def _of_any_model(state: LiveCluster) -> LiveCluster:
-    """The same, with pods that any GPU will do for where no node has the one they insist on."""
+    """The cluster in which pods take any GPU where no node has the model they insist on."""
     pods = [replace(pod, model="") if _asks_for_no_model_here(state, pod) else pod
             for pod in state.pods]  # fmt: skip
     return replace(state, pods=tuple(pods))

@@ -49,7 +49,7 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
 
 
 def shared(state: LiveCluster) -> LiveCluster:
-    """The same, with each exclusive job content with its GPUs' share of its nodes."""
+    """The cluster in which an exclusive job takes only its GPUs' share of its nodes."""
     nodes = {node.name: node for node in state.nodes}
     pods = [
         _sharing(pod, nodes[pod.node]) if pod.exclusive and pod.node in nodes else pod
