@@ -1,23 +1,36 @@
 """Rules that the API server does not have: jobs it accepts that never start, or waste GPUs.
 
-One table row per rule, in the files beside this one; `RULES` is all of them. What may not enter:
-the server's own rules, which stand one floor up.
+What a rule says stands in `rules.toml`, how it is checked under its name in `CHECKS` of the files
+beside this one. What may not enter: the server's own rules, which stand one floor up.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from ridgeline.launch.check.stricter import created_pods, gangs, references, survival
 from ridgeline.launch.check.stricter.workload import StricterRule, read_workload
 from ridgeline.launch.check.verdict import ManifestProblem
 
-RULES: Mapping[str, StricterRule] = {
-    rule.name: rule
-    for module in (created_pods, gangs, references, survival)
-    for rule in module.RULES
-}
+
+@cache
+def stricter_rules() -> Mapping[str, StricterRule]:
+    """Every rule by its name.
+
+    >>> stricter_rules()["priority-class"].severity
+    'warning'
+    """
+    told = tomllib.loads((files(__package__) / "rules.toml").read_text(encoding="utf-8"))
+    checks = {
+        name: check
+        for module in (created_pods, gangs, references, survival)
+        for name, check in module.CHECKS.items()
+    }
+    return {name: StricterRule(name=name, check=checks[name], **told[name]) for name in told}
 
 
 def stricter_problems(
@@ -37,7 +50,7 @@ def stricter_problems(
             severity=rule.severity,
             rule=rule.name,
         ): None
-        for rule in RULES.values()
+        for rule in stricter_rules().values()
         for finding in rule.check(workload)
     }
     return tuple(sorted(found, key=lambda problem: problem.severity != "error"))

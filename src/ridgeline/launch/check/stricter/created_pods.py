@@ -18,7 +18,6 @@ from ridgeline.launch.check.stricter.workload import (
     BrokenRule,
     PodSet,
     PodWorkload,
-    StricterRule,
     is_patch,
 )
 from ridgeline.launch.check.verdict import ManifestProblem, Problems
@@ -137,48 +136,11 @@ def _refused(workload: PodWorkload) -> Iterator[BrokenRule]:
                         )
 
 
-RULES = (
-    StricterRule(
-        name="gpu-requests-differ",
-        severity="error",
-        reason="requests of a device must equal its limits; the pods are refused when created",
-        cure="give each device the same request and limit, or the limit alone",
-        check=_unequal,
-    ),
-    StricterRule(
-        name="gpu-fraction",
-        severity="error",
-        reason="devices are handed out whole: a pod that asks for half a GPU is refused",
-        cure="ask for whole GPUs; share one by MIG, MPS, time-slicing or a scheduler's annotation",
-        check=_fractions,
-    ),
-    StricterRule(
-        name="gpu-limit-missing",
-        severity="error",
-        reason="a device that is requested without a limit makes the pod invalid",
-        cure="set the limit to the request",
-        check=_no_limit,
-    ),
-    StricterRule(
-        name="missing-volume",
-        severity="error",
-        reason="a mount whose volume the pod does not have makes the pod invalid",
-        cure="add the volume, or correct the mount's name",
-        check=_missing_volumes,
-    ),
-    StricterRule(
-        name="restart-policy",
-        severity="error",
-        reason="a restart policy that does not exist, or Always under a Job, is refused later",
-        cure="Never where the job restarts all pods together, else OnFailure",
-        check=_restart_policies,
-    ),
-    StricterRule(
-        name="pod-refused",
-        severity="error",
-        reason="the server checks names, ports, probes, volumes and tolerations of pods only when "
-        "they are created, not inside a custom resource",
-        cure="correct the field as for a plain Pod",
-        check=_refused,
-    ),
-)
+CHECKS = {
+    "gpu-requests-differ": _unequal,
+    "gpu-fraction": _fractions,
+    "gpu-limit-missing": _no_limit,
+    "missing-volume": _missing_volumes,
+    "restart-policy": _restart_policies,
+    "pod-refused": _refused,
+}

@@ -15,7 +15,6 @@ from ridgeline.launch.check.stricter.workload import (
     BrokenRule,
     PodSet,
     PodWorkload,
-    StricterRule,
     devices_of,
 )
 
@@ -169,43 +168,10 @@ def _priorities(workload: PodWorkload) -> Iterator[BrokenRule]:
         )
 
 
-RULES = (
-    StricterRule(
-        name="no-gang",
-        severity="warning",
-        reason="two half-started jobs hold each other's GPUs for ever; a single one that waits for "
-        "its last pod burns the GPUs of all others",
-        cure="a Kueue queue label (with TAS or waitForPodsReady), or a PodGroup",
-        check=_no_gang,
-    ),
-    StricterRule(
-        name="gang-too-large",
-        severity="error",
-        reason="a gang of more pods than the job has never starts",
-        cure="set minAvailable to the number of pods, or less",
-        check=_gang_too_large,
-    ),
-    StricterRule(
-        name="replica-range",
-        severity="error",
-        reason="the operator refuses a group whose minReplicas exceed its maxReplicas",
-        cure="set minReplicas ≤ replicas ≤ maxReplicas",
-        check=_replica_range,
-    ),
-    StricterRule(
-        name="spread-placement",
-        severity="warning",
-        reason="pods of one job that are spread over nodes talk over slower links and leave every "
-        "node partly used, so that jobs of whole nodes starve",
-        cure="pack: no anti-affinity or spread constraints among GPU pods of one job",
-        check=_spread,
-    ),
-    StricterRule(
-        name="priority-class",
-        severity="warning",
-        reason="without a priority a long job is the first to be evicted; with several, only in "
-        "part",
-        cure="one priorityClassName for all pods of the job",
-        check=_priorities,
-    ),
-)
+CHECKS = {
+    "no-gang": _no_gang,
+    "gang-too-large": _gang_too_large,
+    "replica-range": _replica_range,
+    "spread-placement": _spread,
+    "priority-class": _priorities,
+}

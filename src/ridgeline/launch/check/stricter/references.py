@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from ridgeline.launch.check.fields import entries, section
 from ridgeline.launch.check.grammar import LABEL_LENGTH, dns_label
-from ridgeline.launch.check.stricter.workload import BrokenRule, PodWorkload, StricterRule
+from ridgeline.launch.check.stricter.workload import BrokenRule, PodWorkload
 
 
 def _unknown_jobs(workload: PodWorkload) -> Iterator[BrokenRule]:
@@ -68,20 +68,7 @@ def _long_names(workload: PodWorkload) -> Iterator[BrokenRule]:
             )
 
 
-RULES = (
-    StricterRule(
-        name="unknown-job",
-        severity="error",
-        reason="a policy or dependency that names no job of the set is refused by its webhook",
-        cure="name one of the jobs",
-        check=_unknown_jobs,
-    ),
-    StricterRule(
-        name="pod-name-length",
-        severity="error",
-        reason="names of pods are built from the object's and the job's name; past 63 characters "
-        "no pod can be created",
-        cure="shorten metadata.name or the job's name",
-        check=_long_names,
-    ),
-)
+CHECKS = {
+    "unknown-job": _unknown_jobs,
+    "pod-name-length": _long_names,
+}

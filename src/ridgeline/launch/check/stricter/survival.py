@@ -18,7 +18,6 @@ from ridgeline.launch.check.stricter.workload import (
     BrokenRule,
     PodSet,
     PodWorkload,
-    StricterRule,
     devices_of,
 )
 
@@ -221,68 +220,14 @@ def _device_claims(container: object, pod: PodSet) -> bool:
     return bool(devices_of(resources) or resources.get("claims") or pod.devices)
 
 
-RULES = (
-    StricterRule(
-        name="shared-memory",
-        severity="warning",
-        reason="a container has 64 MiB of /dev/shm; NCCL and data loaders need more",
-        cure="an emptyDir with medium: Memory mounted at /dev/shm",
-        check=_no_shared_memory,
-    ),
-    StricterRule(
-        name="checkpoint-volume",
-        severity="warning",
-        reason="what is written inside a pod is lost with it: every restart begins anew",
-        cure="a persistentVolumeClaim, or a bucket, for checkpoints",
-        check=_no_checkpoint_volume,
-    ),
-    StricterRule(
-        name="restarts-alone",
-        severity="warning",
-        reason="a worker that restarts alone cannot join a process group that is waiting for it",
-        cure="restart all pods together (JobSet failurePolicy), or torchrun --max-restarts",
-        check=_restarts_alone,
-    ),
-    StricterRule(
-        name="endless-restarts",
-        severity="warning",
-        reason="a job that always fails holds its GPUs until its restarts are used up",
-        cure="bound backoffLimit and maxRestarts",
-        check=_endless,
-    ),
-    StricterRule(
-        name="no-restart",
-        severity="warning",
-        reason="with backoffLimit 0 and no maxRestarts one lost pod ends the whole job",
-        cure="set failurePolicy.maxRestarts",
-        check=_no_restart,
-    ),
-    StricterRule(
-        name="collective-timeouts",
-        severity="warning",
-        reason="workers that give up at different times leave the others in a collective",
-        cure="the same NCCL timeouts in every template",
-        check=_timeouts,
-    ),
-    StricterRule(
-        name="processes-exceed-gpus",
-        severity="error",
-        reason="each process of torchrun takes one GPU; the surplus ones die at start",
-        cure="--nproc-per-node equal to the GPUs of the container",
-        check=_processes,
-    ),
-    StricterRule(
-        name="termination-grace",
-        severity="warning",
-        reason="a preempted pod that is killed at once cannot save",
-        cure="terminationGracePeriodSeconds of a checkpoint's length",
-        check=_no_grace,
-    ),
-    StricterRule(
-        name="gpu-not-asked",
-        severity="warning",
-        reason="a pod that uses NCCL but asks for no GPU is placed on nodes without one",
-        cure="set the GPU limit",
-        check=_no_gpu,
-    ),
-)
+CHECKS = {
+    "shared-memory": _no_shared_memory,
+    "checkpoint-volume": _no_checkpoint_volume,
+    "restarts-alone": _restarts_alone,
+    "endless-restarts": _endless,
+    "no-restart": _no_restart,
+    "collective-timeouts": _timeouts,
+    "processes-exceed-gpus": _processes,
+    "termination-grace": _no_grace,
+    "gpu-not-asked": _no_gpu,
+}
