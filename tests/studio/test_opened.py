@@ -21,6 +21,7 @@ import ridgeline.records
 from ridgeline.cli.main import run
 from ridgeline.cli.trace_questions import QUESTIONS
 from ridgeline.records.store import write_record
+from ridgeline.records.tagged import TaggedRecord
 from ridgeline.report.page import draw_page
 from ridgeline.studio.opened import kind_of, opened_document, openers
 from ridgeline.studio.opened_traces import trace_questions
@@ -99,7 +100,8 @@ def stated_kinds() -> Iterator[tuple[str, type]]:
     for name in names:
         for kind in vars(importlib.import_module(name)).values():
             config = getattr(kind, "__struct_config__", None)
-            if isinstance(kind, type) and config is not None and config.tag_field == "record":
+            stated = config is not None and config.tag_field == "record"
+            if isinstance(kind, type) and stated and kind is not TaggedRecord:
                 yield config.tag, kind
 
 
