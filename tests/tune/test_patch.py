@@ -227,6 +227,22 @@ def test_only_calls_that_pass_the_keyword_are_replaced(tmp_path):
     assert source_of(patched(tmp_path, edit, script=script)) == "a.zero_grad()\nb.zero_grad()\n"
 
 
+@pytest.mark.parametrize("arguments", ["sde, y, times, motion, None, 0.1", "*given"])
+def test_a_call_with_more_arguments_by_position_than_mean_the_same_is_left_alone(
+    tmp_path, arguments
+):
+    edit = ReplaceCall(
+        files=("train.py",),
+        callee="sdeint_adjoint",
+        code="torchsde.sdeint({args})",
+        most_positional=5,
+    )
+    script = f"x = torchsde.sdeint_adjoint({arguments})\n"
+    patch = patched(tmp_path, edit, script=script)
+    assert not patch.files
+    assert "more than 5 arguments by position" in reason_of(patch)
+
+
 def test_the_first_alternative_that_fits_is_taken(tmp_path):
     edit = FirstOf(
         edits=(

@@ -43,6 +43,8 @@ class ReplaceCall:
     """Keywords that `{args}` and `{rest}` leave out."""
     passing: str | None = None
     """Only calls that pass this keyword."""
+    most_positional: int | None = None
+    """Arguments by position that mean the same in `code`: a call with more is left alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

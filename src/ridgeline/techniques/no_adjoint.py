@@ -40,6 +40,9 @@ _SOLVERS: dict[HabitName, tuple[str, str]] = {
 _OWN_KEYWORDS = tuple(
     f"adjoint_{name}" for name in ("rtol", "atol", "method", "options", "params", "adaptive")
 )
+_SAME_POSITIONS = 5
+"""Leading arguments that both solvers of a library take in the same order: `sdeint_adjoint` has its
+`adjoint_method` in the sixth place, where `sdeint` has the step."""
 _FELT = 0.02
 _ROOM = 0.5
 """Share of the device's memory that a step may take at most, with twice the evaluations seen:
@@ -179,6 +182,7 @@ def _edit(context: Context, habit: HabitName) -> Edit:
                 callee=adjoint,
                 code=f"{library}.{plain}({{args}})",
                 drop=_OWN_KEYWORDS,
+                most_positional=_SAME_POSITIONS,
             ),
             AtStart(files=context.files, code=code, before_imports=True),
         )

@@ -54,6 +54,7 @@ from ridgeline.tune.patch_tree import (
     names_in,
     parse_statements,
     passes,
+    positional_at_most,
     root_of,
     root_of_attribute,
     small_statements_of,
@@ -213,6 +214,9 @@ class ScriptSource:
 
     def _replacer(self, edit: ReplaceCall) -> Change:
         def change(call: cst.Call) -> cst.BaseExpression:
+            most = edit.most_positional
+            if most is not None and positional_at_most(call) > most:
+                raise CannotPlace(f"{edit.callee} is given more than {most} arguments by position")
             kept = [a for a in call.args if a.keyword is None or a.keyword.value not in edit.drop]
             words = [self._word(argument) for argument in kept]
             code = edit.code.replace("{func}", self._script.code(call.func))

@@ -6,6 +6,7 @@ Everything here is of the original tree; nothing changes it.
 from __future__ import annotations
 
 import builtins
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -101,6 +102,13 @@ def calls_in(node: cst.CSTNode) -> Iterator[cst.Call]:
 def passes(call: cst.Call, keyword: str) -> bool:
     """Does the call pass this keyword?"""
     return any(a.keyword is not None and a.keyword.value == keyword for a in call.args)
+
+
+def positional_at_most(call: cst.Call) -> float:
+    """The number of arguments that a call may pass by position: any, where one is unpacked."""
+    if any(argument.star == "*" for argument in call.args):
+        return math.inf
+    return sum(1 for argument in call.args if argument.keyword is None and not argument.star)
 
 
 def is_backward(small: cst.BaseSmallStatement) -> bool:

@@ -22,48 +22,69 @@ from ridgeline.patches import patch
 
 def watch_argument_checks(agent: Agent) -> None:
     """Count and time both kinds of checks."""
-    for name, timing in (
-        ("torch.distributions:Distribution.__init__", _time_parameters),
-        ("torch.distributions:Distribution._validate_sample", _time_values),
+    checks = ArgumentChecks(agent)
+    distribution = "torch.distributions:Distribution"
+    for name, watching in (
+        ("__init__", checks.time_parameters),
+        ("_validate_sample", checks.time_values),
+        ("set_default_validate_args", checks.notice_asking),
     ):
-        attempt(patch, name, functools.partial(timing, agent), otherwise=None)
+        attempt(patch, f"{distribution}.{name}", watching, otherwise=None)
 
 
-def _time_parameters(agent: Agent, original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def init(made: Distribution, *args: Any, **kwargs: Any) -> None:
-        asked = kwargs.get("validate_args", args[2] if len(args) > 2 else None)
-        if asked is not None or not _is_counted(agent, made):
+class ArgumentChecks:
+    """The checks of one process, and whether its script has asked for them."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._asked_for = False
+
+    def notice_asking(self, original: Callable[[bool], None]) -> Callable[[bool], None]:
+        """Notice a script that has every distribution check."""
+
+        @functools.wraps(original)
+        def set_default_validate_args(value: bool) -> None:
+            original(value)
+            self._asked_for = bool(value)
+
+        return set_default_validate_args
+
+    def time_parameters(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Time a distribution that is made."""
+
+        @functools.wraps(original)
+        def init(made: Distribution, *args: Any, **kwargs: Any) -> None:
+            asked = kwargs.get("validate_args", args[2] if len(args) > 2 else None)
+            if asked is not None or not self._is_counted(made):
+                original(made, *args, **kwargs)
+                return
+            started = perf_counter()
             original(made, *args, **kwargs)
-            return
-        started = perf_counter()
-        original(made, *args, **kwargs)
-        _count(agent, perf_counter() - started)
+            self._count(perf_counter() - started)
 
-    return init
+        return init
 
+    def time_values(self, original: Callable[..., None]) -> Callable[..., None]:
+        """Time the check of values whose likelihood is asked for."""
 
-def _time_values(agent: Agent, original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def validate_sample(made: Distribution, value: Any) -> None:
-        if not _is_counted(agent, made):
+        @functools.wraps(original)
+        def validate_sample(made: Distribution, value: Any) -> None:
+            if not self._is_counted(made):
+                original(made, value)
+                return
+            started = perf_counter()
             original(made, value)
-            return
-        started = perf_counter()
-        original(made, value)
-        _count(agent, perf_counter() - started)
+            self._count(perf_counter() - started)
 
-    return validate_sample
+        return validate_sample
 
+    def _is_counted(self, made: Distribution) -> bool:
+        """Does it check because that is the default, in a step that is watched?"""
+        if self._asked_for or torch.compiler.is_compiling() or "_validate_args" in vars(made):
+            return False
+        return made._validate_args and self._agent.is_mine()
 
-def _is_counted(agent: Agent, made: Distribution) -> bool:
-    """Does it check because that is the default, in a step that is watched?"""
-    if torch.compiler.is_compiling() or "_validate_args" in vars(made):
-        return False
-    return made._validate_args and agent.is_mine()
-
-
-def _count(agent: Agent, seconds: float) -> None:
-    """The first line that checks stands for all of them: a walk up the stack takes as long."""
-    first = "argument_check" not in agent.watched.habits
-    agent.watched.count("argument_check", seconds, located=first)
+    def _count(self, seconds: float) -> None:
+        """The first line that checks stands for all of them: a walk up the stack takes as long."""
+        first = "argument_check" not in self._agent.watched.habits
+        self._agent.watched.count("argument_check", seconds, located=first)
