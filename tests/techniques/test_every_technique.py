@@ -711,6 +711,7 @@ def test_every_technique_is_rehearsed_or_named_as_one_for_other_machines():
         "length-buckets",
         "micro-batch",
         "no-adjoint",
+        "passive-threads",
         "thread-binding",
     }  # they have tests of their own
     elsewhere = {"device-prefetch", "nccl-settings", "pinned-memory", "thread-affinity"}

@@ -67,7 +67,7 @@ def _as_sure_as(reading: Reading, findings: Sequence[Finding]) -> list[Finding]:
     most = max(LEAST_CONFIDENCE, 1.0 - profile.crowded_share)
     return [
         one
-        if is_warning(one)
+        if is_warning(one) or one.cause == "crowded-threads"
         else msgspec.structs.replace(one, confidence=min(one.confidence, most))
         for one in findings
     ]

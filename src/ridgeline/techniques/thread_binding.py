@@ -13,7 +13,6 @@ get all of the process's cores back.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +20,10 @@ from typing import TYPE_CHECKING
 from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
-from ridgeline.records.edits import AtStart, Edit
+from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
+from ridgeline.techniques.kinds.openmp import runtime_of_torch, set_before_imports
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,8 +47,6 @@ _VARIABLES = {
     "gnu": {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"},
     "intel": {"KMP_AFFINITY": "granularity=fine,compact,1,0", "KMP_BLOCKTIME": "1"},
 }
-_LIBRARIES = {"libiomp5": "intel", "libomp": "intel", "libgomp": "gnu"}
-"""How a library's name begins → whose runtime it is; LLVM's reads Intel's variables."""
 _BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 _CORES = "RIDGELINE_CORES"
 """The variable that says which cores the process may use: a bound thread cannot ask any more."""
@@ -88,19 +86,6 @@ def options(context: Context) -> list[Options]:
     """The runtime that torch brings along."""
     found = runtime_of_torch()
     return [{"runtime": found}] if found is not None else []
-
-
-def runtime_of_torch() -> str | None:
-    """Whose OpenMP runtime lies beside torch: `gnu` or `intel`; None: neither."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    package = Path(spec.origin).parent
-    for folder in (package / "lib", package.with_name("torch.libs")):
-        for beginning, runtime in _LIBRARIES.items():
-            if any(folder.glob(f"{beginning}[.-]*")):
-                return runtime
-    return None
 
 
 def predict(context: Context, options: Options) -> Gain:
@@ -152,15 +137,8 @@ def bound_threads(cores: set[int]) -> int:
 
 def edits(context: Context, options: Options) -> list[Edit]:
     """The variables, before anything is imported, and all cores for forked children."""
-    script = [word for word in context.profile.environment.command if word.endswith(".py")][:1]
-    if not script:
-        return []
-    variables = _VARIABLES[str(options["runtime"])]
-    set_ = "".join(f'os.environ.setdefault("{name}", "{it}")\n' for name, it in variables.items())
-    code = (
-        f"import os\n\n{set_}"
+    released = (
         "_cores = os.sched_getaffinity(0)  # a bound thread hands one core on to what it forks\n"
         "os.register_at_fork(after_in_child=lambda: os.sched_setaffinity(0, _cores))"
     )
-    files = (os.path.normpath(script[0]),)
-    return [AtStart(files=files, code=code, before_imports=True)]
+    return set_before_imports(context, _VARIABLES[str(options["runtime"])], then=released)

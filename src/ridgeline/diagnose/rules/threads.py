@@ -1,4 +1,4 @@
-"""The number of CPU threads that compute does not fit the cores there are."""
+"""CPU threads that do not fit the cores: too few, too many, or spinning where others want them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from ridgeline.cost.amdahl import speedup
 from ridgeline.diagnose.reading import COMPUTE, Reading, percent, total_seconds
 from ridgeline.records import Finding
 
-CAUSES = ("few-threads", "many-threads")
+CAUSES = ("few-threads", "many-threads", "crowded-threads")
 
 _EFFICIENCY = (0.35, 0.95)
 """Share of the added threads that arrives: memory bandwidth is shared."""
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""Variables by which a user says how threads wait."""
 
 
 def find(reading: Reading) -> list[Finding]:
     """Threads of all ranks on this machine against its cores."""
     settings = reading.profile.settings
-    if reading.on_gpu or not reading.operators():
+    if reading.on_gpu:
+        return []
+    if reading.profile.is_crowded and 1 < settings.num_threads <= settings.cpu_count:
+        return _crowded(reading)
+    if not reading.operators():
         return []
     cores = reading.ceilings.num_threads if reading.ceilings is not None else settings.cpu_count
     cores = min(cores, settings.cpu_count)
@@ -74,4 +80,33 @@ def _many(reading: Reading, cores: int) -> list[Finding]:
         "cores.",
         effort="flag",
         technique="thread-count",
+    )
+
+
+def _crowded(reading: Reading) -> list[Finding]:
+    """Threads that wait for each other, while those who would work get no core."""
+    profile, settings = reading.profile, reading.profile.settings
+    if any(name in profile.environment.variables for name in _WAITING):
+        return []
+    busy = reading.phase_seconds(*COMPUTE)
+    waiting = min(busy, profile.crowded_share * reading.step_seconds)
+    return reading.finding(
+        "crowded-threads",
+        touched_seconds=busy,
+        saves_seconds=(0.3 * waiting, max(waiting, 0.9 * busy)),
+        confidence=0.7,
+        summary=f"Others want the cores, for {percent(profile.crowded_share)} of the step a thread "
+        f"waited for one; and {settings.num_threads} threads share every operator, which spin "
+        "while they wait for each other, in the time of those that would work.",
+        evidence={
+            "num_threads": settings.num_threads,
+            "num_cores": settings.cpu_count,
+            "waiting_for_a_core_seconds": settings.cpu_wait_seconds,
+            "cpu_seconds": settings.cpu_seconds,
+        },
+        cure="While others run: `OMP_WAIT_POLICY=passive` in the environment lets waiting threads "
+        "sleep (Intel's and LLVM's OpenMP: `KMP_BLOCKTIME=0`), OMP_NUM_THREADS=1 has none that "
+        "wait. Where cores are free, neither gains anything.",
+        effort="flag",
+        technique="passive-threads",
     )
