@@ -23,13 +23,12 @@ from ridgeline.patches import patch
 def watch_argument_checks(agent: Agent) -> None:
     """Count and time both kinds of checks."""
     checks = ArgumentChecks(agent)
-    distribution = "torch.distributions:Distribution"
     for name, watching in (
-        ("__init__", checks.time_parameters),
-        ("_validate_sample", checks.time_values),
-        ("set_default_validate_args", checks.notice_asking),
+        ("torch.distributions:Distribution.__init__", checks.time_parameters),
+        ("torch.distributions:Distribution._validate_sample", checks.time_values),
+        ("torch.distributions:Distribution.set_default_validate_args", checks.notice_asking),
     ):
-        attempt(patch, f"{distribution}.{name}", watching, otherwise=None)
+        attempt(patch, name, watching, otherwise=None)
 
 
 class ArgumentChecks:
