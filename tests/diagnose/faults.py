@@ -233,7 +233,9 @@ def on_cpu() -> dict[str, StepProfile]:
             more=[op("mm", 0.6, shapes="[4096,768],[768,50257]", flops=4e9)],
         ),
         "few-threads": profile(settings={"num_threads": 1}),
-        "crowded-threads": profile(settings={"num_threads": 2, "cpu_wait_seconds": 40 * MS}),
+        "crowded-threads": profile(
+            settings={"num_threads": 2, "cpu_wait_seconds": 40 * MS, "peer_wait_seconds": 40 * MS}
+        ),
         "many-threads": profile(settings={"num_threads": 16, "cpu_wait_seconds": 40 * MS}),
         "recompilation": profile(
             model={"compiled": True},

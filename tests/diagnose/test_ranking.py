@@ -95,10 +95,15 @@ def test_no_gain_is_surer_than_the_share_of_time_in_which_the_script_had_a_core(
 
 def test_threads_that_spin_where_others_want_the_cores_are_named_with_confidence() -> None:
     step = profile().step_seconds.mean
-    beside_others = {"num_threads": 2, "cpu_wait_seconds": 0.6 * step}
+    waited = 0.6 * step
+    beside_others = {"num_threads": 2, "cpu_wait_seconds": waited, "peer_wait_seconds": waited}
     first = diagnose([profile(settings=beside_others)], limits()).findings[0]
     assert (first.cause, first.confidence) == ("crowded-threads", 0.7)
-    for changes in ({"num_threads": 1}, {"cpu_wait_seconds": 0.1 * step}):
+    for changes in (
+        {"num_threads": 1},
+        {"cpu_wait_seconds": 0.1 * step, "peer_wait_seconds": 0.1 * step},
+        {"peer_wait_seconds": 0.0},  # one thread computes alone
+    ):
         findings = diagnose([profile(settings=beside_others | changes)], limits()).findings
         assert "crowded-threads" not in {one.cause for one in findings}
 

@@ -218,7 +218,7 @@ def faulty() -> dict[str, Context]:
             settings={"gc_seconds": 0.01}, habits={"gc_collect": Habit(calls=1.0)}
         ),
         "no-profiler": context(settings={"autograd_profiler": True}),
-        "passive-threads": context(settings={"cpu_wait_seconds": 0.05}),
+        "passive-threads": context(settings={"cpu_wait_seconds": 0.05, "peer_wait_seconds": 0.05}),
         "persistent-workers": context(
             loader={"num_workers": 2, "restarts": 4, "start_seconds": 0.2}, phases={"data": 0.2}
         ),

@@ -93,7 +93,11 @@ def _milliseconds(words: list[str]) -> float:
     ("changes", "reason"),
     [
         ({"num_threads": 1}, "one thread waits for no other"),
-        ({"cpu_wait_seconds": 0.004}, "its threads waited for a core for 4% of a step"),
+        ({"peer_wait_seconds": 0.0}, "one thread computes nearly everything"),
+        (
+            {"cpu_wait_seconds": 0.004, "peer_wait_seconds": 0.004},
+            "its threads waited for a core for 4% of a step",
+        ),
     ],
 )
 def test_threads_spin_on_where_nobody_waits(changes: dict[str, Any], reason: str) -> None:

@@ -222,6 +222,13 @@ class StepProfile(TaggedRecord, frozen=True, kw_only=True, tag="profile"):
         """Did the step wait for a core for so long that its times say little about the script?"""
         return self.crowded_share >= _CROWDED
 
+    @property
+    def beside_seconds(self) -> float:
+        """Seconds of a step in which threads beside its own computed, spun, or wanted a core."""
+        settings = self.settings
+        own = max(0.0, self.step_seconds.mean - settings.cpu_wait_seconds)
+        return max(0.0, settings.cpu_seconds - own) + settings.peer_wait_seconds
+
     def kept_at_most_bytes(self, *phases: str) -> float:
         """What autograd could keep, at most, of the operators of these phases for a backward.
 

@@ -39,6 +39,8 @@ CARD = Card(
 
 _VARIABLES = {"gnu": {"OMP_WAIT_POLICY": "passive"}, "intel": {"KMP_BLOCKTIME": "0"}}
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+_LEAST_BESIDE = 0.1
+"""Share of the step in which threads beside its own compute or want to: below, none is shared."""
 _LEAST_WAITING = 0.1
 """Share of the step in which a runnable thread waited for a core: below, the cores are free."""
 
@@ -52,6 +54,8 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "one thread waits for no other")
     if (share := context.profile.crowded_share) < _LEAST_WAITING:
         return Applicability(False, f"its threads waited for a core for {share:.0%} of a step")
+    if context.profile.beside_seconds < _LEAST_BESIDE * context.profile.step_seconds.mean:
+        return Applicability(False, "one thread computes nearly everything")
     said = next((name for name in _WAITING if name in given), None)
     if said is not None:
         return Applicability(False, f"{said} is set")

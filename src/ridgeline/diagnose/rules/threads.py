@@ -10,6 +10,8 @@ CAUSES = ("few-threads", "many-threads", "crowded-threads")
 
 _EFFICIENCY = (0.35, 0.95)
 """Share of the added threads that arrives: memory bandwidth is shared."""
+_LEAST_BESIDE = 0.1
+"""Share of a step: below, one thread does it alone."""
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables by which a user says how threads wait."""
 
@@ -87,6 +89,8 @@ def _crowded(reading: Reading) -> list[Finding]:
     """Threads that wait for each other, while those who would work get no core."""
     profile, settings = reading.profile, reading.profile.settings
     if any(name in profile.environment.variables for name in _WAITING):
+        return []
+    if profile.beside_seconds < _LEAST_BESIDE * profile.step_seconds.mean:
         return []
     busy = reading.phase_seconds(*COMPUTE)
     waiting = min(busy, profile.crowded_share * reading.step_seconds)
