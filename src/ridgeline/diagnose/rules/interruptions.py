@@ -13,6 +13,9 @@ CAUSES = ("frequent-evaluation", "no-grad-forwards", "save-in-loop")
 
 _USUAL_SHARE = 0.1
 """Evaluation that takes a tenth of the run is nothing to remark on."""
+_FEW_FORWARDS = 4
+"""Forwards without gradients per training step: more of them, and the model may be an agent's."""
+_ACTING = " If it is an agent that acts: ask for many inputs in one call."
 
 
 def find(reading: Reading) -> list[Finding]:
@@ -41,7 +44,8 @@ def _evaluation(reading: Reading) -> list[Finding]:
             "evaluations_per_step": evaluation.calls,
         },
         where=[evaluation.site],
-        cure="Evaluate less often, or on a part of the validation set, or with a larger batch.",
+        cure="Evaluate less often, or on a part of the validation set, or with a larger batch."
+        + (_ACTING if evaluation.calls > _FEW_FORWARDS else ""),
         effort="flag",
     )
 
