@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ridgeline.hardware import core_pressure
 from ridgeline.train import threads
 
 BUSY = "some avg10=63.20 avg60=12.00 avg300=3.00 total=9\nfull avg10=0.00 avg60=0.00 total=0\n"
@@ -29,7 +30,7 @@ def test_threads_sleep_where_others_want_the_cores_and_nobody_says_how_they_wait
     given: dict[str, str],
     policy: str | None,
 ) -> None:
-    monkeypatch.setattr(threads, "PRESSURE", tmp_path / "cpu")
+    monkeypatch.setattr(core_pressure, "PRESSURE", tmp_path / "cpu")
     if pressure:
         (tmp_path / "cpu").write_text(pressure)
     found, told = threads.thread_variables(1, given)

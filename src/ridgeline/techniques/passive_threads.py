@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ridgeline.hardware.core_pressure import WAIT_VARIABLES
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
 from ridgeline.records.edits import Edit
@@ -38,7 +39,6 @@ CARD = Card(
 )
 
 _VARIABLES = {"gnu": {"OMP_WAIT_POLICY": "passive"}, "intel": {"KMP_BLOCKTIME": "0"}}
-_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 _LEAST_BESIDE = 0.1
 """Share of the step in which threads beside its own compute or want to: below, none is shared."""
 _LEAST_WAITING = 0.1
@@ -56,7 +56,7 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, f"its threads waited for a core for {share:.0%} of a step")
     if context.profile.beside_seconds < _LEAST_BESIDE * context.profile.step_seconds.mean:
         return Applicability(False, "one thread computes nearly everything")
-    said = next((name for name in _WAITING if name in given), None)
+    said = next((name for name in WAIT_VARIABLES if name in given), None)
     if said is not None:
         return Applicability(False, f"{said} is set")
     if runtime_of_torch() is None:

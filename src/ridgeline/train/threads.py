@@ -1,26 +1,11 @@
-"""Threads of the ranks on one machine: as many as there are cores, asleep where cores are not free.
-
-Between parallel operators the threads of libgomp, which is PyTorch's OpenMP on Linux, spin for the
-next one. Where other processes want the cores, they spin in the time of those who would work: eight
-steps of a model of a million weights took 18 CPU seconds beside other work, and 9 with threads that
-sleep (`OMP_WAIT_POLICY=passive`; two cores of an AMD EPYC, torch 2.13).
-What is computed is the same to the bit; only a thread's wake-up takes longer, so that on a quiet
-machine they spin as usual.
-"""
+"""Threads of the ranks on one machine: as many as there are cores, asleep where none is free."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
+from ridgeline.hardware.core_pressure import sleeping_threads
 from ridgeline.hardware.machine import this_machine
-
-PRESSURE = Path("/proc/pressure/cpu")
-"""The share of time in which a task waited for a core (Linux 4.20, `accounting/psi.rst`)."""
-BUSY_SHARE = 0.25
-"""From here on cores are said to be wanted by others."""
-_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-"""Variables by which a user says how threads wait."""
 
 
 def thread_variables(num_ranks: int, given: Mapping[str, str]) -> tuple[dict[str, str], str]:
@@ -31,28 +16,6 @@ def thread_variables(num_ranks: int, given: Mapping[str, str]) -> tuple[dict[str
         given: The environment so far, of which nothing is changed.
     """
     cores = this_machine(gpus=[]).cpu.num_usable_cores
-    threads = given.get("OMP_NUM_THREADS", str(max(1, cores // num_ranks)))
-    found = {"OMP_NUM_THREADS": threads}
-    busy = share_waited()
-    if threads == "1" or busy < BUSY_SHARE or any(name in given for name in _WAITING):
-        return found, ""
-    told = (
-        f"others want this machine's cores ({busy:.0%} of the last 10 s somebody waited for one):"
-        " threads of this run sleep instead of spinning while they wait; OMP_NUM_THREADS=1 leaves"
-        " the others most"
-    )
-    return found | {"OMP_WAIT_POLICY": "passive"}, told
-
-
-def share_waited(source: Path | None = None) -> float:
-    """The share of the last 10 s in which a task waited for a core; 0 where nobody counts it.
-
-    Args:
-        source: A file as Linux has it; None: this machine's.
-    """
-    try:
-        some, _, _all = (source or PRESSURE).read_text().partition("\n")
-    except OSError:
-        return 0.0  # no Linux, or one that does not count it
-    averages = dict(word.partition("=")[::2] for word in some.split() if "=" in word)
-    return float(averages.get("avg10", 0.0)) / 100.0
+    threads = {"OMP_NUM_THREADS": given.get("OMP_NUM_THREADS", str(max(1, cores // num_ranks)))}
+    waiting, told = sleeping_threads({**given, **threads})
+    return threads | waiting, told

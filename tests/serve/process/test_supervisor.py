@@ -19,6 +19,7 @@ from tests.serve.http.servers import gone, until
 from tokenizers import Tokenizer
 
 from ridgeline.errors import InputError, RidgelineError
+from ridgeline.hardware import core_pressure
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Sampling, Submit
 from ridgeline.serve.process import supervisor as supervising
@@ -49,10 +50,33 @@ def run(scene: Callable[[Supervisor], Awaitable[None]], **options: Any) -> None:
     asyncio.run(whole())
 
 
+def environment_of(pid: int) -> dict[str, str]:
+    words = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
 async def ask(supervisor: Supervisor, request_id: str = "a", said: str = "x") -> str:
     prompt = tuple(TOKENIZER.encode(said, add_special_tokens=False).ids)
     submit = Submit(id=request_id, prompt=prompt, sampling=Sampling(max_tokens=9))
     return "".join([delta.text async for delta in stream(supervisor.client, submit)])
+
+
+@pytest.mark.parametrize(("waited", "policy"), [("63.20", "passive"), ("4.00", None)])
+def test_threads_of_an_engine_sleep_where_others_want_the_cores(
+    waited: str, policy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*core_pressure.WAIT_VARIABLES, "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "cpu").write_text(f"some avg10={waited} avg60=12.00 avg300=3.00 total=9\n")
+    monkeypatch.setattr(core_pressure, "PRESSURE", tmp_path / "cpu")
+
+    async def scene(supervisor: Supervisor) -> None:
+        await supervisor.start()
+        found.append(supervisor.pid and environment_of(supervisor.pid).get("OMP_WAIT_POLICY"))
+
+    found: list[str | int | None] = []
+    run(scene)
+    assert found == [policy]
 
 
 @pytest.mark.sweep(every=2)

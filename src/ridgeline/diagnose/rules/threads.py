@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ridgeline.cost.amdahl import speedup
 from ridgeline.diagnose.reading import COMPUTE, Reading, percent, total_seconds
+from ridgeline.hardware.core_pressure import WAIT_VARIABLES
 from ridgeline.records import Finding
 
 CAUSES = ("few-threads", "many-threads", "crowded-threads")
@@ -12,8 +13,6 @@ _EFFICIENCY = (0.35, 0.95)
 """Share of the added threads that arrives: memory bandwidth is shared."""
 _LEAST_BESIDE = 0.1
 """Share of a step: below, one thread does it alone."""
-_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Variables by which a user says how threads wait."""
 
 
 def find(reading: Reading) -> list[Finding]:
@@ -88,7 +87,7 @@ def _many(reading: Reading, cores: int) -> list[Finding]:
 def _crowded(reading: Reading) -> list[Finding]:
     """Threads that wait for each other, while those who would work get no core."""
     profile, settings = reading.profile, reading.profile.settings
-    if any(name in profile.environment.variables for name in _WAITING):
+    if any(name in profile.environment.variables for name in WAIT_VARIABLES):
         return []
     if profile.beside_seconds < _LEAST_BESIDE * profile.step_seconds.mean:
         return []

@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 import msgspec
 
 from ridgeline.errors import InputError, RidgelineError
+from ridgeline.hardware.core_pressure import sleeping_threads
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.client import EngineClient, RequestRefused
@@ -187,6 +188,9 @@ class Supervisor:
     async def _spawn(self, config: EngineConfig) -> None:
         ours, theirs = socket.socketpair()
         self._words = ""
+        waiting, told = sleeping_threads(os.environ)
+        if told:
+            log.info("%s", told)
         try:
             with theirs:
                 self._process = await asyncio.create_subprocess_exec(
@@ -199,7 +203,7 @@ class Supervisor:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=asyncio.subprocess.PIPE,
-                    env=FEW_PRIMITIVES | os.environ,
+                    env=FEW_PRIMITIVES | waiting | os.environ,
                 )
             self._stderr = asyncio.create_task(self._pass_on_stderr(self._process))
             reader, writer = await asyncio.open_connection(sock=ours)
