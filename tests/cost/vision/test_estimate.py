@@ -96,3 +96,27 @@ def test_8_bits_without_an_instruction_for_them_are_no_faster_than_their_one_uni
             demand(arrays, part, int8)[:compute], 1e-12
         )
         assert max(ratio) < most
+
+
+def test_without_matrix_units_halves_are_multiplied_faster_only_where_a_runtime_does_so() -> None:
+    arrays = operator_arrays(load_network("resnet50"))
+    wide = WORK.index("compute wide")
+
+    def products(software: str, precision: str) -> float:
+        call = VisionSetting(task="infer", batch=1, precision=precision, software=software)
+        return float(demand(arrays, device("jetson-nano"), call)[wide])
+
+    assert products("eager", "fp16") == pytest.approx(products("eager", "fp32"))
+    assert products("tensorrt", "fp16") == pytest.approx(products("eager", "fp32") / 2)
+
+
+def test_more_threads_share_the_products_and_wait_longer_for_each_other() -> None:
+    arrays = operator_arrays(load_network("resnet50"))
+    call = VisionSetting(task="infer", batch=1, precision="fp32", software="ncnn")
+    one, four, sixteen = (
+        dict(zip(WORK, demand(arrays, device("kunpeng-920-7260"), run), strict=True))
+        for run in (replace(call, threads=count) for count in (1, 4, 16))
+    )
+    assert one["compute wide"] > four["compute wide"] > sixteen["compute wide"]
+    assert one["kernels"] == 0.0
+    assert sixteen["kernels"] == pytest.approx(2 * four["kernels"])

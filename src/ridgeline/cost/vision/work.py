@@ -49,7 +49,8 @@ WORK = (
 )
 """The kinds of work, in the order of what `demand` answers. `kernels` and `launches` are a
 microsecond an operator, on the device and on its host, those of `FOLDED` operators apart, since
-runtimes that fuse have none of them; `fixed` is one for the whole batch."""
+runtimes that fuse have none of them; `fixed` is one for the whole batch. On a processor `kernels`
+are where its threads meet after an operator."""
 FOLDED = ("batch_norm", "activation", "elementwise")
 """Kinds of operators that a runtime which fuses writes into the one before."""
 HOST = 2
@@ -66,8 +67,15 @@ YEARLY_GAIN = 1.15
 CORE_BANDWIDTH = 8e9
 """Bytes per second that one core draws: ten lines of 64 bytes on their way for 80 ns (Little's
 law)."""
-SERIAL_SHARE = 0.02
-"""Share of an operator's work that one core does alone (Amdahl, 1967)."""
+SERIAL_SHARE = 0.09
+"""Share of an operator's work that one core does alone (Amdahl, 1967): the median over 66 runs of
+the three largest networks under ncnn on 2 to 16 threads, each beside the same on one thread."""
+MEETING_THREADS = 4.0
+"""Threads whose meeting is a microsecond of `kernels`: others take as many rounds as a barrier in
+which each waits for one at twice the distance (Hensgen, Finkel and Manber, 1988)."""
+HALVES = ("tensorrt", "ncnn-vulkan")
+"""Software that multiplies 16 bits in 16 bits on vector units too; libraries behind the others
+widen them to 32 there (cuDNN's pseudo-half convolutions), and gain traffic alone."""
 WIDENED = 16.0
 """Operations of 8 bits per cycle of a core without an instruction that multiplies them into 32: 16
 numbers in a register, two instructions for their products and sums, one unit for integers."""
@@ -189,6 +197,9 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     else:
         compute = _covered_macs(arrays, batch, units)
     peak = matrix_peak(device, dtype) * share
+    widened = setting.software not in HALVES and not processor and not has_matrix_units(device)
+    if widened and dtype in ("fp16", "bf16"):
+        peak = device.peaks["fp32"]
     if setting.software in SHADERS:
         peak = min(peak, SHADER_GAIN * device.peaks["fp32"])
     vector = device.peaks.get("fp32", peak) * share
@@ -206,7 +217,10 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     counts = _by_kind(arrays, arrays.count)
     folded = sum(counts.get(kind, 0.0) for kind in FOLDED) * MICROSECOND
     own = sum(counts.values()) * MICROSECOND - folded
-    pace = 1.0 if processor else USUAL_CLOCK / (device.chip.clock_hz or USUAL_CLOCK)
+    if processor:
+        pace = float(np.log2(cores) / np.log2(MEETING_THREADS))
+    else:
+        pace = USUAL_CLOCK / (device.chip.clock_hz or USUAL_CLOCK)
     host = slowness_of_host(device)
     return np.array(
         [*found, own * pace, folded * pace, MICROSECOND * host, own * host, folded * host]
@@ -235,6 +249,17 @@ def _by_kind(arrays: OperatorArrays, amounts: Floats) -> dict[str, float]:
 def is_processor(device: Device) -> bool:
     """Whether the device is a processor: its compute units are cores."""
     return device.chip.unit == "core"
+
+
+def has_matrix_units(device: Device) -> bool:
+    """Whether a GPU multiplies on more than vector units.
+
+    Those hold two numbers of 16 bits where one of 32 was, and know no format of matrix units alone.
+    """
+    peaks = device.peaks
+    if "tf32" in peaks or "bf16" in peaks:
+        return True
+    return peaks.get("fp16", 0.0) > 2.0 * peaks.get("fp32", 0.0)
 
 
 def matrix_peak(device: Device, dtype: str) -> float:
