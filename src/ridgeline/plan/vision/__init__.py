@@ -7,6 +7,7 @@
     question.py       what may be asked, and the words in which it is
     timing.py         the time of one device, for what follows
     training.py       one training step: time, memory, input, scaling, the whole run
+    offered.py        what software offers a network: layouts, products in 8 bits
     inference.py      one forward pass: latency, what bounds it, what would change it
     search_training.py, search_inference.py   the best of many
 

@@ -25,6 +25,7 @@ from ridgeline.plan.vision.measured import (
     measured_network,
     pace_of,
 )
+from ridgeline.plan.vision.offered import has_layouts, has_products
 from ridgeline.plan.vision.question import (
     ELEMENT_BYTES,
     MemoryFormat,
@@ -212,7 +213,7 @@ def _changes(task: VisionInferenceTask, before: float) -> list[SettingChange]:
 
 def _others(task: VisionInferenceTask) -> Iterator[tuple[str, VisionInferenceTask]]:
     """The same question with another layout, precision or runtime, and with the usual pairs."""
-    if task.memory_format == "contiguous" and task.software in ("eager", "compile"):
+    if task.memory_format == "contiguous" and has_layouts(task.network, task.software):
         yield "channels_last", replace(task, memory_format="channels_last")
     lower = [
         name
@@ -221,7 +222,8 @@ def _others(task: VisionInferenceTask) -> Iterator[tuple[str, VisionInferenceTas
         and ELEMENT_BYTES[name] < ELEMENT_BYTES[task.precision]
     ]
     for name in lower:
-        yield name, replace(task, precision=name)
+        if has_products(task.device, task.software, name):
+            yield name, replace(task, precision=name)
     fitted = fitted_software(task.device)
     for software in RUNTIMES:
         if software == task.software or software not in fitted:
@@ -229,7 +231,8 @@ def _others(task: VisionInferenceTask) -> Iterator[tuple[str, VisionInferenceTas
         other = replace(task, software=software)
         yield software, other
         for name in lower:
-            yield f"{software} {name}", replace(other, precision=name)
+            if has_products(task.device, software, name):
+                yield f"{software} {name}", replace(other, precision=name)
 
 
 def _deadline(timing: Timing, period_seconds: float) -> Deadline:

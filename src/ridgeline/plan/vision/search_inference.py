@@ -17,8 +17,10 @@ from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.plan.vision.inference import RUNTIMES, VisionInferenceTask, memory_of
+from ridgeline.plan.vision.offered import has_layouts, has_products
 from ridgeline.plan.vision.question import (
     INFERENCE_PRECISIONS,
+    MEMORY_FORMATS,
     check_batch,
     check_memory_format,
     network_of,
@@ -116,7 +118,9 @@ def _tasks(
         if not precisions and precision == "bf16" and "fp16" in part.peaks:
             continue
         for runtime in software or _usual_software(part):
-            for layout in _layouts(runtime):
+            if not software and not has_products(part, runtime, precision):
+                continue
+            for layout in MEMORY_FORMATS if has_layouts(network, runtime) else MEMORY_FORMATS[:1]:
                 for batch in batches:
                     yield VisionInferenceTask(
                         network=network,
@@ -133,11 +137,6 @@ def _usual_software(part: Device) -> list[str]:
     """PyTorch and the runtimes that the fit has seen on such a device."""
     fitted = fitted_software(part)
     return [name for name in ("eager", *RUNTIMES) if name in fitted]
-
-
-def _layouts(runtime: str) -> tuple[str, ...]:
-    """Runtimes other than PyTorch choose the layout themselves."""
-    return ("contiguous", "channels_last") if runtime in ("eager", "compile") else ("contiguous",)
 
 
 def _weigh(task: VisionInferenceTask, weighed: Weighed) -> None:
