@@ -13,7 +13,7 @@ import torch
 import transformers
 from tests.runtimes.planted import modules
 
-from ridgeline.errors import InputError
+from ridgeline.errors import ExportError, InputError
 from ridgeline.measure.child.agreement import sqnr
 from ridgeline.runtimes import Artifact, ModelCall, all_runtimes, runtime
 from ridgeline.runtimes.capture.converting import convert
@@ -356,3 +356,25 @@ def test_inverses_of_poses_and_intrinsics_are_written_out(name: str, tmp_path: P
     model = InvertsPoses().eval()
     made = convert(runtime(name), model, calls, {}, tmp_path / "made")
     torch.testing.assert_close(runtime(name).load(made, threads=1)(*calls), model(*calls))
+
+
+class PoolsToOnePixel(torch.nn.Module):
+    """A pyramid whose coarsest level is one pixel at the example's size, as DDRNet's is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        coarse = torch.nn.functional.avg_pool2d(x, 17, stride=16, padding=8)
+        return torch.nn.functional.interpolate(coarse, size=x.shape[-2:], mode="bilinear") + x
+
+
+def test_a_size_beyond_what_a_capture_took_for_granted_is_told_with_the_cure(
+    tmp_path: Path,
+) -> None:
+    card = runtime("torch-export")
+    made = convert(
+        card, PoolsToOnePixel().eval(), (images(2, 16),), {}, tmp_path / "made",
+        dynamic=("batch", "size"),
+    )  # fmt: skip
+    program = card.load(made, threads=1)
+    assert program(images(3, 16)).shape == (3, 3, 16, 16)
+    with pytest.raises(ExportError, match=r"captured where .*height.*--fix size"):
+        program(images(2, 64))

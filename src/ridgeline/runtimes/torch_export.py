@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline.errors import ExportError
 from ridgeline.runtimes import Artifact, RuntimeCard, not_installed
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ CARD = RuntimeCard(
     any_dtype=True,
     free_attributes=True,
 )
+GUARD = "Guard failed: "
+"""What the message of a program begins with that was captured for other sizes."""
+AXES = {0: "batch", 2: "height", 3: "width"}
+"""Dimension of an image → its name."""
 
 
 def missing() -> str | None:
@@ -53,7 +59,28 @@ def load(artifact: Artifact, *, threads: int) -> Callable[..., Any]:
         program = torch.export.load(artifact.path).module()
 
     def run(tensors: list[Tensor]) -> list[Tensor]:
-        with torch.no_grad():
-            return list(program(*tensors))
+        try:
+            with torch.no_grad():
+                return list(program(*tensors))
+        except AssertionError as error:
+            if not str(error).startswith(GUARD):
+                raise
+            raise _another_size(str(error).removeprefix(GUARD)) from error
 
     return Answering(artifact, run)
+
+
+def _another_size(condition: str) -> ExportError:
+    """A program that keeps to the sizes which its capture took for granted."""
+    words = re.sub(r"tensors_(\d+)\.size\(\)\[(\d+)\]", _axis, condition.strip())
+    return ExportError(
+        f"was captured where {words}, and takes no input where that does not hold: a map of one "
+        "pixel may be a larger one there; export with larger images, or with --fix size",
+        kind="fixed-size",
+    )
+
+
+def _axis(found: re.Match[str]) -> str:
+    place, dimension = int(found[1]), int(found[2])
+    name = AXES.get(dimension, f"dimension {dimension}")
+    return name if place == 0 else f"{name} of input {place + 1}"

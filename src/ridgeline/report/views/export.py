@@ -86,13 +86,13 @@ def _why(row: ExportRow) -> str:
 
 
 def _cases(found: RuntimeExport) -> list[doc.Block]:
-    columns = (
+    columns: tuple[doc.Column, ...] = (
         doc.words("format"),
         *doc.figures("batch", "size", "inputs", "agreement", "SQNR"),
         doc.Column("largest error"),
         doc.words("remark", ""),
     )
-    rows = [
+    rows: list[tuple[doc.Cell, ...]] = [
         (
             row.format,
             str(one.batch),
@@ -107,11 +107,11 @@ def _cases(found: RuntimeExport) -> list[doc.Block]:
         for one in row.likeness
         if row.format != "eager" or one.fixed
     ]
-    return (
-        [doc.Chapter("Answers beside eager float32", [doc.DataTable(columns, rows)])]
-        if rows
-        else []
-    )
+    if not rows:
+        return []
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    return [doc.Chapter("Answers beside eager float32", [doc.DataTable(columns, rows)])]
 
 
 def _timed(found: RuntimeExport) -> list[tuple[ExportRow, ExportSpeed]]:

@@ -43,6 +43,8 @@ _DIFFERS_IN_TRAINING = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.Dropout, nn.Dropout1d,
     nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
 )  # fmt: skip
+TORCH = Path(torch.__file__).parent
+"""Where no line is the user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,7 +366,9 @@ def where_fixed(program: Any, size: int) -> Place | None:
     for environment in _environments(program):
         for guard in reversed(environment.guards):
             frame = guard.sloc.maybe_user_loc or guard.sloc.framework_loc
-            if str(guard.expr).endswith(f", {size})") and hasattr(frame, "lineno"):
+            if not str(guard.expr).endswith(f", {size})") or not hasattr(frame, "lineno"):
+                continue
+            if not Path(frame.filename).is_relative_to(TORCH):
                 return Place(frame.filename, frame.lineno)
     return None
 
