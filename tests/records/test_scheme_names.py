@@ -86,6 +86,7 @@ def test_every_offered_name_parses(kind: str) -> None:
         ("w4a17", "unknown part 'w4a17'; did you mean w4a16"),
         ("w4a16-gptk", "unknown part 'gptk'; did you mean gptq"),
         ("w4a16-qqqqq", "unknown part 'qqqqq'; known: w2a16"),
+        ("channels-30", "unknown part '30'; did you mean 30%, g30"),
         ("", "does not say to what"),
         ("gptq", "does not say to what"),
         ("w4a16-w8a8", "says both w4a16 and w8a8"),

@@ -43,7 +43,8 @@ def run_on_images(
 
     for option, given in refused.items():
         if given:
-            raise InputError(f"{option}: {material.model} takes images; leave it out")
+            cure = "use --mixed, with --max-loss" if option == "--target" else "leave it out"
+            raise InputError(f"{option}: {material.model} takes images; {cure}")
     for name in exports:
         if name != "torch-export":
             raise InputError(f"--export {name}: image models are exported as torch-export")

@@ -100,11 +100,13 @@ class _Parts:
 
     def check_known(self) -> None:
         """Refuse parts that no scheme has."""
-        known = _names(*_table())
+        known = tuple(dict.fromkeys(_names(*_table())))
         for part in self.left:
             forms = (_GROUP, _PATTERN, _SHARE, _BLOCK, _LISTED)
             if part not in known and not any(form.fullmatch(part) for form in forms):
                 near = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
+                if part.isdigit():
+                    near = [f"{part}%", f"g{part}"]
                 hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known)}"
                 raise self.wrong(f"has the unknown part {part!r}; {hint}")
 

@@ -170,6 +170,7 @@ def test_what_lost_too_much_is_not_saved(
         ("model", ["--scheme", "50%-channels"], "nothing can follow it"),
         ("model", ["--mean", "1,2"], "give three numbers"),
         ("model", ["--faster", "2"], "--for latency"),
+        ("model", ["--target", "kl+0.1"], "use --mixed, with --max-loss"),
     ],
 )
 def test_bad_input_is_one_line(

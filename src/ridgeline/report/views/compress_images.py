@@ -214,14 +214,16 @@ def _layers(layers: Sequence[PlannedLayer]) -> list[doc.Block]:
     )
     told = [one for one in ranked if one.activation_bits is None or one.sqnr_db is not None]
     left = len(layers) - len(told[:MOST_LAYERS])
-    rest = [f"{left} layers more, all of them on the page"] if left else []
     note = "Layers in float first, then those that cost most when they alone are rounded."
-    short: list[doc.Block] = [
-        *([doc.DataTable(LAYERS, [_layer(one) for one in told[:MOST_LAYERS]])] if told else []),
-        doc.Lines(rest),
-    ]
+    if told:
+        rest = [f"{left} layers more, all of them on the page"] if left else []
+        table = doc.DataTable(LAYERS, [_layer(one) for one in told[:MOST_LAYERS]])
+        short = doc.Chapter("Layers", [table, doc.Lines(rest)], note)
+    else:
+        said = f"{left} are rounded, all of them on the page; --mixed ranks them"
+        short = doc.Chapter("Layers", [doc.Lines([said])])
     return [
-        doc.Only("terminal", [doc.Chapter("Layers", short, note)]),
+        doc.Only("terminal", [short]),
         doc.Only(
             "page",
             [doc.Chapter("Layers", [doc.DataTable(LAYERS, [_layer(one) for one in ranked])], note)],
