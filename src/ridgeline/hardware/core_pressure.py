@@ -5,7 +5,8 @@ next one. Where other processes want the cores, they spin in the time of those w
 steps of a model of a million weights took 18 CPU seconds beside other work, and 9 with threads that
 sleep (`OMP_WAIT_POLICY=passive`; two cores of an AMD EPYC, torch 2.13).
 What is computed is the same to the bit; only a thread's wake-up takes longer, so that on a quiet
-machine they spin as usual.
+machine they spin as usual: there, 16 requests to a model of 113 M parameters got 421 tokens/s with
+threads that spin and 351 with such that sleep.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def sleeping_threads(given: Mapping[str, str]) -> tuple[dict[str, str], str]:
         return {}, ""
     told = (
         f"others want this machine's cores ({busy:.0%} of the last 10 s somebody waited for one):"
-        " threads sleep instead of spinning while they wait; OMP_NUM_THREADS=1 leaves the others"
-        " most"
+        " threads sleep instead of spinning while they wait; started on a quiet machine they spin,"
+        " which is quicker there; OMP_NUM_THREADS=1 leaves the others most"
     )
     return {"OMP_WAIT_POLICY": "passive"}, told
 

@@ -109,7 +109,7 @@ def _crowded(reading: Reading) -> list[Finding]:
         },
         cure="While others run: `OMP_WAIT_POLICY=passive` in the environment lets waiting threads "
         "sleep (Intel's and LLVM's OpenMP: `KMP_BLOCKTIME=0`), OMP_NUM_THREADS=1 has none that "
-        "wait. Where cores are free, neither gains anything.",
+        "wait. Where cores are free again, take it back: threads that spin are quicker there.",
         effort="flag",
         technique="passive-threads",
     )
