@@ -4,10 +4,10 @@ Between parallel operators the threads of libgomp, which is PyTorch's OpenMP on 
 next one. Where other processes want the cores, they spin in the time of those who would work: eight
 steps of a model of a million weights took 18 CPU seconds beside other work, and 9 with threads that
 sleep (`OMP_WAIT_POLICY=passive`; two cores of an AMD EPYC, torch 2.13).
-What is computed is the same to the bit; only a thread's wake-up takes longer. 16 requests of 64 tokens
-to a model of 113 M parameters got 251 tokens/s with threads that sleep and 145 with such that spin
-beside one program that kept a core busy, 146 to 219 and 37 to 83 beside two, and 351 and 421 on the
-quiet machine: there they spin as usual.
+What is computed is the same to the bit; only a thread's wake-up takes longer. 16 requests of 64
+tokens to a model of 113 M parameters got 251 tokens/s with threads that sleep and 145 with such
+that spin beside one program that kept a core busy, 146 to 219 and 37 to 83 beside two, and 351 and
+421 on the quiet machine: there they spin as usual.
 """
 
 from __future__ import annotations
