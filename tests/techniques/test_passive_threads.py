@@ -95,8 +95,8 @@ def _milliseconds(words: list[str]) -> float:
         ({"num_threads": 1}, "one thread waits for no other"),
         ({"peer_wait_seconds": 0.0}, "one thread computes nearly everything"),
         (
-            {"cpu_wait_seconds": 0.004, "peer_wait_seconds": 0.004},
-            "its threads waited for a core for 4% of a step",
+            {"cpu_wait_seconds": 0.03, "peer_wait_seconds": 0.03},
+            "its threads waited for a core for 30% of a step",
         ),
     ],
 )

@@ -44,8 +44,6 @@ CARD = Card(
 _VARIABLES = {"gnu": {"OMP_WAIT_POLICY": "passive"}, "intel": {"KMP_BLOCKTIME": "0"}}
 _LEAST_BESIDE = 0.1
 """Share of the step in which threads beside its own compute or want to: below, none is shared."""
-_LEAST_WAITING = 0.1
-"""Share of the step in which a runnable thread waited for a core: below, the cores are free."""
 
 
 def applies(context: Context) -> Applicability:
@@ -55,7 +53,8 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, f"the model is on {context.device}")
     if settings.num_threads < 2:
         return Applicability(False, "one thread waits for no other")
-    if (share := context.profile.crowded_share) < _LEAST_WAITING:
+    if not context.profile.is_crowded:  # on free cores it is a loss
+        share = context.profile.crowded_share
         return Applicability(False, f"its threads waited for a core for {share:.0%} of a step")
     if context.profile.beside_seconds < _LEAST_BESIDE * context.profile.step_seconds.mean:
         return Applicability(False, "one thread computes nearly everything")
@@ -76,7 +75,7 @@ def options(context: Context) -> list[Options]:
 def predict(context: Context, options: Options) -> Gain:
     """Hardly anything, or nearly all that is computed: spinning threads look like busy ones."""
     computing = context.phase_share("forward", "backward", "optimizer")
-    return amdahl(computing, 1.0 + context.profile.crowded_share, 20.0)
+    return amdahl(computing, 1.0, 20.0)
 
 
 def environment(options: Options) -> dict[str, str]:
