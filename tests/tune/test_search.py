@@ -29,7 +29,7 @@ from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.pool import Pool, Variant, VariantFailed
 from ridgeline.tune.search import StackSearch
 from ridgeline.tune.stack import stack_of
-from ridgeline.tune.tuner import _open, _whole
+from ridgeline.tune.tuner import _open, _seconds_for_others, _whole
 
 LOSSES = [1.0, 0.9, 0.8, 0.7]
 Ratios = dict[frozenset[str], tuple[float, float, float]]
@@ -370,6 +370,31 @@ def test_whoever_ran_out_of_time_beside_other_programs_is_told_of_them(
     one.note_that_time_ran_out()
     (note,) = one.notes
     assert ("80 % of a step" in note) is said
+
+
+def test_what_compiles_for_longer_than_anyone_foresaw_leaves_others_their_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = search(monkeypatch, tmp_path, {}, [])
+    one.deadline = one.pool.deadline = monotonic() + 100
+    slow, quick = candidate("compile", 1.0, 1.5), candidate("fused-optimizer", 1.0, 1.1)
+    kept_back = _seconds_for_others(one, [slow], [slow, quick])
+    assert 0 < kept_back <= 50
+    assert _seconds_for_others(one, [quick], [slow, quick]) == 0
+    assert _seconds_for_others(one, [slow], [slow]) == 0
+
+    def never_ready(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
+        assert pool.deadline == pytest.approx(until - kept_back, abs=1.0)
+        pool.deadline = monotonic()  # so long it compiled
+        raise VariantFailed("b", ScriptError("gave up"))
+
+    until = one.pool.deadline
+    monkeypatch.setattr(questions, "run_ab", never_ready)
+    with one.leaving(kept_back):
+        row = one.add(members("compile"))
+    assert row.reason == questions.OTHERS_TURN
+    assert one.pool.deadline == until
+    assert one.known([], members("compile")) is None  # with more time it is asked again
 
 
 def test_what_prepared_for_long_is_expected_to_do_so_again(

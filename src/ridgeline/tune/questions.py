@@ -8,7 +8,8 @@ the two stacks, whatever made it be asked, so nothing is measured twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -37,6 +38,8 @@ WHOLE = "whole stack"
 WHOLE_STAGE = "whole"
 PATCHED = "patched script"
 NO_EFFECT = "changed nothing in this script"
+OUT_OF_TIME = "the budget ran out before it was measured"
+OTHERS_TURN = "it was still preparing when the time began that others need; give more with --budget"
 FULLY_WORTH, LEAST_WORTH = 0.15, 0.25
 """A question about a gain of this much gets all of its time; a smaller one in proportion, and no
 less than this share."""
@@ -114,6 +117,16 @@ class Questions:
             return None
         return Gain(math.prod(gain.low for gain in gains), math.prod(gain.high for gain in gains))
 
+    @contextmanager
+    def leaving(self, seconds: float) -> Iterator[None]:
+        """Give the question at hand so much less than all the time that is left."""
+        until = self.pool.deadline
+        self.pool.deadline = min(until, self.deadline) - seconds
+        try:
+            yield
+        finally:
+            self.pool.deadline = until
+
     def ask(
         self, a: list[Applied], b: list[Applied], *, stage: str = "add", name: str = ""
     ) -> LedgerRow:
@@ -123,7 +136,8 @@ class Questions:
         if row is None:
             added = [member for member in b if member not in a]
             row = self._measure(self.variant_of(a), self.variant_of(b), added, name, stage, key)
-            if row.rounds or not self.is_out_of_time:
+            was_cut_off = row.reason == OTHERS_TURN or self.is_out_of_time
+            if row.rounds or not was_cut_off:
                 answers.rows[key] = row
                 self.memory.save()
         return self._as_asked(row, stage, name)
@@ -166,7 +180,9 @@ class Questions:
             except VariantFailed as failure:
                 reason = str(failure.error)
                 if self.is_out_of_time:
-                    reason = "the budget ran out before it was measured"
+                    reason = OUT_OF_TIME
+                elif monotonic() >= self.pool.deadline:
+                    reason = OTHERS_TURN
                 elif failure.side == "a" and attempt == 1:
                     # It ran before: something outside ended it.
                     self.on_progress(f"starting again: {reason}")
