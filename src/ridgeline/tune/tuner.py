@@ -71,6 +71,8 @@ _PROFILE_SHARE = 0.25
 """What a profile between two questions may take of the time that is left for them."""
 _MOST_FOR_OTHERS = 0.5
 """Share of the time that is left which what compiles leaves to the other candidates."""
+_SPARE = 1.3
+"""Times what they will take: to end what was cut off takes a while, too."""
 _QUESTION_SHARE, _LEAST_QUESTION, _MOST_QUESTION = 0.1, 5.0, 60.0
 """Share of the budget for the rounds of one question, and its bounds in seconds."""
 
@@ -287,8 +289,8 @@ def _seconds_for_others(
     if not any(one.is_slow_to_start for one in chosen):
         return 0.0
     others = [one for one in open_ if one not in chosen]
-    needed = sum(search.least_seconds_for([one.applied]) for one in others)
-    return min(needed, _MOST_FOR_OTHERS * search.left_seconds)
+    needed = sum(search.seconds_for([one.applied]) for one in others)
+    return min(_SPARE * needed, _MOST_FOR_OTHERS * search.left_seconds)
 
 
 def _tell_of_what_does_not_fit(search: StackSearch, open_: list[TechniqueCandidate]) -> None:
