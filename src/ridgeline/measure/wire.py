@@ -201,6 +201,17 @@ class MemorySample(Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     activations_bytes: int
     other_bytes: int
 
+    @property
+    def total_bytes(self) -> int:
+        """All that is alive."""
+        return (
+            self.weights_bytes
+            + self.gradients_bytes
+            + self.optimizer_bytes
+            + self.activations_bytes
+            + self.other_bytes
+        )
+
 
 class Facts(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of the script's objects and switches at the time of the report."""

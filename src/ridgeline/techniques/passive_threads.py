@@ -20,7 +20,11 @@ from ridgeline.patches import Undo
 from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
-from ridgeline.techniques.kinds.openmp import runtime_of_torch, set_before_imports
+from ridgeline.techniques.kinds.openmp import (
+    runtime_of_torch,
+    runtime_options,
+    set_before_imports,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,6 +50,9 @@ _LEAST_BESIDE = 0.1
 """Share of the step in which threads beside its own compute or want to: below, none is shared."""
 
 
+options = runtime_options
+
+
 def applies(context: Context) -> Applicability:
     """Several threads compute on cores that others want, and nobody has said how they wait."""
     settings, given = context.profile.settings, context.profile.environment.variables
@@ -64,12 +71,6 @@ def applies(context: Context) -> Applicability:
     if runtime_of_torch() is None:
         return Applicability(False, "no OpenMP runtime was found beside torch")
     return Applicability(True, "")
-
-
-def options(context: Context) -> list[Options]:
-    """The runtime that torch brings along."""
-    found = runtime_of_torch()
-    return [{"runtime": found}] if found is not None else []
 
 
 def predict(context: Context, options: Options) -> Gain:

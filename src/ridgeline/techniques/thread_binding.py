@@ -23,7 +23,11 @@ from ridgeline.patches import Undo
 from ridgeline.records.edits import Edit
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
-from ridgeline.techniques.kinds.openmp import runtime_of_torch, set_before_imports
+from ridgeline.techniques.kinds.openmp import (
+    runtime_of_torch,
+    runtime_options,
+    set_before_imports,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -59,6 +63,9 @@ _STARTS_THE_POOL = 1 << 18
 """Elements of a tensor that torch divides among its threads."""
 
 
+options = runtime_options
+
+
 def applies(context: Context) -> Applicability:
     """Several threads compute on cores that are theirs, and nobody has bound them."""
     settings, step = context.profile.settings, context.profile.step_seconds.mean
@@ -80,12 +87,6 @@ def applies(context: Context) -> Applicability:
     if runtime_of_torch() is None:
         return Applicability(False, "no OpenMP runtime was found beside torch")
     return Applicability(True, "")
-
-
-def options(context: Context) -> list[Options]:
-    """The runtime that torch brings along."""
-    found = runtime_of_torch()
-    return [{"runtime": found}] if found is not None else []
 
 
 def predict(context: Context, options: Options) -> Gain:

@@ -76,7 +76,7 @@ class LiveMemory:
             return
         try:
             key = parameter.grad.untyped_storage()._cdata
-        except (RuntimeError, NotImplementedError):
+        except RuntimeError:
             return
         category = self._category.get(key)
         if category is None or category == "gradients":
@@ -94,7 +94,7 @@ class LiveMemory:
         try:
             storage = tensor.untyped_storage()
             key, size = storage._cdata, storage.nbytes()
-        except (RuntimeError, NotImplementedError):
+        except RuntimeError:
             return False  # sparse, meta and wrapper tensors have no storage to follow
         if key in self._category or size == 0 or tensor.device.type == "meta":
             return False
@@ -126,17 +126,7 @@ class LiveMemory:
         """At most a few hundred samples; the peak is kept."""
         stride = max(1, len(self.samples) // _MAX_SAMPLES)
         kept = self.samples[::stride]
-        highest = max(self.samples, key=_total, default=None)
+        highest = max(self.samples, key=lambda s: s.total_bytes, default=None)
         if highest is not None and highest not in kept:
             kept = sorted([*kept, highest], key=lambda s: s.seconds)
         return kept
-
-
-def _total(sample: MemorySample) -> int:
-    return (
-        sample.weights_bytes
-        + sample.gradients_bytes
-        + sample.optimizer_bytes
-        + sample.activations_bytes
-        + sample.other_bytes
-    )

@@ -9,11 +9,12 @@ import msgspec
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import Ceilings
+from ridgeline.hardware.core_pressure import WAIT_VARIABLES
 from ridgeline.hardware.environment import environment
 from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.live.operator_times import model_flops_utilisation, operators_of, small_share
 from ridgeline.measure.live.steps import growth_per_step, phases_of, tail_facts
-from ridgeline.measure.wire import Facts, MemorySample, Report
+from ridgeline.measure.wire import Facts, Report
 from ridgeline.records import (
     Distribution,
     MemoryPoint,
@@ -25,7 +26,7 @@ from ridgeline.records import (
 
 _SPEED_VARIABLES = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "KMP_AFFINITY", "OMP_PROC_BIND", "LD_PRELOAD",
-    "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME",
+    *WAIT_VARIABLES,
     "CUDA_VISIBLE_DEVICES", "TORCHINDUCTOR_CACHE_DIR", "ONEDNN_DEFAULT_FPMATH_MODE",
     "NCCL_DEBUG", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_SHM_DISABLE", "CUDA_LAUNCH_BLOCKING",
 )  # fmt: skip
@@ -201,14 +202,14 @@ def _memory(
     look: Report | None, profiled: Report | None
 ) -> tuple[int, MemorySplit, list[MemoryPoint]]:
     samples = look.memory if look is not None else []
-    points = [MemoryPoint(seconds=s.seconds, bytes=_total(s), phase=s.phase) for s in samples]
-    highest = max(samples, key=_total, default=None)
+    points = [MemoryPoint(seconds=s.seconds, bytes=s.total_bytes, phase=s.phase) for s in samples]
+    highest = max(samples, key=lambda s: s.total_bytes, default=None)
     peak = look.memory_peak_bytes if look is not None else 0
     if profiled is not None and profiled.memory_peak_bytes:
         peak = profiled.memory_peak_bytes
     if highest is None:
         return peak, _NO_SPLIT, points
-    rest = max(0, peak - _total(highest))
+    rest = max(0, peak - highest.total_bytes)
     split = MemorySplit(
         weights_bytes=highest.weights_bytes,
         gradients_bytes=highest.gradients_bytes,
@@ -216,22 +217,12 @@ def _memory(
         activations_bytes=highest.activations_bytes,
         other_bytes=highest.other_bytes + rest,
     )
-    return max(peak, _total(highest)), split, points
+    return max(peak, highest.total_bytes), split, points
 
 
 _NO_SPLIT = MemorySplit(
     weights_bytes=0, gradients_bytes=0, optimizer_bytes=0, activations_bytes=0, other_bytes=0
 )
-
-
-def _total(sample: MemorySample) -> int:
-    return (
-        sample.weights_bytes
-        + sample.gradients_bytes
-        + sample.optimizer_bytes
-        + sample.activations_bytes
-        + sample.other_bytes
-    )
 
 
 def _non_finite(losses: list[float], look: Report | None) -> int:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from ridgeline.records.edits import AtStart, Edit
+from ridgeline.records.ledger import Options
 from ridgeline.techniques import Context
 
 _LIBRARIES = {"libiomp5": "intel", "libomp": "intel", "libgomp": "gnu"}
@@ -28,6 +29,12 @@ def runtime_of_torch() -> str | None:
             if any(folder.glob(f"{beginning}[.-]*")):
                 return runtime
     return None
+
+
+def runtime_options(context: Context) -> list[Options]:
+    """The runtime that torch brings along, as the one setting to try."""
+    found = runtime_of_torch()
+    return [{"runtime": found}] if found is not None else []
 
 
 def set_before_imports(context: Context, variables: dict[str, str], then: str = "") -> list[Edit]:
