@@ -23,13 +23,18 @@ from ridgeline.techniques import Applicability, Context, Gain, technique
 from ridgeline.tune import candidates as choosing
 from ridgeline.tune import questions
 from ridgeline.tune.ab_run import ABPlan, ABRun
-from ridgeline.tune.candidates import TechniqueCandidate, candidates, next_question
+from ridgeline.tune.candidates import (
+    TechniqueCandidate,
+    candidates,
+    next_question,
+    seconds_for_others,
+)
 from ridgeline.tune.costs import Costs
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.pool import Pool, Variant, VariantFailed
 from ridgeline.tune.search import StackSearch
 from ridgeline.tune.stack import stack_of
-from ridgeline.tune.tuner import _open, _seconds_for_others, _whole
+from ridgeline.tune.tuner import _open, _whole
 
 LOSSES = [1.0, 0.9, 0.8, 0.7]
 Ratios = dict[frozenset[str], tuple[float, float, float]]
@@ -378,10 +383,14 @@ def test_what_compiles_for_longer_than_anyone_foresaw_leaves_others_their_time(
     one = search(monkeypatch, tmp_path, {}, [])
     one.deadline = one.pool.deadline = monotonic() + 100
     slow, quick = candidate("compile", 1.0, 1.5), candidate("fused-optimizer", 1.0, 1.1)
-    kept_back = _seconds_for_others(one, [slow], [slow, quick])
+
+    def left_to(chosen: list[TechniqueCandidate], open_: list[TechniqueCandidate]) -> float:
+        return seconds_for_others(chosen, open_, one.seconds_for, one.left_seconds)
+
+    kept_back = left_to([slow], [slow, quick])
     assert 0 < kept_back <= 50
-    assert _seconds_for_others(one, [quick], [slow, quick]) == 0
-    assert _seconds_for_others(one, [slow], [slow]) == 0
+    assert left_to([quick], [slow, quick]) == 0
+    assert left_to([slow], [slow]) == 0
 
     def never_ready(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
         assert pool.deadline == pytest.approx(until - kept_back, abs=1.0)

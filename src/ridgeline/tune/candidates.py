@@ -35,6 +35,10 @@ UNLIKELY = 0.1
 SHOWS_ALONE = 1.05
 """Expected gain from which a technique is asked about for its own sake: to tell less from noise
 takes more rounds than a row is worth, so the small ones are asked about together."""
+_MOST_FOR_OTHERS = 0.5
+"""Share of the time that is left which what compiles leaves to the other candidates."""
+_SPARE = 1.3
+"""Times what they will take: to end what was cut off takes a while, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,19 @@ def candidates(
                 continue
             found.append(candidate)
     return sorted(found, key=lambda candidate: -candidate.expected)
+
+
+def seconds_for_others(
+    chosen: list[TechniqueCandidate],
+    open_: list[TechniqueCandidate],
+    seconds_for: Callable[[list[Applied]], float],
+    left_seconds: float,
+) -> float:
+    """What is left to the others where a question may prepare for longer than anyone foresees."""
+    if not any(one.is_slow_to_start for one in chosen):
+        return 0.0
+    needed = sum(seconds_for([one.applied]) for one in open_ if one not in chosen)
+    return min(_SPARE * needed, _MOST_FOR_OTHERS * left_seconds)
 
 
 def next_question(

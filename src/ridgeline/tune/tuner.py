@@ -49,6 +49,7 @@ from ridgeline.tune.candidates import (
     key_of,
     next_question,
     one_per_slot_of,
+    seconds_for_others,
 )
 from ridgeline.tune.job import TuneJob
 from ridgeline.tune.memory import JobMemory, fingerprint
@@ -69,10 +70,6 @@ _PROFILE_STEPS = 40
 """What a profile costs in steps, those under instruments counted as several."""
 _PROFILE_SHARE = 0.25
 """What a profile between two questions may take of the time that is left for them."""
-_MOST_FOR_OTHERS = 0.5
-"""Share of the time that is left which what compiles leaves to the other candidates."""
-_SPARE = 1.3
-"""Times what they will take: to end what was cut off takes a while, too."""
 _QUESTION_SHARE, _LEAST_QUESTION, _MOST_QUESTION = 0.1, 5.0, 60.0
 """Share of the budget for the rounds of one question, and its bounds in seconds."""
 
@@ -270,7 +267,8 @@ def _add_what_helps(search: StackSearch, job: TuneJob) -> None:
         if holder is not None:
             search.challenge(members[0], holder)
             continue
-        with search.leaving(_seconds_for_others(search, chosen, open_)):
+        others = seconds_for_others(chosen, open_, search.seconds_for, search.left_seconds)
+        with search.leaving(others):
             search.add_what_holds(members)
         if any(technique(member.technique).CARD.opaque for member in search.stack):
             continue  # a profile would not see what the model does
@@ -280,17 +278,6 @@ def _add_what_helps(search: StackSearch, job: TuneJob) -> None:
     undecided = one_per_slot_of(search.undecided())
     if len(undecided) > 1:
         _add_together(search, undecided)
-
-
-def _seconds_for_others(
-    search: StackSearch, chosen: list[TechniqueCandidate], open_: list[TechniqueCandidate]
-) -> float:
-    """What is left to the others where a question may prepare for longer than anyone foresees."""
-    if not any(one.is_slow_to_start for one in chosen):
-        return 0.0
-    others = [one for one in open_ if one not in chosen]
-    needed = sum(search.seconds_for([one.applied]) for one in others)
-    return min(_SPARE * needed, _MOST_FOR_OTHERS * search.left_seconds)
 
 
 def _tell_of_what_does_not_fit(search: StackSearch, open_: list[TechniqueCandidate]) -> None:
