@@ -117,7 +117,7 @@ def on_cpu() -> dict[str, StepProfile]:
             tail=a_tail(),
         ),
         "save-in-loop": profile(
-            shares={"other": 0.4}, habits={"save": Habit(seconds=40 * MS, site=site(41))}
+            shares={"other": 0.4}, habits={"save": Habit(calls=1.0, seconds=40 * MS, site=site(41))}
         ),
         "frequent-evaluation": profile(
             shares={"other": 0.8},

@@ -25,7 +25,7 @@ from ridgeline.diagnose.ranking import is_worthwhile
 from ridgeline.diagnose.reading import Reading
 from ridgeline.diagnose.rules import all_rules
 from ridgeline.hardware.storage import StorageRates
-from ridgeline.records import Finding, StepProfile, SyncPoint
+from ridgeline.records import Distribution, Finding, StepProfile, SyncPoint
 from ridgeline.records.script_facts import Habit, HabitName
 from ridgeline.techniques import all_techniques
 
@@ -369,3 +369,25 @@ def test_where_no_operator_was_looked_at_none_is_counted(cause: str) -> None:
         counted = [name for name in finding.evidence if "operator" in name]
         assert not [name for name in counted if finding.evidence[name] == 0], finding
         assert " 0 operators" not in finding.summary
+
+
+@pytest.mark.parametrize("steps", [1, 20])
+def test_an_evaluation_that_was_met_once_is_not_said_to_come_with_every_step(steps: int) -> None:
+    step, evaluation = 0.1, 1.9
+    seen = profile(
+        steps=steps,
+        step_seconds=Distribution.of([step] * (steps - 1) + [step + evaluation]),
+        phases={
+            "forward": Distribution.of([step] * steps),
+            "other": Distribution.of([0.0] * (steps - 1) + [evaluation]),
+        },
+        habits={
+            "evaluation": Habit(calls=40.0 / steps, seconds=evaluation / steps),
+            "save": Habit(calls=1 / steps, seconds=evaluation / steps),
+        },
+    )
+    findings = found(reading(seen))
+    for cause in ("frequent-evaluation", "save-in-loop"):
+        assert "depends on how often it comes" in findings[cause].summary
+        assert findings[cause].confidence < 0.5
+        assert findings[cause].gain_low == 1.0

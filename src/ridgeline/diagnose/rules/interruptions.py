@@ -2,6 +2,9 @@
 
 A forward without gradients of a model in training mode is hardly an evaluation: an agent acts, a
 teacher or a target network is asked. To do that less often would be another training.
+
+What was met in a single step of those that were timed tells how long it takes, and not how often
+it comes: a run of a thousand steps may evaluate once, and a window of two steps may hold that one.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ _USUAL_SHARE = 0.1
 """Evaluation that takes a tenth of the run is nothing to remark on."""
 _FEW_FORWARDS = 4
 """Forwards without gradients per training step: more of them, and the model may be an agent's."""
+_ONE_STEP_HOLDS = 0.9
+"""One step holds an evaluation as a whole where it spent this share of the time of all of them."""
+_ONCE_CONFIDENCE = 0.4
 _ACTING = " If it is an agent that acts: ask for many inputs in one call."
 
 
@@ -32,12 +38,18 @@ def _evaluation(reading: Reading) -> list[Finding]:
     asked = reading.profile.habit("no_grad_in_training").calls
     if asked > 0.5 * evaluation.calls:
         return _asking(reading, seconds)
+    steps = reading.profile.steps
+    once = _is_in_one_step(reading)
     return reading.finding(
         "frequent-evaluation",
         touched_seconds=seconds,
-        saves_seconds=(0.5 * seconds, 0.9 * seconds),
-        confidence=0.75,
-        summary=f"Evaluation takes {percent(reading.share(seconds))} of the time: "
+        saves_seconds=((0.0 if once else 0.5) * seconds, 0.9 * seconds),
+        confidence=_ONCE_CONFIDENCE if once else 0.75,
+        summary=f"An evaluation of {duration(steps * evaluation.seconds)} ran in one of "
+        f"{_steps_seen(steps)}, {percent(reading.share(seconds))} of their time; what it costs "
+        "a whole run depends on how often it comes."
+        if once
+        else f"Evaluation takes {percent(reading.share(seconds))} of the time: "
         f"{evaluation.calls:.3g} forwards without gradients per training step.",
         evidence={
             "evaluation_seconds": evaluation.seconds,
@@ -48,6 +60,18 @@ def _evaluation(reading: Reading) -> list[Finding]:
         + (_ACTING if evaluation.calls > _FEW_FORWARDS else ""),
         effort="flag",
     )
+
+
+def _is_in_one_step(reading: Reading) -> bool:
+    """Was all evaluation inside one of the timed steps?"""
+    profile = reading.profile
+    evaluated = profile.steps * profile.habit("evaluation").seconds
+    other = profile.phases.get("other")
+    return other is not None and other.max >= _ONE_STEP_HOLDS * evaluated
+
+
+def _steps_seen(steps: int) -> str:
+    return "the only step that was timed" if steps == 1 else f"the {steps} steps that were timed"
 
 
 def _asking(reading: Reading, seconds: float) -> list[Finding]:
@@ -75,12 +99,18 @@ def _saving(reading: Reading) -> list[Finding]:
     seconds = reading.of_mean(save.seconds)
     if seconds <= 0:
         return []
+    steps = reading.profile.steps
+    once = save.calls * steps < 1.5
     return reading.finding(
         "save-in-loop",
         touched_seconds=seconds,
-        saves_seconds=(0.6 * seconds, seconds),
-        confidence=0.9,
-        summary=f"torch.save takes {duration(save.seconds)} per step, "
+        saves_seconds=((0.0 if once else 0.6) * seconds, seconds),
+        confidence=_ONCE_CONFIDENCE if once else 0.9,
+        summary=f"torch.save took {duration(steps * save.seconds)}, once in {_steps_seen(steps)}, "
+        f"{percent(reading.share(seconds))} of their time; what it costs a whole run depends on "
+        "how often it comes."
+        if once
+        else f"torch.save takes {duration(save.seconds)} per step, "
         f"{percent(reading.share(seconds))} of it.",
         evidence={"save_seconds": save.seconds},
         where=[save.site],
