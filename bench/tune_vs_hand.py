@@ -39,8 +39,9 @@ from ridgeline.measure.wire import Applied
 from ridgeline.records import Ledger
 from ridgeline.records.store import read_record
 from ridgeline.techniques import Context, options_of, technique
-from ridgeline.tune.ab_run import ABPlan, Variant, VariantFailed, run_ab
-from ridgeline.tune.pool import Pool
+from ridgeline.tune.ab_plan import ABPlan
+from ridgeline.tune.ab_run import run_ab
+from ridgeline.tune.pool import Pool, Variant, VariantFailed
 from ridgeline.tune.stack import read_stack
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tests.warm_scripts import start_plainly
 
-from ridgeline.measure.live.profile import MeasurementPlan, measure
+from ridgeline.measure.live.profile import measure
+from ridgeline.measure.live.windows import MeasurementPlan
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 SMALL = {

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ridgeline.hardware.cluster import parse_cluster
     from ridgeline.measure.compare.comparison import Comparison, compare_runs
     from ridgeline.measure.compare.runs import read_run
-    from ridgeline.measure.live.profile import MeasurementPlan
+    from ridgeline.measure.live.windows import MeasurementPlan
     from ridgeline.models import ModelSpec, load_model, parameter_count
     from ridgeline.plan.explain import explain
     from ridgeline.plan.model_roofline import model_roofline
@@ -79,7 +79,7 @@ _HOMES = {
     "Ledger": "ridgeline.records",
     "Load": "ridgeline.records.load",
     "Material": "ridgeline.compress.material",
-    "MeasurementPlan": "ridgeline.measure.live.profile",
+    "MeasurementPlan": "ridgeline.measure.live.windows",
     "ModelSpec": "ridgeline.models",
     "Pipeline": "ridgeline.realtime.pipeline",
     "Plan": "ridgeline.records.plan",

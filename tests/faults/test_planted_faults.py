@@ -16,7 +16,7 @@ from tests.warm_scripts import start_warm
 
 from ridgeline.diagnose.doctor import Examination, doctor
 from ridgeline.measure.live import conductor
-from ridgeline.measure.live.profile import MeasurementPlan
+from ridgeline.measure.live.windows import MeasurementPlan
 
 FOLDER = Path(__file__).parent
 TABLE: dict[str, list[dict[str, Any]]] = tomllib.loads((FOLDER / "planted.toml").read_text())

@@ -21,7 +21,8 @@ from tests.warm_scripts import start_plainly
 
 from ridgeline.errors import ChildDied, InputError, ScriptError
 from ridgeline.measure.live.conductor import Conductor
-from ridgeline.measure.live.profile import MeasurementPlan, measure
+from ridgeline.measure.live.profile import measure
+from ridgeline.measure.live.windows import MeasurementPlan
 from ridgeline.measure.wire import Report, Session
 
 pytestmark = pytest.mark.usefixtures("warm")

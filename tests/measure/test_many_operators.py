@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.measure.live.operator_times import MOST_PROFILED, steps_to_profile
-from ridgeline.measure.live.profile import MeasurementPlan, measure
+from ridgeline.measure.live.profile import measure
+from ridgeline.measure.live.windows import MeasurementPlan
 
 SOLVES = """
 import torch

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from ridgeline.measure.live.conductor import Conductor
-from ridgeline.measure.live.profile import MeasurementPlan, measure
+from ridgeline.measure.live.profile import measure
+from ridgeline.measure.live.windows import MeasurementPlan
 from ridgeline.measure.probe import ceilings
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.techniques import Context, options_of, technique

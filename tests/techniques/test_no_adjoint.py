@@ -16,7 +16,8 @@ from tests.techniques.solver_library import PACKAGE
 from ridgeline.diagnose.diagnosis import diagnose
 from ridgeline.kernels.plain_solve import solve_plainly
 from ridgeline.measure.child.points import Points
-from ridgeline.measure.live.profile import MeasurementPlan, measure
+from ridgeline.measure.live.profile import measure
+from ridgeline.measure.live.windows import MeasurementPlan
 from ridgeline.records.script_facts import Habit
 from ridgeline.techniques import Context, technique
 from ridgeline.techniques.no_adjoint import reaches_others

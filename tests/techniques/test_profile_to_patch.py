@@ -12,7 +12,8 @@ from tests.techniques.rehearsal import SCRIPT
 from tests.warm_scripts import start_plainly
 
 from ridgeline.measure.live.conductor import Conductor
-from ridgeline.measure.live.profile import MeasurementPlan, measure
+from ridgeline.measure.live.profile import measure
+from ridgeline.measure.live.windows import MeasurementPlan
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.techniques import Context, options_of, technique
 from ridgeline.tune.patch import write_patch

@@ -14,10 +14,12 @@ from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.wire import Applied, Hello
 from ridgeline.records import LedgerRow
 from ridgeline.tune import ab_run as ab_runs
-from ridgeline.tune.ab_run import ABPlan, ABRun, run_ab
+from ridgeline.tune.ab_plan import ABPlan
+from ridgeline.tune.ab_run import ABRun, run_ab
 from ridgeline.tune.losses import check_losses
 from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
 from ridgeline.tune.row import Asked, measured
+from ridgeline.tune.updates import Updates
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SCRIPT = [str(SCRIPTS / "waits_for_data.py")]
@@ -256,3 +258,39 @@ def test_a_gain_is_decided_once_its_interval_is_as_narrow_as_asked() -> None:
     assert headline.is_decided(narrow)
     assert headline.is_decided(loss), "how much slower is no matter"
     assert ABPlan(threshold=0.01, seconds=1.0).is_decided(wide)
+
+
+class Playing(Counted):
+    """An agent that plays for nine seconds before each of its cycles of learning."""
+
+    def __init__(self, learning_seconds: float, cycle: int) -> None:
+        super().__init__({(8, 0)})
+        self.learning_seconds = learning_seconds
+        self.cycle = cycle
+        self.evaluated = True
+        self.settled_after = 0
+        self.applied: dict[str, str] = {}
+        self.losses: list[float] = []
+        self.updates = Updates()
+        self.peak_memory_bytes = self.non_finite = 0
+        self.startup_seconds = None
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            plays = self.index % self.cycle == 0
+            self.seconds.append((9.0 if plays else 0.0) + self.learning_seconds)
+        self.cpu_seconds += count
+
+
+@pytest.mark.parametrize(("cycle", "known"), [(5, 0), (40, 40)])
+def test_the_ratio_of_a_run_that_plays_and_learns_counts_both(
+    cycle: int, known: int, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = {"a": Playing(0.1, cycle), "b": Playing(0.05, cycle)}
+    pool.cycle = known
+    monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
+    result = ABRun()
+    ab_runs._side_by_side(pool, AS_IT_IS, AS_IT_IS, plan(1e4), result)
+    of_the_run = (9 + 0.1 * cycle) / (9 + 0.05 * cycle)
+    assert result.interval.ratio == pytest.approx(of_the_run, rel=0.02)
+    assert result.interval.low > 1.0

@@ -22,7 +22,8 @@ from ridgeline.records import LedgerRow
 from ridgeline.techniques import Applicability, Context, Gain, technique
 from ridgeline.tune import candidates as choosing
 from ridgeline.tune import questions
-from ridgeline.tune.ab_run import ABPlan, ABRun
+from ridgeline.tune.ab_plan import ABPlan
+from ridgeline.tune.ab_run import ABRun
 from ridgeline.tune.candidates import (
     TechniqueCandidate,
     candidates,

@@ -33,7 +33,7 @@ def doctor(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Steps to time. Default: 40, or those of six seconds."),
+        typer.Option(help="Steps to time. Default: 40, or those of five seconds; of uneven steps more."),
     ] = None,
     warmup: Annotated[
         int | None,
@@ -75,7 +75,7 @@ def doctor(
     from ridgeline.diagnose.doctor import USUAL_PLAN
     from ridgeline.diagnose.doctor import doctor as examine
     from ridgeline.measure.live.command import resolve
-    from ridgeline.measure.live.profile import MeasurementPlan
+    from ridgeline.measure.live.windows import MeasurementPlan
     from ridgeline.records.store import write_record
     from ridgeline.report.views.doctor import profile_document
 

@@ -16,12 +16,13 @@ from ridgeline.diagnose.diagnosis import diagnose
 from ridgeline.errors import MissingExtra
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.hardware.storage import cached_storage
-from ridgeline.measure.live.profile import MeasurementPlan, measure
+from ridgeline.measure.live.profile import measure
+from ridgeline.measure.live.windows import MeasurementPlan
 from ridgeline.measure.probe import ceilings as probed_ceilings
 from ridgeline.records import Finding, StepProfile, Verdict
 
 Progress = Callable[[str], None]
-USUAL_PLAN = MeasurementPlan(timed_seconds=5.0)
+USUAL_PLAN = MeasurementPlan(timed_seconds=5.0, cycle_seconds=3.0)
 """How `ridgeline doctor` measures a script when nothing else is asked for.
 
 So many seconds give a median that is good to a few percent; the first verdict should not wait

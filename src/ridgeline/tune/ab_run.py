@@ -7,6 +7,9 @@ every step is seen to be the same work (`are_even`) they go on from where they s
 first step after a thaw refills caches and is left out, where steps are short enough for that to
 matter. Where two copies do not fit on the device, each block is a run of its own.
 
+Where a long step returns after so many others (an agent plays, then learns), a block is whole
+cycles, so that the ratio is that of the run and not of its short steps.
+
 How many rounds it takes is decided by what they show (`measure/statistics/sequential.py`).
 """
 
@@ -14,14 +17,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 
 from ridgeline.errors import RidgelineError
+from ridgeline.measure.statistics.cycles import cycle_steps
 from ridgeline.measure.statistics.intervals import RatioInterval, is_level, is_steady
 from ridgeline.measure.statistics.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
 from ridgeline.measure.wire import Updates
+from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
 
 _BLOCK_SECONDS = 0.6
@@ -43,6 +47,8 @@ _MOOD = 0.5
 """Share of the longer start by which two starts of the same script may differ on a busy machine."""
 _ROUNDS_OF_A_START = 6
 """So many rounds should fit into what is left of a short script."""
+_ROUNDS_OF_CYCLES = 5
+"""So many rounds of whole cycles must fit into the time that is left for rounds."""
 
 
 @dataclass(slots=True)
@@ -86,59 +92,10 @@ class ABRun:
         """Pairs of blocks that count."""
         return len(self.a_rounds)
 
-
-def silent(text: str) -> None:
-    """Nobody wants to know."""
-
-
-class ABPlan:
-    """Limits of one A/B run and how to decide early."""
-
-    def __init__(
-        self,
-        *,
-        threshold: float,
-        seconds: float,
-        deadline: float = math.inf,
-        resident: bool = True,
-        on_progress: Callable[[str], None] = silent,
-        within: float = math.inf,
-        least_worth: float = 1.0,
-    ) -> None:
-        self.threshold = threshold
-        self.seconds = seconds
-        """For the rounds; starting, compiling and warming up do not count."""
-        self.deadline = deadline
-        """When even the starts must be over, on `monotonic`'s clock."""
-        self.resident = resident
-        self.on_progress = on_progress
-        self.within = within
-        """A gain counts as decided only once its interval is so narrow: upper end over lower."""
-        self.least_worth = least_worth
-        """A gain that is smaller beyond doubt is not asked about any longer."""
-
-        self._rounds_until = math.inf
-
-    def begin(self) -> None:
-        """Both sides are warm: the rounds begin."""
-        if math.isinf(self._rounds_until):
-            self._rounds_until = monotonic() + self.seconds
-
-    def pause(self) -> None:
-        """The sides start once more, which is no part of the time for rounds."""
-        if math.isfinite(self._rounds_until):
-            self.seconds = max(0.0, self._rounds_until - monotonic())
-            self._rounds_until = math.inf
-
-    def is_over(self) -> bool:
-        """Is the time for this A/B run over?"""
-        return monotonic() > min(self.deadline, self._rounds_until) or self.seconds <= 0
-
-    def is_decided(self, interval: RatioInterval) -> bool:
-        """Clearly a gain, or clearly not one that is worth the time to tell it from none."""
-        narrow = interval.low > 0 and interval.high <= self.within * interval.low
-        clear_gain = interval.low > 1 + self.threshold and narrow
-        return clear_gain or interval.high < max(1 + self.threshold, self.least_worth)
+    def forget_after(self, rounds: int) -> None:
+        """Keep the first rounds only: the later ones were of other blocks."""
+        for kept in (self.a_rounds, self.b_rounds, self.a_cpu_rounds, self.b_cpu_rounds):
+            del kept[rounds:]
 
 
 def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
@@ -191,6 +148,9 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
         flip = result.rounds % 2 == 1
         if not _round(sides, lead, block, result, flip=flip, fresh=result.rounds == begun):
             break
+        if cycles := _whole_cycles(sides, block, plan, pool.cycle):
+            block = cycles
+            result.forget_after(begun)
         if result.rounds in LOOKS:
             result.interval = interval_of(result.a_rounds, result.b_rounds)
             plan.on_progress(_so_far(result))
@@ -292,6 +252,20 @@ def _block(sides: list[Live], length: int | None) -> tuple[int, int]:
         left = length - max(side.index for side in sides)
         block = max(_MIN_BLOCK, min(block, left // _ROUNDS_OF_A_START - lead))
     return lead, block
+
+
+def _whole_cycles(sides: list[Live], block: int, plan: ABPlan, known: int) -> int:
+    """Steps of a block of whole cycles; 0 where this one is, or there are none, or no time.
+
+    A profile may know how many steps make a cycle; 0: it saw none.
+    """
+    settled = [side.seconds[side.settled_after :] for side in sides]
+    cycle = max(known, *map(cycle_steps, settled))
+    if not cycle or block % cycle == 0:
+        return 0
+    steps = math.ceil(block / cycle) * cycle
+    of_a_round = steps * sum(map(statistics.fmean, settled))
+    return steps if _ROUNDS_OF_CYCLES * of_a_round <= plan.left_seconds else 0
 
 
 def _round(

@@ -74,6 +74,8 @@ class Live:
         self.preparing: list[str] = []
         """Techniques that have not taken effect yet, and will."""
         self.is_warm = False
+        self.settled_after = 0
+        """Steps among `seconds` before it was warm."""
         self.failed = False
         """It died, or was left in the middle of a step: there is nothing to wait for."""
         self.was_looked_at = False
@@ -189,6 +191,7 @@ class Live:
     def warmed_up(self) -> None:
         """The step time has settled: from now on it may be timed."""
         self.is_warm = True
+        self.settled_after = len(self.seconds)
         self.start_seconds = monotonic() - self._begun
 
     def _remember(self, reports: list[Report], *, timed: bool) -> None:
@@ -236,6 +239,8 @@ class Pool:
         is given up."""
         self.least_patience_seconds = LEAST_PATIENCE_SECONDS
         """How long each answer may take whatever the deadline."""
+        self.cycle = 0
+        """Steps from one long step to the next, as a profile saw them; 0: none returned."""
         self.length: int | None = None
         """Steps after which the script ends by itself, once a run has; the fewest seen."""
         self.assume_inference = False

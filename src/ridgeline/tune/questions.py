@@ -19,7 +19,8 @@ from ridgeline import quantity
 from ridgeline.measure.wire import Applied, Updates
 from ridgeline.records import LedgerRow, LossCheck, StepProfile
 from ridgeline.techniques import Equivalence, Gain, technique
-from ridgeline.tune.ab_run import ABPlan, ABRun, run_ab
+from ridgeline.tune.ab_plan import ABPlan
+from ridgeline.tune.ab_run import ABRun, run_ab
 from ridgeline.tune.candidates import key_of, label_of
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant, VariantFailed

@@ -32,14 +32,17 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.hardware.environment import installed
 from ridgeline.measure.live.operator_times import steps_to_profile
-from ridgeline.measure.live.profile import LiveRun, MeasurementPlan, measure
+from ridgeline.measure.live.profile import measure
+from ridgeline.measure.live.windows import LiveRun, MeasurementPlan
+from ridgeline.measure.statistics.cycles import cycle_steps
 from ridgeline.measure.statistics.sequential import MOST_ROUNDS
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import Ledger, LedgerRow, StepProfile
 from ridgeline.records.ledger import NOT_BEGUN
 from ridgeline.records.store import write_record
 from ridgeline.techniques import Context, technique
-from ridgeline.tune.ab_run import LOOK_STEPS, silent
+from ridgeline.tune.ab_plan import silent
+from ridgeline.tune.ab_run import LOOK_STEPS
 from ridgeline.tune.billing import billed
 from ridgeline.tune.candidates import (
     TechniqueCandidate,
@@ -64,7 +67,7 @@ Show = Callable[[Ledger], None]
 
 PROFILE_AGAIN_AFTER = 1.15
 """Gain since the last profile from which the step is another one."""
-_BASELINE = MeasurementPlan(steps=20, timed_seconds=5.0)
+_BASELINE = MeasurementPlan(steps=20, timed_seconds=5.0, cycle_seconds=3.0)
 _TUNED = MeasurementPlan(steps=12, warmup=1, timed_seconds=4.0)
 _PROFILE_STEPS = 40
 """What a profile costs in steps, those under instruments counted as several."""
@@ -138,6 +141,7 @@ def _begin(
         memory.save()
     refuse_training(baseline.kind, job.period_seconds)
     pool.assume_inference = baseline.kind == "inference"
+    pool.cycle = cycle_steps(baseline.step_samples)
     profiled = steps_to_profile(LOOK_STEPS, baseline.operator_calls)
     pool.has_memory_looked_at = profiled == LOOK_STEPS
     pool.deadline = begun + job.budget_seconds - job.ending_seconds

@@ -12,7 +12,8 @@ import sys
 import msgspec
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.live.profile import MeasurementPlan, measure
+from ridgeline.measure.live.profile import measure
+from ridgeline.measure.live.windows import MeasurementPlan
 
 _PLAN = MeasurementPlan(steps=30, budget_seconds=60.0, window=0)
 

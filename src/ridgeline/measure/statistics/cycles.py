@@ -1,0 +1,63 @@
+"""Steps that belong together: a long one comes back after so many others.
+
+An agent plays for a while and then learns from it in a hundred short steps; a model is evaluated
+every fifty. The median of the steps tells what learning takes, and nothing of the rest. Whoever
+asks what a run takes has to look at whole cycles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LONG = 3.0
+"""A step that takes more than so many times the median begins a cycle."""
+_ALIKE = 0.25
+"""And more than this share of the third longest: where cycles return, three are about as long, and
+what the operating system takes in between is shorter."""
+_WEIGHS = 0.1
+"""Share of the time that long steps take beyond the others, from which they matter."""
+_REGULAR = 1.25
+"""Longest cycle over the shortest, at most: what other programs disturb comes as it likes."""
+_LEAST_SEEN = 3
+"""Long steps, at least: two of them lie so and so far apart by any chance."""
+
+
+def cycle_steps(seconds: Sequence[float]) -> int:
+    """Steps from one long step to the next, of the longest cycle; 0 where none returns.
+
+    Args:
+        seconds: Times of steps that followed each other.
+
+    >>> cycle_steps([9, 1, 1, 1, 9, 1, 1, 1, 9, 1])
+    4
+    >>> cycle_steps([9, 1, 1, 1, 1, 1, 1, 1, 1, 1])
+    0
+    """
+    long = _long_steps(np.asarray(seconds, dtype=np.float64))
+    if len(long) < _LEAST_SEEN:
+        return 0
+    gaps = np.diff(long)
+    return int(gaps.max()) if gaps.max() <= _REGULAR * gaps.min() else 0
+
+
+def has_long_steps(seconds: Sequence[float]) -> bool:
+    """Do a few steps take so much longer than the others that they matter?
+
+    >>> has_long_steps([1, 1, 1, 1, 9, 1]), has_long_steps([1, 2, 1, 1, 2, 1])
+    (True, False)
+    """
+    return len(_long_steps(np.asarray(seconds, dtype=np.float64))) > 0
+
+
+def _long_steps(times: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Where the long steps are; none where together they weigh too little."""
+    if len(times) == 0:
+        return np.empty(0, dtype=np.intp)
+    middle = float(np.median(times))
+    third = float(np.sort(times)[-min(_LEAST_SEEN, len(times))])
+    long = np.flatnonzero(times > max(_LONG * middle, _ALIKE * third))
+    weight = float((times[long] - middle).sum()) / float(times.sum())
+    return long if weight >= _WEIGHS else long[:0]

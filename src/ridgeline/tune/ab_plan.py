@@ -1,0 +1,68 @@
+"""How long an A/B run may take, and when what it shows decides it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import monotonic
+
+from ridgeline.measure.statistics.intervals import RatioInterval
+
+
+def silent(text: str) -> None:
+    """Nobody wants to know."""
+
+
+class ABPlan:
+    """Limits of one A/B run and how to decide early."""
+
+    def __init__(
+        self,
+        *,
+        threshold: float,
+        seconds: float,
+        deadline: float = math.inf,
+        resident: bool = True,
+        on_progress: Callable[[str], None] = silent,
+        within: float = math.inf,
+        least_worth: float = 1.0,
+    ) -> None:
+        self.threshold = threshold
+        self.seconds = seconds
+        """For the rounds; starting, compiling and warming up do not count."""
+        self.deadline = deadline
+        """When even the starts must be over, on `monotonic`'s clock."""
+        self.resident = resident
+        self.on_progress = on_progress
+        self.within = within
+        """A gain counts as decided only once its interval is so narrow: upper end over lower."""
+        self.least_worth = least_worth
+        """A gain that is smaller beyond doubt is not asked about any longer."""
+
+        self._rounds_until = math.inf
+
+    def begin(self) -> None:
+        """Both sides are warm: the rounds begin."""
+        if math.isinf(self._rounds_until):
+            self._rounds_until = monotonic() + self.seconds
+
+    def pause(self) -> None:
+        """The sides start once more, which is no part of the time for rounds."""
+        if math.isfinite(self._rounds_until):
+            self.seconds = max(0.0, self._rounds_until - monotonic())
+            self._rounds_until = math.inf
+
+    @property
+    def left_seconds(self) -> float:
+        """What is left for rounds."""
+        return min(self.deadline, self._rounds_until) - monotonic()
+
+    def is_over(self) -> bool:
+        """Is the time for this A/B run over?"""
+        return monotonic() > min(self.deadline, self._rounds_until) or self.seconds <= 0
+
+    def is_decided(self, interval: RatioInterval) -> bool:
+        """Clearly a gain, or clearly not one that is worth the time to tell it from none."""
+        narrow = interval.low > 0 and interval.high <= self.within * interval.low
+        clear_gain = interval.low > 1 + self.threshold and narrow
+        return clear_gain or interval.high < max(1 + self.threshold, self.least_worth)

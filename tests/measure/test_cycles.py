@@ -1,0 +1,58 @@
+"""Steps of more than one kind: an agent plays, then learns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline.cli.main import run
+from ridgeline.measure.statistics.cycles import cycle_steps, has_long_steps
+
+PLAYS = str(Path(__file__).parent / "scripts" / "plays_and_learns.py")
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_profile_of_an_agent_holds_whole_cycles_of_playing_and_learning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["doctor", "--budget", "40", "--json", "--", PLAYS]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["steps"] > 3 * 60
+    assert cycle_steps(profile["step_samples"]) == 60
+    assert profile["habits"]["evaluation"]["calls"] == pytest.approx(20 / 60, rel=0.25)
+
+
+@given(st.integers(3, 50), st.integers(3, 8), st.integers(0, 49), st.floats(0.001, 10.0))
+def test_a_cycle_is_found_wherever_it_begins(
+    steps: int, cycles: int, begins: int, unit: float
+) -> None:
+    one = [40.0 * unit, *[unit] * (steps - 1)]
+    seen = (one * (cycles + 1))[begins % steps :]
+    assert cycle_steps(seen) == steps
+    assert has_long_steps(seen)
+
+
+@given(st.lists(st.floats(1.0, 2.9), max_size=60))
+def test_steps_that_differ_little_are_of_one_kind(seconds: list[float]) -> None:
+    assert cycle_steps(seconds) == 0
+    assert not has_long_steps(seconds)
+
+
+def test_slices_that_other_programs_take_are_not_what_begins_a_cycle() -> None:
+    seconds = [1.0] * 300
+    for place in range(0, 300, 7):
+        seconds[place] = 30.0
+    for place in range(20, 300, 60):
+        seconds[place] = 800.0
+    assert cycle_steps(seconds) == 60
+
+
+def test_what_other_programs_disturb_is_no_cycle() -> None:
+    seconds = [1.0] * 60
+    for place in (3, 11, 40):
+        seconds[place] = 30.0
+    assert cycle_steps(seconds) == 0
