@@ -26,6 +26,18 @@ def test_a_profile_of_an_agent_holds_whole_cycles_of_playing_and_learning(
     assert profile["habits"]["evaluation"]["calls"] == pytest.approx(20 / 60, rel=0.25)
 
 
+@pytest.mark.usefixtures("warm")
+def test_playing_that_was_not_among_the_timed_steps_is_told_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["doctor", "--steps", "10", "--budget", "40", "--json", "--", PLAYS]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["steps"] == 10
+    assert profile["habits"].get("evaluation", {}).get("calls", 0.0) == 0.0
+    told = [one for one in profile["warnings"] if "before its first step" in one]
+    assert len(told) == 1
+
+
 @given(st.integers(3, 50), st.integers(3, 8), st.integers(0, 49), st.floats(0.001, 10.0))
 def test_a_cycle_is_found_wherever_it_begins(
     steps: int, cycles: int, begins: int, unit: float

@@ -33,7 +33,9 @@ def doctor(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(help="Steps to time. Default: 40, or those of five seconds; of uneven steps more."),
+        typer.Option(
+            help="Steps to time. Default: 40, or those of five seconds; of uneven steps more."
+        ),
     ] = None,
     warmup: Annotated[
         int | None,

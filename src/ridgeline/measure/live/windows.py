@@ -77,6 +77,8 @@ WINDOW = 3
 """Steps under each instrument, where the script has enough of them."""
 _SAMPLER_SECONDS = 1.5
 _MOST_IN_CYCLES = 5000
+_CALLED_BEFORE = 8
+"""Calls of the model before the first step, beyond its own, that are worth a word."""
 _STEPS_OF_A_LOOK = 2.5
 """Where what is left has no room for so many steps, the next one is looked at, and none is timed:
 what a second one takes is worth less than what the operators are."""
@@ -227,6 +229,7 @@ class Measurement:
         windows.saw(reports)
         windows.timed = reports
         self._time_whole_cycles()
+        self._tell_what_came_before()
 
     def _time_whole_cycles(self) -> None:
         """Time more steps where some are of another kind: a few may all be of one kind."""
@@ -235,18 +238,34 @@ class Measurement:
         within = min(self.plan.cycle_seconds, 0.3 * self._left_seconds())
         if windows.ended or not seconds or sum(seconds) >= within or len(run.hellos) > 1:
             return
-        evaluates = any(
-            step.phases.get("evaluation")
-            for reports in (run.first_step, windows.timed)
-            for step in reports[0].steps
-        )
-        if not (evaluates or has_long_steps(seconds)):
+        called = self._calls_before_the_first_step() >= _CALLED_BEFORE
+        asks = called or _asks_without_gradients(windows.timed)
+        if not (asks or has_long_steps(seconds)):
             return
         self.on_progress("timing on: its steps are of more than one kind")
         reports = run.steps(_MOST_IN_CYCLES, facts=True, within_seconds=within)
         windows.saw(reports)
         if len(reports[0].steps) >= len(seconds):
             windows.timed = reports
+
+    def _tell_what_came_before(self) -> None:
+        """Say so where the model was called again and again before the first step, and no more."""
+        before = self._calls_before_the_first_step()
+        if before >= _CALLED_BEFORE and not _asks_without_gradients(self.windows.timed):
+            self.windows.warnings.append(
+                f"before its first step the script called its model {before:,.0f} times: what that "
+                "takes where it comes again (an agent plays, a model is evaluated) is not in the "
+                "timed steps"
+            )
+
+    def _calls_before_the_first_step(self) -> float:
+        """Forwards of outermost modules until the first step, but those of the step itself."""
+        first, timed = self.run.first_step, self.windows.timed
+        if not (first and timed and self.windows.seen_steps):
+            return 0.0
+        until = first[0].forwards_seen
+        since = timed[0].forwards_seen - until
+        return until - since / self.windows.seen_steps
 
     def _look(self, name: Instrument) -> None:
         plan, windows = self.plan, self.windows
@@ -283,3 +302,8 @@ class Measurement:
         seen = windows.ended and len(reports[0].steps) < steps
         if not seen and reports[0].steps and all(r.instrument == name for r in reports):
             windows.looks[name] = reports
+
+
+def _asks_without_gradients(reports: list[Report]) -> bool:
+    """Was the model called without gradients in the steps of the first rank?"""
+    return any(step.phases.get("evaluation") for report in reports[:1] for step in report.steps)
