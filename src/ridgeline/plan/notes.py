@@ -149,8 +149,16 @@ class ServingNote:
     """Whether prompts and completions were recorded ones, of all lengths."""
     alike: bool
     """Whether all prompts have one length and all completions have."""
+    random: bool
+    """Whether lengths are spread evenly from next to nothing to twice their mean."""
+    requests: float | None
+    """How many were sent in all."""
+    seen_before: bool
+    """Whether an earlier run left the first prompts of this one in the cache."""
     static: bool
     """Whether one batch started together and ended together."""
+    served: bool
+    """Whether requests came over the network, from clients that wait for their answers."""
     watts: float | None
     cache_tokens: float | None
     """Tokens that the engine says its cache has room for."""
@@ -187,6 +195,10 @@ def read_serving_note(note: str) -> ServingNote:
         alike=bool(
             re.search(r"\b(equal|fixed|constant) lengths\b|range[-_ ]ratio[ =]1(\.0)?\b", words)
         ),
+        random=bool(re.search(r"\brandom lengths\b|range[-_ ]ratio[ =]0(\.0)?\b(?!\.)", words)),
+        requests=_number(note, r"\b([\d,]+) (?:requests|prompts)\b"),
+        seen_before="first prompts cached" in words,
+        served=bool(re.search(r"\bclosed loop\b|\bclients?\b|\bserved\b", words)),
         static=bool(re.search(r"\bstatic\b|prompt_time|token_time|first-token latency", words)),
         watts=read_watts(note),
         cache_tokens=_number(note, r"KV (?:cache )?([\d,]+) tokens"),

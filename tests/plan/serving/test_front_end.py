@@ -39,13 +39,13 @@ def test_an_engine_that_looks_at_its_queue_now_and_then_answers_later(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now, then = (
-        predicted(capsys, "--engine", one, "--users", "16") for one in ("python", "sglang")
+        predicted(capsys, "--engine", one, "--users", "16") for one in ("python", "sglang-recipes")
     )
-    steps = read_calibration().values["receive_steps sglang"]
+    steps = read_calibration().values["receive_steps sglang-recipes"]
     late = then["ttft_seconds"]["value"] - now["ttft_seconds"]["value"]
     assert late > (steps - 1.0) / 2.0 * 0.8 * now["tpot_seconds"]["value"]
     alone = [
         predicted(capsys, "--engine", one, "--users", "1")["ttft_seconds"]["value"]
-        for one in ("python", "sglang")
+        for one in ("python", "sglang-recipes")
     ]
     assert alone[1] - alone[0] < late

@@ -133,6 +133,45 @@ def test_clients_whose_requests_are_alike_stay_together_where_prompts_run_first(
     assert each[0] < each[1]
 
 
+@pytest.mark.parametrize(("note", "kind"), [("vLLM 0.11.0", "closed"), ("TensorRT-LLM", "static")])
+def test_a_single_client_waits_for_a_server_in_python(note: str, kind: str) -> None:
+    assert run_of(batch_or_concurrency="1", note=f"{note}, closed loop").load.kind == kind
+
+
+def shown(**changes: str) -> dict[str, float]:
+    row = {"batch_or_concurrency": "16", "isl": "1000", "osl": "500", **changes}
+    found = outcome(prepare([run_of(**row)]), read_calibration().logs())
+    return {name: float(getattr(found, name)[0]) for name in type(found).__dataclass_fields__}
+
+
+def test_a_closed_loop_of_unequal_requests_ends_with_places_that_are_empty() -> None:
+    alike, uneven, long = (
+        shown(note=f"vLLM 0.11.0; closed loop; {words}")["tokens_per_second"]
+        for words in ("80 requests", "80 requests; random lengths", "8000 requests; random lengths")
+    )
+    # An SGLang page prints 13.5 to 13.6 of 16 clients at work over 80 requests of even lengths.
+    assert uneven / alike == pytest.approx(13.6 / 16, abs=0.03)
+    assert long == pytest.approx(alike, rel=0.01)
+
+
+def test_first_prompts_wait_for_each_other_as_often_as_there_are_few_requests() -> None:
+    few, many, known = (
+        shown(note=f"vLLM 0.11.0; closed loop; {words}")["first_token_seconds"]
+        for words in ("32 requests", "1600 requests", "32 requests; first prompts cached before")
+    )
+    assert few > 1.5 * many
+    assert known < many
+
+
+def test_recipes_of_sglang_look_at_their_queue_less_often_than_it_does_alone() -> None:
+    assert engine_of("InferenceX recipes, SGLang 0.5.9").name == "sglang-recipes"
+    plain, recipe = (
+        shown(note=note)["first_token_seconds"]
+        for note in ("SGLang 0.5.9; closed loop", "InferenceX; SGLang 0.5.9; closed loop")
+    )
+    assert recipe > 1.5 * plain
+
+
 def test_recorded_conversations_are_of_all_lengths() -> None:
     assert read_serving_note("vLLM 0.11.0; ShareGPT, 1000 prompts all at once").conversations
     assert not read_serving_note("1000 requests all at once").conversations
@@ -158,6 +197,7 @@ def test_engines_are_known_by_their_words() -> None:
     assert engine_of("real vLLM 0.19.0 runs").name == "python-2026"
     assert engine_of("vLLM 0.10.0").name == "python"
     assert engine_of("llama.cpp b3259").name == "llama.cpp"
+    assert engine_of("SGLang cookbook").name == "sglang"
 
 
 @pytest.mark.parametrize(

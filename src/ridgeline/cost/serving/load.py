@@ -39,6 +39,8 @@ FIRST_WAITS = 0.3
 """The share of a request's wait for the front end that its first token has: what is still to be
 sent when it comes, of all that is added while it runs; read off servers whose first tokens take
 longer the longer completions are."""
+EULER = 0.5772
+"""What harmonic numbers exceed logarithms by (the Euler-Mascheroni constant)."""
 KINDS = ("static", "closed", "open", "saturated", "burst")
 ROUNDS = 30
 """Damped rounds of finding the sequences that an open loop keeps running (Little's law)."""
@@ -54,7 +56,8 @@ def first_token_seconds(
     waiting = wave_seconds(hosted, rates, lengths, clients)
     running = np.where(others > 0.0, decode_seconds(hosted, rates, lengths, others), 0.0)
     running = running * (rates.receive_steps + 1.0) / 2.0
-    share = np.maximum(rates.start, lengths.lockstep)
+    start = np.where(np.isnan(lengths.together), rates.start, lengths.together)
+    share = np.maximum(start, lengths.lockstep)
     return np.asarray(rates.request_seconds + running + alone + share * waiting)
 
 
@@ -71,6 +74,19 @@ def wave_seconds(hosted: Hosted, rates: Rates, lengths: RequestLengths, clients:
     one = prompt_seconds(hosted, rates, lengths, np.ones_like(clients), none)
     whole = (packed + clients * one) / 2.0
     return np.asarray(np.maximum(whole - one, 0.0) / 2.0)
+
+
+def emptying_rounds(lengths: RequestLengths, clients: Floats) -> Floats:
+    """How much longer a closed loop lasts than its work on all places, in mean requests.
+
+    When no request is left, places empty as theirs end: the longest of n rests outlasts the mean
+    rest. Rests of even lengths are 2/3 of a mean request and at most 2, of exponential ones 1 and
+    as long as the harmonic number of n.
+    """
+    most = np.maximum(clients, 1.0)
+    even = 4.0 / 3.0 * (1.0 - 1.0 / np.sqrt(most))
+    exponential = np.maximum(np.log(most) + EULER + 0.5 / most - 1.0, 0.0)
+    return np.asarray(np.where(lengths.even > 0.0, even, lengths.varied * exponential))
 
 
 def stream_wait(
@@ -158,6 +174,9 @@ def outcome_of(
     first = first + FIRST_WAITS * late
     each = each + (1.0 - FIRST_WAITS) * late / np.maximum(lengths.completion - 1.0, 1.0)
     cycle = first + (lengths.completion - 1.0) * each
+    single = decode_seconds(hosted, rates, lengths, np.ones_like(running))
+    ending = emptying_rounds(lengths, running) * (1.0 + single / alone) / 2.0
+    cycle = np.where(closed, cycle * (1.0 + ending / lengths.rounds), cycle)
     speed = running * lengths.completion / np.where(static, whole, cycle)
     speed = np.where(saturated & ~static, most * lengths.yielded / full, speed)
     speed = np.where(is_open & ~saturated, number * lengths.completion, speed)

@@ -64,6 +64,13 @@ class RequestLengths(Cases):
     varied: Floats
     """How far completions differ: 0 where all are alike, 1 where they are as conversations are,
     exponentially distributed."""
+    even: Floats
+    """1 where lengths are spread evenly from nothing to twice their mean, else 0."""
+    rounds: Floats
+    """Requests of each client of a closed loop until the run ends; infinite: it does not."""
+    together: Floats
+    """Share of a closed loop's requests that are sent when all clients start and whose prompts are
+    new to the engine; not a number: not stated, as `Rates.start` has it."""
 
 
 def steady_step(hosted: Hosted, rates: Rates, lengths: RequestLengths, running: Floats) -> StepTime:

@@ -45,7 +45,7 @@ class Situation:
     """Whether a fabric of their own joins the devices."""
     engine: str
     like: str = ""
-    """The class of engines whose coefficients hold where this one has none."""
+    """The classes of engines whose coefficients hold where this one has none, the nearest first."""
     served: bool
     """Whether requests come over the network one by one, not as a batch in the same process."""
 
@@ -58,7 +58,7 @@ def holds(one: Parameter, case: Situation) -> bool:
         and (not one.precisions or case.precision in one.precisions)
         and (not one.bits or (case.widened > 0.0 and one.bits == (8 if case.widened > 6.3 else 4)))
         and (one.fabric is None or one.fabric is case.fabric)
-        and one.engine in ("", case.engine, case.like)
+        and one.engine in ("", case.engine, *case.like.split())
         and one.load in ("", "served" if case.served else "batch")
     )
 

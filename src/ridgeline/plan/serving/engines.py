@@ -36,10 +36,15 @@ class EngineClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     prompts_first: bool = False
     """Whether decodes wait while any prompt does."""
     like: str = ""
-    """The class whose coefficients hold where it has none of its own."""
+    """The classes whose coefficients hold where it has none of its own, parted by blanks."""
     reserved: float
     """The share of a completion's tokens that admission keeps room for."""
     why: str
+
+    @property
+    def in_python(self) -> bool:
+        """Whether it is a server whose loop is in Python."""
+        return "python" in (self.name, *self.like.split())
 
     def most_on(self, device: Device) -> float:
         """Sequences that it runs at once on a device unless told otherwise."""

@@ -94,6 +94,9 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
             prompts_first=np.array([float(engine.prompts_first) for engine in engines]),
             lockstep=np.zeros(len(replicas)),
             varied=np.zeros(len(replicas)),
+            even=np.zeros(len(replicas)),
+            rounds=np.full(len(replicas), np.inf),
+            together=np.full(len(replicas), np.nan),
         ),
     )
 

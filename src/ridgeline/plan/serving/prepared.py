@@ -6,6 +6,7 @@ and ITL are of decoding alone, throughput counts all of a request.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,6 +72,9 @@ def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
             prompts_first=np.array([float(run.engine.prompts_first) for run in runs]),
             lockstep=np.array([float(run.note.alike and run.engine.prompts_first) for run in runs]),
             varied=np.array([float(run.note.conversations) for run in runs]),
+            even=np.array([float(run.note.random) for run in runs]),
+            rounds=np.array([rounds_of(run) for run in runs]),
+            together=np.array([together_of(run) for run in runs]),
         ),
         where=places([situation_of(run) for run in runs]),
         kind=np.array([KINDS.index(run.load.kind) for run in runs]),
@@ -83,6 +87,21 @@ def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
         pools=_pools(runs, hosted),
         is_split=np.array([run.prefill is not None for run in runs]),
     )  # fmt: skip
+
+
+def rounds_of(run: PublishedServing) -> float:
+    """Requests that each client sends until the run ends; infinite where that is not stated."""
+    if run.note.requests is None or run.load.kind != "closed":
+        return math.inf
+    return max(run.note.requests / run.load.number, 1.0)
+
+
+def together_of(run: PublishedServing) -> float:
+    """Share of new prompts that come when all clients start; not a number: not stated."""
+    rounds = rounds_of(run)
+    if run.note.seen_before:
+        return 0.0
+    return 1.0 / rounds if math.isfinite(rounds) else math.nan
 
 
 def situation_of(run: PublishedServing) -> Situation:

@@ -174,7 +174,7 @@ def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
     stated = cells.get("kv_dtype", "")
     cache = cache_format(stated) if stated else default_cache(weights)
     engine = engine_of(f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}")
-    load = load_of(cells["batch_or_concurrency"], note)
+    load = load_of(cells["batch_or_concurrency"], note, waited=engine.in_python)
     single = metric in ("tokens_per_s_batch1", "bandwidth_gbs")
     prompt, completion = _length(cells, "isl", single=single), _length(cells, "osl", single=single)
     hosted, *prefill = (
@@ -247,8 +247,13 @@ def _counted_part(name: str) -> str:
     return part
 
 
-def load_of(text: str, note: ServingNote) -> ServedLoad:
+def load_of(text: str, note: ServingNote, *, waited: bool = False) -> ServedLoad:
     """How requests came, from the words of a row.
+
+    Args:
+        text: A number of requests, or a rate.
+        note: What else the row says.
+        waited: Whether the requests of one client, too, wait for an engine in Python.
 
     >>> plain = read_serving_note("")
     >>> load_of("16", plain), load_of("rate 31.4/s", plain)
@@ -266,7 +271,7 @@ def load_of(text: str, note: ServingNote) -> ServedLoad:
     value = float(number[0])
     if "burst" in folded or note.burst:
         return ServedLoad(kind="burst", number=value)
-    if note.static or value == 1:
+    if note.static or (value == 1 and not (note.served and waited)):
         return ServedLoad(kind="static", number=value)
     return ServedLoad(kind="closed", number=value)
 
