@@ -24,6 +24,8 @@ from ridgeline.cost.serving.step import (
     sequences_that_fit,
     step_time,
 )
+from ridgeline.cost.serving.tile_waves import wave_products
+from ridgeline.hardware import device
 from ridgeline.models import load_model
 from ridgeline.plan.serving.coefficients import prior_calibration
 from ridgeline.plan.serving.estimate import Arrays, arrays_of
@@ -166,6 +168,19 @@ def test_narrow_pieces_of_experts_multiply_more_slowly_than_whole_ones() -> None
         for case in (arrays(MIXTURE, tp=8), arrays(MIXTURE, tp=8, ep=8))
     )
     assert 0.5 * whole < cut < 0.95 * whole
+
+
+def test_matmuls_dealt_out_to_many_devices_take_a_tiles_own_time() -> None:
+    depths = 8192 + 8192 / 8 + 8192 + 28672 / 8
+    found = wave_products(load_model("Llama-3.1-70B"), device("H100"), 8)
+    assert found == pytest.approx(128 * 132 * 80 * depths)
+
+    def matmuls(tp: int) -> float:
+        case = arrays("Llama-3.1-70B", "H100", tp=tp, weights="fp8")
+        rows = work(decodes=32.0, decode_context=1000.0)
+        return float(step_time(case.hosted, case.rates, rows).matmuls[0])
+
+    assert matmuls(8) > 1.3 * matmuls(1) / 8
 
 
 def test_prompts_that_join_slow_the_others_down() -> None:

@@ -213,3 +213,28 @@ def test_the_record_holds_every_stage_and_an_interval_around_the_step() -> None:
     assert found.bottleneck == max(found.breakdown, key=lambda name: found.breakdown[name])
     tokens = layout.global_batch * WORK.seq / found.step_seconds / layout.num_devices
     assert found.tokens_per_second_per_gpu == pytest.approx(tokens)
+
+
+def test_gradients_that_are_freed_at_once_are_no_more_than_the_largest_weight() -> None:
+    layout = Layout(dp=64, fsdp=64, zero=1, global_batch=64)
+    kept, freed = (
+        float(estimate(layout, work=Workload(seq=1024, stack=stack)).memory_terms["gradients"][0])
+        for stack in (Stack(), Stack(frees_gradients=True))
+    )
+    assert freed == pytest.approx(kept * 128256 * 4096 / 8.03e9, rel=0.01)
+
+
+def test_activations_in_the_hosts_memory_leave_two_layers_of_them() -> None:
+    layout = Layout(dp=64, fsdp=64, zero=3, global_batch=64, recompute="full")
+    kept, away = (
+        float(estimate(layout, work=Workload(seq=1024, stack=stack)).memory_terms["activations"][0])
+        for stack in (Stack(), Stack(offloads_activations=True))
+    )
+    assert away == pytest.approx(kept * 2 / 32)
+
+
+def test_the_fullest_stage_of_an_uneven_pipeline_decides_its_memory() -> None:
+    layout = Layout(dp=1, pp=5, global_batch=4)
+    held = estimate(layout, parse_cluster("5xH100")).memory_terms["master"][0]
+    layers = 8.03e9 - 2 * 128256 * 4096
+    assert float(held) == pytest.approx(4.0 * (layers * 7 / 32 + 128256 * 4096), rel=0.01)

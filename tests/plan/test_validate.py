@@ -165,6 +165,21 @@ def test_words_of_a_row_name_the_software(changes: dict[str, str], name: str) ->
     assert run_of(**changes).workload.stack.name == name
 
 
+@pytest.mark.parametrize(
+    ("source", "note", "field", "value"),
+    [
+        ("torchtune", "", "chunked_logits", True),
+        ("torchtune", "logits not chunked", "chunked_logits", False),
+        ("lab", "chunked cross entropy", "chunked_logits", True),
+        ("lab", "", "chunked_logits", False),
+        ("lab", "grads freed in backward", "frees_gradients", True),
+        ("lab", "activations offloaded to CPU", "offloads_activations", True),
+    ],
+)
+def test_a_note_says_what_a_step_frees(source: str, note: str, field: str, value: bool) -> None:
+    assert getattr(run_of(source=source, note=note).workload.stack, field) is value
+
+
 def test_a_stated_network_replaces_the_typical_one() -> None:
     typical = run_of().cluster.network_bytes_per_second
     stated = run_of(note="4x100Gb RoCE per node").cluster.network_bytes_per_second

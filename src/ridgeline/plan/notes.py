@@ -56,7 +56,11 @@ class TrainingNote:
     eight_bit: bool
     """Whether the optimizer's moments have 8 bits."""
     fp32_gradients: bool
-    chunked_loss: bool
+    chunked_loss: bool | None
+    """Whether the loss is computed in pieces; None: it says nothing of that."""
+    frees_gradients: bool
+    """Whether the optimizer steps within the backward pass, and gradients are freed there."""
+    offloads_activations: bool
     flash_attention: bool
     hierarchical_dispatch: bool
     overlapped_experts: bool
@@ -100,7 +104,9 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
         pure_bf16="pure bf16" in words,
         eight_bit="8-bit" in words,
         fp32_gradients="fp32 grad" in words,
-        chunked_loss=bool(re.search(r"(?<!not )chunked (ce|cross)", words)),
+        chunked_loss=_chunked(words),
+        frees_gradients=bool(re.search(r"optimizer in (the )?backward|grads? freed in", words)),
+        offloads_activations=bool(re.search(r"activations? offload", words)),
         flash_attention="flash" in words,
         hierarchical_dispatch=bool(re.search(r"\b(deepep|hybridep)\b", words)),
         overlapped_experts=bool(re.search(overlap, words)),
@@ -111,6 +117,13 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
             else None
         ),
     )
+
+
+def _chunked(words: str) -> bool | None:
+    """Whether these words say that the loss is computed in pieces, or that it is not."""
+    if re.search(r"not chunked", words):
+        return False
+    return True if re.search(r"chunked (ce|cross)", words) else None
 
 
 def _network_gigabits(note: str, path: str) -> float | None:

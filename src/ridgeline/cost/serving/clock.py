@@ -24,8 +24,10 @@ from ridgeline.cost.serving.step import (
     fixed_host_seconds,
     piping_seconds,
     prompt_host_seconds,
+    row_wave_seconds,
     step_time,
 )
+from ridgeline.cost.serving.tile_waves import TILE
 from ridgeline.errors import InputError
 
 
@@ -50,6 +52,8 @@ class StepClock:
     """Tokens of an expert at which they take twice that."""
     token_seconds: float = 0.0
     """Matmuls of one token elsewhere."""
+    row_wave_seconds: float = 0.0
+    """What their last waves take, for each row of a tile."""
     head_seconds: float = 0.0
     """Matmuls of the head for one sequence that is sampled."""
     sequence_seconds: float = 0.0
@@ -124,6 +128,7 @@ class StepClock:
         seen = decode_context * self.decode_pair_seconds
         cache = blended(cache, seen + recent * self.window_decode_pair_seconds)
         few = tokens <= VECTOR_ROWS
+        matmuls += 0.0 if few else min(tokens, TILE) * self.row_wave_seconds
         reading = self.shared_read_seconds if few else self.tiled_read_seconds
         device = (
             blended(reading, matmuls)
@@ -189,6 +194,7 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
         expert_token_seconds=value(expert_token),
         expert_tokens=value(rates.expert_tokens),
         token_seconds=value(linear_token),
+        row_wave_seconds=value(row_wave_seconds(hosted, rates)),
         head_seconds=value(head.matmuls),
         sequence_seconds=value(rates.sequence_seconds),
         pair_seconds=value(hosted.pair_products * pair),

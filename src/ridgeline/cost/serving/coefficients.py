@@ -42,6 +42,8 @@ class Rates(Cases):
     tiled: Floats
     """Rate of reading weights for more tokens than a matrix times vector kernel takes, over that of
     one."""
+    last_wave: Floats
+    """Share of a tile's time that compute units wait in each matmul, at the peak of its dtype."""
     unpack: Floats
     """Rate of reading weights that must be widened first, over that."""
     widened_gemm: Floats

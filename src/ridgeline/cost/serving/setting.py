@@ -19,6 +19,7 @@ from ridgeline.cost.serving.kv_cache import (
     num_choosers,
     num_keeping_layers,
 )
+from ridgeline.cost.serving.tile_waves import wave_products
 from ridgeline.cost.serving.weight_formats import (
     BESIDE_EXPERTS_BITS,
     CACHE_BYTES,
@@ -62,8 +63,10 @@ class Hosted(Cases):
     """The share of the routed experts that one token is sent to; 1 for dense models."""
     shared_products: Floats
     """Multiplications of one token in linear layers, routed experts and head aside."""
+    wave_products: Floats
+    """Multiplications of a row of one tile in each of those matmuls, times the compute units."""
     expert_products: Floats
-    """The same in the routed experts that it is sent to."""
+    """Multiplications of one token in the routed experts that it is sent to."""
     expert_depth_bytes: Floats
     """Depth of an expert's second matmul on one device, in bytes of its dtype; infinite for dense
     models."""
@@ -217,6 +220,7 @@ def host(
         "expert_bytes": expert_bytes,
         "expert_share": experts.top_k / experts.num_experts if experts else 1.0,
         "shared_products": shared / tp,
+        "wave_products": wave_products(model, device, tp),
         "expert_products": active_routed_parameters(model) / devices,
         "expert_depth_bytes": expert_depth_bytes(model, device, layout, weights),
         "head_products": head / tp,

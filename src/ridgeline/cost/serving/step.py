@@ -21,9 +21,9 @@ weights once, of a routed layer those of the experts that some token of the step
 experts with k per token, T tokens miss one with (1 + T k / (E a))^-a, a: how even their popularity
 is. Where whole experts are dealt out, all devices wait for the one whose experts multiply the most.
 Matrices times one vector to four have kernels of their own; tiles for more tokens may read more
-slowly. Grouped matmuls work in tiles of rows: with few tokens for each expert most of a tile is
-empty, so that their rate is t / (t + t0) of the best (Gale et al., "MegaBlocks", 2211.15841,
-section 3).
+slowly, and the last of them leave compute units without one (`tile_waves.py`). Grouped matmuls work
+in tiles of rows: with few tokens for each expert most of a tile is empty, so that their rate is
+t / (t + t0) of the best (Gale et al., "MegaBlocks", 2211.15841, section 3).
 The second of an expert's matmuls, a third of its work, is as deep as the expert is wide, on each
 device: of d bytes it takes (d + d0) / d times as long, as every matmul whose loop over its depth is
 short. Engines that launch every kernel, and those whose graphs end at a context that decodes have
@@ -44,6 +44,7 @@ import numpy as np
 from ridgeline.cost.arrays import Cases, Floats
 from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.cost.serving.setting import Hosted, busiest, cached_bytes, moved_cache_bytes
+from ridgeline.cost.serving.tile_waves import TILE
 
 N = TypeVar("N", float, Floats)
 BLEND = 4.0
@@ -109,7 +110,7 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     linear = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm * rates.widened_gemm)
     head = 2.0 * hosted.head_products / (hosted.peak_sixteen * rates.gemm)
     sampled_here = busiest(hosted, brought + work.prompts_done)
-    matmuls = own * linear + sampled_here * head
+    matmuls = own * linear + wave_seconds(hosted, rates, own) + sampled_here * head
     expert_weights, expert_matmuls = _experts(hosted, rates, tokens)
     pairs = (
         hosted.pair_products * work.prompt_pairs + hosted.window_pair_products * work.window_pairs
@@ -145,6 +146,17 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
         "total": np.maximum(device, np.maximum(eager, launched)) + host,
     }
     return StepTime(**{name: rates.pace * value for name, value in terms.items()})
+
+
+def wave_seconds(hosted: Hosted, rates: Rates, rows: Floats) -> Floats:
+    """Time of the dense matmuls' last waves; a few rows go to kernels for vectors instead."""
+    tall = np.where(rows > VECTOR_ROWS, np.minimum(rows, TILE), 0.0)
+    return np.asarray(tall * row_wave_seconds(hosted, rates))
+
+
+def row_wave_seconds(hosted: Hosted, rates: Rates) -> Floats:
+    """The same for each row of a tile."""
+    return np.asarray(rates.last_wave * 2.0 * hosted.wave_products / hosted.peak)
 
 
 def fixed_host_seconds(hosted: Hosted, rates: Rates) -> Floats:

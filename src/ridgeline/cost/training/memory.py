@@ -47,6 +47,9 @@ BUCKET_BYTES_PER_PARAMETER = 4.0
 """The most that packing needs: every gradient and every weight once, in 16 bits."""
 SLACK = 0.07
 """Share of what comes and goes that the allocator loses between blocks."""
+OFFLOADED_LAYERS = 2.0
+"""Layers whose activations are on the device while the others' lie in the host's memory: one on
+its way there or back, one at work."""
 STATE_CHUNK = 64.0
 """Tokens between two states that a scan keeps for its backward pass (flash-linear-attention)."""
 
@@ -169,13 +172,14 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
     travelling = gathered_weight_bytes(setting)
     gathered = two_layers * (travelling + np.where(setting.frozen_weights, 0.0, travelling))
     copy = np.where(zero == 3, 0.0, full)
-    layers = dims.layers / layouts.pp
+    layers = np.ceil(dims.layers / layouts.pp)
     flights = in_flight(setting, stage)
     one_layer = layer_activation_bytes(setting)
     # The loss and the first recomputed layer do not overlap in time: the larger one counts.
     working = np.where(layouts.recompute == NONE, 0.0, WORKING_LAYERS * one_layer)
     logits = np.where(last, logits_bytes(setting), 0.0)
     working = np.maximum(working - logits, 0.0)
+    kept_here = np.where(software.offloads_activations, OFFLOADED_LAYERS, layers * flights)
     return {
         "weights": copy * software.weight_bytes
         + np.where(zero == 3, states, 0.0)
@@ -183,16 +187,24 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
         + _frozen_bytes(setting, ends),
         "gradients": by_device
         * (
-            np.where(zero >= 2, states, full) * software.gradient_bytes
+            np.where(zero >= 2, states, full) * software.gradient_bytes * _held_gradients(setting)
             + by_optimizer * software.step_gradient_bytes
         ),
         "master": by_optimizer * software.master_bytes,
         "optimizer": moments,
         "gathered": np.where(zero == 3, gathered, 0.0) + widened_bytes(setting),
-        "activations": kept_layer_bytes(setting) * layers * flights,
+        "activations": kept_layer_bytes(setting) * np.minimum(kept_here, layers * flights),
         "recompute": working,
         "logits": logits,
     }
+
+
+def _held_gradients(setting: Setting) -> Floats:
+    """Share of the gradients that are there at once: all, or the largest where each is freed."""
+    dims, held = setting.dims, held_parameters(setting)
+    whole = held.dense + held.experts + held.ends
+    tables = np.maximum(dims.embedding_parameters, dims.outputs * dims.hidden) / setting.layouts.tp
+    return np.where(setting.software.frees_gradients, np.minimum(tables / whole, 1.0), 1.0)
 
 
 def _frozen_bytes(setting: Setting, ends: Floats) -> Floats:

@@ -17,7 +17,7 @@ class Held:
     """Parameters of one device before data-parallel sharding."""
 
     dense: Floats
-    """Parameters of the layers of a mean stage, routed experts left out."""
+    """Parameters of the layers of the fullest stage, routed experts left out."""
     experts: Floats
     embedding: Floats
     """Parameters of the first stage beside its layers."""
@@ -34,8 +34,10 @@ class Held:
 def held_parameters(setting: Setting) -> Held:
     """What one device holds."""
     dims, layouts = setting.dims, setting.layouts
-    experts = dims.routed_parameters / (layouts.pp * layouts.ep * layouts.etp)
-    dense = dims.dense_parameters / (layouts.pp * layouts.tp)
+    # Layers that stages do not divide evenly: the fullest stage has one more.
+    stage = np.ceil(dims.layers / layouts.pp) / dims.layers
+    experts = dims.routed_parameters * stage / (layouts.ep * layouts.etp)
+    dense = dims.dense_parameters * stage / layouts.tp
     one_stage = layouts.pp == 1
     table = dims.embedding_parameters / layouts.tp
     output = dims.outputs * dims.hidden / layouts.tp

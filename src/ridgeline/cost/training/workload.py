@@ -73,6 +73,11 @@ class Stack:
     optimizer_bytes: Number = 8.0
     chunked_logits: Flag = False
     """The loss is computed in pieces, never holding all logits."""
+    frees_gradients: Flag = False
+    """Each weight is updated when its gradient is there, which is freed at once (an optimizer
+    within the backward pass)."""
+    offloads_activations: Flag = False
+    """What layers keep for the backward pass waits for it in the host's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

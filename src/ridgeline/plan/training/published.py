@@ -210,8 +210,12 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
         changes |= {"optimizer_bytes": 2.0 if note.eight_bit else 4.0}
     if note.fp32_gradients:
         changes |= {"reduce_bytes": 4.0, "gradient_bytes": ACCUMULATED_GRADIENT_BYTES}
-    if note.chunked_loss:
-        changes["chunked_logits"] = True
+    if note.chunked_loss is not None:
+        changes["chunked_logits"] = note.chunked_loss
+    if note.frees_gradients:
+        changes["frees_gradients"] = True
+    if note.offloads_activations:
+        changes["offloads_activations"] = True
     if note.flash_attention:
         changes["fused_attention"] = True
     if note.hierarchical_dispatch:
