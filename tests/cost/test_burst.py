@@ -107,6 +107,15 @@ def test_an_h20_reads_a_matrix_for_one_vector_at_the_rate_of_its_compute_units()
     assert experts[0] == pytest.approx(experts[1], rel=0.1)
 
 
+def test_groups_of_devices_run_the_prompts_of_a_burst_beside_each_other() -> None:
+    def rate(**layout: int) -> float:
+        asked: dict[str, object] = {"weights": "fp8", "prompt": 8000.0, "completion": 2.0}
+        case = served("h200", "DeepSeek-V3", **asked, **layout)
+        return float(burst(case, 512.0, 256.0).tokens_per_second[0])
+
+    assert rate(tp=1, attention_dp=8) > 0.7 * rate(tp=8)
+
+
 def test_whole_experts_on_more_devices_are_less_even() -> None:
     values = {"tp": 8, "engine": "native", "prompt": 8000.0, "completion": 10.0}
     assert float(served("b200", "Qwen3-235B-A22B", ep=1, **values).hosted.expert_imbalance[0]) == 0

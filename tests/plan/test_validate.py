@@ -180,6 +180,17 @@ def test_a_note_says_what_a_step_frees(source: str, note: str, field: str, value
     assert getattr(run_of(source=source, note=note).workload.stack, field) is value
 
 
+@pytest.mark.parametrize(
+    ("gpu", "sharding", "away"),
+    [("GB200", "fsdp", True), ("GB200", "zero1", False), ("H100", "fsdp", False)],
+)
+def test_recipes_of_sharded_runs_use_a_host_that_is_near(
+    gpu: str, sharding: str, away: bool
+) -> None:
+    run = run_of(source="Megatron-Bridge", gpu=gpu, sharding=sharding)
+    assert run.workload.stack.offloads_activations is away
+
+
 def test_a_stated_network_replaces_the_typical_one() -> None:
     typical = run_of().cluster.network_bytes_per_second
     stated = run_of(note="4x100Gb RoCE per node").cluster.network_bytes_per_second

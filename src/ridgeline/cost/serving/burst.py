@@ -28,7 +28,6 @@ from ridgeline.cost.arrays import Cases, Floats
 from ridgeline.cost.serving.coefficients import Rates
 from ridgeline.cost.serving.mean_steps import (
     RequestLengths,
-    run_together,
     steady_step,
     step_of,
     work_of,
@@ -77,17 +76,20 @@ Seconds = Callable[[Floats | float, Floats], Floats]
 def burst_outcome(
     hosted: Hosted, rates: Rates, lengths: RequestLengths, requests: Floats, most: Floats
 ) -> BurstOutcome:
-    """A burst of so many requests, of which an engine runs `most` at once."""
+    """A burst of so many requests, of which an engine runs `most` at once.
+
+    While prompts wait, every group of devices has one, and none waits for another's.
+    """
+    groups = np.clip(requests, 1.0, hosted.groups)
 
     def seconds(prompt_tokens: Floats | float, decodes: Floats) -> Floats:
         context = lengths.prompt + lengths.completion / 2.0
         tokens = np.zeros_like(decodes) + prompt_tokens
-        return step_of(
-            hosted, rates, lengths, work_of(hosted, lengths, tokens, decodes, context)
-        ).total
+        work = work_of(hosted, lengths, tokens, decodes, context)
+        return step_of(hosted, rates, lengths, replace(work, prompt_groups=groups)).total
 
     steps = lengths.completion / lengths.yielded
-    chunk = lengths.chunk * run_together(hosted, lengths, requests)
+    chunk = lengths.chunk * groups
     held = np.minimum(np.minimum(requests, most), np.maximum(steps * chunk / lengths.prompt, 1.0))
     carried = np.minimum(chunk, held * lengths.prompt)
     waits = lengths.prompts_first

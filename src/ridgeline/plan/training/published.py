@@ -81,6 +81,8 @@ ACCUMULATED_GRADIENT_BYTES = 6.0
 """A gradient in 16 bits beside the fp32 sum that it is added to."""
 LEAST_GROUP = 8
 """Ranks of the smallest group that is tried where hybrid sharding states none: a node's."""
+NEAR_BYTES_PER_SECOND = 2e11
+"""From which on a host is near: NVLink-C2C carries 450 GB/s each way, a PCIe bus 64."""
 POWER_LIMITED_SHARE = 0.7
 """The share of its printed power that a part has when a source says that it is limited but not how
 far."""
@@ -197,6 +199,16 @@ def _limited(device: Device, note: TrainingNote) -> Device:
     )
 
 
+def keeps_on_host(cells: Mapping[str, str], software: Stack) -> bool:
+    """Whether a recipe of this software lets activations wait in the host's memory.
+
+    Those of fully sharded runs do where the host is as near as another device.
+    """
+    if not software.offloads_if_near or cells.get("sharding", "").lower() != "fsdp":
+        return False
+    return parse_cluster(f"1x{cells['gpu']}").host_bytes_per_second >= NEAR_BYTES_PER_SECOND
+
+
 def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
     """The class of software, by words of the row (`stacks.toml` says what each class does)."""
     words = f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}".lower()
@@ -214,7 +226,7 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
         changes["chunked_logits"] = note.chunked_loss
     if note.frees_gradients:
         changes["frees_gradients"] = True
-    if note.offloads_activations:
+    if note.offloads_activations or keeps_on_host(cells, found):
         changes["offloads_activations"] = True
     if note.flash_attention:
         changes["fused_attention"] = True
