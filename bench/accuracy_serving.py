@@ -130,6 +130,16 @@ TRIED = """\
   requests counts short ones among prompts as much as long ones: the one published burst from 28.6
   to 23.6 %, its times per token from 36 to 15 %, dense times per token left out from 12.7 to 10.9 %
   and dense throughputs from 10.2 to 9.0 % (means over sources).
+- Compute units that get no tile in a matmul's last wave had cost nothing. As half a tile's time for
+  each dense matmul, and its own time where there are fewer tiles than units: dense first tokens
+  left out 21.4 to 18.7 %, dense times per token 10.2 to 8.7, dense throughputs 9.0 to 7.5 (means
+  over sources), throughputs of mixtures 13.3 to 11.2, their times per token on the second table 9.7
+  to 8.5. First tokens of mixtures go from 17.5 to 18.2 and times per token of two pools from 9.9 /
+  42.6 to 10.5 / 39.6. A wide prior let the fit take 0.78 of a tile, which left mixtures' throughput
+  at 10.3 but every table found later a little worse than 0.58 does.
+- First tokens of GPT-OSS under TensorRT-LLM as those of an engine whose prompts Python launches:
+  what is missing grows with the devices (24 ms on two, 80 on eight), which launches do not; not
+  tried further, since no other source of that engine and such a model prints first tokens.
 - A cache in 16 bits for Python engines unless stated: wrong for most published fp8 runs, whose
   saturation shows an 8-bit cache. Left as it was.
 

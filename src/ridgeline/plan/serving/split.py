@@ -37,6 +37,10 @@ LEVELS = 64
 """Points of the grid of sequences that decode at once, evenly spaced in the logarithm."""
 ROUNDS = 40
 """Damped rounds of finding how many decode at once (Little's law)."""
+MOST_USE = 1.0 - 1e-6
+"""The share of its time that prefill works at most; at 1 a queue has no end."""
+HALVINGS = 40
+"""Halvings of the range in which that share is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +197,20 @@ def _wait(between: float, use: float) -> float:
     return between * use / (2.0 * (1.0 - use))
 
 
+def _use_by_users(users: float, rest: float, between: float) -> float:
+    """How busy prefill is with so many users a worker, each away for `rest` beside its wait.
+
+    The busier it is the longer they wait, and the fewer requests they send: halved to where both
+    agree.
+    """
+    low, high = 0.0, MOST_USE
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        sent = users / (rest + _wait(between, middle))
+        low, high = (middle, high) if sent * between > middle else (low, middle)
+    return low
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AtWork:
     """A pair under its load."""
@@ -210,12 +228,13 @@ def _at_work(
     prefill, decode = pair
     one, between = arrays.take(np.array([decode])), float(sides.between[prefill])
     idle = _first(sides, prefill, decode) - float(sides.step[decode])
-    use, rate, step = 1.0 - task.headroom, task.rate or 0.0, float(sides.step[decode])
+    use, rate, step = 0.0, task.rate or 0.0, float(sides.step[decode])
     for _ in range(ROUNDS):
         if task.users is not None:
-            first = idle + step + _wait(between, use)
-            rate = task.users / (first + _further(task, step))
-        use = min(rate * between / counts[0], 1.0 - 1e-6)
+            rest = idle + step + _further(task, step)
+            use = _use_by_users(task.users / counts[0], rest, between)
+            rate = task.users / (rest + _wait(between, use))
+        use = min(rate * between / counts[0], MOST_USE)
         answering = task.completion * step / task.yielded
         running = np.array([max(rate * answering / counts[1], 1.0)])
         now = float(decode_seconds(one.hosted, one.rates, one.lengths, running)[0])
