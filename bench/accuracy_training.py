@@ -156,11 +156,13 @@ TRIED = """\
   passed the fast links and the network at once, as a ring of large messages does. One after the
   other they are within 11 %. The same for gradients and shards, whose messages are large, was not
   tried.
-- Where torchtitan does not say, it recomputes by operator, as its configurations do: NVFP4's memory
-  from 55.6 to 11.9 % and the 90th percentile of all to 23.2 %, but step times of dense models left
-  out from 8.6 to 8.8 %, of mixtures from 9.6 to 9.9 % (two sources of one device pull apart:
-  MXFP8's are too slow by a quarter, NVFP4's too fast by a tenth). Left out. Repeating less of the
-  time for it (45 % in place of 60 %) made its A100 runs 5.9 % too slow in place of 2.8 %.
+- Where torchtitan of 2026 does not say, it recomputes by operator, as its configurations do (as
+  little as fits before, and left out at first for step times): four of its six peaks in NVFP4's
+  table are within 1 to 7 %, where one number had stood for three formats. The two of NVFP4 itself
+  are those of runs that keep attention's output alone: its matmuls are operators that no list
+  names. Memory of that source from 34.6 to 6.9 %, the 90th percentile of all from 20.9 to 18.5.
+  Repeating less of the time for it (45 % in place of 60 %) made its A100 runs 5.9 % too slow in
+  place of 2.8 %.
 
 - Recipes of Megatron-Bridge shard the optimizer; rows that do not say so had been given copies, and
   layers that recompute to make room for them: its models of 70 B and up from 15.0 / 27.7 to
@@ -188,9 +190,8 @@ TRIED = """\
 - PaXML's run on 2,048 devices ("FSDP+DP") is still a fifth too slow (56 % when one group over all
   devices was taken for it): how large its groups were is in no column, and the gradients' rings
   over the copies wait for their latency.
-- Memory is worst where it is not stated what is recomputed (NVFP4's, half too much) and where
-  attention is not fused (the V100 runs, up to half too much). InternEvo's runs need 30 bytes a
-  parameter, of which 26 are explained.
+- Memory is worst where attention is not fused (the V100 runs, up to half too much). InternEvo's
+  runs need 30 bytes a parameter, of which 26 are explained.
 - Tensor parallelism on the V100 runs (tp 2) is predicted too fast by two fifths.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -238,3 +239,14 @@ def test_the_fullest_stage_of_an_uneven_pipeline_decides_its_memory() -> None:
     held = estimate(layout, parse_cluster("5xH100")).memory_terms["master"][0]
     layers = 8.03e9 - 2 * 128256 * 4096
     assert float(held) == pytest.approx(4.0 * (layers * 7 / 32 + 128256 * 4096), rel=0.01)
+
+
+def test_recomputation_by_operator_repeats_matmuls_that_it_does_not_know() -> None:
+    work = Workload(seq=2048, stack=Stack(selective_operators=True))
+    layout = Layout(dp=64, fsdp=64, zero=3, global_batch=64, recompute="selective", compiled=True)
+    kept, unknown = (
+        float(estimate(replaced, work=work).memory_terms["activations"][0])
+        for replaced in (layout, msgspec.structs.replace(layout, precision="nvfp4"))
+    )
+    # An input, attention's output and its sums, of that and query, value and gate.
+    assert unknown / kept == pytest.approx(16.5 / (16.5 + 8.2 + 2.0 + 28.7), rel=0.03)

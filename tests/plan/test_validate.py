@@ -122,6 +122,11 @@ def test_unstated_recomputation_is_the_cheapest_that_fits() -> None:
     assert chosen.layout.recompute != "none"
 
 
+def test_unstated_recomputation_is_by_operator_where_configurations_have_it_so() -> None:
+    run = run_of(source="torchtitan of 2026", recompute="")
+    assert {one.layout.recompute for one in run.candidates} == {"selective"}
+
+
 def test_unstated_sharding_is_the_least_that_fits() -> None:
     small = run_of(sharding="", layers="8", params_b="", model="small", vocab="32000", seq="1024")
     assert choose(small, coefficients_for).layout.zero == 0

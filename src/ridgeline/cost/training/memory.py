@@ -113,16 +113,18 @@ def selected_bytes(setting: Setting) -> Floats:
 
     Attention's output stays, and of the matmuls in their order (query, key, value, output; gate,
     up, down) every second: query, value, gate, and down, whose output no gradient reads, so that
-    only eager code keeps it (torchtitan, `distributed/activation_checkpoint.py`).
+    only eager code keeps it (torchtitan, `distributed/activation_checkpoint.py`). Matmuls that its
+    list does not name are all repeated.
     """
     dims, layouts, software = setting.dims, setting.layouts, setting.software
     attends = dims.attention_layers / dims.layers
-    kept = attends * (dims.query_width + dims.value_width + dims.output_width)
+    listed = np.where(setting.lists_matmuls, 1.0, 0.0)
+    kept = attends * (listed * (dims.query_width + dims.value_width) + dims.output_width)
     # Of a state, what goes into its scan and what comes out.
     states = dims.state_layers / dims.layers * (dims.state_inputs + dims.state_width)
     moe = dims.moe_layers / dims.layers
     dense = dims.dense_layers / dims.layers
-    hidden = dense * dims.ffn + moe * (dims.top_k * dims.expert_ffn + dims.shared_ffn)
+    hidden = listed * (dense * dims.ffn + moe * (dims.top_k * dims.expert_ffn + dims.shared_ffn))
     eager = np.where(layouts.compiled | software.fused_elementwise, 0.0, 1.0)
     down = eager * dims.hidden / np.where(layouts.sp, layouts.tp, 1)
     lse = np.where(software.fused_attention, 4.0 * attends * dims.heads / layouts.tp, 0.0)

@@ -97,6 +97,15 @@ class Setting:
         return np.asarray((self.layouts.recompute == SELECTIVE) & by_operator, dtype=np.bool_)
 
     @property
+    def lists_matmuls(self) -> Bools:
+        """Where recomputation by operator knows the matmuls by their operators.
+
+        Those of nvfp4 have operators of their own; published peaks of such runs are those of runs
+        that keep attention's output alone.
+        """
+        return np.asarray(self.layouts.precision != PRECISIONS.index("nvfp4"), dtype=np.bool_)
+
+    @property
     def selects_core(self) -> Bools:
         """Where the attention core alone is recomputed."""
         return np.asarray((self.layouts.recompute == SELECTIVE) & ~self.selects_operators)
@@ -105,7 +114,8 @@ class Setting:
     def repeated_share(self) -> Floats:
         """Share of a forward pass that runs again in backward, attention cores alone left out."""
         full = np.where(self.layouts.recompute == FULL, self.recompute_share, 0.0)
-        return np.where(self.selects_operators, OPERATORS_REPEATED, full)
+        by_operator = np.where(self.lists_matmuls, OPERATORS_REPEATED, 1.0)
+        return np.where(self.selects_operators, by_operator, full)
 
     @property
     def num_devices(self) -> Floats:

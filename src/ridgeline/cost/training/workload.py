@@ -73,6 +73,8 @@ class Stack:
     optimizer_bytes: Number = 8.0
     chunked_logits: Flag = False
     """The loss is computed in pieces, never holding all logits."""
+    by_operator: Flag = False
+    """Its configurations recompute by operator unless told otherwise."""
     offloads_if_near: Flag = False
     """Its recipes of fully sharded runs let activations wait in the host's memory where a fast link
     leads there (Megatron-Bridge's `cpu_offloading_num_layers` on GB200 and GB300)."""

@@ -339,6 +339,8 @@ def _recomputes(cells: Mapping[str, str], software: Stack) -> list[tuple[Recompu
     stated = cells.get("recompute", "").lower()
     stated = RECOMPUTE_WORDS.get(stated, stated)
     partial: list[tuple[Recompute, float]] = [("full", share) for share in (0.25, 0.5, 0.75, 1.0)]
+    if not stated and software.by_operator:
+        return [("selective", 1.0)]
     if not stated:
         core: list[tuple[Recompute, float]] = []
         if not software.fused_attention:
