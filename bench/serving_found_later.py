@@ -289,8 +289,8 @@ fit.
   several devices they measured, and guesses of drafts, are left out.
 - MLPerf Inference v5.1 (mlcommons/inference_results_v5.1, Apache-2.0), offline and closed: Llama
   3.1 8B on one device a replica and 405B on eight H200; 778 and 9,428 prompt tokens, 73 and 684 of
-  a completion, as MLCommons describes its data sets. Rows whose layout no summary says are left
-  out.
+  a completion are taken for the means of its data sets, and were not confirmed. Rows whose layout
+  no summary says are left out.
 
 | source | rows | refused | first: median | p90 | bias | inside | now | p90 | bias | inside |
 |---|---|---|---|---|---|---|---|---|---|---|
