@@ -70,10 +70,11 @@ def limited(state: LiveCluster) -> QueueFinding | None:
         return _held_back(state, helped, f"{queue.kind}-closed", f"Queue {first} is closed",
                           {"name": first})  # fmt: skip
     if queue is not None:
+        kind = "Project" if queue.kind == "runai" else "Queue"
         return _held_back(
             state, helped, queue.kind,
-            f"Queue {first} has all of the {several(queue.most, 'GPU')} that it may have",
-            {"quota": f"Queue {first}", "name": first, "resource": queue.resource,
+            f"{kind} {first} has all of the {several(queue.most, 'GPU')} that it may have",
+            {"quota": f"{kind} {first}", "name": first, "resource": queue.resource,
              "gpus": str(queue.most)},
         )  # fmt: skip
     return _held_back(state, helped, "", f"limit {first} is used up", {"quota": first})

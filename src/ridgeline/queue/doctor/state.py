@@ -21,6 +21,8 @@ OUTLIVED = "ended beside others"
 """What stalls a pod whose containers with GPUs have ended, while others of it run on."""
 ADMISSION_CHECK = "admission-check"
 """The way of a reason that Kueue's checks give, which may yet be met."""
+GATE = "gate"
+"""The way of a scheduling gate that somebody has to take away."""
 CONFIGURING = "CONFIGURING"
 """What stalls a job of Slurm's whose nodes are being started for it."""
 DAEMON = "DaemonSet "
@@ -48,6 +50,19 @@ class ToldReason:
     """The kind of reason, which has a cure of its own."""
     said: str
     """The reason with its names and numbers, as a clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnusedGpus:
+    """GPUs that a pod holds and does not use, by what its own objects say."""
+
+    way: str
+    """How that came about, which has a cure of its own."""
+    gpus: int
+    said: str
+    """Why they are not used, as a clause after the pod's name."""
+    since_seconds: float | None = None
+    """Since when, in Unix time; none: nobody says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +129,10 @@ class LivePod:
     """The group that it is started with, by its name after its namespace."""
     quota: str = ""
     """The queue that admitted it by its quota."""
+    service: str = ""
+    """What its workload is one generation of, as `RayService team/chat`."""
+    queue: str = ""
+    """The queue of another scheduler than Kueue that it is in."""
     topology: bool = False
     """Its admission looked for room on nodes as well."""
     gated: bool = False
@@ -125,6 +144,9 @@ class LivePod:
     """What the cluster says holds it back; none: nothing beyond what rules find by themselves."""
     told_of: Mapping[ToldOf, str] = field(default_factory=dict)
     """What the cluster says of single things, as clauses; see `ToldOf`."""
+    unused: UnusedGpus | None = None
+    defaulted: frozenset[str] = frozenset()
+    """Resources that it did not ask for, and a LimitRange gave to it."""
     switched_off: str = ""
     """By which of its own settings its program sees none of its GPUs; empty: by none."""
     done: bool = False
@@ -196,6 +218,12 @@ class GpuQuota:
     """What nodes of the flavor have."""
     strict: bool = False
     """Who does not fit keeps out all that come after it."""
+    reclaims: bool = True
+    """What its cohort has lent of it is taken back for its own pods."""
+    preempts: bool = True
+    """Pods of it may be evicted for others of it that have more priority."""
+    weight: float = 1.0
+    """How much it counts for where a cohort shares fairly what nobody owns."""
     tolerated: tuple[Tolerated, ...] = ()
     """Taints of these nodes that admission lets its pods stand."""
 
@@ -209,7 +237,7 @@ class CappedQueue:
     """A queue of another scheduler than Kueue, which may have so many GPUs and no more."""
 
     kind: str
-    """Whose it is, `volcano`, `kai` or `yunikorn`."""
+    """Whose it is, `volcano`, `kai`, `runai` or `yunikorn`."""
     resource: str
     """The resource that its limit names."""
     most: int
@@ -217,6 +245,10 @@ class CappedQueue:
     parent: str = ""
     closed: bool = False
     """It takes nobody in, whatever it may have."""
+    weight: float = 0.0
+    """Its part of all GPUs is in proportion to this; 0: they are not shared so."""
+    reclaimable: bool = True
+    """What it has above its share may be taken from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

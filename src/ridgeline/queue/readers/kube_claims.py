@@ -40,8 +40,17 @@ class Claimable:
     claimed_slices: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     selectors: dict[str, str] = field(default_factory=dict)
     """What the devices must be that a pod claims, in CEL."""
+    classes: dict[str, bool] = field(default_factory=dict)
+    """The DeviceClasses that were given, and whether they are of GPUs."""
     unknown: set[str] = field(default_factory=set)
     """Pods with claims that were not given."""
+
+    def is_of_gpus(self, device_class: str) -> bool:
+        """Whether devices of a class are GPUs; of one that is not there, as far as all are."""
+        if _DRIVERS.fullmatch(device_class):
+            return True
+        missing = bool(self.classes) and all(self.classes.values())
+        return self.classes.get(device_class, missing)
 
     def of_pod(self, name: str) -> Claims:
         """What a pod asks for by claims."""
@@ -58,6 +67,9 @@ def claimable(objects: Sequence[dict[str, Any]]) -> Claimable:
     for one in objects:
         if one["kind"] == "ResourceSlice":
             _list_devices(section(one, "spec"), found)
+        elif one["kind"] == "DeviceClass":
+            wanted = str(section(one, "spec").get("selectors"))
+            found.classes[name_of(one)] = _DRIVERS.search(wanted) is not None
         elif one["kind"] == "ResourceClaim":
             claims[name_of(one)] = one
         elif one["kind"] == "ResourceClaimTemplate":
@@ -123,7 +135,7 @@ def _count(claim: dict[str, Any], pod: str, found: Claimable) -> None:
         exact = section(request, "exactly") or next(
             iter(mappings_in(request.get("firstAvailable"))), request
         )
-        if not _DRIVERS.fullmatch(str(exact.get("deviceClassName"))):
+        if not found.is_of_gpus(str(exact.get("deviceClassName"))):
             continue
         asked = exact.get("count")
         number = given[str(request.get("name"))] or (asked if isinstance(asked, int) else 1)

@@ -2,8 +2,9 @@
 
 A ResourceClaim keeps its devices while pods are in its `reservedFor`, though these be gone; a
 PodGroup of Volcano keeps its `minResources` from the time it may enter its queue, a Workload of
-Kueue its quota from its admission. Sources: Kubernetes documentation, "Dynamic Resource
-Allocation"; Volcano, "PodGroup"; Kueue, "Workload".
+Kueue its quota from its admission, a Reservation of Koordinator what it has on its node. Sources:
+Kubernetes documentation, "Dynamic Resource Allocation"; Volcano, "PodGroup"; Kueue, "Workload";
+Koordinator, "Resource Reservation".
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def kept_for_nobody(objects: Sequence[dict[str, Any]], where: str) -> tuple[Held
             found.append(_kept(one, "claim", allocated_gpus(one)))
         elif kind == "PodGroup" and _is_let_in(one) and name not in groups:
             found.append(_kept(one, "group", _least(one, f"{where}: PodGroup {name}")))
+        elif kind == "Reservation" and section(one, "status").get("phase") == "Available":
+            found.append(_kept(one, "reservation", _left_of(one, f"{where}: Reservation {name}")))
         elif kind == "Workload" and _is_admitted(one) and not _jobs(one) & (owners | names):
             found.append(_kept(one, "workload", _admitted_gpus(one, f"{where}: Workload {name}")))
     return tuple(one for one in found if one.gpus)
@@ -99,6 +102,14 @@ def _least(group: dict[str, Any], where: str) -> int:
         (whole(amount, name, where) for name, amount in amounts.items()
          if is_gpu(name.removeprefix("requests."))), default=0,
     )  # fmt: skip
+
+
+def _left_of(reservation: dict[str, Any], where: str) -> int:
+    """What a reservation keeps that none of its owners has."""
+    status = section(reservation, "status")
+    has, taken = section(status, "allocatable"), section(status, "allocated")
+    return sum(whole(has[name], name, where) - whole(taken.get(name), name, where)
+               for name in has if is_gpu(name))  # fmt: skip
 
 
 def _is_admitted(workload: dict[str, Any]) -> bool:

@@ -55,7 +55,10 @@ _VOLUMES = re.compile(
 )
 """kube-scheduler's words for volumes that keep a pod off nodes (its VolumeBinding, VolumeZone and
 NodeVolumeLimits plug-ins)."""
-_CLAIMS = re.compile(r"(cannot|could not) allocate all claims|resourceclaim[^,]*not found")
+_CLAIMS = re.compile(
+    r"(cannot|could not) allocate all claims|resourceclaim[^,]*not found"
+    r"|device class \S+ does not exist"
+)
 """Its words for devices that no node has as claims want them (its DynamicResources plug-in)."""
 _SPREAD = re.compile(r"didn't match pod topology spread constraints")
 """Its words for pods that are to lie evenly (its PodTopologySpread plug-in)."""

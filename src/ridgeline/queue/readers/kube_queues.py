@@ -1,8 +1,8 @@
-"""Pods that a queue of Volcano, KAI or YuniKorn holds back by the most that it may have.
+"""Pods that a queue of Volcano, KAI, Run:ai or YuniKorn holds back by the most that it may have.
 
 Volcano: `spec.capability` of a Queue, named by its PodGroup or by the pod's annotation. KAI (and
 Run:ai): `spec.resources.gpu.limit` of a Queue and of those above it, named by the pod's label.
-YuniKorn: `kube_yunikorn.py`.
+YuniKorn: `kube_yunikorn.py`; Projects of Run:ai: `kube_runai.py`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ from typing import Any
 
 from ridgeline.queue.doctor.lasting import unit_of
 from ridgeline.queue.doctor.state import CappedQueue, LivePod
-from ridgeline.queue.readers.kube_pods import is_gpu, name_of, whole
+from ridgeline.queue.readers.kube_pods import amount, is_gpu, name_of, whole
+from ridgeline.queue.readers.kube_runai import runai_namespaces, runai_projects
 from ridgeline.queue.readers.kube_sections import section
 from ridgeline.queue.readers.kube_yunikorn import yunikorn_queue_of, yunikorn_queues
 
 NAMED = (
     "scheduling.volcano.sh/queue-name", "volcano.sh/queue-name", "kai.scheduler/queue",
-    "runai/queue",
+    "runai/queue", "project",
 )  # fmt: skip
 """Labels or annotations by which a pod names its queue."""
 VOLCANO, KAI = "volcano", "kai"
 
 
 def capped_queues(objects: Sequence[dict[str, Any]], where: str) -> dict[str, CappedQueue]:
-    """The queues of Volcano, KAI and YuniKorn, by name.
+    """The queues of Volcano, KAI, Run:ai and YuniKorn, by name.
 
     Raises:
         InputError: A limit is no amount.
     """
-    return dict(_capped(objects, where)) | yunikorn_queues(objects, where)
+    capped = runai_projects(objects, where) | dict(_capped(objects, where))
+    return capped | yunikorn_queues(objects, where)
 
 
 def held_by_queues(
@@ -71,6 +73,7 @@ def held_by_queues(
             "",
         )
 
+    pods = [replace(pod, queue=named.get(pod.name, "")) for pod in pods]
     return [
         replace(pod, gated=True, told_of={**pod.told_of, "limit": full})
         if (full := too_much(pod))
@@ -102,6 +105,8 @@ def _capped(objects: Sequence[dict[str, Any]], where: str) -> Iterator[tuple[str
             yield name, CappedQueue(
                 kind=VOLCANO, resource=resource, most=most, parent=above,
                 closed=state in ("Closed", "Closing"),
+                weight=amount(spec.get("weight") or 1, "weight", at),
+                reclaimable=spec.get("reclaimable") is not False,
             )  # fmt: skip
         elif str(one.get("apiVersion")).startswith("scheduling.run.ai/"):
             limit = section(spec, "resources", "gpu").get("limit")
@@ -117,7 +122,7 @@ def _named(objects: Sequence[dict[str, Any]], queues: Mapping[str, CappedQueue])
         for one in objects
         if one["kind"] == "PodGroup" and section(one, "spec").get("queue")
     }
-    found = {}
+    projects, found = runai_namespaces(objects), {}
     for one in objects:
         if one["kind"] == "Pod":
             words = {
@@ -127,6 +132,8 @@ def _named(objects: Sequence[dict[str, Any]], queues: Mapping[str, CappedQueue])
             group = words.get("scheduling.k8s.io/group-name") or words.get("pod-group-name")
             namespace = section(one, "metadata").get("namespace")
             own = yunikorn_queue_of(one, queues)
-            own = own or next((str(words[name]) for name in NAMED if name in words), "")
-            found[name_of(one)] = own or groups.get(f"{namespace}/{group}", "")
+            own = own or next((str(words[name]) for name in NAMED if name in words
+                               and (name != "project" or words[name] in queues)), "")  # fmt: skip
+            own = own or groups.get(f"{namespace}/{group}", "")
+            found[name_of(one)] = own or projects.get(str(namespace), "")
     return found

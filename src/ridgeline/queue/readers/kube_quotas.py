@@ -135,10 +135,23 @@ def _of_queue(
                 cohort=cohort_named(spec), borrowing_limit=limits.borrowing,
                 lending_limit=limits.lending, flavor=flavor, stopped=_stop(spec),
                 inactive=_inactive(one),
+                reclaims=_preemption(spec, "reclaimWithinCohort"),
+                preempts=_preemption(spec, "withinClusterQueue"),
+                weight=_weight(spec, where),
                 strict=spec.get("queueingStrategy") == "StrictFIFO",
                 labels={str(k): str(v) for k, v in section(about, "nodeLabels").items()},
                 tolerated=constraints_of(about, "").tolerated,
             )  # fmt: skip
+
+
+def _preemption(spec: dict[str, Any], policy: str) -> bool:
+    """Whether a queue evicts others at all by one of its policies; by default it does not."""
+    return str(section(spec, "preemption").get(policy) or "Never") != "Never"
+
+
+def _weight(spec: dict[str, Any], where: str) -> float:
+    told = section(spec, "fairSharing").get("weight")
+    return 1.0 if told is None else amount(told, "fairSharing.weight", where)
 
 
 def _told_apart(objects: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:

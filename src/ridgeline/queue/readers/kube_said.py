@@ -18,7 +18,9 @@ from ridgeline.queue.readers.kube_events import events_in, matched, named_in
 from ridgeline.queue.readers.kube_pods import name_of
 from ridgeline.queue.readers.kube_sections import mappings_in, section
 
-_NODES = re.compile(r"\d+/\d+ nodes are available: (.*?)(?:\. preemption:.*)?$", re.DOTALL)
+_NODES = re.compile(r"\d+/\d+ nodes are available: (.*)$", re.DOTALL)
+_BEFORE_PREEMPTION = re.compile(r"^(.*?)[.,]?\s*(?:preemption: .*)?$", re.DOTALL)
+_LONGEST = 160
 _PART = re.compile(r"^(\d+) (.+?)\.?$", re.DOTALL)
 _COUNTED = re.compile(
     r"Insufficient |untolerated taint|taints? that the pod|unschedulable|node affinity/selector"
@@ -60,6 +62,8 @@ def said_of_groups(objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:
 
 
 def _of_message(message: str) -> ToldReason | None:
+    told = _BEFORE_PREEMPTION.match(message)
+    message = told[1] if told else message
     listed = _NODES.search(message)
     if listed is None:
         return matched("said", "", message)
@@ -68,7 +72,14 @@ def _of_message(message: str) -> ToldReason | None:
     for part in parts:
         if part is not None:
             by_words[part[2]] += int(part[1])
-    words, nodes = by_words.most_common(1)[0] if by_words else ("", 0)
-    if not words or _COUNTED.search(words):
+    if not by_words:  # a plug-in that looks at the pod alone, before any node
+        words = listed[1].strip().rstrip(".")
+        known = matched("said", "", words)
+        if known is None and not _COUNTED.search(words):
+            known = ToldReason(way=SCHEDULER, said=f"kube-scheduler says: {words[:_LONGEST]}")
+        return known
+    unknown = Counter({said: n for said, n in by_words.items() if not _COUNTED.search(said)})
+    if not unknown:
         return None
+    words, nodes = unknown.most_common(1)[0]
     return ToldReason(way=SCHEDULER, said=f"kube-scheduler says of {nodes} nodes: {words}")

@@ -11,12 +11,16 @@ from ridgeline.queue.readers.kube_sections import section
 from ridgeline.records.kube_quantity import parse_quantity
 
 OF_KUEUE = "kueue.x-k8s.io/"
+_NO_PODS = ("Reservation", "ClusterReservation")
+"""Kinds whose template says for what they keep room (Koordinator), and makes no pods."""
 
 
 def templates_of(one: dict[str, Any]) -> Iterator[AskedTemplate]:
     """GPUs that the pod templates inside of a workload ask for, however deep they lie."""
     if one["kind"] == "Workload" and str(one.get("apiVersion")).startswith(OF_KUEUE):
         return  # Kueue's own account of a job, which has the template that pods are made from
+    if one["kind"] in _NO_PODS:
+        return
     workload = f"{one['kind']} {name_of(one)}"
     for replicas, spec in pod_specs(one.get("spec"), 1):
         of_a_pod = _in_quotas(spec)

@@ -6,6 +6,7 @@ may enter its queue. What they wait for stands in the template, or in the group'
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,12 +25,13 @@ _MANY = 4096
 
 def pods_to_come(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Objects like those of the pods, each with a gate or its group."""
-    owners = {
+    there = Counter(
         f"{section(one, 'metadata').get('namespace', '')}/{owner.get('name')}"
         for one in objects
         if one["kind"] == "Pod"
         for owner in mappings_in(section(one, "metadata").get("ownerReferences"))
-    }
+    )
+    owners = set(there)
     groups = {
         f"{section(one, 'metadata').get('namespace', '')}/{words[VOLCANO_GROUP]}"
         for one in objects
@@ -46,12 +48,8 @@ def pods_to_come(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             found += _of_workload(one) if alone and _waits_for_admission(one) else ()
         elif _is_suspended(one) and name_of(one) not in accounts | owners:
             found += _of_job(one)
-        elif (
-            (one["kind"], name_of(one)) in refused
-            and name_of(one) not in owners
-            and _wants_pods(one)
-        ):
-            found += _gated(one, "", list(pod_specs(one.get("spec"), 1)))
+        elif (one["kind"], name_of(one)) in refused and _wants_pods(one):
+            found += _lacking(one, there[name_of(one)])
         elif _is_pending_group(one) and name_of(one) not in groups:
             found += _of_group(one)
     return found
@@ -130,12 +128,24 @@ def _of_workload(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
         (_count(part.get("count")), section(part, "template", "spec"))
         for part in mappings_in(spec.get("podSets"))
     ]
+    told = spec.get("priority")
+    if isinstance(told, int):
+        parts = [(count, {**of_pod, "priority": told}) for count, of_pod in parts]
     yield from _gated(one, str(spec.get("queueName") or ""), parts)
 
 
 def _of_job(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
     queue = str(section(one, "metadata", "labels")[QUEUE_LABEL])
     yield from _gated(one, queue, list(pod_specs(one.get("spec"), 1)))
+
+
+def _lacking(one: dict[str, Any], there: int) -> Iterator[dict[str, Any]]:
+    """The pods that a workload is to have beside those that are there, of one template if any."""
+    parts = list(pod_specs(one.get("spec"), 1))
+    if not there:
+        yield from _gated(one, "", parts)
+    elif len(parts) == 1 and parts[0][0] > there:
+        yield from _gated(one, "", [(parts[0][0] - there, parts[0][1])])
 
 
 def _gated(

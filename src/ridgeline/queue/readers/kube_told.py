@@ -12,7 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ridgeline.queue.doctor.state import ADMISSION_CHECK, SCHEDULER, LivePod, ToldOf, ToldReason
+from ridgeline.queue.doctor.state import (
+    ADMISSION_CHECK,
+    GATE,
+    SCHEDULER,
+    LivePod,
+    ToldOf,
+    ToldReason,
+)
 from ridgeline.queue.readers.kube_events import events_in, matched, named_in
 from ridgeline.queue.readers.kube_nodes_to_come import ANY_POD, unlaunched
 from ridgeline.queue.readers.kube_pods import name_of
@@ -25,6 +32,7 @@ TO_COME = " pod "
 _LONGEST = 160
 OFTEN = 3
 """Fewer evictions of a workload may be of one moment."""
+_EXCEEDED = re.compile(r"exceeded quota: ([\w.-]+), ([^\n]+)")
 _HASH = re.compile(r"-[a-z0-9]{4,10}$")
 
 
@@ -32,10 +40,12 @@ def refused_workloads(objects: Sequence[dict[str, Any]]) -> dict[tuple[str, str]
     """Workloads of which a controller could make no pods, by kind and name, and why."""
     found = {}
     given = {(one["kind"], name_of(one)) for one in objects}
+    counted = _counted_quotas(objects)
     for about, reason, message in events_in(objects):
         if reason == "FailedCreate":
             kind, name = str(about.get("kind")), named_in(about)
             told = matched("refused", reason, message, workload=f"{kind} {name}")
+            told = told or _by_quota(message, f"{kind} {name}", counted)
             told = told or _refused_otherwise(message, f"{kind} {name}")
             if told is not None:
                 found[kind, name] = told
@@ -45,11 +55,37 @@ def refused_workloads(objects: Sequence[dict[str, Any]]) -> dict[tuple[str, str]
 
 
 def _refused_otherwise(message: str, workload: str) -> ToldReason | None:
-    """A refusal in words that no pattern has; a quota that is used up is found by counting."""
+    """A refusal in words that no pattern has."""
     _, _, why = message.partition("is forbidden: ")
     if not why or "exceeded quota" in why:
         return None
     return ToldReason(way="refused", said=f"the pods of {workload} are refused: {why[:_LONGEST]}")
+
+
+def _by_quota(message: str, workload: str, counted: set[str]) -> ToldReason | None:
+    """A refusal by a ResourceQuota, but for those of which workloads without pods are counted."""
+    namespace, _, _ = workload.partition(" ")[2].partition("/")
+    match = _EXCEEDED.search(message)
+    if match is None or (workload not in counted and f"{namespace}/{match[1]}" in counted):
+        return None
+    why = f"ResourceQuota {namespace}/{match[1]} refuses pods of {workload}: {match[2][:_LONGEST]}"
+    return ToldReason(way="over-quota", said=why)
+
+
+def _counted_quotas(objects: Sequence[dict[str, Any]]) -> set[str]:
+    """The quotas of all pods of a namespace, and the workloads that have pods by now."""
+    found = {
+        name_of(one)
+        for one in objects
+        if one["kind"] == "ResourceQuota"
+        and not {"scopes", "scopeSelector"} & section(one, "spec").keys()
+    }
+    for one in objects:
+        if one["kind"] == "Pod":
+            about = section(one, "metadata")
+            for owner in mappings_in(about.get("ownerReferences")):
+                found.add(f"{owner.get('kind')} {about.get('namespace')}/{owner.get('name')}")
+    return found
 
 
 def unready_checks(workload: dict[str, Any]) -> list[dict[str, Any]]:
@@ -70,7 +106,7 @@ def told_by_cluster(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) 
     owners = {name: told for (_, name), told in refused_workloads(objects).items()}
     owners |= dict(_unadmitted(objects))
     groups = said_of_groups(objects) | _too_few(pods, objects)
-    said = said_of_pods(objects)
+    said = said_of_pods(objects) | _behind_gates(objects)
     not_added = unlaunched(objects) | _of_pods("not_added", objects)
     stalled = _of_pods("stalled", objects)
     found = []
@@ -144,6 +180,20 @@ def _evicted_again(workload: dict[str, Any]) -> ToldReason | None:
             said = f"Kueue evicted a workload {times} times ({one.get('reason')}): {why}"
             return ToldReason(way="evicted-again", said=said)
     return None
+
+
+def _behind_gates(objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:
+    """The pods that wait behind scheduling gates, but for those of Kueue, which are its quotas."""
+    found = {}
+    for one in objects:
+        if one["kind"] == "Pod":
+            gates = [str(gate.get("name")) for gate in
+                     mappings_in(section(one, "spec").get("schedulingGates"))]  # fmt: skip
+            foreign = [gate for gate in gates if not gate.startswith(OF_KUEUE)]
+            if foreign:
+                said = f"the scheduling gate {foreign[0]} was not taken away"
+                found[name_of(one)] = ToldReason(way=GATE, said=said)
+    return found
 
 
 def _too_few(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:

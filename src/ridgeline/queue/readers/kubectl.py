@@ -38,10 +38,12 @@ from ridgeline.queue.readers.kube_quotas import (
     stopped_queues_of,
 )
 from ridgeline.queue.readers.kube_sections import section, unix_seconds
+from ridgeline.queue.readers.kube_services import in_services
 from ridgeline.queue.readers.kube_switched_off import with_switched_off
 from ridgeline.queue.readers.kube_templates import templates_of
 from ridgeline.queue.readers.kube_to_come import in_queues_of_their_jobs, pods_to_come
 from ridgeline.queue.readers.kube_told import told_by_cluster
+from ridgeline.queue.readers.kube_unused import with_unused
 from ridgeline.records.input_file import parse_json, read_text
 from ridgeline.records.yaml_documents import parse_yaml
 
@@ -116,7 +118,8 @@ def cluster_of(objects: Sequence[dict[str, Any]], *, where: str) -> LiveCluster:
     pods = in_queues_of_their_jobs(bound_by_names(pods, objects), objects)
     queues = capped_queues(objects, where)
     pods = held_by_queues(gangs_held_to_groups(pods, objects), queues, [*objects, *coming])
-    pods = with_switched_off(told_by_cluster(pods, objects), objects)
+    pods = with_unused(told_by_cluster(in_services(pods, objects), objects), objects)
+    pods = with_switched_off(pods, objects)
     known = {node.name for node in nodes}
     running = [pod for pod in pods if pod.node and not pod.done]
     left = [pod for pod in pods if pod.done or not pod.node or pod.node in known]

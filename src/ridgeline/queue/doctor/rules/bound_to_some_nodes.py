@@ -35,14 +35,16 @@ def find(state: LiveCluster) -> QueueFinding | None:
         node.name for node in state.nodes
         if node.num_gpus >= first.num_gpus and not node.closed and not _admits(first, node)
     ]  # fmt: skip
+    bare = bool(first.model) and all(not node.model for node in state.nodes if node.name in others)
     return found(
         "bound-to-some-nodes",
+        way="unlabelled" if bare else "",
         lost_gpus=lost,
         counted="asked for by waiting pods that would start on nodes that they do not ask for",
         confidence=0.6,
         summary=f"{several(len(helped), 'pod')} of {several(lost, 'GPU')} wait for nodes by"
         f" {' and '.join(by)}, while {several(len(others), 'other node')} ({others[0]}) could run"
-        f" them: {first.name}",
+        f" them: {first.name}" + (" (no label tells the kind of their GPUs)" if bare else ""),
         evidence={"pods": len(helped), "other_nodes": len(others),
                   **{f"pods bound by {why}": number for why, number in by.items()}},
         where=[pod.name for pod in helped],

@@ -8,13 +8,18 @@ from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_if_let, starting_now
 from ridgeline.queue.doctor.rules import found
-from ridgeline.queue.doctor.state import LiveCluster, LivePod
+from ridgeline.queue.doctor.state import GATE, LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding
+
+GATE_SECONDS = 86400.0
+"""Data is staged and budgets are granted within a day."""
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that would start but for the reason that is most costly."""
-    held = [pod for pod in state.held_back if pod.told is not None]
+    held = [
+        pod for pod in state.held_back if pod.told is not None and not _gated_lately(state, pod)
+    ]
     asking = [pod for pod in state.waiting if pod.told is not None]
     now = set(starting_now(state)) if asking else set()  # by all that is counted
     by_way = {
@@ -55,6 +60,11 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
         return "by all that is simulated the pods would start as it is"
     after = state.with_pods(let_in, gated=False)
     return ClusterAhead(state=state), ClusterAhead(state=after)
+
+
+def _gated_lately(state: LiveCluster, pod: LivePod) -> bool:
+    """Whether a pod waits behind a gate that whoever made it may yet take away."""
+    return _way(pod) == GATE and state.age_seconds(pod) < GATE_SECONDS
 
 
 def _way(pod: LivePod) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
+from ridgeline.queue.doctor.quota_room import available, counts, may_have
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod
@@ -17,6 +18,12 @@ PATIENCE_SECONDS = 4 * 3600.0
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that have long waited and would start if those of less priority gave way."""
+    ways = (_by_class(state), _by_queue(state))
+    return max((one for one in ways if one), key=lambda one: one.lost_gpus, default=None)
+
+
+def _by_class(state: LiveCluster) -> QueueFinding | None:
+    """Pods with a class of `preemptionPolicy: Never`."""
     patient = [pod for pod in state.waiting if pod.num_gpus and not pod.may_preempt
                and state.age_seconds(pod) >= PATIENCE_SECONDS]  # fmt: skip
     if not patient:
@@ -43,9 +50,51 @@ def find(state: LiveCluster) -> QueueFinding | None:
     )
 
 
+def _by_queue(state: LiveCluster) -> QueueFinding | None:
+    """Pods that a ClusterQueue holds back, and for which it evicts nobody of less priority."""
+    best: QueueFinding | None = None
+    for quota, left in zip(state.quotas, available(state), strict=True):
+        held = [
+            pod
+            for pod in state.held_back
+            if pod.num_gpus > left
+            and may_have(state, quota, pod)
+            and state.age_seconds(pod) >= PATIENCE_SECONDS
+        ]
+        if quota.preempts or quota.stopped or quota.inactive or not held:
+            continue
+        first = max(held, key=lambda pod: (pod.priority, pod.name))
+        less = [
+            pod
+            for pod in state.running
+            if pod.num_gpus and counts(quota, pod) and pod.priority < first.priority
+        ]
+        urgent = [pod for pod in held if pod.priority == first.priority]
+        lost = min(sum(pod.num_gpus for pod in urgent), sum(pod.num_gpus for pod in less))
+        if lost < first.num_gpus or (best and best.lost_gpus >= lost):
+            continue
+        best = found(
+            "may-not-preempt",
+            way="queue",
+            lost_gpus=lost,
+            counted="held by pods of less priority than those that their queue holds back",
+            confidence=0.5,
+            summary=f"{several(len(urgent), 'pod')} of {several(lost, 'GPU')} wait behind"
+            f" {several(len(less), 'pod')} of less priority in {quota.name}:"
+            f" its withinClusterQueue is Never",
+            evidence={"pods": len(urgent), "pods_of_less_priority": len(less)},
+            where=[pod.name for pod in urgent],
+            filled={"name": quota.name.rpartition(" ")[2]},
+        )
+    return best
+
+
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """The pods of less priority are evicted."""
-    least = min(pod.priority for pod in state.pods if pod.name in set(finding.where))
+    named = [pod for pod in state.pods if pod.name in set(finding.where)]
+    if any(pod.gated for pod in named):
+        return "whom a queue would evict for them, and what those would do then, is not played"
+    least = min(pod.priority for pod in named)
     return ClusterAhead(state=state), ClusterAhead(state=_without_less(state, least))
 
 

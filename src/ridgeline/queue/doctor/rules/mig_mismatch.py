@@ -18,6 +18,8 @@ NOT_PLAYED = "which GPUs can be cut anew while others of their slices run is not
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """The part of GPUs in slices that are free, up to what waits for slices of another size."""
+    if (renamed := _offered_as_gpus(state)) is not None:
+        return renamed
     used, free, wanted = state.used_slices(), Counter[str](), Counter[str]()
     for node in state.nodes:
         if not node.closed:
@@ -59,6 +61,34 @@ def find(state: LiveCluster) -> QueueFinding | None:
         where=[pod.name for pod in waiting],
         filled={"profile": needed, "count": str(per_gpu)},
     )
+
+
+def _offered_as_gpus(state: LiveCluster) -> QueueFinding | None:
+    """Instances that wait by the name of their profile, where nodes offer them as whole GPUs.
+
+    The device plugin does so by its strategy `single`; `mixed` has a name for each profile.
+    """
+    named = {profile for node in state.nodes for profile in node.slices}
+    whole, models = free_gpus(state), {node.name: node.model for node in state.nodes}
+    waiting = [pod for pod in state.waiting if pod.slices and not named & pod.slices.keys()]
+    for profile in dict.fromkeys(profile for pod in waiting for profile in pod.slices):
+        free = sum(n for name, n in whole.items() if models[name].endswith(f"-MIG-{profile}"))
+        asking = [pod for pod in waiting if profile in pod.slices]
+        helped = min(free, sum(pod.slices[profile] for pod in asking))
+        if helped:
+            return found(
+                "mig-mismatch",
+                way="single",
+                lost_gpus=helped * slice_share(profile),
+                counted="of compute in instances that are waited for by another name",
+                confidence=0.95,
+                summary=f"{_named(helped, profile)} are waited for by that name, while nodes offer"
+                f" {free} free ones as nvidia.com/gpu: their MIG strategy is single",
+                evidence={"pods": len(asking), "free_instances": free},
+                where=[pod.name for pod in asking],
+                filled={"profile": profile},
+            )
+    return None
 
 
 def _gpus(slices: dict[str, int]) -> float:

@@ -40,7 +40,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
         evidence={"kept_gpus": total, "keepers": len(kept), "pods_that_would_start": len(helped)},
         where=[one.name for one in kept],
         filled={"kind": first.name.partition(" ")[0].lower(),
-                "name": first.name.rpartition("/")[2],
+                "name": first.name.rpartition(" ")[2].rpartition("/")[2],
                 "namespace": first.name.partition(" ")[2].partition("/")[0]},
     )  # fmt: skip
 

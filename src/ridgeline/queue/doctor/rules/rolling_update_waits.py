@@ -16,33 +16,38 @@ _REPLICAS = "ReplicaSet "
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
-    """GPUs of new pods that wait while as many old ones of the same deployment run."""
+    """GPUs of new pods that wait while as many old ones of the same service run."""
     stuck = _stuck(state)
     if not stuck:
         return None
     lost = sum(pod.num_gpus for pod in stuck)
-    name = _deployment(stuck[0])
+    name = _of_service(stuck[0])
+    ray = bool(stuck[0].service)
     return found(
         "rolling-update-waits",
+        way="ray" if ray else "",
         lost_gpus=lost,
-        counted="asked for by new pods of deployments whose old pods hold what they wait for",
+        counted="asked for by new pods of services whose old pods hold what they wait for",
         confidence=0.9,
         summary=f"{several(len(stuck), 'new pod')} of the rolling update of {name}"
         f" {'wait' if len(stuck) > 1 else 'waits'} for {several(lost, 'GPU')} that its old pods"
-        " hold until the new ones run (maxSurge): it does not end",
+        f" hold until the new ones run{'' if ray else ' (maxSurge)'}: it does not end",
         evidence={"new_pods": len(stuck)},
         where=[pod.name for pod in stuck],
-        filled={"name": name.rpartition("/")[2], "namespace": name.partition("/")[0]},
+        filled={
+            "name": name.rpartition("/")[2],
+            "namespace": name.rpartition(" ")[2].partition("/")[0],
+        },
     )
 
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """For each new pod that waits an old one goes."""
-    waiting = [_deployment(pod) for pod in state.waiting if pod.name in set(finding.where)]
+    waiting = [_of_service(pod) for pod in state.waiting if pod.name in set(finding.where)]
     new = {pod.workload for pod in state.waiting if pod.name in set(finding.where)}
     gone = set()
     for name in waiting:
-        old = [pod.name for pod in state.running if _deployment(pod) == name
+        old = [pod.name for pod in state.running if _of_service(pod) == name
                and pod.workload not in new and pod.name not in gone]  # fmt: skip
         gone |= set(old[:1])
     return ClusterAhead(state=state), ClusterAhead(state=state.without_pods(gone))
@@ -51,19 +56,24 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
 def _stuck(state: LiveCluster) -> list[LivePod]:
     old: dict[str, set[str]] = defaultdict(set)
     for pod in state.running:
-        if pod.num_gpus and (name := _deployment(pod)):
+        if pod.num_gpus and (name := _of_service(pod)):
             old[name].add(pod.workload)
     new = [
         pod for pod in state.waiting
         if pod.num_gpus and state.age_seconds(pod) >= PATIENCE_SECONDS
-        and any(one != pod.workload for one in old.get(_deployment(pod), ()))
+        and any(one != pod.workload for one in old.get(_of_service(pod), ()))
     ]  # fmt: skip
     now = set(starting_now(state)) if new else set()
     return [pod for pod in new if pod.name not in now]
 
 
-def _deployment(pod: LivePod) -> str:
-    """The deployment of a pod, by its replica set's name without its hash; empty: it has none."""
+def _of_service(pod: LivePod) -> str:
+    """The service of a pod, or its deployment; empty: it is of none.
+
+    A deployment is the name of the pod's replica set without its hash.
+    """
+    if pod.service:
+        return pod.service
     hashed = pod.labels.get("pod-template-hash", "")
     name = pod.workload.removeprefix(_REPLICAS)
     own = pod.workload.startswith(_REPLICAS) and hashed and name.endswith(f"-{hashed}")

@@ -49,11 +49,18 @@ def find(state: LiveCluster) -> QueueFinding | None:
     what = "CPU" if "CPU" in counted else next(iter(counted), "memory")
     caps = {node.capped_by for node in state.nodes if node.name in dry and node.capped_by}
     why = f" ({min(caps)})" if caps and what == "CPU" else ""
+    given = [pod for pod in helped if what.lower() in pod.defaulted]
+    by_default = 2 * len(given) > len(helped)
+    if by_default:
+        why += (
+            f" that a LimitRange gives them by default ({given[0].name}: {_amount(given[0], what)})"
+        )
     return found(
         "starved-of-cpu",
         lost_gpus=lost,
         counted="asked for by waiting pods for which GPUs are free, but not what they ask beside",
         confidence=0.9,
+        way="by-default" if by_default else "",
         summary=f"{several(len(helped), 'pod')} wait for {what}{why} beside free GPUs: on"
         f" {several(len(dry), 'node')} {sum(free[name] for name in dry)} GPUs stand idle;"
         f" pods without GPUs hold {others / 1000:,.0f} cores there",
@@ -66,6 +73,7 @@ def find(state: LiveCluster) -> QueueFinding | None:
             **{f"{_SHORT}{one}": times for one, times in sorted(counted.items())},
         },
         where=[*sorted(dry, key=lambda name: -free[name])[:10], *(pod.name for pod in helped[:10])],
+        filled={"namespace": asked.name.partition("/")[0]},
     )
 
 
@@ -76,6 +84,12 @@ def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
         return f"the simulator counts GPUs, cores and memory, not {', '.join(others)}"
     pods = [pod if pod.node else replace(pod, cpu_milli=0, memory_bytes=0) for pod in state.pods]
     return ClusterAhead(state=state), ClusterAhead(state=replace(state, pods=tuple(pods)))
+
+
+def _amount(pod: LivePod, what: str) -> str:
+    if what == "CPU":
+        return f"{pod.cpu_milli / 1000:g} cores"
+    return f"{pod.memory_bytes / 2**30:.0f} GiB"
 
 
 def _short_of_others(
