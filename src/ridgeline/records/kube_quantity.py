@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 _QUANTITY = re.compile(
@@ -25,7 +26,12 @@ def parse_quantity(value: Any) -> Fraction | None:
         return Fraction(0)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    match = _QUANTITY.fullmatch(str(value))
+    return _of_text(str(value))
+
+
+@lru_cache(maxsize=4096)  # a cluster has thousands of pods and few amounts
+def _of_text(text: str) -> Fraction | None:
+    match = _QUANTITY.fullmatch(text)
     if match is None:
         return None
     sign, digits, suffix = match.groups()

@@ -58,8 +58,12 @@ LARGEST_STATE = 10**7
 """Values of one YAML document: some 30,000 pods."""
 YAML_BEGINS = re.compile(r"(#.*\s+)*(---\s+)?(- )?(apiVersion|kind|items|metadata):")
 """How objects in YAML begin."""
-_TO_COME = {"deletionTimestamp", "requeueAt", "notAfter", "expirationTimestamp", "nextScheduleTime"}
-"""Keys whose moments may lie ahead: a pod's deletion is over only after its grace period."""
+_NOT_PAST = {
+    "deletionTimestamp", "requeueAt", "notAfter", "expirationTimestamp", "nextScheduleTime",
+    "fieldsV1",
+}  # fmt: skip
+"""Keys whose moments may lie ahead (a pod's deletion is over only after its grace period), and a
+large one that has none."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 
 
@@ -201,15 +205,19 @@ def _gpus(amounts: dict[str, Any], where: str) -> int:
 
 def _latest(found: object) -> float | None:
     """The latest moment that any object mentions: the state was read then or a little later."""
-    latest: float | None = None
+    texts: set[str] = set()
     waiting = [found]
     while waiting:
         one = waiting.pop()
         if isinstance(one, dict):
-            waiting += [value for key, value in one.items() if key not in _TO_COME]
-        elif isinstance(one, list | tuple):
-            waiting += one
-        elif isinstance(one, str) and _TIME.fullmatch(one):
-            at = unix_seconds(one)
-            latest = at if latest is None or (at is not None and at > latest) else latest
-    return latest
+            values = [value for key, value in one.items() if key not in _NOT_PAST]
+        else:
+            values = list(one) if isinstance(one, list | tuple) else []
+        for value in values:
+            if isinstance(value, str):
+                if value[10:11] == "T":
+                    texts.add(value)
+            elif isinstance(value, dict | list | tuple):
+                waiting.append(value)
+    moments = [unix_seconds(text) for text in texts if _TIME.fullmatch(text)]
+    return max((at for at in moments if at is not None), default=None)

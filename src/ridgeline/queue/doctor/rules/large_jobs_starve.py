@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from ridgeline import quantity
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
+from ridgeline.queue.doctor.constraints import Constraints
 from ridgeline.queue.doctor.lasting import unit_of
 from ridgeline.queue.doctor.room import starting_now, starting_packed
 from ridgeline.queue.doctor.rules import found
@@ -39,8 +41,8 @@ class _Large:
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs that large pods and gangs wait for and younger ones took."""
-    large = _large(state)
-    taken = {unit_of(one.pods[0]): _overtaking(state, one) for one in large}
+    large, overtaking = _large(state), _Overtaking(state)
+    taken = {unit_of(one.pods[0]): overtaking.of(one) for one in large}
     starved = [
         one
         for one in large
@@ -73,8 +75,10 @@ def find(state: LiveCluster) -> QueueFinding | None:
 
 def cured(state: LiveCluster, finding: QueueFinding) -> BeforeAndCured | str:
     """Nobody overtakes the oldest, while younger pods go on coming at the pace they came at."""
-    starved = [one for one in _large(state) if one.pods[0].name in finding.where]
-    passed = {pod.name: pod for one in starved for pod in _overtaking(state, one)}
+    named = set(finding.where)
+    starved = [one for one in _large(state) if one.pods[0].name in named]
+    overtaking = _Overtaking(state)
+    passed = {pod.name: pod for one in starved for pod in overtaking.of(one)}
     window = max(state.age_seconds(pod) for one in starved for pod in one.pods)
     coming = tuple(replace(one, node="", started_seconds=None) for one in passed.values())
     as_it_is = ClusterAhead(state=state, coming=coming, coming_seconds=window)
@@ -102,18 +106,42 @@ def _large(state: LiveCluster) -> list[_Large]:
     ]
 
 
-def _overtaking(state: LiveCluster, large: _Large) -> list[LivePod]:
-    """Pods of smaller workloads that came after a large one and run where it could."""
-    fitting = {
-        node.name for node in state.nodes
-        if any(node.num_gpus >= pod.num_gpus and pod.model in ("", node.model)
-               and not pod.constraints.keeps_off(node.labels, node.taints) for pod in large.pods)
-    }  # fmt: skip
-    sizes: dict[str, int] = defaultdict(int)
-    for pod in state.running:
-        sizes[unit_of(pod)] += pod.num_gpus
-    return [
-        pod for pod in state.running
-        if 0 < sizes[unit_of(pod)] < large.num_gpus and pod.num_gpus and pod.node in fitting
-        and pod.created_seconds is not None and pod.created_seconds > large.created_seconds
-    ]  # fmt: skip
+class _Overtaking:
+    """Who came after a large workload and runs where it could: smaller ones alone."""
+
+    def __init__(self, state: LiveCluster) -> None:
+        self._nodes = state.nodes
+        known = [
+            (pod.created_seconds, place, pod)
+            for place, pod in enumerate(state.running)
+            if pod.num_gpus and pod.created_seconds is not None
+        ]
+        self._running = sorted(known, key=lambda one: one[:2])
+        self._created = [created for created, _, _ in self._running]
+        self._sizes: dict[str, int] = defaultdict(int)
+        for pod in state.running:
+            self._sizes[unit_of(pod)] += pod.num_gpus
+        self._fitting: dict[tuple[int, str, Constraints], frozenset[str]] = {}
+        """Nodes by what is asked of them."""
+
+    def of(self, large: _Large) -> list[LivePod]:
+        """The pods that overtook a workload."""
+        younger = self._running[bisect_right(self._created, large.created_seconds) :]
+        nodes = frozenset[str]().union(*(self._nodes_for(pod) for pod in large.pods if younger))
+        most = large.num_gpus
+        found = [
+            (place, pod)
+            for _, place, pod in younger
+            if self._sizes[unit_of(pod)] < most and pod.node in nodes
+        ]
+        return [pod for _, pod in sorted(found, key=lambda one: one[0])]
+
+    def _nodes_for(self, pod: LivePod) -> frozenset[str]:
+        key = pod.num_gpus, pod.model, pod.constraints
+        if key not in self._fitting:
+            self._fitting[key] = frozenset(
+                node.name for node in self._nodes
+                if node.num_gpus >= pod.num_gpus and pod.model in ("", node.model)
+                and not pod.constraints.keeps_off(node.labels, node.taints)
+            )  # fmt: skip
+        return self._fitting[key]
