@@ -84,6 +84,17 @@ def test_what_sacct_prints_is_the_same_trace(
     assert "Kinds of GPU" in theirs.notes[2]  # a pool has none
 
 
+def test_elastic_jobs_on_fewer_gpus_use_no_more_than_there_are(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "jobs.csv"
+    head = "submit_seconds,duration_seconds,num_gpus,min_gpus,max_gpus,parallel_share\n"
+    path.write_text(head + "0,1000,8,4,8,0.5\n0,1000,8,4,8,0.5\n")
+    one = simulated(capsys, str(path), "--gpus", "8", "--policy", "fifo-skip").policies[0]
+    assert one.utilisation == pytest.approx(1.0)
+    assert one.wasted_gpu_hours == pytest.approx(0.0)
+
+
 def test_one_more_job_is_asked_about(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
     words = [str(trace), "--gpus", "8", "--policy", "fifo", "--add", "8x1h@30s"]
     added = simulated(capsys, *words).policies[0].added

@@ -250,6 +250,18 @@ def test_a_job_of_slurm_ran_from_its_start_to_its_end_where_nothing_says_how_lon
     assert "line 2: it ends before it starts" in capsys.readouterr().err
 
 
+def test_marks_in_names_of_jobs_are_no_ends_of_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sacct.txt"
+    line = "JobID{0}JobName{0}Submit{0}ElapsedRaw{0}AllocTRES\n7{0}grep a|b{0}{1}{0}60{0}{2}\n"
+    path.write_text(line.format("|", "2026-01-05T10:00:00", "cpu=2,gres/gpu=2"))
+    assert read_jobs(path).jobs.num_gpus.tolist() == [2.0]
+    path.write_text(line.format(",", "2026-01-05T10:00:00", "cpu=2,gres/gpu=2"))
+    assert main.run(["queue", "simulate", str(path), "--gpus", "8"]) == 2
+    assert "line 2: more fields than the first line" in capsys.readouterr().err
+
+
 def test_replicas_of_shared_gpus_are_no_whole_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

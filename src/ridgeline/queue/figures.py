@@ -54,17 +54,19 @@ def figures_of(jobs: Jobs, cluster: QueuedCluster, played: PlayedQueue) -> Queue
     fragmented = None
     if len(played.fragmented_gpus) and makespan:
         fragmented = float(played.fragmented_gpus[:-1] @ steps) / makespan / cluster.num_gpus
+    # Elastic jobs that ran on fewer GPUs than they asked for lost less to waiting for each other.
+    useful = min(work, held)
     return QueueFigures(
         waits=waits,
         completions=completions,
         ended=ended,
         makespan_seconds=makespan,
-        utilisation=work / capacity if capacity else 0.0,
+        utilisation=useful / capacity if capacity else 0.0,
         fairness=_fairness(jobs, completions),
         finish_time_fairness=_finish_time_fairness(jobs, cluster, played, completions),
         fragmented_share=fragmented,
         lost_gpu_hours=float(played.lost_seconds @ played.sizes) / HOUR_SECONDS,
-        wasted_gpu_hours=max(0.0, held - work),
+        wasted_gpu_hours=held - useful,
         cost_usd=_cost(cluster, played, makespan),
     )
 

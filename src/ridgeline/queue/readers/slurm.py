@@ -156,8 +156,10 @@ def _printed(
             continue
         cells: dict[str, str] = {}
         with bad.around_a_row():
-            if len(texts) < len(head):
-                raise InputError(f"{at}: fewer fields than the first line; {SACCT_CURE}")
+            texts = _without_marks_in_names(texts, head, mark)
+            if len(texts) != len(head):
+                more = "more" if len(texts) > len(head) else "fewer"
+                raise InputError(f"{at}: {more} fields than the first line; {SACCT_CURE}")
             cells = dict(zip(head, (one.strip() for one in texts), strict=False))
             if _STEP.search(cells[name]):
                 cells = {}  # its job stands above it
@@ -168,6 +170,20 @@ def _printed(
                 seen[line] = number
         if cells:
             yield at, cells
+
+
+def _without_marks_in_names(texts: list[str], head: Sequence[str], mark: str) -> list[str]:
+    """The fields of a line, in which a job's name may have had the mark between fields.
+
+    A comma parts what was allotted too: which fields were cut by it nobody knows.
+    """
+    more = len(texts) - len(head)
+    if more == 1 and not texts[-1].strip():
+        return texts[:-1]
+    if more > 0 and mark != "," and "JobName" in head:
+        at = head.index("JobName")
+        return [*texts[:at], mark.join(texts[at : at + more + 1]), *texts[at + more + 1 :]]
+    return texts
 
 
 def _splits(line: str) -> list[list[str]]:
