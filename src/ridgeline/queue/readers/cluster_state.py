@@ -13,7 +13,7 @@ from ridgeline.queue.readers.kubectl import KUBECTL_CURE, cluster_of, kube_objec
 from ridgeline.queue.readers.pod_table import read_pod_table
 from ridgeline.queue.readers.slurm_printed import is_slurm
 from ridgeline.queue.readers.slurm_state import read_slurm_state
-from ridgeline.records.input_file import read_text
+from ridgeline.records.input_file import read_text, without_collection
 
 
 def read_cluster_state(
@@ -46,8 +46,9 @@ def read_cluster_state(
         used = {} if dcgm is None else used_by_job(dcgm, state)
         return replace(state, used_share=used)
     else:
-        found = [one for path in paths for one in kube_objects(path)]
-        state = cluster_of(found, where=", ".join(str(path) for path in paths))
+        with without_collection():
+            found = [one for path in paths for one in kube_objects(path)]
+            state = cluster_of(found, where=", ".join(str(path) for path in paths))
     if not any(node.num_gpus or node.slices for node in state.nodes):
         raise InputError(f"{paths[0]}: no node with a GPU; {KUBECTL_CURE}")
     if dcgm is None:

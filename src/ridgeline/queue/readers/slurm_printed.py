@@ -30,6 +30,8 @@ SACCT = (
     "sacct -aX --parsable2 -S now-30days -o JobID,Submit,ElapsedRaw,State,Partition,AllocTRES"
     " > sacct.txt"
 )
+_JSON_BEGINS = 4096
+"""Letters that JSON is told by."""
 STATES = "states"
 """What sinfo prints of nodes without their GPUs."""
 SLURM_CURE = f"print {SINFO}; {SQUEUE}; {SACCT}"
@@ -63,6 +65,9 @@ class SlurmPrint:
 
 def is_slurm(text: str) -> bool:
     """Whether a text may be what one of Slurm's commands has printed."""
+    begins = text[:_JSON_BEGINS].lstrip("\ufeff \t\r\n")
+    if begins[:1] == "{":  # states of kubectl have tens of megabytes: the rest is not looked at
+        return slurm_json.BEGINS.match(begins) is not None
     start = pasted_parts(text)[0].lstrip("\ufeff").lstrip()
     return bool(
         kind_beside(start)

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ridgeline.records.input_file import without_collection
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.file_text import first_text
 from ridgeline.trace.formats import FileFormat
-from ridgeline.trace.formats.kineto.reading import KinetoReading, without_collection
+from ridgeline.trace.formats.kineto.reading import KinetoReading
 
 LARGE_HEADER_BYTES = 2**16
 """A text with this much before its first event may still be a trace."""

@@ -7,11 +7,9 @@ any border between events is given up after `LONGEST_EVENT_BYTES`, and reading g
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -59,18 +57,6 @@ _OVERLAP = 1024
 """A border may lie across two pieces."""
 _MOST_ATTEMPTS = 50_000
 """After so many readings of damaged text in vain, pieces are no longer joined."""
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Switch garbage collection off: millions of small objects come and go, none in a cycle."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @dataclass(slots=True)
