@@ -1,6 +1,6 @@
-"""Clusters with faults that no rule was written for when they were drawn, and twelve healthy ones.
+"""Clusters with faults that no rule was written for when they were drawn, and healthy ones.
 
-Of thirty-four (node pools of Run:ai came later) eleven were told rightly at first sight.
+Of forty (node pools of Run:ai came later) twelve were told rightly at first sight.
 """
 
 from __future__ import annotations
@@ -207,6 +207,72 @@ def gated(c: Cluster, minutes: float) -> None:
     for _ in range(3):
         c.pod(gpus=8, waited=minutes)
         pod_of(c)["spec"]["schedulingGates"] = [{"name": "example.com/dataset-ready"}]
+
+
+def of_a_department(c: Cluster) -> None:
+    """Projects without limits, in a department that has all it may have."""
+    api, names = "run.ai/v2", c.nodes(6)
+    add(c, api, "Department", "science", {"resources": {"gpu": {"limit": 24}}})
+    for project in "ab":
+        add(c, api, "Project", project, {"parent": "science", "resources": {"gpu": {"limit": -1}}})
+    for number in range(5):
+        node = names[number] if number < 3 else None
+        c.pod(gpus=8, node=node, ran=700, namespace=f"runai-{'ab'[number % 2]}")
+        by(c, "runai-scheduler")
+
+
+def given_up(c: Cluster, reason: str) -> None:
+    """Workloads that Kueue, or somebody, has set inactive."""
+    names = c.nodes(4)
+    cluster_queue(c, "ml", 32, "")
+    workload(c, "run", "ml", names[0])
+    for number in range(2):
+        workload(c, f"gone-{number}", "ml")
+        pod_of(c)["spec"]["active"] = False
+        pod_of(c)["status"] = {"conditions": [
+            {"type": "Evicted", "status": "True", "reason": reason,
+             "message": "The workload is deactivated"},
+        ]}  # fmt: skip
+
+
+def unanswered_webhook(c: Cluster) -> None:
+    c.busy(c.nodes(3)[:1])
+    for number in range(2):
+        job = f"tune-{number}"
+        add(c, "batch/v1", "Job", job, {"parallelism": 1, "template": asking(8)},
+            namespace="research")  # fmt: skip
+        event_of(c, job, "none", 0)
+        pod_of(c)["message"] = (
+            'Error creating: Internal error occurred: failed calling webhook "mutate.example.com":'
+            " failed to call webhook: context deadline exceeded"
+        )
+
+
+def read_by_one_pod(c: Cluster) -> None:
+    c.busy(c.nodes(3)[:1])
+    c.pod(gpus=8)
+    said(c, "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node has pod using"
+         " PersistentVolumeClaim with the same name and ReadWriteOncePod access mode.")  # fmt: skip
+
+
+def by_an_extender(c: Cluster) -> None:
+    c.busy(c.nodes(3)[:1])
+    c.pod(gpus=8)
+    said(c, "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 NodeUnfitExtender: no"
+         " fitting vGPU. preemption: 0/3 nodes are available: 3 Not helpful.")  # fmt: skip
+
+
+def no_instance_type(c: Cluster) -> None:
+    c.busy(c.nodes(2))
+    for _ in range(2):
+        name = c.pod(gpus=8, waited=200)
+        event_of(c, name, "none", 0)
+        pod_of(c)["involvedObject"]["kind"] = "Pod"
+        pod_of(c)["reason"] = "FailedScheduling"
+        pod_of(c)["message"] = (
+            'Failed to schedule pod, incompatible with nodepool "gpu", daemonset overhead={},'
+            ' no instance type satisfied resources {"nvidia.com/gpu":"8"}'
+        )
 
 
 # -- GPUs that are held
@@ -447,6 +513,13 @@ DRAWN: dict[str, tuple[str, Callable[[Cluster], None]]] = {
     "pods of sixteen": ("larger-than-cluster", pods_of_sixteen),
     "a quota of one class": ("held-as-told", quota_of_class),
     "half refused": ("held-as-told", half_refused),
+    "a Department of Run:ai": ("quota-holds-back", of_a_department),
+    "given up by Kueue": ("held-as-told",
+                          lambda c: given_up(c, "DeactivatedDueToRequeuingLimitExceeded")),
+    "a webhook that is down": ("held-as-told", unanswered_webhook),
+    "an extender": ("held-as-told", by_an_extender),
+    "a volume of one pod": ("no-node-admits", read_by_one_pod),
+    "no instance type": ("not-scaled-up", no_instance_type),
     "an ElasticQuota": ("held-as-told", elastic_quota),
     "KAI over quota": ("held-as-told", kai_over_quota),
     "a forgotten gate": ("held-as-told", lambda c: gated(c, 2900)),
@@ -476,6 +549,7 @@ DRAWN: dict[str, tuple[str, Callable[[Cluster], None]]] = {
 DRAWN_HEALTHY: dict[str, Callable[[Cluster], None]] = {
     "lent to others": lambda c: lent(c, 0),
     "lent until just now": lent_lately,
+    "set inactive by somebody": lambda c: given_up(c, "Deactivated"),
     "headroom below all": lambda c: placeholders(c, -10),
     "notebooks in use": lambda c: notebooks(c, 3),
     "small defaults": lambda c: cores_by_limit_range(c, 16),

@@ -39,6 +39,9 @@ def test_drawn_healthy_clusters_are_not_called_ill(
     [
         ("a Project of Run:ai", 16, "Project nlp has all of the 24 GPUs"),
         ("node pools of Run:ai", 16, "24 GPUs"),
+        ("a Department of Run:ai", 16, "Department science has all of the 24 GPUs"),
+        ("a webhook that is down", 16, "mutate.example.com does not answer"),
+        ("given up by Kueue", 16, "Kueue gave a workload up"),
         ("lent and not taken back", 16, "reclaimWithinCohort is Never"),
         ("not reclaimable", 16, "Queue a has 32 of 16 and is not reclaimable"),
         ("the weight 0", 16, "the weight 0"),

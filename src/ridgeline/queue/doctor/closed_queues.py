@@ -70,11 +70,16 @@ def limited(state: LiveCluster) -> QueueFinding | None:
         return _held_back(state, helped, f"{queue.kind}-closed", f"Queue {first} is closed",
                           {"name": first})  # fmt: skip
     if queue is not None:
-        kind = "Project" if queue.kind == "runai" else "Queue"
+        of_runai = (
+            "Department"
+            if first in {one.parent for one in state.capped_queues.values()}
+            else "Project"
+        )
+        kind = of_runai if queue.kind == "runai" else "Queue"
         return _held_back(
             state, helped, queue.kind,
             f"{kind} {first} has all of the {several(queue.most, 'GPU')} that it may have",
-            {"quota": f"{kind} {first}", "name": first, "resource": queue.resource,
+            {"quota": f"{kind} {first}", "name": first, "kind": kind, "resource": queue.resource,
              "gpus": str(queue.most)},
         )  # fmt: skip
     return _held_back(state, helped, "", f"limit {first} is used up", {"quota": first})

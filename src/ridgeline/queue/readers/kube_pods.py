@@ -52,6 +52,7 @@ _VOLUMES = re.compile(
     r"|unbound immediate PersistentVolumeClaims|persistentvolumeclaim \"[^\"]*\" not found"
     r"|no available volume zone|exceed max volume count"
     r"|didn't find available persistent volumes to bind"
+    r"|using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 )
 """kube-scheduler's words for volumes that keep a pod off nodes (its VolumeBinding, VolumeZone and
 NodeVolumeLimits plug-ins)."""

@@ -1,4 +1,4 @@
-"""Projects of Run:ai as queues, with the most GPUs that each may have.
+"""Projects of Run:ai as queues, and the Departments above them, with the most GPUs of each.
 
 The limit is `maxAllowedGpus` of the older form, or `limit` of the GPUs in `resources`, of each node
 pool. Pods of a project are in the namespace that its status names, or `runai-NAME`. Source: Run:ai
@@ -19,15 +19,16 @@ _UNLIMITED = (None, -1, "-1")
 
 
 def runai_projects(objects: Sequence[dict[str, Any]], where: str) -> dict[str, CappedQueue]:
-    """The projects by name.
+    """The projects by name, and departments by theirs, of which projects say that they are part.
 
     Raises:
         InputError: A limit is no amount.
     """
     return {
-        name_of(one): _of_project(section(one, "spec"), f"{where}: Project {name_of(one)}")
+        name_of(one): _of_project(section(one, "spec"), f"{where}: {one['kind']} {name_of(one)}")
+        for kind in ("Department", "Project")  # of one name the project is what pods are in
         for one in objects
-        if _is_project(one)
+        if one["kind"] == kind and _is_of_runai(one)
     }
 
 
@@ -36,12 +37,12 @@ def runai_namespaces(objects: Sequence[dict[str, Any]]) -> dict[str, str]:
     return {
         str(section(one, "status").get("namespace") or f"runai-{name_of(one)}"): name_of(one)
         for one in objects
-        if _is_project(one)
+        if one["kind"] == "Project" and _is_of_runai(one)
     }
 
 
-def _is_project(one: dict[str, Any]) -> bool:
-    return one["kind"] == "Project" and str(one.get("apiVersion")).startswith("run.ai/")
+def _is_of_runai(one: dict[str, Any]) -> bool:
+    return str(one.get("apiVersion")).startswith("run.ai/")
 
 
 def _of_project(spec: dict[str, Any], where: str) -> CappedQueue:

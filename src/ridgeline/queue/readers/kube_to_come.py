@@ -15,7 +15,7 @@ from ridgeline.queue.doctor.state import LivePod
 from ridgeline.queue.readers.kube_pods import QUEUE_LABEL, VOLCANO_GROUP, name_of
 from ridgeline.queue.readers.kube_sections import mappings_in, section
 from ridgeline.queue.readers.kube_templates import OF_KUEUE, pod_specs
-from ridgeline.queue.readers.kube_told import TO_COME, refused_workloads, unready_checks
+from ridgeline.queue.readers.kube_told import TO_COME, given_up, refused_workloads, unready_checks
 
 OF_VOLCANO = "scheduling.volcano.sh/"
 _ADMISSION = "kueue.x-k8s.io/admission"
@@ -92,7 +92,7 @@ def _waits_for_admission(one: dict[str, Any]) -> bool:
         for c in mappings_in(status.get("conditions"))
         if c.get("status") == "True"
     }
-    active = section(one, "spec").get("active") is not False
+    active = section(one, "spec").get("active") is not False or bool(given_up(one))
     if reached & {"Admitted", "Finished"} or not active:
         return False
     return not section(status, "admission") or bool(unready_checks(one))

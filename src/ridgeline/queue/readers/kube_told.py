@@ -88,6 +88,20 @@ def _counted_quotas(objects: Sequence[dict[str, Any]]) -> set[str]:
     return found
 
 
+def given_up(workload: dict[str, Any]) -> str:
+    """Why Kueue has given a Workload up by itself, which then waits for nothing; empty: it has not.
+
+    It does so after as many evictions as its configuration allows; what a user set inactive is
+    meant to be.
+    """
+    if section(workload, "spec").get("active") is not False:
+        return ""
+    for one in mappings_in(section(workload, "status").get("conditions")):
+        if one.get("type") == "Evicted" and str(one.get("reason")).startswith("DeactivatedDueTo"):
+            return str(one.get("message") or one.get("reason")).strip().rstrip(".")
+    return ""
+
+
 def unready_checks(workload: dict[str, Any]) -> list[dict[str, Any]]:
     """The admission checks of a Workload of Kueue's that has its quota and still waits for them."""
     status = section(workload, "status")
@@ -159,6 +173,11 @@ def _unadmitted(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ToldRe
                     yield name_of(one), told
             if again := _evicted_again(one):
                 yield name_of(one), again
+            if why := given_up(one):
+                yield (
+                    name_of(one),
+                    ToldReason(way="given-up", said=f"Kueue gave a workload up: {why}"),
+                )
             for check in unready_checks(one)[:1]:
                 why = str(check.get("message") or "").strip().rstrip(".")
                 said = f"the admission check {check.get('name')} is {check.get('state')}"
