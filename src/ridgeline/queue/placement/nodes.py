@@ -83,19 +83,23 @@ class NodeState:
         self._change(kind, node, gpus, 1)
 
     def _first_free(self, node: int, count: int) -> tuple[int, ...]:
-        return tuple(np.flatnonzero(self.gpu_left[node] == WHOLE)[:count].tolist())
+        left = self.gpu_left[node].tolist()
+        return tuple([gpu for gpu, milli in enumerate(left) if milli == WHOLE][:count])
 
     def _change(self, kind: TaskKind, node: int, gpus: tuple[int, ...], sign: int) -> None:
         self.cpu_left[node] += sign * kind.cpu_milli
         self.memory_left[node] += sign * kind.memory_bytes
         if gpus:
-            left = self.gpu_left[node]
-            left[list(gpus)] += sign * (kind.gpu_milli if kind.shares else WHOLE)
+            left = self.gpu_left[node].tolist()  # few numbers: lists are quicker than arrays
+            milli = sign * (kind.gpu_milli if kind.shares else WHOLE)
+            for gpu in gpus:
+                left[gpu] += milli
+            self.gpu_left[node] = left
             group = "share" if kind.shares else str(kind.num_gpus)
             tasks = self.groups[node].pop(group, 0) - sign
             if tasks:
                 self.groups[node][group] = tasks
-            self.free_gpus[node] = int((left == WHOLE).sum())
-            self.largest_left[node] = left.max()
-            self.total_left[node] = left.sum()
+            self.free_gpus[node] = left.count(WHOLE)
+            self.largest_left[node] = max(left)
+            self.total_left[node] = sum(left)
         self.version[node] += 1
