@@ -74,14 +74,13 @@ def workload(c: Cluster, name: str, queue: str, node: str = "", priority: int = 
         )  # fmt: skip
     if node:
         c.pod(gpus=8, node=node, ran=600, owner=("Job", name), labels=words)
-        pod_of(c)["spec"]["priority"] = priority
 
 
-def kueue_never_preempts(c: Cluster) -> None:
+def kueue_never_preempts(c: Cluster, priority: int = 0) -> None:
     names = c.nodes(4)
     cluster_queue(c, "ml", 32, "", **NEVER_KUEUE)
     for number, name in enumerate(names):
-        workload(c, f"low-{number}", "ml", name)
+        workload(c, f"low-{number}", "ml", name, priority)
     for number in range(2):
         workload(c, f"high-{number}", "ml", priority=10_000)
 
@@ -549,6 +548,7 @@ DRAWN: dict[str, tuple[str, Callable[[Cluster], None]]] = {
 DRAWN_HEALTHY: dict[str, Callable[[Cluster], None]] = {
     "lent to others": lambda c: lent(c, 0),
     "lent until just now": lent_lately,
+    "all of one priority": lambda c: kueue_never_preempts(c, 10_000),
     "set inactive by somebody": lambda c: given_up(c, "Deactivated"),
     "headroom below all": lambda c: placeholders(c, -10),
     "notebooks in use": lambda c: notebooks(c, 3),

@@ -140,6 +140,8 @@ class LivePod:
     priority: int = 0
     """Who has less of it may be evicted for it."""
     may_preempt: bool = True
+    queue_priority: int = 0
+    """What its Workload has in Kueue's queues."""
     told: ToldReason | None = None
     """What the cluster says holds it back; none: nothing beyond what rules find by themselves."""
     told_of: Mapping[ToldOf, str] = field(default_factory=dict)

@@ -58,18 +58,32 @@ def pods_to_come(objects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def in_queues_of_their_jobs(
     pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]
 ) -> list[LivePod]:
-    """The pods, each in the queue that its job names where it names none itself."""
+    """The pods, each in the queue that its job names where it names none itself.
+
+    With the priority of its Workload, which is its own account of a job, a pod, or pods to come.
+    """
     named: dict[str, str] = {}
+    priorities: dict[str, int] = {}
     for one in objects:
         if _is_workload(one):
             queue = str(section(one, "spec").get("queueName") or "")
             named |= {owner: queue for kind, owner in _owners(one) if kind != "Pod"}
+            told = section(one, "spec").get("priority")
+            owners = [name_of(one), *(owner for _, owner in _owners(one))]
+            priorities |= dict.fromkeys(owners, told if isinstance(told, int) else 0)
         elif one["kind"] != "Pod" and QUEUE_LABEL in section(one, "metadata", "labels"):
             named[name_of(one)] = str(section(one, "metadata", "labels")[QUEUE_LABEL])
-    return [
-        pod if pod.quota else replace(pod, quota=named.get(pod.workload.partition(" ")[2], ""))
-        for pod in pods
-    ]
+
+    def placed(pod: LivePod) -> LivePod:
+        workload = pod.workload.partition(" ")[2]
+        account = pod.name.partition(TO_COME)[0]
+        return replace(
+            pod,
+            quota=pod.quota or named.get(workload, ""),
+            queue_priority=priorities.get(account, priorities.get(workload, 0)),
+        )
+
+    return [placed(pod) for pod in pods]
 
 
 def _is_workload(one: dict[str, Any]) -> bool:
@@ -128,9 +142,6 @@ def _of_workload(one: dict[str, Any]) -> Iterator[dict[str, Any]]:
         (_count(part.get("count")), section(part, "template", "spec"))
         for part in mappings_in(spec.get("podSets"))
     ]
-    told = spec.get("priority")
-    if isinstance(told, int):
-        parts = [(count, {**of_pod, "priority": told}) for count, of_pod in parts]
     yield from _gated(one, str(spec.get("queueName") or ""), parts)
 
 

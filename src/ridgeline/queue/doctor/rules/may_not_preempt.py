@@ -63,13 +63,13 @@ def _by_queue(state: LiveCluster) -> QueueFinding | None:
         ]
         if quota.preempts or quota.stopped or quota.inactive or not held:
             continue
-        first = max(held, key=lambda pod: (pod.priority, pod.name))
+        first = max(held, key=lambda pod: (pod.queue_priority, pod.name))
         less = [
             pod
             for pod in state.running
-            if pod.num_gpus and counts(quota, pod) and pod.priority < first.priority
+            if pod.num_gpus and counts(quota, pod) and pod.queue_priority < first.queue_priority
         ]
-        urgent = [pod for pod in held if pod.priority == first.priority]
+        urgent = [pod for pod in held if pod.queue_priority == first.queue_priority]
         lost = min(sum(pod.num_gpus for pod in urgent), sum(pod.num_gpus for pod in less))
         if lost < first.num_gpus or (best and best.lost_gpus >= lost):
             continue
