@@ -1,9 +1,10 @@
 """The text of a trace file in pieces, decompressed where it is packed: `text_pieces(path)`.
 
 What a file is packed with is told by its first bytes, whatever its name says: gzip (several streams
-one after the other are one text; the `isal` package unpacks it in a quarter of the time where it is
-there), zstd where the `zstandard` package is there, UTF-16. A stretch of blanks or zero bytes, as a
-full disk or a sparse file leaves behind, is one blank: it costs the time to skip it and no memory.
+one after the other are one text; `isal` unpacks it in a quarter of the time, `zlib` on processors
+that it is not built for), zstd where the `zstandard` package is there, UTF-16. A stretch of blanks
+or zero bytes, as a full disk or a sparse file leaves behind, is one blank: it costs the time to
+skip it and no memory.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO
 
 from ridgeline.errors import InputError
 
-PIECE_BYTES = 2**19
+PIECE_BYTES = 2**18
 """Uncompressed text per step: decoded objects of one piece stay in the processor's caches."""
 READ_BYTES = 2**16
 GZIP_MAGIC = b"\x1f\x8b"
@@ -78,7 +79,7 @@ def _unpacked(path: Path, file: BinaryIO, warnings: list[str]) -> Iterator[bytes
 
 
 def _inflating() -> Any:
-    """The module that unpacks gzip: `isal`'s, a quarter of zlib's time, where it is installed."""
+    """The module that unpacks gzip: `isal`'s, or zlib on processors that it is not built for."""
     try:
         return import_module("isal.isal_zlib")
     except ImportError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from math import floor, prod
@@ -21,7 +22,7 @@ from ridgeline.trace.columns import (
     Kind,
     no_rows,
 )
-from ridgeline.trace.formats.kineto.events import Role, host_category, kind_of
+from ridgeline.trace.formats.kineto.events import Role, kind_of
 from ridgeline.trace.sorting import median
 
 _UINT64 = 2**64 - 1
@@ -75,6 +76,14 @@ def _plain(identifier: int | str) -> int | str:
     return identifier
 
 
+_OF_SOME: dict[str, type] = {
+    "correlation": np.int64,
+    "external_id": np.int64,
+    "shape": np.int32,
+    "stack": np.int32,
+    "sequence": np.int64,
+}
+"""Columns of the host that not every event has."""
 _ROWS = 2**17
 """Rows that make arrays which the allocator keeps apart from small objects: a megabyte."""
 
@@ -137,10 +146,8 @@ class Columns:
     gpu_annotations: _Table = field(default_factory=_Table)
 
     def add(self, role: Role, category: str, events: list[Any]) -> None:
-        """Take the events of one struct."""
-        if role in (Role.OPERATOR, Role.RUNTIME, Role.PLAIN):
-            self._add_host(role, host_category(category), events)
-        elif role is Role.GPU:
+        """Take the events of one struct that are not the host's."""
+        if role is Role.GPU:
             self._add_gpu(self.gpu, kind_of(category), events)
         elif role is Role.MTIA:
             self._add_mtia(events)
@@ -176,34 +183,40 @@ class Columns:
         ends -= absolute
         return ends
 
-    def _add_host(self, role: Role, category: Category, events: list[Any]) -> None:
+    def add_host(self, groups: Sequence[tuple[Role, Category, list[Any]]]) -> None:
+        """Take what a batch holds of the host, by struct: most groups are small, so all at once."""
+        events = [event for _, _, members in groups for event in members]
         size = len(events)
         start = self._stamps(events)
-        absent = np.broadcast_to(np.int64(ABSENT), size)
-        narrow = np.broadcast_to(np.int32(ABSENT), size)
         columns: dict[str, Any] = {
             "start_us": start,
             "duration_us": self._lengths(events, start),
             "name": self._name_numbers(events),
-            "category": np.full(size, category, np.int8),
-            "thread": np.fromiter(
-                map(self.threads.__getitem__, map(_THREAD, events)), np.int32, size
+            "category": np.repeat(
+                np.array([category for _, category, _ in groups], np.int8),
+                [len(members) for _, _, members in groups],
             ),
-            "correlation": absent,
-            "external_id": absent,
-            "shape": narrow,
-            "stack": narrow,
-            "sequence": absent,
+            "thread": np.array([self.threads[pair] for pair in map(_THREAD, events)], np.int32),
+            **{name: np.full(size, ABSENT, kind) for name, kind in _OF_SOME.items()},
         }
-        if role is Role.RUNTIME:
-            columns["correlation"] = np.array([e.args.correlation for e in events], np.int64)
-        elif role is Role.OPERATOR:
-            columns["external_id"] = np.array([e.args.external_id for e in events], np.int64)
-            if self.details:
-                columns |= self._details(events)
+        begin = 0
+        for role, _, members in groups:
+            rows = slice(begin, begin + len(members))
+            begin = rows.stop
+            for name, values in self._of_role(role, members).items():
+                columns[name][rows] = values
         self.host.add(**columns)
 
-    def _details(self, events: list[Any]) -> dict[str, Any]:
+    def _of_role(self, role: Role, events: list[Any]) -> dict[str, list[int]]:
+        """The columns that only events of this role have."""
+        if role is Role.RUNTIME:
+            return {"correlation": [event.args.correlation for event in events]}
+        if role is not Role.OPERATOR:
+            return {}
+        found = {"external_id": [event.args.external_id for event in events]}
+        return {**found, **self._details(events)} if self.details else found
+
+    def _details(self, events: list[Any]) -> dict[str, list[int]]:
         shapes, stacks = [], []
         for event in events:
             dims, types = bytes(event.args.dims), bytes(event.args.types)
@@ -212,9 +225,9 @@ class Columns:
             shapes.append(self.shapes[dims, types, values] if dims else ABSENT)
             stacks.append(self.stacks[event.args.stack] if event.args.stack else ABSENT)
         return {
-            "shape": np.array(shapes, np.int32),
-            "stack": np.array(stacks, np.int32),
-            "sequence": np.array([e.args.sequence for e in events], np.int64),
+            "shape": shapes,
+            "stack": stacks,
+            "sequence": [event.args.sequence for event in events],
         }
 
     def _name_numbers(self, events: list[Any]) -> Any:

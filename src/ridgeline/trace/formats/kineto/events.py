@@ -29,6 +29,8 @@ class Role(Enum):
     SKIP = "skip"
 
 
+ON_THE_HOST = frozenset({Role.OPERATOR, Role.RUNTIME, Role.PLAIN})
+"""What fills the table of the host's events."""
 KINDS = {
     "kernel": Kind.KERNEL,
     "gpu_memcpy": Kind.MEMCPY,

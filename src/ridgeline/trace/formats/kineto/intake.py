@@ -20,12 +20,14 @@ from ridgeline.trace.formats.kineto.columns import Columns
 from ridgeline.trace.formats.kineto.events import (
     KNOWN,
     LARGEST_STAMP_US,
+    ON_THE_HOST,
     Decoders,
     Head,
     ProcessName,
     Role,
     ThreadName,
     decoders,
+    host_category,
     read_heads,
     read_metadata,
     role_of,
@@ -202,12 +204,17 @@ class Intake:
                 groups[kind].append(event)
             except KeyError:
                 groups[kind] = [event]
+        of_host = []
         for kind, members in groups.items():
             role, category = kind.SORT  # type: ignore[attr-defined]
-            if role is not Role.SKIP:
+            if role in ON_THE_HOST:
+                of_host.append((role, host_category(category), members))
+            elif role is not Role.SKIP:
                 self.columns.add(role, category, members)
             elif role_of(category) is None:
                 self.unread[category] += len(members)
+        if of_host:
+            self.columns.add_host(of_host)
 
     def _with_sound_stamps(self, events: list[Any]) -> list[Any]:
         """The events whose decimal stamp is a number: as a text, NaN passes for one."""
