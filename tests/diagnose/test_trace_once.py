@@ -217,3 +217,59 @@ def test_a_cause_that_kernels_of_which_nothing_is_known_may_be_worth_is_arguable
     found = first_of(events)
     assert found["cause"] == "input-bound"
     assert found["confidence"] <= 0.55
+
+
+def native_program(malloc_us: float) -> list[dict[str, Any]]:
+    """One range of a program in C++: 200 ms before its first call, a kernel of 10 ms after it."""
+    ready = 200_000.0 + malloc_us
+    return [
+        host(0, ready + 20_000, "Memory Allocation", "user_annotation"),
+        call(200_000, malloc_us, name="cudaMalloc"),
+        call(ready + 500, 10, 1),
+        kernel(ready + 520, 10_000, correlation=1, name="matrixMulKernel"),
+        call(ready + 540, 9_990, name="cudaDeviceSynchronize"),
+    ]
+
+
+def test_what_comes_before_the_call_that_makes_the_context_is_start_up(first_of: Any) -> None:
+    """The profiler starts with CUDA: it shows the call alone, not what was loaded for it."""
+    first = first_of(native_program(128_000.0))
+    assert first["cause"] == "host-bound-start-up"
+    assert first["evidence"]["start_up_us"] == pytest.approx(328_000.0, rel=0.01)
+
+
+def test_a_program_without_torch_has_code_of_its_own_and_no_python(first_of: Any) -> None:
+    events = []
+    for number in range(1, 21):
+        begun = 10_000.0 * number
+        events += [
+            host(begun, 9_000, "round", "user_annotation"),
+            call(begun + 6_000, 10, number),
+            kernel(begun + 6_020, 2_000, correlation=number, name="matrixMulKernel"),
+        ]
+    first = first_of(events)
+    assert first["cause"] == "host-bound"
+    assert "code of the program's own" in first["summary"]
+    assert "in_own_code_us" in first["evidence"]
+    assert "ython" not in first["summary"] + first["cure"]
+
+
+def test_a_launch_that_loads_its_kernel_is_the_hosts_in_the_table_of_gaps_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = [
+        call(0, 10, 1),
+        kernel(100, 1000, correlation=1),
+        call(500, 40_600, 2),
+        kernel(41_120, 1000, correlation=2, name="sort"),
+    ]
+    path = write(tmp_path / "rank0.json", events)
+    assert run(["trace", "idle", "--json", str(path)]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["ranks"]
+    assert found["gaps"][0]["cause"] == "host_wait"
+    assert found["host_wait_by"]["launch"] == pytest.approx(40_020)
+    assert found["dependency_wait_us"] == 0
+    assert run(["trace", "summary", "--json", str(path)]) == 0
+    findings = json.loads(capsys.readouterr().out)["verdict"]
+    assert findings[0]["cause"] == "host-bound-start-up"
+    assert all(finding["share"] > 0.01 for finding in findings)

@@ -38,7 +38,7 @@ from ridgeline.trace.kernel_names import (
     on_tensor_cores,
 )
 from ridgeline.trace.loaders import loader_workers
-from ridgeline.trace.recorded import Recorded, what_was_recorded
+from ridgeline.trace.recorded import Recorded, seen_by_torch, what_was_recorded
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.start_up_calls import (
     ALLOCATOR,
@@ -104,6 +104,8 @@ class RankFacts:
     most of it, or the GPU hardly waits for the host."""
     graphs: RankGraphs | None = None
     """The window under each cure, of one rank of a job of few."""
+    seen_by_torch: bool = True
+    """Does the trace hold operators or frames of Python, of which ranges are parts?"""
     start_up_calls: tuple[str, ...] = ()
     allocates_throughout: bool = False
     gives_memory_back: bool = False
@@ -232,6 +234,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         saved={cure: saved[cure] for cure in CURES},
         saved_without_work_us=saved.get(ALL_WORK),
         graphs=graphs,
+        seen_by_torch=seen_by_torch(trace),
         start_up_calls=_start_up_calls(trace),
         allocates_throughout=allocates_throughout(trace),
         gives_memory_back=gives_memory_back(trace),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ridgeline.trace.columns import Trace
+from ridgeline.trace.columns import Category, Trace
 
 _LAUNCH = re.compile(
     r"launch|^(?:ze|cl|url?)\w*append\w*kernel|enqueue\w*kernel|^runFunction", re.IGNORECASE
@@ -88,3 +88,9 @@ def joined_records(records: Iterable[Recorded]) -> Recorded:
         cut=any(one.cut for one in several),
         record_gpu=next((one.record_gpu for one in several if one.record_gpu), None),
     )
+
+
+def seen_by_torch(trace: Trace) -> bool:
+    """Does the trace hold operators or frames of Python?"""
+    shown = (trace.host.category == Category.OPERATOR) | (trace.host.category == Category.PYTHON)
+    return bool(shown.any())

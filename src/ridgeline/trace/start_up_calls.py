@@ -1,8 +1,9 @@
 """Calls that initialise something and do not come again, and allocators that keep nothing.
 
 Start-up is what a steady step does not do: modules and streams, memory that is asked for once, and
-kernels that are loaded by their first launch. Memory that is asked for and given back all the time
-is none: its allocator is switched off, or memory is full.
+kernels that are loaded by their first launch; in a program that is not PyTorch's also what comes
+before the call that makes the context, when CUDA is loaded. Memory that is asked for and given back
+all the time is none: its allocator is switched off, or memory is full.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import re
 
 import numpy as np
 
-from ridgeline.trace.columns import Ints, Kind, Mask, Trace
+from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, Mask, Trace
 from ridgeline.trace.full_queues import LONG_LAUNCH_US, launches_into_full_queues
-from ridgeline.trace.host_calls import launch_rows, names_matching
+from ridgeline.trace.host_calls import innermost_at, launch_rows, names_matching
+from ridgeline.trace.intervals import Intervals, union
+from ridgeline.trace.recorded import seen_by_torch
 from ridgeline.trace.sorting import distinct
 
 ALLOCATOR = re.compile(
@@ -28,6 +31,8 @@ _MAKES_A_CONTEXT = 100.0
 """So many times what an allocator's calls usually take is not spent on memory."""
 _PARTS = 5
 """What comes in all but one of so many parts of the time comes throughout."""
+_LOADS_US = 10_000.0
+"""The very first call makes the context where it takes so long."""
 _FREED = 0.3
 """So many frees for each allocation are an allocator that keeps nothing."""
 
@@ -42,6 +47,38 @@ def first_calls(trace: Trace) -> Ints:
     it keeps.
     """
     return trace.derived("first_calls", _first_calls)
+
+
+def start_up_times(trace: Trace, thread: int | None = None) -> Intervals:
+    """When `first_calls` ran and CUDA was loaded before them: on one thread, or on any."""
+    host, rows = trace.host, first_calls(trace)
+    first, since_us = trace.derived("loading", _loading)
+    if thread is not None:
+        rows = rows[host.thread[rows] == thread]
+        first = first[host.thread[first] == thread]
+    starts = np.concatenate((host.start_us[rows], np.full(len(first), since_us)))
+    ends = np.concatenate((host.end_us[rows], host.start_us[first]))
+    return union(starts, ends)
+
+
+def _loading(trace: Trace) -> tuple[Ints, float]:
+    """The call that makes the context, if there is one, and since when CUDA was loaded for it.
+
+    That is since the innermost range around it began: a profiler starts with CUDA, and shows the
+    call only when both are there. Operators and frames would tell what came before.
+    """
+    host, none = trace.host, (np.zeros(0, np.int64), 0.0)
+    long = first_calls(trace)
+    long = long[host.duration_us[long] >= _LOADS_US]
+    if not len(long) or seen_by_torch(trace):
+        return none
+    first = long[np.argmin(host.start_us[long])]
+    if host.duration_us[host.is_call & (host.start_us < host.start_us[first])].sum() > _START_UP_US:
+        return none
+    started = np.array([host.start_us[first]])
+    ranges = host.category == Category.ANNOTATION
+    around = int(innermost_at(trace, host.thread[[first]].astype(np.int64), started, ranges)[0])
+    return none if around == ABSENT else (np.array([first]), float(host.start_us[around]))
 
 
 def _first_calls(trace: Trace) -> Ints:

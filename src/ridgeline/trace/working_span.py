@@ -16,7 +16,7 @@ from ridgeline.trace.host_calls import launch_rows, names_matching
 from ridgeline.trace.intervals import clipped, covered, measure, union
 from ridgeline.trace.profiler_steps import PROFILER_STEP, ProfilerStep, profiler_steps
 from ridgeline.trace.sorting import distinct
-from ridgeline.trace.start_up_calls import first_calls
+from ridgeline.trace.start_up_calls import start_up_times
 
 _PARTS = 10
 _FILLING = 3.0
@@ -134,9 +134,8 @@ def _is_seen(trace: Trace, start_us: float, end_us: float) -> bool:
 
 
 def _start_up_us(trace: Trace, start_us: float, end_us: float) -> float:
-    """What calls that initialise take between two moments."""
-    host, rows = trace.host, first_calls(trace)
-    return measure(clipped(union(host.start_us[rows], host.end_us[rows]), start_us, end_us))
+    """What initialising takes between two moments."""
+    return measure(clipped(start_up_times(trace), start_us, end_us))
 
 
 def beside_us(trace: Trace, start_us: float, end_us: float) -> float:

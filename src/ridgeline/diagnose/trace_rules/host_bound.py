@@ -47,7 +47,7 @@ def _host_us(fact: RankFacts) -> float:
 def leads_from(finding: TraceFinding) -> float:
     """The weight from which this finding can be what bounds the run."""
     evidence = finding.evidence
-    between = float(evidence.get("in_python_us", 0.0))
+    between = float(evidence.get("in_python_us", 0.0)) + float(evidence.get("in_own_code_us", 0.0))
     if "in_operator_us" in evidence:  # where operators are recorded, dispatch is inside of them
         between += float(evidence.get("in_untraced_us", 0.0))
     fetched = float(evidence.get("on_data_from_the_gpu_us", 0.0))
@@ -61,7 +61,9 @@ def find(reading: TraceReading) -> list[TraceFinding]:
     """GPU idle for want of a launch."""
     share = reading.share(_host_us)
     # Of ranks that wait for the one whose host is late, no other's GPU seems to wait for its own.
-    held_up = reading.saved("host") >= _LEAST_SHARE * reading.window_us
+    held_up = reading.together is not None and (
+        reading.saved("host") >= _LEAST_SHARE * reading.window_us
+    )
     if (share < _LEAST_SHARE and not held_up) or not share or explains_the_host(reading):
         return []
     worst = reading.worst(_host_us)
@@ -87,7 +89,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
                 0.5 if untraced else (0.9 if empty_queue else 0.75),
             ),
             summary=f"The GPU waits for the host to launch for {percent(share)} of the window; the "
-            f"host is mostly in {_PARTS[doing]}." + _of_one_rank(reading, worst, share)
+            f"host is mostly in {_named(doing, worst)}." + _of_one_rank(reading, worst, share)
             + ("" if shorter is None else " It is the host that the window takes as long as.")
             + _at_the_edge(edge, worst) + (
                 " The queue is empty: every kernel starts as soon as it is asked for."
@@ -106,10 +108,10 @@ def find(reading: TraceReading) -> list[TraceFinding]:
                 if launches
                 else None,
                 "graph_time_share": launches.graph_time_share if launches else None,
-                **{f"in_{name}_us": us for name, us in by.items() if us > 0},
+                **{f"in_{_key(name, worst)}_us": us for name, us in by.items() if us > 0},
             },
             where=[gap.line or gap.call] if gap else [],
-            cure=_cure(doing, untraced=untraced),
+            cure=_cure(doing, worst, untraced=untraced),
         )
     ]  # fmt: skip
 
@@ -156,11 +158,25 @@ def _at_the_edge(gap: LongestGap | None, fact: RankFacts) -> str:
     )
 
 
-def _cure(doing: str, *, untraced: bool) -> str:
+def _key(part: str, fact: RankFacts) -> str:
+    """What a part of the host's time is: a program without torch may have no Python."""
+    return "own_code" if part == "python" and not fact.seen_by_torch else part
+
+
+def _named(part: str, fact: RankFacts) -> str:
+    return {**_PARTS, "own_code": "code of the program's own"}[_key(part, fact)]
+
+
+def _cure(doing: str, fact: RankFacts, *, untraced: bool) -> str:
     if untraced:
         return (
             "Record with record_shapes and with_stack: what the host does in the gaps is not in "
             "this trace."
+        )
+    if _key(doing, fact) == "own_code":
+        return (
+            "Sample the host (nsys profile --sample=process-tree, perf) to see what it does "
+            "between its calls, and take that out of the loop or do it a round ahead."
         )
     if doing == "python":
         return (

@@ -5,8 +5,8 @@ this order that covers a moment takes it:
 
     loader          inside the iterator of its loader
     synchronise     blocked until the GPU has finished, or asking over and over whether it has
-    start_up        calls that initialise and do not come again (`start_up_calls.first_calls`), and
-                    all allocation where memory is not allocated and freed throughout
+    start_up        initialising what does not come again (`start_up_calls.start_up_times`), and all
+                    allocation where memory is not allocated and freed throughout
     allocator       allocating or freeing memory of the GPU
     copy            inside a call that copies and returns when the copy is done
     runtime         other calls of the runtime, launches among them
@@ -27,7 +27,7 @@ from ridgeline.trace.host_calls import WAIT_CALLS, launch_rows, names_matching, 
 from ridgeline.trace.intervals import NOTHING, Intervals, difference, union
 from ridgeline.trace.polling import polls_of_thread
 from ridgeline.trace.sorting import distinct
-from ridgeline.trace.start_up_calls import ALLOCATOR, allocator_recurs, first_calls
+from ridgeline.trace.start_up_calls import ALLOCATOR, allocator_recurs, start_up_times
 from ridgeline.trace.time.idle import LOADER
 from ridgeline.trace.waits import FRAMES
 
@@ -74,6 +74,8 @@ def _parts_of_thread(trace: Trace, thread: int) -> dict[str, Intervals]:
         if name == "synchronise":
             asked = polls_of_thread(trace, thread)
             times = _joined(times, union(asked.begin_us, asked.end_us))
+        if name == "start_up":
+            times = _joined(times, start_up_times(trace, thread))
         found[name] = difference(times, taken)
         taken = _joined(taken, times)
     return found
@@ -85,13 +87,10 @@ def _chosen(trace: Trace, rows: Ints) -> dict[str, Mask]:
     call, names, category = host.is_call[rows], host.name[rows], host.category[rows]
     framing = names_matching(trace, FRAMES)[names]
     allocating = call & names_matching(trace, ALLOCATOR)[names]
-    starting = np.isin(rows, first_calls(trace))
-    if not allocator_recurs(trace):
-        starting |= allocating
     return {
         "loader": names_matching(trace, LOADER)[names],
         "synchronise": call & names_matching(trace, WAIT_CALLS)[names],
-        "start_up": starting,
+        "start_up": allocating & (not allocator_recurs(trace)),
         "allocator": allocating,
         "copy": np.isin(rows, blocking_copies(trace)),
         "runtime": call,

@@ -1,12 +1,14 @@
 """Why the GPU was idle: `idle_time(trace)` gives causes, what the host did, the largest gaps.
 
-For a gap (a, b) before the event e, launched at L on the host:
+For a gap (a, b) before the event e, launched at L on the host by a call that returned at R:
     host wait         L > a                   the host had not asked yet
+    host wait         R - a > (b - a) / 2,    it was still asking: a kernel was loaded in its first
+                      b - a >= 1 ms           launch, or a queue made
     kernel wait       L <= a, b - a < 30 µs   launch gap between queued kernels
     dependency wait   L <= a, b - a >= 30 µs  queued, waits for another stream, rank or copy
     unknown           the trace holds no launch of e
 The 30 µs are HolisticTraceAnalysis' `consecutive_kernel_delay`, which its documentation calls 30
-ns.
+ns; the second line is ours, for gaps of the whole GPU.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from ridgeline.trace.start_up_calls import ALLOCATOR
 from ridgeline.trace.windows import GpuRecord, View, views
 
 LAUNCH_GAP_US = 30.0
+_LOADS_US = 1000.0
+"""A shorter gap does not show that its launch loaded anything."""
 
 
 class Wait(IntEnum):
@@ -84,7 +88,21 @@ def device_gaps(view: View) -> Gaps:
     after = np.full(free.size, -1, np.int64)
     found = places < len(starts)
     after[found] = view.rows[places[found]]
-    return _judged(view, free.start, free.end, after)
+    judged = _judged(view, free.start, free.end, after)
+    judged.cause[_still_asked_for(view.trace, judged)] = Wait.HOST
+    return judged
+
+
+def _still_asked_for(trace: Trace, found: Gaps) -> Mask:
+    """Which long gaps had the call that launches what ends them go on for most of them."""
+    calls = np.full(len(found.after), ABSENT, np.int64)
+    has = found.after >= 0
+    calls[has] = launch_rows(trace)[found.after[has]]
+    returned = np.full(len(calls), -np.inf)
+    returned[calls != ABSENT] = trace.host.end_us[calls[calls != ABSENT]]
+    length = found.length_us
+    still: Mask = (length >= _LOADS_US) & (returned - found.start_us > 0.5 * length)
+    return still
 
 
 def stream_gaps(view: View, stream: int) -> Gaps:
@@ -194,7 +212,7 @@ def idle_gap(trace: Trace, found: Gaps, place: int) -> IdleGap:
     call = int(launch_rows(trace)[event]) if event >= 0 else ABSENT
     if call != ABSENT:
         thread = int(trace.host.thread[call])
-        until = launch if found.cause[place] == Wait.HOST else end
+        until = launch if start < launch and found.cause[place] == Wait.HOST else end
         row = busiest_call(trace, thread, start, min(until, end))
         if row != ABSENT:
             call_start = float(trace.host.start_us[row])
@@ -233,7 +251,7 @@ def host_wait_by(view: View, found: Gaps) -> dict[str, float]:
     chosen = np.flatnonzero(found.cause == Wait.HOST)
     events = found.after[chosen]
     start = found.start_us[chosen]
-    launch = np.minimum(found.launch_us[chosen], found.end_us[chosen])
+    launch = np.clip(found.launch_us[chosen], start, found.end_us[chosen])
     threads = host.thread[launch_rows(trace)[events]] if len(events) else np.zeros(0, np.int32)
     shares = dict.fromkeys(
         ("loader", "synchronise", "allocator", "runtime", "operator", "python", "untraced"), 0.0
