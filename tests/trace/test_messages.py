@@ -63,6 +63,20 @@ def test_a_late_host_of_a_ring_is_worth_what_others_wait_before_its_record_begin
     assert float(str(first["worth_us"])) == pytest.approx(truth_of(RING).worth_us, rel=0.25)
 
 
+def test_a_send_and_a_receive_beside_each_other_wait_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = replace(RING, faults={"late-host": 2.4}, options={"ranks": 2}, warm=0)
+    write_run(simulate(case.program(), case.seed), tmp_path, case.schema())
+    first = verdict(capsys, tmp_path)[0]
+    assert first["cause"] == "rank-skew"
+    share = dict(first["evidence"])["skew_wait_share_of_communication"]  # type: ignore[call-overload]
+    assert 0.5 < share < 1
+    assert run(["trace", "stragglers", "--json", str(tmp_path)]) == 0
+    for rank in json.loads(capsys.readouterr().out)["ranks"]:
+        assert rank["skew_wait_us"] <= rank["communication_us"]
+
+
 def test_what_makes_one_rank_late_is_not_counted_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,9 +10,10 @@ the factor of the collective, so that it compares with the link.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from ridgeline.trace.communication.collectives import bus_factor, kind_of, message_bytes
 from ridgeline.trace.communication.matching import (
@@ -21,6 +22,7 @@ from ridgeline.trace.communication.matching import (
     RankCollectives,
     align_ranks,
 )
+from ridgeline.trace.intervals import measure, union
 
 
 class RankWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,23 +81,31 @@ def stragglers(ranks: Sequence[RankCollectives], aligned: AlignedRanks | None = 
     found = align_ranks(ranks) if aligned is None else aligned
     names = [rank.name(position) for position, rank in enumerate(ranks)]
     late: dict[int, int] = defaultdict(int)
-    waited: dict[int, float] = defaultdict(float)
-    caused: dict[int, float] = defaultdict(float)
-    spent: dict[int, float] = defaultdict(float)
+    waits: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    inside: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for one in found.matched:
-        waits = one.wait_us
         late[one.last] += 1
-        caused[one.last] += float(waits.sum())
-        for position, wait, start, end in zip(
-            one.positions, waits.tolist(), one.start_us.tolist(), one.end_us.tolist(), strict=True
+        until = one.start_us + one.wait_us
+        for position, start, end, waited in zip(
+            one.positions, one.start_us.tolist(), one.end_us.tolist(), until.tolist(), strict=True
         ):
-            waited[position] += wait
-            spent[position] += end - start
+            waits[one.last, position].append((start, waited))
+            inside[position].append((start, end))
+    waited = {
+        position: _together(span for (_, by), spans in waits.items() if by == position
+                            for span in spans)
+        for position in range(len(ranks))
+    }  # fmt: skip
+    caused = {
+        position: sum(_together(spans) for (last, _), spans in waits.items() if last == position)
+        for position in range(len(ranks))
+    }
     rows = [
         RankWait(
             rank=names[position], file=rank.file, last_arrivals=late[position],
             skew_wait_us=waited[position], caused_wait_us=caused[position],
-            communication_us=spent[position], clock_offset_us=found.clock_offset_us[position],
+            communication_us=_together(inside[position]),
+            clock_offset_us=found.clock_offset_us[position],
         )
         for position, rank in enumerate(ranks)
     ]  # fmt: skip
@@ -113,6 +123,12 @@ def stragglers(ranks: Sequence[RankCollectives], aligned: AlignedRanks | None = 
         missing_ranks=list(found.missing_ranks),
         warnings=list(found.warnings),
     )
+
+
+def _together(spans: Iterable[tuple[float, float]]) -> float:
+    """How long these last: a send and a receive that stand beside each other wait once."""
+    times = np.array(list(spans)).reshape(-1, 2)
+    return measure(union(times[:, 0], times[:, 1]))
 
 
 def _row(one: MatchedCollective, names: Sequence[int]) -> CollectiveRow:
