@@ -13,6 +13,7 @@ from ridgeline.hardware.catalogue import (
     FACTS,
     catalogue,
     device,
+    devices,
     link,
     match_reported_name,
     prices,
@@ -60,7 +61,14 @@ def test_a_driver_s_name_finds_its_device(reported: str, name: str) -> None:
     found = match_reported_name(reported)
     assert found is not None
     assert found.name == name
-    assert device(reported) is found
+    assert device(reported) == found
+
+
+def test_every_driver_s_name_finds_the_device_of_the_whole_catalogue() -> None:
+    """A driver's name is looked up in the one file that has it."""
+    for one in devices():
+        for reported in one.cuda_names:
+            assert match_reported_name(reported) == one
 
 
 @pytest.mark.parametrize("reported", ["NVIDIA H20-3e", "NVIDIA GeForce RTX 4090 D", "H100"])

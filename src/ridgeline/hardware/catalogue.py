@@ -27,9 +27,11 @@ from ridgeline.hardware.facts import (
     Source,
 )
 from ridgeline.hardware.names import read_name
-from ridgeline.records.input_file import read_toml
+from ridgeline.records.input_file import read_text, read_toml
 
 FACTS = Path(__file__).parent
+_REPORTED = re.compile(r"^cuda_names\s*=\s*\[(.*?)\]", re.MULTILINE | re.DOTALL)
+_QUOTED = re.compile(r'"([^"]*)"')
 
 T = TypeVar("T")
 
@@ -42,8 +44,6 @@ class Catalogue:
     """By canonical name, in the order of the files."""
     device_names: dict[str, str]
     """Folded name, alias or driver's name → canonical name."""
-    reported_names: dict[str, str]
-    """Folded driver's name → canonical name."""
     links: dict[str, Link]
     link_names: dict[str, str]
     prices: list[Price]
@@ -79,11 +79,40 @@ def _known(name: str) -> Device | None:
     return None if canonical is None else book.devices[canonical]
 
 
+@functools.cache
 def match_reported_name(name: str) -> Device | None:
-    """The device that a driver reports as `name`; None when we have no facts about it."""
-    book = catalogue()
-    canonical = book.reported_names.get(_fold(name))
-    return None if canonical is None else book.devices[canonical]
+    """The device that a driver reports as `name`; None when we have no facts about it.
+
+    Reads the one file that names it: all of them take longer than a trace of some MB.
+    """
+    folded = _fold(name)
+    for path in _device_files(FACTS):
+        if folded in _reported_in(path):
+            parts = _cited_parts(path, read_toml(path, DeviceFile))
+            return next(one for one in parts if folded in map(_fold, one.cuda_names))
+    return None
+
+
+@functools.cache
+def _reported_in(path: Path) -> frozenset[str]:
+    """The driver's names of a file, folded, without a look at anything else in it."""
+    listed = _REPORTED.findall(read_text(path))
+    return frozenset(_fold(name) for names in listed for name in _QUOTED.findall(names))
+
+
+def _device_files(folder: Path) -> list[Path]:
+    """The files of the families of devices, in the order of their names."""
+    return sorted((folder / "devices").glob("*.toml"))
+
+
+def _cited_parts(path: Path, family: DeviceFile) -> list[Device]:
+    """The devices of one file, each with its sources."""
+    return [
+        msgspec.structs.replace(
+            part, sources=_cite(path, part.name, _source_keys(part), family.sources)
+        )
+        for part in family.device
+    ]
 
 
 def links() -> list[Link]:
@@ -135,12 +164,9 @@ def catalogue(folder: Path = FACTS) -> Catalogue:
     price_file = read_toml(folder / "prices.toml", PriceFile)
     parts: dict[str, Device] = {}
     names: dict[str, str] = {}
-    reported: dict[str, str] = {}
     connections: dict[str, Link] = {}
     link_names: dict[str, str] = {}
-    families = {
-        path: read_toml(path, DeviceFile) for path in sorted((folder / "devices").glob("*.toml"))
-    }
+    families = {path: read_toml(path, DeviceFile) for path in _device_files(folder)}
     with_links: dict[Path, LinkFile | DeviceFile] = {folder / "links.toml": link_file, **families}
     for path, named in with_links.items():
         for one in named.link:
@@ -150,17 +176,14 @@ def catalogue(folder: Path = FACTS) -> Catalogue:
             for alias in (one.name, *one.aliases):
                 _claim(link_names, alias, one.name, path)
     for path, family in families.items():
-        for part in family.device:
+        for part in _cited_parts(path, family):
             _check_node(path, part, connections)
             for connection in part.interconnects:
                 if connection.link not in connections:
                     raise InputError(f"{path}: {part.name}: no link {connection.link!r}")
-            cited = _cite(path, part.name, _source_keys(part), family.sources)
-            parts[part.name] = msgspec.structs.replace(part, sources=cited)
+            parts[part.name] = part
             for alias in (part.name, *part.aliases, *part.cuda_names):
                 _claim(names, alias, part.name, path)
-            for alias in part.cuda_names:
-                reported[_fold(alias)] = part.name
     tags = []
     for price in price_file.price:
         if price.device not in parts:
@@ -170,7 +193,6 @@ def catalogue(folder: Path = FACTS) -> Catalogue:
     return Catalogue(
         devices=parts,
         device_names=names,
-        reported_names=reported,
         links=connections,
         link_names=link_names,
         prices=tags,

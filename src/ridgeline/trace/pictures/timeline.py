@@ -151,7 +151,7 @@ def timeline(trace: Trace, path: Sequence[PathPiece], budget: int) -> TraceTimel
 
 
 def _detail(trace: Trace, every: Sequence[TrackEvents], budget: int) -> DetailStretch:
-    starts = np.sort(np.concatenate([events.start_us for events in every]))
+    starts = np.sort(np.concatenate([events.start_us for events in every]), kind="stable")
     return detail_stretch(trace, starts, budget)
 
 

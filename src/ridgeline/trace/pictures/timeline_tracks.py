@@ -192,7 +192,7 @@ def nesting_levels(starts: Floats, durations: Floats) -> npt.NDArray[np.int16]:
     [0, 1, 2, 1]
     """
     ends = np.maximum(starts + durations, np.nextafter(starts, np.inf))
-    before = np.searchsorted(np.sort(ends), starts, "right")
+    before = np.searchsorted(np.sort(ends, kind="stable"), starts, "right")
     level: npt.NDArray[np.int16] = (np.arange(len(starts)) - before).astype(np.int16)
     for each in range(int(level.max(initial=-1)) + 1):
         rows = level == each
