@@ -236,6 +236,7 @@ def test_what_comes_before_the_call_that_makes_the_context_is_start_up(first_of:
     first = first_of(native_program(128_000.0))
     assert first["cause"] == "host-bound-start-up"
     assert first["evidence"]["start_up_us"] == pytest.approx(328_000.0, rel=0.01)
+    assert "torch" not in first["cure"]
 
 
 def test_a_program_without_torch_has_code_of_its_own_and_no_python(first_of: Any) -> None:

@@ -110,6 +110,11 @@ def test_a_json_of_another_program_is_named(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
+        (
+            "memory.json",
+            b"[[1726077563878112, 1726077563891027], [[1, 2], [3, 4]]]",
+            "export_memory_timeline",
+        ),
         ("run.ncu-rep", b"NVR\0", "Nsight Compute"),
         ("trace.pftrace", b"\x0a\x10\xff", "Perfetto"),
         ("trace.perfetto-trace", b"\x0a\x10\xff", "Perfetto"),

@@ -183,6 +183,8 @@ def _cure(doing: str, fact: RankFacts, *, untraced: bool) -> str:
             "Take Python work out of the step: prepare it in a worker or a step ahead, or compile "
             "it (torch.compile); record with_stack to see the lines."
         )
+    if not fact.seen_by_torch:
+        return "Launch less often: CUDA graphs, fewer and larger kernels and copies."
     return (
         "Launch less often: torch.compile, CUDA graphs (mode='reduce-overhead'), fused "
         "optimizers, larger batches."

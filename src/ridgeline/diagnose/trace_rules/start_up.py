@@ -15,6 +15,14 @@ CAUSES = ("host-bound-start-up",)
 LEADS_FROM = 0.12
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.03
+_BY_TORCH = (
+    "Profile after a few warm-up steps (torch.profiler.schedule(wait, warmup, active)): this trace "
+    "says little about a steady step."
+)
+_BY_NSYS = (
+    "Do a round before what is measured (cudaProfilerStart after it, nsys profile "
+    "--capture-range=cudaProfilerApi): this trace says little about a steady round."
+)
 _ALL_THERE_IS = 20.0
 """A start that lasts for so many times all the rest is what such a program does."""
 
@@ -56,7 +64,6 @@ def find(reading: TraceReading) -> list[TraceFinding]:
                 ),
             },
             where=worst.start_up_calls,
-            cure="Profile after a few warm-up steps (torch.profiler.schedule(wait, warmup, "
-            "active)): this trace says little about a steady step.",
+            cure=_BY_TORCH if worst.seen_by_torch else _BY_NSYS,
         )
     ]

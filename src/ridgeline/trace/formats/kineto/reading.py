@@ -110,9 +110,7 @@ class KinetoReading:
             self._take(b"[" + last + b"]", final=True)
         empty = self.ended and not self.intake.damaged
         if self.intake.num_events <= self.intake.damaged and not empty:
-            if known := foreign_document(self.path, self.opening):
-                raise known
-            raise _no_trace(self.path, _nothing_sound(self.intake.damaged))
+            raise self._refusal()
         if not self.ended:
             self.warnings.append("the file ends early; read up to there")
 
@@ -300,6 +298,11 @@ class KinetoReading:
             **tables,
         )
 
+    def _refusal(self) -> InputError:
+        """Why a file in which no event can be read is none: what it is, where somebody knows it."""
+        known = foreign_document(self.path, self.opening)
+        return known or _no_trace(self.path, _nothing_sound(self.intake.damaged))
+
     def _check(self, tables: dict[str, Any]) -> None:
         intake = self.intake
         used = any(len(table) for table in tables.values())
@@ -313,7 +316,7 @@ class KinetoReading:
             raise known
         intake.damaged += intake.columns.implausible
         if intake.damaged and not used and intake.damaged == intake.num_events:
-            raise _no_trace(self.path, _nothing_sound(intake.damaged))
+            raise self._refusal()
         if intake.damaged:
             self.warnings.append(f"{intake.damaged} events could not be read and were left out")
         for category, count in intake.unread.most_common(4):
