@@ -6,9 +6,10 @@
 after another, with the prefix cache and without, in turns; printed is the time to the first token
 and its ratio (Hodges-Lehmann over the rounds with its Wilcoxon interval). *Stall*: four answers are
 being written when a long prompt arrives; the middle and the longest pause between two of their
-tokens are held against a step of theirs before, for several budgets of tokens per step. `--stall`
-leaves the first of the two out. `--cpu` counts CPU seconds of one thread for the second, where
-other programs use the machine; chunks follow them, too.
+tokens are held against a step of theirs before, and steps with a part of the prompt against the
+last ones without, for several budgets of tokens per step; beside it stands the longest of their
+steps while nothing comes. `--stall` leaves the first of the two out. `--cpu` counts CPU seconds of
+one thread for the second, where other programs use the machine; chunks follow them, too.
 """
 
 import argparse
@@ -17,13 +18,34 @@ import itertools
 import random
 import statistics
 import time
+from collections import deque
 
+from ridgeline.batching.pace import StepPace
 from ridgeline.measure.statistics.intervals import ratio_interval
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Abort, Delta, Sampling, Submit
 
 NUMBERS = itertools.count()
+CALM_STEPS = 400
+"""Steps of answers that nothing comes beside."""
+
+
+class Watched(StepPace):
+    """The pace of an engine, which remembers how much longer steps with prompts took."""
+
+    def __init__(self, most_tokens: int) -> None:
+        super().__init__(most_tokens)
+        self._alone: deque[float] = deque(maxlen=7)
+        self.over_alone: list[float] = []
+
+    def note(self, prompt_tokens: int, decodes: int, place: int = 0, *, seconds: float) -> None:
+        """Take in how long a step took, and what it is of the last ones without prompts."""
+        super().note(prompt_tokens, decodes, place, seconds=seconds)
+        if not prompt_tokens:
+            self._alone.append(seconds)
+        elif decodes and self._alone:
+            self.over_alone.append(seconds / statistics.median(self._alone))
 
 
 def submit(engine: ServingEngine, prompt: list[int], count: int) -> str:
@@ -89,9 +111,10 @@ def stall(model: str, length: int, budget: int, rounds: int, *, cpu: bool) -> No
         threads=1 if cpu else None,
     )
     engine = ServingEngine(config, clock)
+    watched = engine.scheduler.pace = Watched(budget)
     gc.freeze()  # as `ridgeline serve` does
     vocab = engine.model.vocab
-    middles, pauses, steps, firsts = [], [], [], []
+    middles, pauses, steps, firsts, undisturbed = [], [], [], [], []
     for _ in range(rounds):
         answers = {
             submit(engine, [draw.randrange(vocab) for _ in range(32)], length // 2): 0.0
@@ -105,6 +128,13 @@ def stall(model: str, length: int, budget: int, rounds: int, *, cpu: bool) -> No
             tokens_of(engine)
             before.append(clock() - began)
         step = statistics.median(before)
+        calm = []
+        for _ in range(CALM_STEPS):
+            began = clock()
+            tokens_of(engine)
+            calm.append(clock() - began)
+        undisturbed.append(max(calm) / step)
+        watched.over_alone.clear()
         long = submit(engine, [draw.randrange(vocab) for _ in range(length)], 2)
         arrived = clock()
         last = dict.fromkeys(answers, arrived)
@@ -131,8 +161,16 @@ def stall(model: str, length: int, budget: int, rounds: int, *, cpu: bool) -> No
         f"prompt of {length} tokens, at most {budget} tokens a step: longest pause"
         f" {pause * 1e3:.0f} ms, a step of four answers {step * 1e3:.1f} ms:"
         f" {pause / step:.1f} steps, the middle one {statistics.median(middles) / step:.1f};"
-        f" the prompt's first token after {statistics.median(firsts):.2f} s"
+        f" the prompt's first token after {statistics.median(firsts):.2f} s;"
+        f" without it the longest of {CALM_STEPS} is {statistics.median(undisturbed):.1f} steps"
     )
+    ratios = sorted(watched.over_alone)
+    if ratios:
+        middle, most = ratios[len(ratios) // 2], ratios[int(0.9 * len(ratios))]
+        print(
+            f"  a step with a part of the prompt, over the last ones without: middle {middle:.2f},"
+            f" nine in ten {most:.2f}, longest {ratios[-1]:.2f}"
+        )
 
 
 def main() -> None:

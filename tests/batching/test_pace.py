@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from statistics import median, quantiles
 
@@ -75,7 +76,7 @@ def test_steps_that_seem_to_cost_nothing_double_a_chunk_at_most() -> None:
 
 def test_decodes_are_compared_with_steps_that_had_as_many() -> None:
     pace = StepPace(2048)
-    for decodes in (4, 64) * 10:
+    for decodes in (4, 64) * 30:
         pace.note(0, decodes, seconds=0.001 * decodes)
         pace.note(50, decodes, seconds=0.001 * decodes + 0.05)
     few = pace.tokens(4, 0)
@@ -110,6 +111,22 @@ def test_a_pace_holds_only_where_others_decode() -> None:
     assert shape(model) == [(7, 1), (0, 2)]
     assert shape(model) == [(8, 1), (2, 2)]
     assert shape(model) == [(9, 1), (4, 1)]
+
+
+@pytest.mark.parametrize("target", [None, 0.02])
+@pytest.mark.parametrize("wavering", [0.03, 0.1])
+def test_most_steps_keep_the_target_however_much_they_waver(
+    target: float | None, wavering: float
+) -> None:
+    draw, pace = random.Random(0), StepPace(2048, target)
+    kept = []
+    for number in range(400):
+        chunk = pace.tokens(8, 0)
+        seconds = (0.01 + 0.0005 * chunk) * draw.lognormvariate(0.0, wavering)
+        pace.note(chunk, 8, seconds=seconds)
+        if chunk and number > 50:
+            kept.append(seconds <= 0.02)
+    assert 0.8 <= sum(kept) / len(kept) <= 0.97
 
 
 @pytest.mark.parametrize("answers", [1, 4, 64])

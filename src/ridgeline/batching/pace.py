@@ -10,6 +10,10 @@ without, so that a long prompt takes about twice as long as alone. That would st
 behind it where few decode: their steps are short, and so would chunks be. So it is bounded below:
 chunks are large enough that all that are behind the first would be done in `MOST_STEPS`.
 
+Steps waver, and middles alone would let every second one take longer than its target. So how much
+longer steps took than was foretold is remembered, too, and the target made shorter by what nine
+in ten of them stay below.
+
 Where every step has prompts, nothing would say what decodes take alone: then one step in
 `KNOWN_FOR_STEPS` goes without.
 """
@@ -35,6 +39,11 @@ MOST_STEPS = 32
 """The steps in which all prompts behind the first would be done, where no target is given."""
 KNOWN_FOR_STEPS = 16
 REMEMBERED_STEPS = 32
+WITHIN = 0.9
+"""The share of steps with prompts that keep their target."""
+MOST_MARGIN = 1.25
+"""How much shorter than its target a step is made at most: where steps waver by more, others have
+the machine, and shorter ones would only starve the prompts."""
 NEAREST_STEPS = 7
 """Remembered steps whose middle stands for a number of decodes, or for a place in a prompt."""
 
@@ -82,6 +91,8 @@ class StepPace:
         """Steps with both since the last one without prompts."""
         self._beside: deque[int] = deque(maxlen=REMEMBERED_STEPS)
         """Prompt tokens that went beside decodes."""
+        self._longer: deque[float] = deque(maxlen=REMEMBERED_STEPS)
+        """How much longer steps with both took than was foretold."""
 
     def note(self, prompt_tokens: int, decodes: int, place: int = 0, *, seconds: float) -> None:
         """Take in how long a step took.
@@ -100,6 +111,9 @@ class StepPace:
             self._mixed_steps += 1
             self._beside.append(prompt_tokens)
         alone = (self._alone_seconds(decodes) or 0.0) if decodes else 0.0
+        if decodes and self._prompts:
+            foretold = alone + prompt_tokens * self._token_seconds(place)
+            self._longer.append(seconds / foretold if foretold > 0.0 else 1.0)
         self._prompts.appendleft(((seconds - alone) / prompt_tokens, prompt_tokens, place))
 
     @property
@@ -131,6 +145,7 @@ class StepPace:
             return FIRST_TOKENS
         alone = alone or 0.0
         target = LONGER * alone if self._target_seconds is None else self._target_seconds
+        target /= self._margin()
         a_token = self._token_seconds(place)
         return self._most_tokens if a_token <= 0.0 else int(max(target - alone, 0.0) / a_token)
 
@@ -140,6 +155,13 @@ class StepPace:
             return None
         nearest = sorted(self._decoding, key=lambda one: abs(one[0] - decodes))
         return median([seconds for _, seconds in nearest[:NEAREST_STEPS]])
+
+    def _margin(self) -> float:
+        """How much longer than foretold nine in ten steps took at most."""
+        if len(self._longer) < NEAREST_STEPS:
+            return 1.0
+        found = sorted(self._longer)[int(WITHIN * len(self._longer))]
+        return min(max(found, 1.0), MOST_MARGIN)
 
     def _token_seconds(self, place: int) -> float:
         """What the middle token took: each step counts by its tokens, for small ones are noisy."""

@@ -84,8 +84,7 @@ class ServingEngine:
             parts.scheduler, parts.inputs, parts.speculating, self._requests, clock, parts.pool.move
         )
         self._admission = Admission(config, parts, self._requests, self._outcomes, clock)
-        self._pace = pace_of(parts.scheduler.limits, config.itl_target_seconds)
-        parts.scheduler.pace = self._pace
+        parts.scheduler.pace = pace_of(parts.scheduler.limits, config.itl_target_seconds)
         self.forward_seconds = 0.0
         """Time of the model in the last step; on a GPU only until it was launched."""
         self._step_seconds = 0.0
@@ -277,7 +276,8 @@ class ServingEngine:
     def _take_in(self, step: Step, found: StepAttempt[Worked], began: float) -> None:
         """Let requests know what came of a step, and count it."""
         work = None if self._step_log is None else work_of(step)
-        noted = None if self._pace is None else prompts_beside_decodes(step)
+        pace = self.scheduler.pace
+        noted = None if pace is None else prompts_beside_decodes(step)
         num_tokens = sum([self._outcomes.advance(worked) for worked in found.worked])
         for sequence in found.postponed:
             self._outcomes.postpone(sequence)
@@ -288,8 +288,8 @@ class ServingEngine:
         alone = ended - max(began, self._last_ended)
         self._last_ended = ended
         self._step_seconds += alone
-        if self._pace is not None and noted is not None:
-            self._pace.note(*noted, seconds=ended - began)
+        if pace is not None and noted is not None:
+            pace.note(*noted, seconds=ended - began)
         if self._speculating is not None:
             self._speculating.record(step, num_tokens, ended - began, ended)
         if self._step_log is not None and work is not None:
