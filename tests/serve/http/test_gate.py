@@ -49,6 +49,21 @@ def test_anything_else_is_a_401(guarded: Server, header: str) -> None:
     assert guarded.get("/v1/models").status_code == 401
 
 
+def test_a_response_that_is_kept_is_there_for_the_key_that_made_it(guarded: Server) -> None:
+    mine, theirs = ({"Authorization": f"Bearer {key}"} for key in KEYS)
+    made = guarded.post("/v1/responses", {"input": "SAY hello END"}, headers=mine).json()["id"]
+    path = f"/v1/responses/{made}"
+    later = {"input": "x", "previous_response_id": made}
+    assert guarded.get(path, headers=theirs).status_code == 404
+    assert guarded.get(f"{path}/input_items", headers=theirs).status_code == 404
+    assert guarded.post("/v1/responses", later, headers=theirs).status_code == 400
+    delete = {"verify": False, "timeout": 30}
+    assert httpx.delete(guarded.address + path, headers=theirs, **delete).status_code == 404
+    assert guarded.post("/v1/responses", later, headers=mine).status_code == 200
+    assert guarded.get(path, headers={"x-api-key": KEYS[0]}).status_code == 200
+    assert httpx.delete(guarded.address + path, headers=mine, **delete).status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
 def test_probes_need_no_key(guarded: Server, path: str) -> None:
     assert guarded.get(path).status_code == 200

@@ -27,6 +27,8 @@ from ridgeline.serve.http.routes import (
     kept_responses,
     messages,
     models,
+    ollama,
+    ollama_models,
     operations,
     ranking,
     responses,
@@ -36,7 +38,7 @@ from ridgeline.serve.http.several_models import ModelChoice
 
 ROUTES = (
     *(chat, completions, responses, kept_responses, messages, models, embeddings, embed, ranking),
-    *(cohere_chat, generate, invocations, operations),
+    *(cohere_chat, generate, ollama, ollama_models, invocations, operations),
 )
 _ERROR = {
     "description": "OpenAI's error shape",

@@ -26,6 +26,8 @@ OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/ping"})
 """Paths that need no key, since probes and scrapers have none."""
 KEY_HEADERS = (b"x-api-key", b"api-key")
 """Where clients of Anthropic's and of Azure's API send their key."""
+OWNER = "ridgeline.owner"
+"""Where a request's scope says what tells its API key apart; not there where none is asked for."""
 BODIES_AT_ONCE = 32
 """So many of the longest may be arriving together: a thousand would fill the memory."""
 SHORT_BODY_BYTES = 2**16
@@ -92,6 +94,7 @@ class Gate:
             scope["ridgeline.record"].error = str(error)
             await error_response(error, scope)(scope, receive, send)
             return
+        scope = _as_json(scope)
         pending: list[Message] = [first]
 
         async def again() -> Message:
@@ -105,13 +108,12 @@ class Gate:
     def _check(self, scope: Scope) -> None:
         if own_path(scope) in OPEN_PATHS:
             return
-        given = _header(scope, b"authorization")
-        for name in KEY_HEADERS:
-            if not given and (key := _header(scope, name)):
-                given = b"Bearer " + key
+        given = _given_key(scope)
         if self._digests and not self._knows(given):
             text = "no such API key; send one as `Authorization: Bearer KEY`"
             raise ApiError(401, text, code="invalid_api_key")
+        if self._digests:
+            scope[OWNER] = _digest(given.partition(b" ")[2].strip())
         if self._service.draining and scope["method"] == "POST":
             raise shutting_down()
 
@@ -154,6 +156,33 @@ class Gate:
             raise ApiError(408, text) from None
         finally:
             service.arriving_bytes -= size
+
+
+def owner_of(scope: Scope) -> bytes:
+    """What tells the API key of a request apart; empty where the server asks for none."""
+    owner: bytes = scope.get(OWNER, b"")
+    return owner
+
+
+def _given_key(scope: Scope) -> bytes:
+    """The key as `Authorization` has it, by whichever header it came."""
+    given = _header(scope, b"authorization")
+    for name in KEY_HEADERS:
+        if not given and (key := _header(scope, name)):
+            given = b"Bearer " + key
+    return given
+
+
+def _as_json(scope: Scope) -> Scope:
+    """The same request, its body called JSON where Ollama's server takes it for that.
+
+    Its clients, and the curl of its pages, call theirs anything or nothing. A page of a browser,
+    which says its origin, could do so without being allowed to.
+    """
+    if not own_path(scope).startswith("/api/") or _header(scope, b"origin"):
+        return scope
+    headers = [(name, value) for name, value in scope["headers"] if name != b"content-type"]
+    return {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
 
 
 def _too_long(longest: int) -> ApiError:

@@ -1,7 +1,8 @@
 """Responses that are kept for `previous_response_id` and for who asks for them again.
 
 They stand in memory as JSON, bounded together: what was not asked for longest goes first, and all
-of them with the server. Ids are random, so that who has one was given it.
+of them with the server. Where the server has API keys, one that was made with a key is there for
+that key alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class KeptResponse:
     """The response as it was told, JSON."""
     items: bytes
     """The input's items, those of responses before it first, JSON."""
+    owner: bytes = b""
+    """What tells the API key apart that it was made with; empty: there was none."""
 
     @property
     def num_bytes(self) -> int:
@@ -52,10 +55,12 @@ class KeptResponses:
 
     >>> kept = KeptResponses(most_bytes=40)
     >>> for name in ("a", "b"):
-    ...     assert kept.keep(name, {"id": name, "output": []}, [])
-    >>> kept.find("a") is None, kept.find("b").conversation
+    ...     assert kept.keep(name, {"id": name, "output": []}, [], b"me")
+    >>> kept.find("a", b"me") is None, kept.find("b", b"me").conversation
     (True, [])
-    >>> kept.keep("c", {"id": "c", "output": ["x" * 40]}, []), kept.forget("b")
+    >>> kept.find("b", b"you") is None
+    True
+    >>> kept.keep("c", {"id": "c", "output": ["x" * 40]}, [], b"me"), kept.forget("b", b"me")
     (False, True)
     """
 
@@ -64,10 +69,12 @@ class KeptResponses:
         self._kept: OrderedDict[str, KeptResponse] = OrderedDict()
         self._num_bytes = 0
 
-    def keep(self, name: str, document: dict[str, Any], items: list[dict[str, Any]]) -> bool:
+    def keep(
+        self, name: str, document: dict[str, Any], items: list[dict[str, Any]], owner: bytes
+    ) -> bool:
         """Keep a response, as long as there is room; False where it is larger than all of it."""
         encode = msgspec.json.encode
-        new = KeptResponse(document=encode(document), items=encode(items))
+        new = KeptResponse(document=encode(document), items=encode(items), owner=owner)
         if new.num_bytes > self._most_bytes:
             return False
         self._kept[name] = new
@@ -77,17 +84,19 @@ class KeptResponses:
             self._num_bytes -= oldest.num_bytes
         return True
 
-    def find(self, name: str) -> KeptResponse | None:
-        """A response by its id, which is then the last to go."""
+    def find(self, name: str, owner: bytes) -> KeptResponse | None:
+        """An owner's response by its id, which is then the last to go."""
         found = self._kept.get(name)
-        if found is not None:
-            self._kept.move_to_end(name)
+        if found is None or found.owner != owner:
+            return None
+        self._kept.move_to_end(name)
         return found
 
-    def forget(self, name: str) -> bool:
-        """Whether there was a response of this id; there is none any more."""
-        found = self._kept.pop(name, None)
+    def forget(self, name: str, owner: bytes) -> bool:
+        """Whether the owner had a response of this id; there is none any more."""
+        found = self.find(name, owner)
         if found is None:
             return False
+        del self._kept[name]
         self._num_bytes -= found.num_bytes
         return True

@@ -4,7 +4,8 @@ Until the engine has given its first sign a refusal is a status; after that it i
 event. However it ends (all is sent, refused, timed out, the client gone, the server draining), what
 is unfinished is withdrawn, and the engine hears of it in the same turn of the event loop.
 
-Server-sent events are `data: {…}` lines, ended by `data: [DONE]`, or by names (`StreamShape`).
+Server-sent events are `data: {…}` lines, ended by `data: [DONE]`, or by names, or plain lines
+(`StreamShape`).
 """
 
 from __future__ import annotations
@@ -131,6 +132,8 @@ class StreamShape:
 
     named: bool = False
     """Each event says its document's `type` in a line of its own, and the last one is the end."""
+    lines: bool = False
+    """Each event is a line with nothing but its document, and the last one is the end."""
     marked: bool = True
     """Where events have no names, a mark is the end; without it, the last one is, too."""
     failure: Callable[[ApiError], Any] = attrgetter("body")
@@ -138,13 +141,20 @@ class StreamShape:
 
     def event(self, content: Any) -> bytes:
         """One event with a JSON document."""
+        if self.lines:
+            return msgspec.json.encode(content) + b"\n"
         name = b"event: %s\n" % content["type"].encode() if self.named else b""
         return name + b"data: " + msgspec.json.encode(content) + b"\n\n"
 
     @property
     def end(self) -> bytes:
         """What comes behind the last event."""
-        return b"" if self.named or not self.marked else DONE
+        return b"" if self.named or self.lines or not self.marked else DONE
+
+    @property
+    def media_type(self) -> str:
+        """What a stream of this shape is called."""
+        return "application/x-ndjson" if self.lines else "text/event-stream"
 
 
 CHUNKS = StreamShape()
@@ -206,8 +216,6 @@ class EventStream(Response):
     `close` is called once, whatever ends the stream: its end, an error, or a client that has gone.
     """
 
-    media_type = "text/event-stream"
-
     def __init__(
         self,
         events: AsyncIterator[bytes],
@@ -215,7 +223,8 @@ class EventStream(Response):
         failed: Callable[[ApiError], None],
         shape: StreamShape,
     ) -> None:
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(headers=headers, media_type=shape.media_type)
         del self.headers["content-length"]
         self._events = events
         self._close = close
@@ -280,8 +289,13 @@ def json_response(content: object, *, status: int = 200) -> Response:
 
 def error_response(error: ApiError, scope: Scope) -> Response:
     """A response with an error in the shape of the API that was asked."""
-    in_messages = own_path(scope).startswith("/v1/messages")
-    response = json_response(error.message_body if in_messages else error.body, status=error.status)
+    path = own_path(scope)
+    body: Any = error.body
+    if path.startswith("/v1/messages"):
+        body = error.message_body
+    elif path.startswith("/api/"):
+        body = {"error": str(error)}
+    response = json_response(body, status=error.status)
     response.headers.update(error.headers)
     return response
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from ridgeline.serve.http.gate import owner_of
 from ridgeline.serve.http.kept_responses import KeptResponse, KeptResponses
 from ridgeline.serve.http.protocol.errors import ApiError, refused
 from ridgeline.serve.http.reply import json_response
@@ -29,7 +30,7 @@ async def retrieve(request: Request, response_id: str, *, stream: bool = False) 
 async def delete(request: Request, response_id: str) -> Response:
     """Forget a response; later ones that go on from it stay whole."""
     _found(request, response_id)
-    _kept(request).forget(response_id)
+    _kept(request).forget(response_id, owner_of(request.scope))
     return json_response({"id": response_id, "object": "response", "deleted": True})
 
 
@@ -71,7 +72,7 @@ def previous(request: Request, response_id: str | None) -> list[dict[str, Any]]:
     """The conversation that a request goes on from. Raises ApiError where it is not kept."""
     if response_id is None:
         return []
-    found = _kept(request).find(response_id)
+    found = _kept(request).find(response_id, owner_of(request.scope))
     if found is None:
         text = f"previous_response_id: {_no_response(response_id)}"
         raise ApiError(400, text, param="previous_response_id", code="previous_response_not_found")
@@ -80,11 +81,11 @@ def previous(request: Request, response_id: str | None) -> list[dict[str, Any]]:
 
 def keep(request: Request, document: dict[str, Any], items: list[dict[str, Any]]) -> bool:
     """Keep a response that is complete; False where it is too long."""
-    return _kept(request).keep(document["id"], document, items)
+    return _kept(request).keep(document["id"], document, items, owner_of(request.scope))
 
 
 def _found(request: Request, response_id: str) -> KeptResponse:
-    found = _kept(request).find(response_id)
+    found = _kept(request).find(response_id, owner_of(request.scope))
     if found is None:
         raise ApiError(404, _no_response(response_id), param="response_id")
     return found
