@@ -173,7 +173,8 @@ def _parts(config: EngineConfig, share: RankShare, ranks: OtherRanks | None) -> 
         what="kv blocks",
         bytes=share.pool.bytes,
         note=f"{room.num_blocks} × {config.block_size} tokens; {share.pool.form.name}"
-        + _kept(config),
+        + _kept(config)
+        + (f"; {loaded.positions}" if loaded.positions else ""),
     )
     ready = Ready(
         model=config.model,

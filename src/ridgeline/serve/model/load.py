@@ -28,6 +28,7 @@ from ridgeline.serve.model.fused import fuse
 from ridgeline.serve.model.kept import Proven, kept_start
 from ridgeline.serve.model.llama_like import NotInOne
 from ridgeline.serve.model.loaded import LoadedModel
+from ridgeline.serve.model.long_context import settle_frequencies
 from ridgeline.serve.model.own_attention import adds_bias, take_over
 from ridgeline.serve.model.reading import read_model
 from ridgeline.serve.model.rounded import noted, settle_rounding
@@ -65,6 +66,7 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
             take_over(model)
     else:
         model, tower, gate = plain, None, None
+    positions = settle_frequencies(model, config.max_length)
     model.requires_grad_(requires_grad=False).eval()
     vocab = model.config.get_text_config().vocab_size
     recurrent = trial.recurrent_layers(model, vocab) if plain is None else None
@@ -80,10 +82,8 @@ def load(config: EngineConfig, group: RankGroup | None = None) -> LoadedModel:
         calls = trial.check(model, shapes, vocab, recurrent)
     rounding = settle_rounding(config, model, shapes, kept, recurrent)
     loaded = LoadedModel(model, _tokenizer(config), shapes)
-    loaded.recurrent = recurrent
-    loaded.kept = kept
-    loaded.proven = proven
-    loaded.gate = gate
+    loaded.recurrent, loaded.positions, loaded.gate = recurrent, positions, gate
+    loaded.kept, loaded.proven = kept, proven
     loaded.kv_form = _kv_form(config, model, shapes, loaded.dtype)
     loaded.weight_rows = shrink(model, config)
     if tower is not None:

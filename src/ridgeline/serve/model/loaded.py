@@ -68,6 +68,8 @@ class LoadedModel:
         """What was found out about it by computing, now or at an earlier start."""
         self.direct: Direct | None = None
         """The short way from tokens to logits, where this model has one."""
+        self.positions = ""
+        """What is to be said of how positions are turned."""
         self.layer_path = "all in one operator"
         """How its layers are computed, and why not otherwise; in words, for the start's ledger."""
         self.slower: tuple[str, ...] = ()
