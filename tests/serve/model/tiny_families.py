@@ -56,8 +56,10 @@ FITTING = (
     "glm4_moe_lite",
     "gemma3n_text",
     "hunyuan_v1_moe",
+    "stablelm",
+    "nemotron",
 )
-NOT_FITTING = ("deepseek_v32", "minimax_m3_vl_text", "minimax", "xmod", "stablelm", "t5")
+NOT_FITTING = ("deepseek_v32", "minimax_m3_vl_text", "minimax", "xmod", "t5")
 _HERE: dict[str, dict[str, Any]] = {
     "bloom": {"hidden_size": 48, "n_head": 6},  # slopes of heads that are no power of two
 }

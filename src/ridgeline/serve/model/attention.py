@@ -2,8 +2,9 @@
 
 transformers looks up an attention function by name for every layer, hands it the queries, keys and
 values of the layer with rotary embedding applied, and passes on any further keyword that the model
-was called with. So `model(..., ridgeline_pages=Pages(...))` reaches `attend` in every layer, and a
-model needs no change. The whole step is one packed row: input ids are [1, T].
+was called with. So `model(..., ridgeline_pages=Pages(...))` reaches `attend` in every layer, past
+layers that drop keywords, too (`pass_on`), and a model needs no change. The whole step is one
+packed row: input ids are [1, T].
 """
 
 from __future__ import annotations
@@ -58,6 +59,29 @@ class Pages:
     """Some of its tokens have an adapter."""
 
 
+@dataclass(slots=True)
+class _Passed:
+    """The pages of the forward that is under way."""
+
+    pages: Pages | None = None
+
+
+_PASSED = _Passed()
+
+
+def pass_on(model: nn.Module) -> None:
+    """Let the attention see what the model was called with, where layers drop keywords."""
+
+    def begin(_: nn.Module, _args: Any, given: dict[str, Any]) -> None:
+        _PASSED.pages = given.get(KEYWORD)
+
+    def end(*_: Any) -> None:
+        _PASSED.pages = None
+
+    model.register_forward_pre_hook(begin, with_kwargs=True)
+    model.register_forward_hook(end, always_call=True)
+
+
 def register() -> None:
     """Make `attn_implementation=NAME` known to transformers; again is harmless."""
     from transformers import AttentionInterface
@@ -102,7 +126,7 @@ def attend(
     Raises:
         NoPages: The model did not pass the keyword on, or chooses itself what is seen.
     """
-    pages: Pages | None = others.get(KEYWORD)
+    pages: Pages | None = others.get(KEYWORD) or _PASSED.pages
     if pages is None:
         raise NoPages("its layers do not pass keywords on to the attention")
     if attention_mask is not None:

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.serve.model.attention import KEYWORD, Pages, attend
+from ridgeline.serve.model.attention import KEYWORD, Pages, attend, pass_on
 
 SLOPES_TO = 8.0
 """The slopes of ALiBi go from 1 down to 2 to the power of minus this."""
@@ -46,7 +46,8 @@ class _Step:
 
 
 def take_over(model: nn.Module) -> None:
-    """Lead the attention of the families below to the blocks; other models stay as they are."""
+    """Lead the attention of every model to the blocks, that of the families below by hand."""
+    pass_on(model)
     found = [(one, _WAYS[type(one).__name__]) for one in model.modules() if _is_known(one)]
     if not found:
         return
