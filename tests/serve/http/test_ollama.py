@@ -120,6 +120,7 @@ def test_a_body_is_json_whatever_it_is_called_unless_a_page_sends_it(stub: Serve
 def test_models_vectors_and_the_version_are_told(stub: Server) -> None:
     (model,) = stub.get("/api/tags").json()["models"]
     assert model["name"] == "library"
+    assert len(model["digest"]) == 64
     assert stub.get("/api/ps").json()["models"] == [model]
     shown = stub.post("/api/show", {"model": "library:latest"}).json()
     assert {"completion", "tools"} <= set(shown["capabilities"])

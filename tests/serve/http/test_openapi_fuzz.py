@@ -18,6 +18,8 @@ OPERATIONS = [
     ("POST", "/v2/chat"),
     ("POST", "/generate"),
     ("POST", "/api/chat"),
+    ("POST", "/v1beta/models/{name}:generateContent"),
+    ("POST", "/v1beta/models/{name}:countTokens"),
     ("POST", "/api/generate"),
     ("POST", "/api/embed"),
     ("POST", "/api/show"),
@@ -37,6 +39,14 @@ OPERATIONS = [
     ("GET", "/version"),
     ("POST", "/ping"),
 ]
+
+OPENAIS = {"message", "type", "param", "code"}
+SHAPES = {
+    "/v1/messages": {"type", "message"},
+    "/v1beta": {"code", "message", "status"},
+    "/api/": None,
+}
+"""What stands in an error where it is not OpenAI's; None: it is a text."""
 
 
 def fuzz(server: Server, method: str, path: str, num_examples: int) -> None:
@@ -63,9 +73,9 @@ def fuzz(server: Server, method: str, path: str, num_examples: int) -> None:
         response = case.call(base_url=server.address, timeout=60)
         assert response.status_code < 500, response.text
         if response.status_code >= 400:
-            openai = {"message", "type", "param", "code"}
-            shape = {"type", "message"} if path.startswith("/v1/messages") else openai
-            assert set(response.json()["error"]) == shape
+            error = response.json()["error"]
+            shape = next((one for begin, one in SHAPES.items() if path.startswith(begin)), OPENAIS)
+            assert isinstance(error, str) if shape is None else set(error) == shape
         statuses.append(response.status_code)
 
     ask()

@@ -23,6 +23,7 @@ from ridgeline.serve.http.routes import (
     embed,
     embeddings,
     generate,
+    google,
     invocations,
     kept_responses,
     messages,
@@ -38,7 +39,7 @@ from ridgeline.serve.http.several_models import ModelChoice
 
 ROUTES = (
     *(chat, completions, responses, kept_responses, messages, models, embeddings, embed, ranking),
-    *(cohere_chat, generate, ollama, ollama_models, invocations, operations),
+    *(cohere_chat, generate, google, ollama, ollama_models, invocations, operations),
 )
 _ERROR = {
     "description": "OpenAI's error shape",

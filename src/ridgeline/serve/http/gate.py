@@ -24,8 +24,8 @@ _ESCAPE = re.compile(
 """A backslash with what belongs to it; halves of characters that stand together are one."""
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/ping"})
 """Paths that need no key, since probes and scrapers have none."""
-KEY_HEADERS = (b"x-api-key", b"api-key")
-"""Where clients of Anthropic's and of Azure's API send their key."""
+KEY_HEADERS = (b"x-api-key", b"api-key", b"x-goog-api-key")
+"""Where clients of Anthropic's, of Azure's and of Google's API send their key."""
 OWNER = "ridgeline.owner"
 """Where a request's scope says what tells its API key apart; not there where none is asked for."""
 BODIES_AT_ONCE = 32

@@ -4,7 +4,8 @@ A base address that ends with a slash gives `//v1/models` or `/v1/models/`, and 
 HEAD, which is answered as GET is, without the body (RFC 9110, 9.3.2; the connection leaves it out).
 Azure's clients put `/openai`, `/openai/v1` or `/openai/deployments/NAME` before a path, Groq's and
 DeepInfra's one of the first two, DeepSeek's `/beta` or nothing; and where a client adds a `/v1` to
-a base address that has one, there are two.
+a base address that has one, there are two. Google's clients, known by the header of their key, ask
+for `/v1/models` where they mean `/v1beta/models`, which is told in other words.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _BEFORE_PATHS = re.compile(
     "^(?:/v1)?(?:/openai(?:/v1|/deployments/[^/]+)?|/beta|/v1)(?=/)"
     "|^(?=/(?:chat/completions|completions|responses|embeddings|models)(?:/|$))"
 )
+
+_MODELS, _GOOGLES = "/v1/models", b"x-goog-api-key"
 
 
 class PlainPaths:
@@ -34,6 +37,8 @@ class PlainPaths:
         if scope["type"] == "http":
             path = _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"
             path = _BEFORE_PATHS.sub("/v1", path)
+            if path.startswith(_MODELS) and any(name == _GOOGLES for name, _ in scope["headers"]):
+                path = path.replace("/v1/", "/v1beta/", 1)
             method = "GET" if scope["method"] == "HEAD" else scope["method"]
             scope = {**scope, "path": path, "method": method}
         await self._app(scope, receive, send)

@@ -26,6 +26,7 @@ from starlette.types import Receive, Scope, Send
 from ridgeline.serve.http.access_log import RequestRecord, own_path
 from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError
 from ridgeline.serve.http.protocol.fields import TokenUsage
+from ridgeline.serve.http.protocol.google import model_of_path
 from ridgeline.serve.messages import Delta, Refused, Submit
 from ridgeline.serve.process.client import EngineLink
 
@@ -295,6 +296,8 @@ def error_response(error: ApiError, scope: Scope) -> Response:
         body = error.message_body
     elif path.startswith("/api/"):
         body = {"error": str(error)}
+    elif path.startswith("/v1beta/") or model_of_path(path) is not None:
+        body = error.google_body
     response = json_response(body, status=error.status)
     response.headers.update(error.headers)
     return response

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ridgeline.records.served_models import ModelPipeline, PipelineStage
 from ridgeline.serve.http.access_log import own_path
 from ridgeline.serve.http.protocol.errors import ApiError, refused
+from ridgeline.serve.http.protocol.google import model_of_path
 from ridgeline.serve.http.protocol.ollama import plain_name
 from ridgeline.serve.http.reply import CHOSEN, error_response
 from ridgeline.serve.http.service import Service
@@ -43,7 +44,7 @@ class ModelChoice:
             return
         first = await receive()
         given = _json_object(first.get("body", b""))
-        name = given.get("model") or _asked(scope)
+        name = model_of_path(own_path(scope)) or given.get("model") or _asked(scope)
         if own_path(scope).startswith("/api/"):
             name = plain_name(name or given.get("name"))
         try:

@@ -27,6 +27,15 @@ MESSAGE_TYPES = {
 }
 """The kinds of errors of `/v1/messages`."""
 
+GOOGLE_STATUSES = {
+    401: "UNAUTHENTICATED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+"""The kinds of errors of Google's API."""
+
 MESSAGE_DETAILS: dict[str, dict[str, Any]] = {
     "thread": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 }
@@ -102,6 +111,14 @@ class ApiError(Exception):
         details = MESSAGE_DETAILS.get(self.param or "", msgspec.UNSET)
         detail = MessageErrorDetail(type=kind, message=str(self), details=details)
         return MessageErrorBody(error=detail)
+
+    @property
+    def google_body(self) -> dict[str, Any]:
+        """The error as Google's API sends it."""
+        kind = GOOGLE_STATUSES.get(self.status)
+        if kind is None:
+            kind = "INVALID_ARGUMENT" if self.status < 500 else "INTERNAL"
+        return {"error": {"code": self.status, "message": str(self), "status": kind}}
 
     @property
     def headers(self) -> dict[str, str]:

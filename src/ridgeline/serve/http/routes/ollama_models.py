@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -25,9 +26,12 @@ async def tags(request: Request) -> Response:
     """The models and their adapters, all of which are loaded."""
     services = service_of(request).all
     found = [
-        {**_card(one, name), "context_length": one.ready.max_length, "size_vram": 0}
+        {**_card(one, name, adapter), "context_length": one.ready.max_length, "size_vram": 0}
         for one in services
-        for name in (*one.settings.names, *one.adapters)
+        for name, adapter in (
+            *((name, "") for name in one.settings.names),
+            *((name, name) for name in one.adapters),
+        )
     ]
     return json_response({"models": found})
 
@@ -108,13 +112,15 @@ async def _vectors(request: Request, body: OllamaEmbedRequest) -> list[list[floa
     return [list(one) for one in vectors]
 
 
-def _card(service: Service, name: str) -> dict[str, Any]:
+def _card(service: Service, name: str, adapter: str) -> dict[str, Any]:
+    """One of a model's names; those that share a digest are taken for one model by clients."""
+    which = f"{service.ready.model}\n{service.created}\n{adapter}"
     return {
         "name": name,
         "model": name,
         "modified_at": _created(service),
         "size": service.ready.ledger.total_bytes,
-        "digest": "",
+        "digest": hashlib.sha256(which.encode()).hexdigest(),
         "details": _details(service),
     }
 

@@ -1,7 +1,7 @@
-"""More rows of the table client x call x status: clients of Ollama's API, made for local models.
+"""More rows of the table client x call x status: clients that speak Ollama's or Google's API.
 
     ridgeline serve examples/models/library --port 8000 --chat-template FILE
-    PYTHONPATH=OTHER python bench/serve_local.py http://127.0.0.1:8000
+    PYTHONPATH=OTHER python bench/serve_dialects.py http://127.0.0.1:8000
 
 As in `serve_agents.py`: each in a folder of its own (`pip install --target OTHER`), rows of others
 say that they are not installed. The template has to show tools.
@@ -146,6 +146,58 @@ def _(url: str, model: str) -> None:
     chat: Any = {"model": f"ollama_chat/{model}", "api_base": url, "messages": MESSAGES}
     assert litellm.completion(**chat, max_tokens=8, tools=[TOOL]).choices
     assert litellm.embedding(f"ollama/{model}", input=["a"], api_base=url).data
+
+
+@call("google-genai", "generate_content, streamed, tools, schema, chats, count_tokens, embed")
+def _(url: str, model: str) -> None:
+    from google import genai
+    from google.genai import types
+
+    def config(most: int = 8, **fields: Any) -> Any:
+        return types.GenerateContentConfig(max_output_tokens=most, **fields)
+
+    client = genai.Client(api_key="x", http_options=types.HttpOptions(base_url=url))
+    ask = client.models.generate_content
+    assert ask(model=model, contents="hi", config=config(top_k=5, seed=1)).candidates
+    stream = client.models.generate_content_stream(model=model, contents="hi", config=config())
+    assert list(stream)[-1].usage_metadata
+    formed = config(200, response_mime_type="application/json", response_schema=Answer)
+    assert isinstance(ask(model=model, contents="hi", config=formed).parsed, Answer)
+    calling = types.FunctionCallingConfig(mode=types.FunctionCallingConfigMode.ANY)
+    never = types.AutomaticFunctionCallingConfig(disable=True)
+    called = config(
+        200,
+        tools=[weather],
+        tool_config=types.ToolConfig(function_calling_config=calling),
+        automatic_function_calling=never,
+        system_instruction="s",
+    )
+    reply = ask(model=model, contents="hi", config=called)
+    assert reply.function_calls
+    back = types.Part.from_function_response(name="weather", response={"result": "dry"})
+    turns = [types.UserContent("hi"), reply.candidates[0].content, types.UserContent(back)]
+    assert ask(model=model, contents=turns, config=config(tools=called.tools)).candidates
+    chat = client.chats.create(model=model, config=config())
+    assert chat.send_message("hi").candidates
+    assert chat.send_message("and?").candidates
+    assert client.models.count_tokens(model=model, contents="hi").total_tokens
+    assert len(client.models.embed_content(model=model, contents=["a", "b"]).embeddings) == 2
+    assert client.models.get(model=model).input_token_limit
+    assert list(client.models.list())
+
+
+@call("langchain-google-genai", "ChatGoogleGenerativeAI plain, streamed, tools, schema; embeddings")
+def _(url: str, model: str) -> None:
+    from langchain_google_genai import ChatGoogleGenerativeAI, GoogleGenerativeAIEmbeddings
+
+    given: Any = {"model": model, "google_api_key": "x", "base_url": url}
+    chat = ChatGoogleGenerativeAI(**given, max_output_tokens=200, max_retries=1)
+    assert chat.invoke("hi").content is not None
+    assert list(chat.stream("hi"))
+    assert chat.bind_tools([weather], tool_choice="any").invoke("hi").tool_calls
+    structured = chat.with_structured_output(Answer, method="json_schema")
+    assert isinstance(structured.invoke("hi"), Answer)
+    assert GoogleGenerativeAIEmbeddings(**given).embed_query("a")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,389 @@
+"""The requests of Google's API, `models/NAME:generateContent` and its like: chats in other words.
+
+Fields are written in either of two ways, `topK` or `top_k`; schemas have their types in capitals;
+what a tool returned stands in the user's turn.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict, deque
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.protocol.fields import (
+    LARGEST_INT,
+    MOST_LOGPROBS,
+    StopString,
+    Strict,
+    Text,
+)
+from ridgeline.serve.http.protocol.google_schema import as_json_schema
+from ridgeline.serve.http.protocol.tools import MOST_TOOLS, FunctionName
+
+NAMES = {
+    "messages": "contents",
+    "max_completion_tokens": "generationConfig.maxOutputTokens",
+    "response_format": "generationConfig.responseSchema",
+    "reasoning_effort": "generationConfig.thinkingConfig",
+    "n": "generationConfig.candidateCount",
+    "tool_choice": "toolConfig",
+}
+"""Fields of a chat by their name here, for errors."""
+_PATH = re.compile(r"/v1(?:beta)?/models/(?P<name>.+):(?P<what>\w+)")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def model_of_path(path: str) -> str | None:
+    """The model that a path of this API names; None: it is another one.
+
+    >>> model_of_path("/v1beta/models/org/library:generateContent"), model_of_path("/v1/models/a")
+    ('org/library', None)
+    """
+    found = _PATH.fullmatch(path)
+    return None if found is None else found["name"]
+
+
+class GoogleFields(Strict):
+    """An object whose fields may be written in either way."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_one_way(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {_HUMP.sub("_", str(name)).lower(): value for name, value in given.items()}
+
+
+class Blob(GoogleFields):
+    """An image as base64."""
+
+    mime_type: Text | None = None
+    data: Text
+
+
+class FileOfPart(GoogleFields):
+    """An image at an address."""
+
+    mime_type: Text | None = None
+    file_uri: Text
+
+
+class CallOfPart(GoogleFields):
+    """A call that the model made."""
+
+    id: Text | None = None
+    name: FunctionName
+    args: dict[str, Any] | None = None
+
+
+class ResultOfPart(GoogleFields):
+    """What a called function returned."""
+
+    id: Text | None = None
+    name: FunctionName
+    response: dict[str, Any] | None = None
+
+
+class GooglePart(GoogleFields):
+    """A text, an image, a call or what came of one."""
+
+    carried_in = "contents"
+
+    text: Text | None = None
+    thought: bool | None = None
+    thought_signature: Text | None = None
+    """Signatures are not checked."""
+    inline_data: Blob | None = None
+    file_data: FileOfPart | None = None
+    function_call: CallOfPart | None = None
+    function_response: ResultOfPart | None = None
+
+    @property
+    def image(self) -> str | None:
+        """The address of an image, or all of it."""
+        if self.inline_data is not None:
+            kind = self.inline_data.mime_type or "image/png"
+            return f"data:{kind};base64,{self.inline_data.data}"
+        return None if self.file_data is None else self.file_data.file_uri
+
+
+def _as_content(given: Any) -> Any:
+    return {"parts": [{"text": given}]} if isinstance(given, str) else given
+
+
+class GoogleContent(GoogleFields):
+    """One turn, or a text."""
+
+    role: Literal["user", "model", "function", "system", "tool"] | None = None
+    parts: list[GooglePart] = Field(default_factory=list, max_length=4096)
+
+    @property
+    def text(self) -> str:
+        """Its texts, one behind the other."""
+        return "".join(one.text or "" for one in self.parts)
+
+
+Content = Annotated[GoogleContent, BeforeValidator(_as_content)]
+
+
+class Declaration(GoogleFields):
+    """A function that the model may call."""
+
+    carried_in = "tools"
+
+    name: FunctionName
+    description: Text | None = None
+    parameters: dict[str, Any] | None = None
+    parameters_json_schema: dict[str, Any] | None = None
+    response: dict[str, Any] | None = None
+    response_json_schema: dict[str, Any] | None = None
+    behavior: Literal["BLOCKING"] | None = None
+
+    @property
+    def tool(self) -> dict[str, Any]:
+        """The same as a tool of a chat."""
+        schema = self.parameters_json_schema or as_json_schema(self.parameters)
+        more = {"description": self.description, "parameters": schema}
+        given = {name: value for name, value in more.items() if value is not None}
+        return {"type": "function", "function": {"name": self.name, **given}}
+
+
+class CallingConfig(GoogleFields):
+    """Whether functions are called."""
+
+    mode: Literal["MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED"] | None = None
+    allowed_function_names: list[FunctionName] | None = Field(None, max_length=MOST_TOOLS)
+
+
+class ToolConfig(GoogleFields):
+    """How tools are used."""
+
+    function_calling_config: CallingConfig | None = None
+
+
+class ThinkingConfig(GoogleFields):
+    """How much the model thinks first, and whether the reply has its thoughts."""
+
+    include_thoughts: bool | None = None
+    thinking_budget: int | None = Field(None, ge=-1)
+    thinking_level: str | None = None
+
+
+class GenerationConfig(GoogleFields):
+    """How an answer is drawn, and what it must be."""
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=-1, lt=2**31)
+    max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
+    stop_sequences: list[StopString] | None = Field(None, max_length=256)
+    candidate_count: int | None = Field(None, ge=1, le=128)
+    seed: int | None = Field(None, ge=-LARGEST_INT, le=LARGEST_INT)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    response_mime_type: Literal["text/plain", "application/json", "text/x.enum"] | None = None
+    response_schema: dict[str, Any] | None = None
+    response_json_schema: dict[str, Any] | None = None
+    response_logprobs: bool | None = None
+    logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    response_modalities: list[Literal["TEXT", "text"]] | None = None
+    thinking_config: ThinkingConfig | None = None
+
+    def chat_fields(self) -> dict[str, Any]:
+        """The same as fields of a chat. Raises ApiError."""
+        same = {"temperature", "top_p", "top_k", "seed", "presence_penalty", "frequency_penalty"}
+        more = {
+            "max_completion_tokens": self.max_output_tokens,
+            "stop": self.stop_sequences or None,
+            "n": self.candidate_count,
+            "logprobs": self.response_logprobs,
+            "top_logprobs": self.logprobs if self.response_logprobs else None,
+            "reasoning_effort": self._effort(),
+            **self._form(),
+        }
+        found = self.model_dump(include=same, exclude_none=True)
+        return found | {name: value for name, value in more.items() if value is not None}
+
+    def _form(self) -> dict[str, Any]:
+        schema = self.response_json_schema or as_json_schema(self.response_schema)
+        match self.response_mime_type, schema:
+            case "text/x.enum", {"enum": list() as choices}:
+                return {"structured_outputs": {"choice": choices}}
+            case "application/json", None:
+                return {"response_format": {"type": "json_object"}}
+            case "application/json", dict():
+                named = {"schema": schema}
+                return {"response_format": {"type": "json_schema", "json_schema": named}}
+        if schema is not None:
+            raise refused(
+                "responseSchema needs responseMimeType: application/json", "responseSchema"
+            )
+        return {}
+
+    def _effort(self) -> str | None:
+        wanted = self.thinking_config
+        if wanted is None:
+            return None
+        if wanted.thinking_budget is not None and wanted.thinking_budget > 0:
+            text = "thinkingBudget: a budget of thoughts cannot be kept here"
+            raise refused(text, "thinkingBudget")
+        if wanted.thinking_budget == 0:
+            return "none"
+        level = (wanted.thinking_level or "").lower()
+        return level if level not in ("", "thinking_level_unspecified") else None
+
+
+class GenerateContentRequest(GoogleFields):
+    """A conversation to be answered, in Google's words."""
+
+    model: Text | None = None
+    """What the path says, too."""
+    contents: Annotated[
+        list[Content], BeforeValidator(lambda one: one if isinstance(one, list) else [one])
+    ] = Field(min_length=1, max_length=4096)
+    system_instruction: Content | None = None
+    tools: list[dict[str, Any]] | None = Field(None, max_length=128)
+    tool_config: ToolConfig | None = None
+    generation_config: GenerationConfig | None = None
+    safety_settings: list[dict[str, Any]] | None = Field(None, max_length=64)
+    """Nothing here tells harmful texts from others."""
+    labels: dict[str, Text] | None = None
+
+    @property
+    def shows_thoughts(self) -> bool:
+        """Whether thoughts are part of the reply, which they are not unless it is asked for."""
+        config = self.generation_config
+        wanted = None if config is None else config.thinking_config
+        return wanted is not None and bool(wanted.include_thoughts)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """What was given and has no effect."""
+        hints = [name for name in ("safetySettings",) if self.safety_settings]
+        others = {name for one in self.tools or [] for name in one if not _declares(name)}
+        return [*hints, *sorted(f"tools.{name}" for name in others if name.isidentifier())]
+
+    def chat_fields(self, model: str) -> dict[str, Any]:
+        """The fields of the chat that asks the same. Raises ApiError."""
+        config = self.generation_config
+        instruction = self.system_instruction
+        system = [] if instruction is None else [{"role": "system", "content": instruction.text}]
+        return {
+            "model": model,
+            "messages": [*system, *_messages(self.contents)],
+            "include_reasoning": self.shows_thoughts,
+            **({} if config is None else config.chat_fields()),
+            **self._tools(),
+        }
+
+    def _tools(self) -> dict[str, Any]:
+        given = [
+            Declaration.model_validate(one)
+            for tool in self.tools or []
+            for name, found in tool.items()
+            if _declares(name) and isinstance(found, list)
+            for one in found
+        ]
+        asked = None if self.tool_config is None else self.tool_config.function_calling_config
+        mode = "AUTO" if asked is None else asked.mode or "AUTO"
+        allowed = None if asked is None else asked.allowed_function_names
+        if allowed:
+            given = [one for one in given if one.name in allowed]
+        if not given:
+            return {}
+        choice = {"ANY": "required", "NONE": "none"}.get(mode, "auto")
+        return {"tools": [one.tool for one in given], "tool_choice": choice}
+
+
+class CountTokensRequest(GoogleFields):
+    """A conversation whose tokens are counted."""
+
+    model: Text | None = None
+    contents: list[Content] | None = Field(None, max_length=4096)
+    generate_content_request: GenerateContentRequest | None = None
+
+    @property
+    def conversation(self) -> GenerateContentRequest:
+        """The conversation, by whichever name it came."""
+        if self.generate_content_request is not None:
+            return self.generate_content_request
+        if not self.contents:
+            raise refused("contents: give some", "contents")
+        return GenerateContentRequest.model_validate({"contents": self.contents})
+
+
+class EmbedContentRequest(GoogleFields):
+    """A text to become a vector."""
+
+    model: Text | None = None
+    content: Content
+    task_type: Text | None = None
+    """The models here make one vector of a text, whatever it is for."""
+    title: Text | None = None
+    output_dimensionality: int | None = Field(None, ge=1, lt=2**31)
+
+
+class BatchEmbedRequest(GoogleFields):
+    """Texts to become vectors."""
+
+    model: Text | None = None
+    requests: list[EmbedContentRequest] = Field(min_length=1, max_length=1024)
+
+
+def _declares(name: str) -> bool:
+    """Whether this field of a tool has functions; others are what Google's servers run."""
+    return name in ("functionDeclarations", "function_declarations")
+
+
+def _messages(contents: list[GoogleContent]) -> list[dict[str, Any]]:
+    """Turns as chats have them; results belong to the calls of their names, in order."""
+    found: list[dict[str, Any]] = []
+    open_calls: dict[str, deque[str]] = defaultdict(deque)
+    for number, content in enumerate(contents):
+        if content.role == "model":
+            found.append(_said(content, number, open_calls))
+            continue
+        for part in content.parts:
+            if (result := part.function_response) is not None:
+                known = open_calls[result.name]
+                call_id = result.id or (known.popleft() if known else None)
+                text = json.dumps(result.response or {}, ensure_ascii=False)
+                message = {"role": "tool", "name": result.name, "content": text}
+                found.append(message | ({} if call_id is None else {"tool_call_id": call_id}))
+        asked = [one for one in map(_asked, content.parts) if one is not None]
+        if all(one["type"] == "text" for one in asked) and asked:
+            found.append({"role": "user", "content": "".join(one["text"] for one in asked)})
+        elif asked:
+            found.append({"role": "user", "content": asked})
+    return found
+
+
+def _asked(part: GooglePart) -> dict[str, Any] | None:
+    """A part of the user's turn that is a text or an image."""
+    if part.image is not None:
+        return {"type": "image_url", "image_url": {"url": part.image}}
+    return None if part.text is None else {"type": "text", "text": part.text}
+
+
+def _said(content: GoogleContent, number: int, open_calls: dict[str, deque[str]]) -> dict[str, Any]:
+    """What the model said before."""
+    texts = [one for one in content.parts if one.text is not None]
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": "".join(one.text or "" for one in texts if not one.thought),
+    }
+    if thoughts := "".join(one.text or "" for one in texts if one.thought):
+        message["reasoning_content"] = thoughts
+    calls = [one.function_call for one in content.parts if one.function_call is not None]
+    for index, call in enumerate(calls):
+        call_id = call.id or f"call_{number}_{index}"
+        open_calls[call.name].append(call_id)
+        arguments = json.dumps(call.args or {}, ensure_ascii=False)
+        function = {"name": call.name, "arguments": arguments}
+        told = {"id": call_id, "type": "function", "function": function}
+        message.setdefault("tool_calls", []).append(told)
+    return message
