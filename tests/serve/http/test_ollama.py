@@ -98,6 +98,14 @@ def test_options_of_the_machine_are_named_and_others_obeyed_or_refused(stub: Ser
         assert name in refused.json()["error"]
 
 
+def test_options_beside_the_options_are_obeyed(stub: Server) -> None:
+    body = asked("SAY one two three END", stream=False, max_output_tokens=1, tool_choice="none")
+    assert stub.post("/api/chat", body).json()["done_reason"] == "length"
+    within = {**body, "options": {"num_predict": 50}}
+    assert stub.post("/api/chat", within).json()["done_reason"] == "stop"
+    assert stub.post("/api/chat", {**body, "tool_choice": "required"}).status_code == 400
+
+
 def test_a_format_is_json_or_a_schema(stub: Server) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     for form in ("json", schema, ""):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from ridgeline.serve.http.protocol.fields import (
     LARGEST_INT,
@@ -20,7 +20,7 @@ from ridgeline.serve.http.protocol.fields import (
     Text,
     few,
 )
-from ridgeline.serve.http.protocol.tools import MOST_TOOLS, Tool
+from ridgeline.serve.http.protocol.tools import MOST_TOOLS, NamedChoice, Tool
 
 USUAL_TAG = ":latest"
 """What Ollama's clients put behind a model's name that has no tag."""
@@ -43,6 +43,20 @@ def plain_name(given: Any) -> Any:
     return given.removesuffix(USUAL_TAG) if isinstance(given, str) else given or ""
 
 
+def _as_choice(given: Any) -> Any:
+    """A named tool as chats name it, which some clients write as `/v1/responses` has it."""
+    match given:
+        case {"type": "function", "name": name, **others} if not others:
+            return {"type": "function", "function": {"name": name}}
+    return given
+
+
+_BESIDE = {
+    "max_output_tokens": "num_predict",
+    "max_tokens": "num_predict",
+    **{name: name for name in ("temperature", "top_p", "top_k", "seed", "stop")},
+}
+"""What clients for several servers write beside the options, and which of these it is."""
 OllamaModel = Annotated[AskedModel, BeforeValidator(plain_name)]
 KeepAlive = float | Annotated[str, Field(max_length=64)] | None
 Given = Annotated[dict[str, Any], few(64)]
@@ -127,6 +141,20 @@ class OllamaFields(Strict):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _options_beside(cls, given: Any) -> Any:
+        """Some clients write options beside `options`, where Ollama's server overlooks them."""
+        if not isinstance(given, dict):
+            return given
+        beside = {name: given[name] for name in _BESIDE if given.get(name) is not None}
+        if not beside:
+            return given
+        kept = {name: one for name, one in given.items() if name not in _BESIDE}
+        options = given.get("options")
+        within = options if isinstance(options, dict) else {}
+        return {**kept, "options": {**{_BESIDE[n]: one for n, one in beside.items()}, **within}}
+
     @property
     def asked(self) -> OllamaOptions:
         """The options, given or not."""
@@ -182,12 +210,20 @@ class OllamaChatRequest(OllamaFields):
 
     messages: list[Given] = Field(default_factory=list, max_length=4096)
     tools: list[Tool] | None = Field(None, max_length=MOST_TOOLS)
+    tool_choice: Annotated[
+        Literal["none", "auto", "required"] | NamedChoice | None, BeforeValidator(_as_choice)
+    ] = None
+    """What Ollama's server does not know, in the words of OpenAI's."""
 
     def chat_fields(self) -> dict[str, Any]:
         """The fields of the chat that asks the same."""
         found = self.chat_of(_messages(self.messages))
         if self.tools:
             found["tools"] = [one.model_dump(exclude_none=True) for one in self.tools]
+        if isinstance(self.tool_choice, str):
+            found["tool_choice"] = self.tool_choice
+        elif self.tool_choice is not None:
+            found["tool_choice"] = self.tool_choice.model_dump()
         return found
 
 
