@@ -2,9 +2,10 @@
 
     python bench/serve_soak.py [--requests 2000] [--rounds 7] [--at-once 16] [MODEL]
 
-Starts `ridgeline serve MODEL` with two adapters and sends rounds of requests of ten kinds: whole
-and streamed completions, chats, several choices, grammars, embeddings, adapters, prompts that fill
-the context, clients that leave in the middle, and requests that are refused. Behind each round
+Starts `ridgeline serve MODEL` with two adapters and sends rounds of requests of thirteen kinds:
+whole and streamed completions, chats, several choices, grammars, embeddings, adapters, prompts that
+fill the context, clients that leave in the middle, requests that are refused, and the same in
+Ollama's and Google's words and as responses that are kept. Behind each round
 nothing may be open: no request runs or waits, and no sequence holds a block of the KV cache. The
 memory of all the server's processes is read then; the table says how far rounds from the second on
 lie apart, since the first one fills caches that stay.
@@ -80,16 +81,19 @@ def request_of(kind: int, chance: random.Random, longest: int) -> tuple[str, dic
         ("/v1/completions", {**plain, "prompt": prompt * 40, "truncate_prompt_tokens": longest}),
         ("/v1/completions", {**plain, "max_tokens": 200, "ignore_eos": True, "stream": True}),
         ("/v1/completions", {**plain, "temperature": 9}),
+        ("/v1/responses", {"input": prompt, "max_output_tokens": 16}),
+        ("/api/chat", {"messages": chat["messages"], "options": {"num_predict": 16}}),
+        ("/v1beta/models/base:streamGenerateContent?alt=sse", {"contents": prompt}),
     ][kind]
 
 
-LEAVES, REFUSED = 8, 9
-"""The kinds whose clients leave in the middle, and that are refused."""
+KINDS, LEAVES, REFUSED = 13, 8, 9
+"""How many kinds there are; those whose clients leave in the middle, and that are refused."""
 
 
 async def ask(client: httpx.AsyncClient, number: int, chance: random.Random, longest: int) -> str:
     """Send one request; what became of it."""
-    kind = number % 10
+    kind = number % KINDS
     path, body = request_of(kind, chance, longest)
     if kind != LEAVES:
         response = await client.post(path, json=body)

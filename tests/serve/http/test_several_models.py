@@ -114,3 +114,18 @@ def test_what_a_pipeline_cannot_take_is_refused(
     reply = several.post(path, {"model": "both", **body})
     assert reply.status_code == 400
     assert said in reply.json()["error"]["message"]
+
+
+def test_other_apis_name_their_model_in_their_own_ways(several: Server) -> None:
+    body = {"messages": [{"role": "user", "content": "SAY a END"}], "stream": False}
+    chat = several.post("/api/chat", {**body, "model": "large:latest"}).json()
+    assert chat["model"] == "large"
+    shown = several.post("/api/show", {"name": "large:latest"})
+    assert shown.json()["details"]["family"] == "large"
+    digests = {one["digest"] for one in several.get("/api/tags").json()["models"]}
+    assert len(digests) == 2
+    asked = {"contents": "SAY a END"}
+    reply = several.post("/v1beta/models/large:generateContent", asked).json()
+    assert reply["modelVersion"] == "large"
+    missing = several.post("/v1beta/models/none:generateContent", asked)
+    assert missing.json()["error"]["status"] == "NOT_FOUND"

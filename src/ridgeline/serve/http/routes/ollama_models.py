@@ -114,7 +114,7 @@ async def _vectors(request: Request, body: OllamaEmbedRequest) -> list[list[floa
 
 def _card(service: Service, name: str, adapter: str) -> dict[str, Any]:
     """One of a model's names; those that share a digest are taken for one model by clients."""
-    which = f"{service.ready.model}\n{service.created}\n{adapter}"
+    which = f"{service.ready.model}\n{service.settings.model_name}\n{adapter}"
     return {
         "name": name,
         "model": name,
