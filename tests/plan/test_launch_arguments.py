@@ -230,6 +230,15 @@ def test_the_accelerate_launcher_accepts_its_arguments() -> None:
     assert checked > 10
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_deepspeed_gets_no_layout_that_shards_over_some_of_its_data_parallel_ranks(
+    zero: int,
+) -> None:
+    some = request(dp=16, fsdp=8, zero=zero, global_batch=32)
+    assert [reason for reason in deepspeed.cannot(some) if "MiCS" in reason]
+    assert deepspeed.cannot(request(dp=16, fsdp=16, zero=zero, global_batch=32)) == []
+
+
 def test_megatron_gets_an_uneven_pipeline_as_a_layout_of_stages() -> None:
     uneven = request(a_model(layers=11), dp=4, pp=4, global_batch=32)
     text = options(megatron.write(uneven).command)["--pipeline-model-parallel-layout"]

@@ -18,7 +18,7 @@ from ridgeline.plan.training.starting_rate import FINAL_SHARE, starting_rate
 from ridgeline.records.recipe import RecipeOptimizer
 
 NAME = "deepspeed"
-CHECKED = "commit edaa72212 of 2026-08-22"
+CHECKED = "commit edaa72212 of 2026-08-22, and what release 0.19.8 reads"
 FILE = "ds_config.json"
 NVME_PATH = "/local_nvme"
 """A place to be replaced: the plan does not know where a node's disk is mounted."""
@@ -34,10 +34,8 @@ def cannot(request: LaunchRequest) -> list[str]:
         reasons.append("its sequence parallelism is Ulysses, not a ring")
     if layout.ep > 1 or layout.etp > 1:
         reasons.append("expert parallelism is written into the model, not configured")
-    if 0 < layout.zero < 3 and request.replicas > 1:
-        reasons.append("ZeRO-1 and 2 shard over all data-parallel ranks")
-    if layout.zero == 3 and request.replicas > 1 and layout.tp > 1:
-        reasons.append("hybrid sharding (MiCS) does not combine with AutoTP")
+    if layout.zero and request.replicas > 1:
+        reasons.append("ZeRO shards over all data-parallel ranks (MiCS, which did not, is removed)")
     if layout.offload != "none" and layout.zero == 0:
         reasons.append("offloading needs ZeRO-1 or more")
     if layout.on_disk and layout.zero in (1, 2):
@@ -74,8 +72,6 @@ def configuration(request: LaunchRequest) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": layout.zero}
     if layout.zero:
         zero |= {"overlap_comm": True, "contiguous_gradients": True}
-    if layout.zero == 3 and request.replicas > 1:
-        zero["mics_shard_size"] = layout.fsdp
     zero |= _offload(request)
     content: dict[str, Any] = {
         "train_batch_size": layout.global_batch,
