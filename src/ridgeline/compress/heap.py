@@ -63,3 +63,10 @@ def large_blocks_used_again() -> Iterator[None]:
         mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
         mallopt(_TRIM_THRESHOLD, _SMALL_BYTES)
         trim(0)
+
+
+def give_back() -> None:
+    """Give the free memory to the system that lies between what is held."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

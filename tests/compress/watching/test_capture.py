@@ -8,6 +8,7 @@ from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.flow import Flow
+from ridgeline.compress.watching import capture, lanes
 from ridgeline.compress.watching.capture import SAMPLE_ROWS, Gatherer, gather
 from ridgeline.compress.watching.sharing import groups_of
 
@@ -34,6 +35,31 @@ def test_sums_do_not_depend_on_how_inputs_are_cut(sizes, seed):
     assert min(len(x), SAMPLE_ROWS) <= len(seen.rows) < 2 * SAMPLE_ROWS
     stride = round(len(x) / len(seen.rows))
     assert torch.equal(seen.rows, x.float()[::stride]) or len(seen.rows) != len(x[::stride])
+
+
+def test_sums_are_the_same_to_the_bit_in_however_many_parts_chunks_come(
+    tiny_model, tokens, monkeypatch
+):
+    skeleton = ModelSkeleton(CheckpointFiles(tiny_model("llama")))
+    flow = Flow(skeleton, tokens)
+    block = skeleton.load_block(0)
+    matrices = matrices_of(skeleton, 0)
+    runs = [lambda row=row: flow.through(block, 0, row) for row in flow.hidden.split(1)]
+    flow._arguments[1] = flow._arguments[len(next(flow.chunks()))]
+    matmuls = [group.matmuls[0] for group in groups_of(matrices, runs[0])]
+    wanted = {matmul: (number, _ALL) for number, matmul in enumerate(matmuls)}
+    found = []
+    monkeypatch.setattr(capture, "num_lanes", lambda: 2)
+    monkeypatch.setattr(lanes, "num_lanes", lambda: 2)
+    for parts in (1, 2):  # halves of six would be three each, and not begin with the first lane
+        monkeypatch.setattr(capture, "PARTS", parts)
+        found.append(gather(runs, matrices, wanted))
+    whole, cut = found
+    assert len(runs) == 6
+    for number in whole:
+        assert torch.equal(whole[number].hessian, cut[number].hessian)
+        assert torch.equal(whole[number].mean_abs, cut[number].mean_abs)
+        assert torch.equal(whole[number].rows, cut[number].rows)
 
 
 def test_the_inputs_of_every_matrix_are_what_flows_into_its_module(tiny_model, tokens):

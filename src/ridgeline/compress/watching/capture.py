@@ -20,6 +20,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from ridgeline.checkpoints.layers import Matrix
 from ridgeline.checkpoints.quantised import ActivationScales
 from ridgeline.compress.activations import activation_scales
+from ridgeline.compress.heap import give_back
 from ridgeline.compress.watching.attention import KEYS_AND_VALUES
 from ridgeline.compress.watching.lanes import num_lanes, side_by_side
 from ridgeline.compress.watching.matmuls import BATCHED, PLACES, own_rows, weights_met
@@ -181,6 +182,10 @@ SAMPLE_ROWS = 512
 """Rows of inputs that are kept at least, where that many came; below twice as many."""
 
 
+PARTS = 4
+"""Parts of all chunks, after each of which freed memory is given back to the system."""
+
+
 class Gatherer:
     """Sums over the inputs of one layer, chunk by chunk.
 
@@ -297,9 +302,8 @@ def gather(
             looking[matmul] = number  # the first of those that get the same tensor, for all
         fields[number] = fields.get(number, frozenset()) | asked
     watched = tuple(matrices)
-    of_lane = [
-        {number: Gatherer(asked) for number, asked in fields.items()} for _ in range(num_lanes())
-    ]
+    lanes = num_lanes()
+    of_lane = [{number: Gatherer(asked) for number, asked in fields.items()} for _ in range(lanes)]
 
     def look(lane: int, run: Callable[[], Any]) -> None:
         left = set(looking)
@@ -313,7 +317,14 @@ def gather(
 
         run_with(MatmulMode(watched, before), run)
 
-    side_by_side(look, runs)
+    # What passes hold at a stop lies among what they have freed, which is of other sizes than what
+    # they need next; so less of that is kept.
+    # A lane's chunks stay its own: all parts begin with one of the first lane.
+    part = lanes * max(1, -(-len(runs) // (lanes * PARTS)))
+    for start in range(0, len(runs), part):
+        if start:
+            give_back()
+        side_by_side(look, runs[start : start + part])
     gatherers, *others = of_lane
     for number, gatherer in gatherers.items():
         for other in others:
