@@ -13,7 +13,7 @@ from __future__ import annotations
 from ridgeline.plan.training.launch_arguments.request import LaunchRequest, Written, lines
 
 NAME = "nemo"
-CHECKED = "commits 00114ea3 (the strategy), 00617962 (Llama) and 0067c7b5 (Mixtral)"
+CHECKED = "commits 00114ea3 (the strategy), 00617962 (Llama), 0067c7b5 (Mixtral); NeMo-Run 0.11.1"
 RECIPES = {
     "llama": "llama3_8b",
     "mistral": "mistral_7b",
