@@ -10,7 +10,7 @@ from ridgeline.checkpoints.layers import Matrix, matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.blocks import RESCALING, multiplied_as_stored
 from ridgeline.compress.flow import HELD, chunk_sequences, computes_in_bfloat16
-from ridgeline.compress.watching.capture import SAMPLE_ROWS
+from ridgeline.compress.watching.capture import PARTS, SAMPLE_ROWS
 from ridgeline.compress.watching.lanes import num_lanes
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ def _activation_bytes(job: CompressionJob, skeleton: ModelSkeleton, matrices: li
     widest = max((matrix.weight.shape[1] for matrix in matrices), default=0)
     tokens = job.tokens.numel()
     held = tokens * min(HELD * between, 2 * between + size * widest)
+    if num_lanes() > 1:  # among what a part of the chunks holds lies as much that they have freed
+        held += held // PARTS
     rescaling = {
         scheme.method
         for matrix in matrices
