@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ def test_a_profile_of_an_agent_holds_whole_cycles_of_playing_and_learning(
 ) -> None:
     assert run(["doctor", "--budget", "40", "--json", "--", PLAYS]) == 0
     profile = json.loads(capsys.readouterr().out)["profile"]
-    assert profile["steps"] > 3 * 60
-    assert cycle_steps(profile["step_samples"]) == 60
+    plays = [step for step, seconds in enumerate(profile["step_samples"]) if seconds >= 0.2]
+    assert len(plays) >= 3
+    assert 60 in {later - earlier for earlier, later in pairwise(plays)}
     assert profile["habits"]["evaluation"]["calls"] == pytest.approx(20 / 60, rel=0.25)
 
 
