@@ -58,6 +58,19 @@ def test_a_sure_warning_comes_before_a_modest_gain_but_not_before_a_large_one() 
     assert causes(warning, large) == ["large", "nan"]
 
 
+def test_a_short_tail_does_not_come_before_a_gain_as_a_long_one_does() -> None:
+    gain = a_finding("gain", low=1.15, high=1.4, confidence=0.65)
+    short, long = (
+        replace(
+            a_finding("tail", low=1.0, high=1.0, confidence=0.4, effort="code"),
+            evidence={"p99_over_p50_ratio": ratio},
+        )
+        for ratio in (1.55, 4.0)
+    )
+    assert causes(short, gain) == ["gain", "tail"]
+    assert causes(long, gain) == ["tail", "gain"]
+
+
 def test_a_suspicion_does_not_bury_a_gain() -> None:
     suspicion = a_finding("spikes", low=1.0, high=1.0, confidence=0.3)
     assert causes(suspicion, a_finding("gain", low=1.4, high=1.9)) == ["gain", "spikes"]

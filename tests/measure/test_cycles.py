@@ -36,7 +36,7 @@ def test_playing_that_was_not_among_the_timed_steps_is_told_of(
     profile = json.loads(capsys.readouterr().out)["profile"]
     assert profile["steps"] == 10
     assert profile["habits"].get("evaluation", {}).get("calls", 0.0) == 0.0
-    told = [one for one in profile["warnings"] if "before its first step" in one]
+    told = [one for one in profile["warnings"] if "by the end of its first step" in one]
     assert len(told) == 1
 
 

@@ -201,8 +201,12 @@ def test_a_machine_that_stays_busy_is_not_probed_for_every_command(
 ) -> None:
     busy = msgspec.structs.replace(measured, cpu_time_share=0.6)
     calls = count_probes(monkeypatch, busy)
+    monkeypatch.setattr(probing, "is_wanted", lambda: True)
     assert probing.ceilings(quick=True) == probing.ceilings(quick=True) == busy
     assert calls == [True]
+    monkeypatch.setattr(probing, "is_wanted", lambda: False)
+    count_probes(monkeypatch, quiet(measured))
+    assert probing.ceilings(quick=True) == quiet(measured), "its cores are free again"
 
 
 def test_old_ceilings_are_measured_anew(
@@ -232,8 +236,9 @@ def test_a_probe_without_time_measures_float32_alone_and_is_not_kept(
 
 @pytest.mark.usefixtures("warm")
 def test_a_script_above_its_probed_peak_gets_no_mfu_and_is_told_why(
-    measured: Ceilings, capsys: pytest.CaptureFixture[str]
+    measured: Ceilings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(probing, "is_wanted", lambda: True)
     rates = {kind: rate / 1e4 for kind, rate in measured.matmul_flops_per_second.items()}
     save_ceilings(
         msgspec.structs.replace(

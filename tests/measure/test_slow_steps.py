@@ -211,6 +211,18 @@ def test_a_step_of_endless_closures_is_measured_closure_by_closure(
 
 
 @pytest.mark.slow
+def test_a_long_evaluation_after_the_first_step_is_not_what_a_step_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script = SLOW.replace("slow_steps", "adapts_once")
+    assert run(["doctor", "--budget", "20", "--json", "--", script]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["steps"] > 8
+    assert profile["step_seconds"]["p50"] < 1.0
+    assert profile["operator_calls"] > 5
+
+
+@pytest.mark.slow
 def test_slow_micro_batches_that_are_accumulated_are_no_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

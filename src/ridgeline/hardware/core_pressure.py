@@ -57,3 +57,12 @@ def share_waited(source: Path | None = None) -> float:
         return 0.0  # no Linux, or one that does not count it
     averages = dict(word.partition("=")[::2] for word in some.split() if "=" in word)
     return float(averages.get("avg10", 0.0)) / 100.0
+
+
+def is_wanted(source: Path | None = None) -> bool:
+    """Do others want the cores; also where nobody counts who waits for one.
+
+    Args:
+        source: A file as Linux has it; None: this machine's.
+    """
+    return not (source or PRESSURE).exists() or share_waited(source) >= BUSY_SHARE

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.hardware.ceilings import PROBE_DEVICES, Ceilings, read_cache, save_ceilings
+from ridgeline.hardware.core_pressure import is_wanted
 from ridgeline.hardware.environment import installed_ridgeline
 from ridgeline.hardware.machine import Machine, this_machine
 
@@ -49,11 +50,12 @@ def ceilings(
 
     A full result in the cache serves `quick` too; a quick one does not serve a full request. One
     that was measured while others kept the machine busy is tried again (for a quick request not
-    within `BUSY_SERVES_SECONDS`: a machine that stays busy is not probed for every command), and
-    the better of the two kept. After `CEILINGS_EXPIRE_SECONDS` the machine is measured anew: a
-    new kernel, firmware or neighbour changes what it can do. An unreadable cache file is reported
-    through `progress`, probed again and replaced. A probe that had to leave something out because
-    it may take no longer than `within_seconds` serves its caller alone.
+    within `BUSY_SERVES_SECONDS` while its cores are still wanted: a machine that stays busy is not
+    probed for every command), and the better of the two kept. After `CEILINGS_EXPIRE_SECONDS` the
+    machine is measured anew: a new kernel, firmware or neighbour changes what it can do. An
+    unreadable cache file is reported through `progress`, probed again and replaced. A probe that
+    had to leave something out because it may take no longer than `within_seconds` serves its caller
+    alone.
     """
     report = on_progress or _ignore
     lookup = read_cache(device)
@@ -64,7 +66,7 @@ def ceilings(
         age = _age_seconds(known)
         if age > CEILINGS_EXPIRE_SECONDS:
             known = None
-        elif not known.busy or (quick and age < BUSY_SERVES_SECONDS):
+        elif not known.busy or (quick and age < BUSY_SERVES_SECONDS and is_wanted()):
             return known
     if lookup.problem is not None:
         report(f"cannot read the cached ceilings, probing again: {lookup.problem}", 0.0)

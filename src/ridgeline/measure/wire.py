@@ -277,4 +277,6 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     forwards_seen: int = 0
     """Outermost forwards of the main model since the start."""
     ended: bool = False
+    comes_in_parts: bool = False
+    """The steps that follow are parts of one: a micro-batch each."""
     warnings: list[str] = []

@@ -259,6 +259,11 @@ class Agent:
         self._ends.let_backwards_end()
 
     @property
+    def backwards_are_steps(self) -> bool:
+        """Does each backward end a step that no optimizer ended in time?"""
+        return self._ends.backwards_end
+
+    @property
     def _trains(self) -> bool:
         return self.watched.optimizers_made and not self._assume_inference
 

@@ -194,6 +194,7 @@ class Conversation:
             resident_bytes=resident_bytes(),
             cpu_seconds=process_time() - self._usage["cpu_seconds"],
             forwards_seen=agent.forwards_seen,
+            comes_in_parts=agent.backwards_are_steps,
             ended=ended,
             warnings=mishaps(),
             **seen,

@@ -62,6 +62,11 @@ class StepEnds:
         """How many backwards have run in a script whose optimizer has not stepped yet."""
         return self._unstepped if self._anchor is None and not self._backwards_end else 0
 
+    @property
+    def backwards_end(self) -> bool:
+        """Does each backward end a step, since the optimizer's was too long in coming?"""
+        return self._backwards_end
+
     def let_backwards_end(self) -> None:
         """Wait no longer for the optimizer: each backward ends a step from now on."""
         self._backwards_end = self._closure = True

@@ -82,6 +82,8 @@ _CALLED_BEFORE = 8
 _STEPS_OF_A_LOOK = 2.5
 """Where what is left has no room for so many steps, the next one is looked at, and none is timed:
 what a second one takes is worth less than what the operators are."""
+_UNUSUAL = 5.0
+"""Times the very first step from which the one after it is no usual step."""
 _ONCE_SHARE = 0.5
 """A step that takes less than this of the first shows that the first did what happens once."""
 _LATE_SHARE = 0.4
@@ -157,7 +159,9 @@ class Measurement:
         """
         first, windows = self.run.begin(), self.windows
         facts = first[0].facts if first else None
-        if facts is None or first[0].ended or facts.settings.graph_compiles:
+        if facts is None or first[0].ended or first[0].comes_in_parts:
+            return False
+        if facts.settings.graph_compiles:
             return False
         seconds = [step.seconds for step in first[0].steps]
         if not self._has_time_for_a_look_only(seconds):
@@ -204,11 +208,25 @@ class Measurement:
             if plan.warmup is None and level:
                 windows.steady = True
                 break
+            if self._was_no_usual_step():
+                continue
             if self._spent_seconds() + windows.warmup_seconds[-1] > 0.4 * plan.budget_seconds:
                 break
         windows.steady |= plan.warmup is not None
         if latest:
             self.on_progress(first_look(latest))
+
+    def _was_no_usual_step(self) -> bool:
+        """Did the only step after the very first take so much longer that the next may not?
+
+        A script that evaluates after its first step (with gradients, too: a meta-learner adapts)
+        is not what it does from then on.
+        """
+        first, seen = self.run.first_step, self.windows.warmup_seconds
+        if len(seen) != 1 or not (first and first[0].steps):
+            return False
+        short = first[0].steps[0].seconds
+        return seen[0] > _UNUSUAL * short and short < self._left_seconds() / _STEPS_OF_A_LOOK
 
     def _time(self) -> None:
         plan, windows = self.plan, self.windows
@@ -216,7 +234,7 @@ class Measurement:
         left = self._left_seconds()
         steps = plan.steps
         if recent and plan.steps > _MIN_TIMED:
-            per_step = statistics.median(recent)
+            per_step = min(statistics.median(recent), recent[-1])
             affordable = int(min(0.5 * left, plan.timed_seconds) / max(per_step, 1e-6))
             least = _MIN_TIMED if per_step < _LONG_SECONDS else _MIN_LONG_TIMED
             steps = max(least, min(plan.steps, affordable))
@@ -238,6 +256,8 @@ class Measurement:
         within = min(self.plan.cycle_seconds, 0.3 * self._left_seconds())
         if windows.ended or not seconds or sum(seconds) >= within or len(run.hellos) > 1:
             return
+        if not self._trains():
+            return
         called = self._calls_before_the_first_step() >= _CALLED_BEFORE
         asks = called or _asks_without_gradients(windows.timed)
         if not (asks or has_long_steps(seconds)):
@@ -251,12 +271,20 @@ class Measurement:
     def _tell_what_came_before(self) -> None:
         """Say so where the model was called again and again before the first step, and no more."""
         before = self._calls_before_the_first_step()
-        if before >= _CALLED_BEFORE and not _asks_without_gradients(self.windows.timed):
+        if (
+            self._trains()
+            and before >= _CALLED_BEFORE
+            and not _asks_without_gradients(self.windows.timed)
+        ):
             self.windows.warnings.append(
-                f"before its first step the script called its model {before:,.0f} times: what that "
-                "takes where it comes again (an agent plays, a model is evaluated) is not in the "
-                "timed steps"
+                f"by the end of its first step the script had called its model {before:,.0f} times "
+                "more often than in a step since: what that takes where it comes again (an agent "
+                "plays, a model is evaluated) is not in the timed steps"
             )
+
+    def _trains(self) -> bool:
+        facts = self.windows.timed[0].facts
+        return facts is not None and facts.kind == "training"
 
     def _calls_before_the_first_step(self) -> float:
         """Forwards of outermost modules until the first step, but those of the step itself."""
