@@ -294,3 +294,16 @@ def test_the_ratio_of_a_run_that_plays_and_learns_counts_both(
     of_the_run = (9 + 0.1 * cycle) / (9 + 0.05 * cycle)
     assert result.interval.ratio == pytest.approx(of_the_run, rel=0.02)
     assert result.interval.low > 1.0
+
+
+def test_long_steps_that_there_is_no_time_for_are_counted_as_unchanged(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = {"a": Playing(0.1, 40), "b": Playing(0.05, 40)}
+    pool.cycle, pool.long_share = 40, 9 / 13
+    monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
+    monkeypatch.setattr(ab_runs, "_whole_cycles", lambda *_: 0)
+    result = ABRun()
+    ab_runs._side_by_side(pool, AS_IT_IS, AS_IT_IS, plan(1e4), result)
+    assert result.interval.ratio == pytest.approx(13 / 11, rel=0.01)
+    assert result.a_rounds[-1] == pytest.approx(13 / 40)

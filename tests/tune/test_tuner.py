@@ -240,3 +240,16 @@ def test_a_script_that_is_killed_is_started_again_and_the_ledger_is_finished(
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     assert read_record(ledger, Ledger).complete
+
+
+@pytest.mark.slow
+def test_multipliers_of_a_run_that_plays_and_learns_are_those_of_whole_cycles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Path(__file__).parents[1] / "measure/scripts/plays_and_learns.py"
+    asked = ["--budget", "60", "--only", "fused-optimizer", "--out", str(tmp_path / "out")]
+    assert run(["tune", *asked, "--json", "--", str(script)]) == 0
+    ledger = json.loads(capsys.readouterr().out)
+    assert any(note.startswith("one step in 60 takes far longer") for note in ledger["notes"])
+    learning = [row["multiplier"] for row in ledger["rows"] if row["stage"] == "add"]
+    assert all(0.8 < multiplier < 1.25 for multiplier in learning), "playing is most of the time"

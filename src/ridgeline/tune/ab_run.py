@@ -8,7 +8,9 @@ first step after a thaw refills caches and is left out, where steps are short en
 matter. Where two copies do not fit on the device, each block is a run of its own.
 
 Where a long step returns after so many others (an agent plays, then learns), a block is whole
-cycles, so that the ratio is that of the run and not of its short steps.
+cycles, so that the ratio is that of the run and not of its short steps. Where there is no time for
+rounds of these, short steps are compared, and what long ones take is counted as unchanged: a gain
+is then no less than is said.
 
 How many rounds it takes is decided by what they show (`measure/statistics/sequential.py`).
 """
@@ -21,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.statistics.cycles import cycle_steps
+from ridgeline.measure.statistics.cycles import cycle_steps, usual_steps
 from ridgeline.measure.statistics.intervals import RatioInterval, is_level, is_steady
 from ridgeline.measure.statistics.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
 from ridgeline.measure.wire import Updates
@@ -47,7 +49,7 @@ _MOOD = 0.5
 """Share of the longer start by which two starts of the same script may differ on a busy machine."""
 _ROUNDS_OF_A_START = 6
 """So many rounds should fit into what is left of a short script."""
-_ROUNDS_OF_CYCLES = 5
+_ROUNDS_OF_CYCLES = 8
 """So many rounds of whole cycles must fit into the time that is left for rounds."""
 
 
@@ -151,6 +153,8 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
         if cycles := _whole_cycles(sides, block, plan, pool.cycle):
             block = cycles
             result.forget_after(begun)
+        elif pool.cycle and block % pool.cycle:
+            _count_long_steps_as_unchanged(result, block, pool.long_share)
         if result.rounds in LOOKS:
             result.interval = interval_of(result.a_rounds, result.b_rounds)
             plan.on_progress(_so_far(result))
@@ -266,6 +270,17 @@ def _whole_cycles(sides: list[Live], block: int, plan: ABPlan, known: int) -> in
     steps = math.ceil(block / cycle) * cycle
     of_a_round = steps * sum(map(statistics.fmean, settled))
     return steps if _ROUNDS_OF_CYCLES * of_a_round <= plan.left_seconds else 0
+
+
+def _count_long_steps_as_unchanged(result: ABRun, block: int, long_share: float) -> None:
+    """Let the last round tell of short steps, and of long ones that take A's time on both sides."""
+    a, b = (usual_steps(one[-block:], among=one) for one in (result.a_steps, result.b_steps))
+    if not (a and b):
+        result.forget_after(result.rounds - 1)
+        return
+    of_a = statistics.fmean(a)
+    beside = of_a * long_share / (1.0 - long_share)
+    result.a_rounds[-1], result.b_rounds[-1] = of_a + beside, statistics.fmean(b) + beside
 
 
 def _round(

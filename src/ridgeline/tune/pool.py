@@ -241,6 +241,8 @@ class Pool:
         """How long each answer may take whatever the deadline."""
         self.cycle = 0
         """Steps from one long step to the next, as a profile saw them; 0: none returned."""
+        self.long_share = 0.0
+        """The share of the time that long steps took there."""
         self.length: int | None = None
         """Steps after which the script ends by itself, once a run has; the fewest seen."""
         self.assume_inference = False

@@ -34,7 +34,7 @@ from ridgeline.hardware.environment import installed
 from ridgeline.measure.live.operator_times import steps_to_profile
 from ridgeline.measure.live.profile import measure
 from ridgeline.measure.live.windows import LiveRun, MeasurementPlan
-from ridgeline.measure.statistics.cycles import cycle_steps
+from ridgeline.measure.statistics.cycles import cycle_steps, long_share
 from ridgeline.measure.statistics.sequential import MOST_ROUNDS
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import Ledger, LedgerRow, StepProfile
@@ -142,6 +142,7 @@ def _begin(
     refuse_training(baseline.kind, job.period_seconds)
     pool.assume_inference = baseline.kind == "inference"
     pool.cycle = cycle_steps(baseline.step_samples)
+    pool.long_share = long_share(baseline.step_samples) if pool.cycle else 0.0
     profiled = steps_to_profile(LOOK_STEPS, baseline.operator_calls)
     pool.has_memory_looked_at = profiled == LOOK_STEPS
     pool.deadline = begun + job.budget_seconds - job.ending_seconds
@@ -159,9 +160,21 @@ def _begin(
         on_progress=on_progress,
         on_row=_unseen,
         pool=pool,
+        notes=_told_of_cycles(pool),
     )
     pool.room = search.copies_that_fit()
     return search
+
+
+def _told_of_cycles(pool: Pool) -> list[str]:
+    """What multipliers mean where a long step returns after so many short ones."""
+    if not pool.cycle:
+        return []
+    return [
+        f"one step in {pool.cycle} takes far longer, {quantity.percent(pool.long_share)} of the "
+        "time (an agent plays, a model is evaluated): multipliers are those of whole cycles, or, "
+        "where there was no time for these, count the long steps as unchanged"
+    ]
 
 
 def _writer(job: TuneJob, show: Show) -> Show:

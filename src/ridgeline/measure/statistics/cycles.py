@@ -43,6 +43,27 @@ def cycle_steps(seconds: Sequence[float]) -> int:
     return int(gaps.max()) if gaps.max() <= _REGULAR * gaps.min() else 0
 
 
+def long_share(seconds: Sequence[float]) -> float:
+    """The share of the time that long steps take beyond a usual one; 0 where there are none.
+
+    >>> long_share([1, 1, 1, 1, 9, 1, 1, 1, 1, 1])
+    0.4444444444444444
+    """
+    times = np.asarray(seconds, dtype=np.float64)
+    long = _long_steps(times)
+    return float((times[long] - np.median(times)).sum() / times.sum()) if len(long) else 0.0
+
+
+def usual_steps(seconds: Sequence[float], among: Sequence[float]) -> list[float]:
+    """Steps that are not long among those that are given beside them.
+
+    >>> usual_steps([1.0, 9.0], among=[1.0, 1.0, 1.0, 9.0])
+    [1.0]
+    """
+    longest = _LONG * float(np.median(np.asarray(among, dtype=np.float64)))
+    return [one for one in seconds if one <= longest]
+
+
 def has_long_steps(seconds: Sequence[float]) -> bool:
     """Do a few steps take so much longer than the others that they matter?
 
