@@ -170,11 +170,13 @@ def _told_of_cycles(pool: Pool) -> list[str]:
     """What multipliers mean where a long step returns after so many short ones."""
     if not pool.cycle:
         return []
-    return [
-        f"one step in {pool.cycle} takes far longer, {quantity.percent(pool.long_share)} of the "
-        "time (an agent plays, a model is evaluated): multipliers are those of whole cycles, or, "
-        "where there was no time for these, count the long steps as unchanged"
-    ]
+    share = quantity.percent(pool.long_share)
+    told = (
+        f"one step in {pool.cycle} takes far longer, {share} of the time (an agent plays, a model "
+        "is evaluated): multipliers are those of whole cycles, or, where there was no time for "
+        "these, count the long steps as unchanged"
+    )
+    return [told]
 
 
 def _writer(job: TuneJob, show: Show) -> Show:

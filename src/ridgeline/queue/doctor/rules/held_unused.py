@@ -43,8 +43,8 @@ def find(state: LiveCluster) -> QueueFinding | None:
         counted="held by pods that do not use them by their own account"
         + (", up to what waiting pods would start with" if way in (PLACEHOLDER, SLEEPING) else ""),
         confidence=CONFIDENCE.get(way, 0.85),
-        summary=f"{several(len(held), 'pod')} hold {several(sum(map(_gpus, held)), 'GPU')} for"
-        f" nothing: {first.name} {first.unused.said}",
+        summary=f"{several(len(held), 'pod')} {'hold' if len(held) > 1 else 'holds'}"
+        f" {several(sum(map(_gpus, held)), 'GPU')} for nothing: {first.name} {first.unused.said}",
         evidence={"pods": len(held), "held_gpus": sum(map(_gpus, held))},
         where=[pod.name for pod in held],
         filled={"pod": first.name.rpartition("/")[2], "namespace": first.name.partition("/")[0],
