@@ -422,6 +422,7 @@ lanes = pipeline.stage("lanes", lambda frame: time.sleep({lanes}), camera.via("u
 """
 
 
+@pytest.mark.slow
 @pytest.mark.alone
 def test_two_runs_are_compared_at_every_sink(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -28,6 +28,7 @@ def test_a_profile_of_an_agent_holds_whole_cycles_of_playing_and_learning(
     assert profile["habits"]["evaluation"]["calls"] == pytest.approx(20 / 60, rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_playing_that_was_not_among_the_timed_steps_is_told_of(
     capsys: pytest.CaptureFixture[str],

@@ -59,9 +59,10 @@ def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.slow
 @MANY_CORES
 @pytest.mark.usefixtures("unsaid")
-@pytest.mark.parametrize("way", ["stack", pytest.param("patch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["stack", "patch"])
 def test_threads_that_spun_between_operators_sleep(way: str, tmp_path: Path) -> None:
     (options,) = options_of(PASSIVE, CROWDED)
     script = tmp_path / "train.py"

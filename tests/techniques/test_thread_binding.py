@@ -52,6 +52,7 @@ def unbound(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: nothing to bind to")
 @pytest.mark.usefixtures("unbound")
 def test_a_stack_binds_each_thread_of_the_pool_and_leaves_workers_all_cores(

@@ -192,6 +192,7 @@ def test_a_busy_machine_is_told_what_cpu_time_tells() -> None:
     assert "CPU time" not in row("fused-optimizer", "thread-count").reason, "work moves"
 
 
+@pytest.mark.slow
 def test_steps_of_the_same_work_are_compared_from_where_each_stands(pool: Pool) -> None:
     pool.take(AS_IT_IS).steps(60)
     result = run_ab(pool, AS_IT_IS, FED, plan(2.0))

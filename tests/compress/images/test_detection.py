@@ -224,6 +224,7 @@ def _answers(found: list[Found]) -> np.ndarray:
     return answers
 
 
+@pytest.mark.slow
 def test_int8_of_a_detector_that_has_learnt_digits_is_held_to_its_map(
     pages: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

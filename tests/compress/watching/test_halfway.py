@@ -56,6 +56,7 @@ def test_passes_that_go_on_where_they_stopped_give_what_those_from_the_beginning
     assert all(torch.equal(anew[name], going_on[name]) for name in anew)
 
 
+@pytest.mark.slow
 def test_attention_of_a_chunk_is_computed_once_where_there_is_room_for_what_is_held(staged):
     _, all_held = staged("llama", "w4a16-g16", 100)
     _, some_held = staged("llama", "w4a16-g16", 3)

@@ -155,6 +155,7 @@ def test_stages_are_not_interrupted_until_the_backstop_which_says_who_paid(
     assert "in mid-frame" in collector.measure.detail
 
 
+@pytest.mark.slow
 def test_what_others_froze_and_set_is_theirs_again(clock: CostlyCollections) -> None:
     thresholds, callbacks, frozen = gc.get_threshold(), list(gc.callbacks), gc.get_freeze_count()
     collector = SlackCollector(clock)
