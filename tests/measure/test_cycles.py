@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.cli.main import run
-from ridgeline.measure.statistics.cycles import cycle_steps, has_long_steps
+from ridgeline.measure.statistics.cycles import cycle_of, has_long_steps
 
 PLAYS = str(Path(__file__).parent / "scripts" / "plays_and_learns.py")
 
@@ -47,13 +47,15 @@ def test_a_cycle_is_found_wherever_it_begins(
 ) -> None:
     one = [40.0 * unit, *[unit] * (steps - 1)]
     seen = (one * (cycles + 1))[begins % steps :]
-    assert cycle_steps(seen) == steps
+    found = cycle_of(seen)
+    assert found is not None
+    assert found.steps == steps
     assert has_long_steps(seen)
 
 
 @given(st.lists(st.floats(1.0, 2.9), max_size=60))
 def test_steps_that_differ_little_are_of_one_kind(seconds: list[float]) -> None:
-    assert cycle_steps(seconds) == 0
+    assert cycle_of(seconds) is None
     assert not has_long_steps(seconds)
 
 
@@ -63,11 +65,13 @@ def test_slices_that_other_programs_take_are_not_what_begins_a_cycle() -> None:
         seconds[place] = 30.0
     for place in range(20, 300, 60):
         seconds[place] = 800.0
-    assert cycle_steps(seconds) == 60
+    found = cycle_of(seconds)
+    assert found is not None
+    assert found.steps == 60
 
 
 def test_what_other_programs_disturb_is_no_cycle() -> None:
     seconds = [1.0] * 60
     for place in (3, 11, 40):
         seconds[place] = 30.0
-    assert cycle_steps(seconds) == 0
+    assert cycle_of(seconds) is None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ridgeline.measure.statistics.cycles import StepCycle
 from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.wire import Applied, Hello
 from ridgeline.records import LedgerRow
@@ -288,7 +289,7 @@ def test_the_ratio_of_a_run_that_plays_and_learns_counts_both(
     cycle: int, known: int, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sides = {"a": Playing(0.1, cycle), "b": Playing(0.05, cycle)}
-    pool.cycle = known
+    pool.cycle = StepCycle(known, 0.5) if known else None
     monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
     result = ABRun()
     ab_runs._side_by_side(pool, AS_IT_IS, AS_IT_IS, plan(1e4), result)
@@ -301,7 +302,7 @@ def test_long_steps_that_there_is_no_time_for_are_counted_as_unchanged(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sides = {"a": Playing(0.1, 40), "b": Playing(0.05, 40)}
-    pool.cycle, pool.long_share = 40, 9 / 13
+    pool.cycle = StepCycle(40, 9 / 13)
     monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
     monkeypatch.setattr(ab_runs, "_whole_cycles", lambda *_: 0)
     result = ABRun()

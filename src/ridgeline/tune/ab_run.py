@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.errors import RidgelineError
-from ridgeline.measure.statistics.cycles import cycle_steps, usual_steps
+from ridgeline.measure.statistics.cycles import StepCycle, cycle_of, usual_steps
 from ridgeline.measure.statistics.intervals import RatioInterval, is_level, is_steady
 from ridgeline.measure.statistics.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
 from ridgeline.measure.wire import Updates
@@ -153,8 +153,8 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
         if cycles := _whole_cycles(sides, block, plan, pool.cycle):
             block = cycles
             result.forget_after(begun)
-        elif pool.cycle and block % pool.cycle:
-            _count_long_steps_as_unchanged(result, block, pool.long_share)
+        elif pool.cycle is not None and block % pool.cycle.steps:
+            _count_long_steps_as_unchanged(result, block, pool.cycle.long_share)
         if result.rounds in LOOKS:
             result.interval = interval_of(result.a_rounds, result.b_rounds)
             plan.on_progress(_so_far(result))
@@ -258,13 +258,11 @@ def _block(sides: list[Live], length: int | None) -> tuple[int, int]:
     return lead, block
 
 
-def _whole_cycles(sides: list[Live], block: int, plan: ABPlan, known: int) -> int:
-    """Steps of a block of whole cycles; 0 where this one is, or there are none, or no time.
-
-    A profile may know how many steps make a cycle; 0: it saw none.
-    """
+def _whole_cycles(sides: list[Live], block: int, plan: ABPlan, known: StepCycle | None) -> int:
+    """Steps of a block of whole cycles; 0 where this one is, or there are none, or no time."""
     settled = [side.seconds[side.settled_after :] for side in sides]
-    cycle = max(known, *map(cycle_steps, settled))
+    seen = (known, *map(cycle_of, settled))
+    cycle = max((one.steps for one in seen if one is not None), default=0)
     if not cycle or block % cycle == 0:
         return 0
     steps = math.ceil(block / cycle) * cycle

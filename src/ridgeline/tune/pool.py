@@ -23,6 +23,7 @@ from ridgeline.measure.calls.loop import CallSample
 from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
+from ridgeline.measure.statistics.cycles import StepCycle
 from ridgeline.measure.wire import Applied, Hello, Instrument, Report, Session, Updates
 from ridgeline.techniques import environment_of
 from ridgeline.tune.stack import ENTRY
@@ -239,10 +240,8 @@ class Pool:
         is given up."""
         self.least_patience_seconds = LEAST_PATIENCE_SECONDS
         """How long each answer may take whatever the deadline."""
-        self.cycle = 0
-        """Steps from one long step to the next, as a profile saw them; 0: none returned."""
-        self.long_share = 0.0
-        """The share of the time that long steps took there."""
+        self.cycle: StepCycle | None = None
+        """In which long steps return, as a profile saw them."""
         self.length: int | None = None
         """Steps after which the script ends by itself, once a run has; the fewest seen."""
         self.assume_inference = False

@@ -34,7 +34,7 @@ from ridgeline.hardware.environment import installed
 from ridgeline.measure.live.operator_times import steps_to_profile
 from ridgeline.measure.live.profile import measure
 from ridgeline.measure.live.windows import LiveRun, MeasurementPlan
-from ridgeline.measure.statistics.cycles import cycle_steps, long_share
+from ridgeline.measure.statistics.cycles import cycle_of
 from ridgeline.measure.statistics.sequential import MOST_ROUNDS
 from ridgeline.measure.wire import Applied, Session
 from ridgeline.records import Ledger, LedgerRow, StepProfile
@@ -141,8 +141,7 @@ def _begin(
         memory.save()
     refuse_training(baseline.kind, job.period_seconds)
     pool.assume_inference = baseline.kind == "inference"
-    pool.cycle = cycle_steps(baseline.step_samples)
-    pool.long_share = long_share(baseline.step_samples) if pool.cycle else 0.0
+    pool.cycle = cycle_of(baseline.step_samples)
     profiled = steps_to_profile(LOOK_STEPS, baseline.operator_calls)
     pool.has_memory_looked_at = profiled == LOOK_STEPS
     pool.deadline = begun + job.budget_seconds - job.ending_seconds
@@ -168,13 +167,11 @@ def _begin(
 
 def _told_of_cycles(pool: Pool) -> list[str]:
     """What multipliers mean where a long step returns after so many short ones."""
-    if not pool.cycle:
+    if pool.cycle is None:
         return []
-    share = quantity.percent(pool.long_share)
     told = (
-        f"one step in {pool.cycle} takes far longer, {share} of the time (an agent plays, a model "
-        "is evaluated): multipliers are those of whole cycles, or, where there was no time for "
-        "these, count the long steps as unchanged"
+        f"{pool.cycle.in_words} (an agent plays, a model is evaluated): multipliers are those of "
+        "whole cycles, or, where there was no time for these, count the long steps as unchanged"
     )
     return [told]
 

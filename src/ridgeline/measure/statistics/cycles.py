@@ -8,9 +8,12 @@ asks what a run takes has to look at whole cycles.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ridgeline import quantity
 
 _LONG = 3.0
 """A step that takes more than so many times the median begins a cycle."""
@@ -25,33 +28,41 @@ _LEAST_SEEN = 3
 """Long steps, at least: two of them lie so and so far apart by any chance."""
 
 
-def cycle_steps(seconds: Sequence[float]) -> int:
-    """Steps from one long step to the next, of the longest cycle; 0 where none returns.
+@dataclass(frozen=True, slots=True)
+class StepCycle:
+    """A long step that comes back."""
+
+    steps: int
+    """Steps from one long step to the next, of the longest cycle."""
+    long_share: float
+    """The share of the time that long steps take beyond a usual one."""
+
+    @property
+    def in_words(self) -> str:
+        """How often the long step comes, and what it takes."""
+        share = quantity.percent(self.long_share)
+        return f"one step in {self.steps} takes far longer, {share} of the time"
+
+
+def cycle_of(seconds: Sequence[float]) -> StepCycle | None:
+    """The cycle in which long steps return; None where none does.
 
     Args:
         seconds: Times of steps that followed each other.
 
-    >>> cycle_steps([9, 1, 1, 1, 9, 1, 1, 1, 9, 1])
+    >>> cycle_of([9, 1, 1, 1, 9, 1, 1, 1, 9, 1]).steps
     4
-    >>> cycle_steps([9, 1, 1, 1, 1, 1, 1, 1, 1, 1])
-    0
-    """
-    long = _long_steps(np.asarray(seconds, dtype=np.float64))
-    if len(long) < _LEAST_SEEN:
-        return 0
-    gaps = np.diff(long)
-    return int(gaps.max()) if gaps.max() <= _REGULAR * gaps.min() else 0
-
-
-def long_share(seconds: Sequence[float]) -> float:
-    """The share of the time that long steps take beyond a usual one; 0 where there are none.
-
-    >>> long_share([1, 1, 1, 1, 9, 1, 1, 1, 1, 1])
-    0.4444444444444444
+    >>> cycle_of([9, 1, 1, 1, 1, 1, 1, 1, 1, 1])
     """
     times = np.asarray(seconds, dtype=np.float64)
     long = _long_steps(times)
-    return float((times[long] - np.median(times)).sum() / times.sum()) if len(long) else 0.0
+    if len(long) < _LEAST_SEEN:
+        return None
+    gaps = np.diff(long)
+    if gaps.max() > _REGULAR * gaps.min():
+        return None
+    beyond = float((times[long] - np.median(times)).sum())
+    return StepCycle(int(gaps.max()), beyond / float(times.sum()))
 
 
 def usual_steps(seconds: Sequence[float], among: Sequence[float]) -> list[float]:
