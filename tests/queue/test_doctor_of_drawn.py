@@ -5,33 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
-from tests.queue.asked_doctor import diagnosed, made, write
+from tests.queue.asked_doctor import called_ill, diagnosed, made, not_named_first, write
 from tests.queue.drawn_clusters import DRAWN, DRAWN_HEALTHY
 
 
 def test_drawn_faults_are_named_first_with_a_cure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missed = {}
-    for name, (cause, plant) in DRAWN.items():
-        found = diagnosed(write(made(plant, 1), tmp_path), capsys).findings
-        if [one.cause for one in found][:1] != [cause]:
-            missed[name] = [one.cause for one in found]
-            continue
-        assert all(isinstance(part, dict) for part in yaml.safe_load_all(found[0].setting))
-        assert "{" not in found[0].cure
-    assert not missed
+    assert not not_named_first(DRAWN, tmp_path, capsys)
 
 
 def test_drawn_healthy_clusters_are_not_called_ill(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alarms = {}
-    for name, plant in DRAWN_HEALTHY.items():
-        if found := diagnosed(write(made(plant, 1), tmp_path), capsys).findings:
-            alarms[name] = [one.summary for one in found]
-    assert not alarms
+    assert not called_ill(DRAWN_HEALTHY, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.queue.asked_doctor import diagnosed, made, write
+from tests.queue.asked_doctor import called_ill, diagnosed, made, write
 from tests.queue.reported_clusters import NOT_REPORTED, REPORTED
 from tests.queue.test_doctor_of_withheld import job, node
 
@@ -32,11 +32,7 @@ def test_what_was_reported_is_named_first_with_a_manifest(
 def test_what_only_looks_like_a_report_is_not_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alarms = {}
-    for name, plant in NOT_REPORTED.items():
-        if found := diagnosed(write(made(plant, 1), tmp_path), capsys).findings:
-            alarms[name] = [one.summary for one in found]
-    assert not alarms
+    assert not called_ill(NOT_REPORTED, tmp_path, capsys)
 
 
 SINFO = """PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST

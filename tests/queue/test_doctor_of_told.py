@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.queue.asked_doctor import diagnosed, made, write
+from tests.queue.asked_doctor import called_ill, diagnosed, made, write
 from tests.queue.test_doctor_of_withheld import job, node
 from tests.queue.told_clusters import TOLD, TOLD_HEALTHY
 
@@ -32,11 +32,7 @@ def test_what_a_cluster_says_of_itself_is_named_first_with_a_manifest(
 def test_what_only_looks_like_it_is_not_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alarms = {}
-    for name, plant in TOLD_HEALTHY.items():
-        if found := diagnosed(write(made(plant, 1), tmp_path), capsys).findings:
-            alarms[name] = [one.summary for one in found]
-    assert not alarms
+    assert not called_ill(TOLD_HEALTHY, tmp_path, capsys)
 
 
 LICENSES = "LicenseName=cfd\n    Total=64 Used=64 Free=0 Reserved=0 Remote=no\n"

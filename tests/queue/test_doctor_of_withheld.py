@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
-from tests.queue.asked_doctor import diagnosed, made, write
+from tests.queue.asked_doctor import called_ill, diagnosed, made, not_named_first, write
 from tests.queue.withheld_clusters import WITHHELD, WITHHELD_HEALTHY
 
 SACCT_HEAD = "JobID|Submit|ElapsedRaw|State|Partition|AllocTRES\n"
@@ -16,25 +15,13 @@ SACCT_HEAD = "JobID|Submit|ElapsedRaw|State|Partition|AllocTRES\n"
 def test_what_withholds_free_gpus_is_named_first_with_a_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    missed = {}
-    for name, (cause, plant) in WITHHELD.items():
-        found = diagnosed(write(made(plant, 1), tmp_path), capsys).findings
-        if [one.cause for one in found][:1] != [cause]:
-            missed[name] = [one.cause for one in found]
-            continue
-        assert all(isinstance(part, dict) for part in yaml.safe_load_all(found[0].setting))
-        assert "{" not in found[0].cure
-    assert not missed
+    assert not not_named_first(WITHHELD, tmp_path, capsys)
 
 
 def test_where_nothing_is_withheld_nothing_is_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alarms = {}
-    for name, plant in WITHHELD_HEALTHY.items():
-        if found := diagnosed(write(made(plant, 1), tmp_path), capsys).findings:
-            alarms[name] = [one.summary for one in found]
-    assert not alarms
+    assert not called_ill(WITHHELD_HEALTHY, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(

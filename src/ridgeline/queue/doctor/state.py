@@ -52,6 +52,11 @@ class ToldReason:
     """The reason with its names and numbers, as a clause."""
 
 
+PLACEHOLDER, DEFAULT, INIT = "placeholder", "default", "init"
+NOTEBOOK, SLEEPING = "notebook", "sleeping"
+"""Ways in which GPUs come to be held for nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedGpus:
     """GPUs that a pod holds and does not use, by what its own objects say."""

@@ -14,14 +14,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ridgeline.queue.doctor.state import LivePod, UnusedGpus
+from ridgeline.queue.doctor.state import (
+    DEFAULT,
+    INIT,
+    NOTEBOOK,
+    PLACEHOLDER,
+    SLEEPING,
+    LivePod,
+    UnusedGpus,
+)
 from ridgeline.queue.readers.kube_pods import is_gpu, name_of
 from ridgeline.queue.readers.kube_sections import mappings_in, section, unix_seconds
 from ridgeline.records.kube_quantity import parse_quantity
 
-PLACEHOLDER, DEFAULT, INIT = "placeholder", "default", "init"
-NOTEBOOK, SLEEPING = "notebook", "sleeping"
-"""Ways in which GPUs come to be held for nothing."""
 _ANNOTATION = "kubernetes.io/limit-ranger"
 _GIVEN = re.compile(r"([\w./, -]+?) (?:request|limit) for (init )?container ([\w.-]+)")
 _PAUSE = re.compile(r"(^|/)pause(-\w+)?([:@]|$)")

@@ -9,15 +9,21 @@ from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.room import starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.rules.idle_gpus import IDLE_SHARE
-from ridgeline.queue.doctor.state import LiveCluster, LivePod
+from ridgeline.queue.doctor.state import (
+    DEFAULT,
+    INIT,
+    NOTEBOOK,
+    PLACEHOLDER,
+    SLEEPING,
+    LiveCluster,
+    LivePod,
+)
 from ridgeline.records.queue_finding import QueueFinding
 
-PLACEHOLDER = "placeholder"
-SLEEPING = "sleeping"
-PATIENCE_SECONDS = {PLACEHOLDER: 900.0, "default": 900.0, "init": 900.0, "notebook": 86400.0,
+PATIENCE_SECONDS = {PLACEHOLDER: 900.0, DEFAULT: 900.0, INIT: 900.0, NOTEBOOK: 86400.0,
                     SLEEPING: 86400.0}  # fmt: skip
 """YuniKorn's placeholders have a quarter of an hour to be replaced, Kubeflow's notebooks a day."""
-CONFIDENCE = {"notebook": 0.7, SLEEPING: 0.5}
+CONFIDENCE = {NOTEBOOK: 0.7, SLEEPING: 0.5}
 
 
 def find(state: LiveCluster) -> QueueFinding | None:
