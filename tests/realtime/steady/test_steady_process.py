@@ -8,6 +8,8 @@ import resource
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +51,14 @@ def program(body: str) -> Any:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def wait_until_the_system_has_let_go_of(thread: int) -> None:
+    """A thread that was joined is through with Python; the kernel may need a moment more."""
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/self/task/{thread}").exists():
+        assert time.monotonic() < deadline, f"thread {thread} is still there"
+        time.sleep(0.001)
 
 
 WHOLE_RUN = """
@@ -151,6 +161,7 @@ def test_threads_that_end_while_we_look_at_them_break_nothing() -> None:
     started = threading.Thread(target=worker)
     started.start()
     started.join()
+    wait_until_the_system_has_let_go_of(ended[0])
     fifo.enter("the threads of torch", ended[0])
     cores.enter_pool("detect", ended[0])
     fifo.undo(set(ended))
