@@ -12,8 +12,10 @@ import pytest
 
 from ridgeline.measure.statistics.cycles import StepCycle
 from ridgeline.measure.statistics.intervals import RatioInterval
+from ridgeline.measure.statistics.sequential import LOOKS
 from ridgeline.measure.wire import Applied, Hello
 from ridgeline.records import LedgerRow
+from ridgeline.tune import ab_plan
 from ridgeline.tune import ab_run as ab_runs
 from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.ab_run import ABRun, run_ab
@@ -262,6 +264,58 @@ def test_a_gain_is_decided_once_its_interval_is_as_narrow_as_asked() -> None:
     assert ABPlan(threshold=0.01, seconds=1.0).is_decided(wide)
 
 
+class Wavering(Counted):
+    """A side whose steps waver by a quarter, on a clock that they alone move on."""
+
+    def __init__(self, clock: list[float], step_seconds: float) -> None:
+        super().__init__({(8, 0)})
+        self.clock = clock
+        self.step_seconds = step_seconds
+        self.start_seconds = 40.0
+        self.settled_after = 0
+        self.applied: dict[str, str] = {}
+        self.losses: list[float] = []
+        self.updates = Updates()
+        self.peak_memory_bytes = self.non_finite = 0
+        self.startup_seconds = None
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            wavers = 1.0 + 0.25 * ((7 * self.index) % 5 - 2)
+            self.seconds.append(self.step_seconds * wavers)
+            self.clock[0] += self.seconds[-1]
+        self.cpu_seconds += count
+
+
+@pytest.mark.parametrize(("faster", "goes_on"), [(2.0, True), (1.0, False)])
+def test_rounds_that_look_like_a_gain_go_on_for_as_long_as_a_start_takes(
+    faster: float, goes_on: bool, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(ab_plan, "monotonic", lambda: clock[0])
+    sides = {"a": Wavering(clock, 2.0), "b": Wavering(clock, 2.0 / faster)}
+    sides["b"].seconds = [1.0]
+    monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
+    monkeypatch.setattr(ab_runs, "_aligned", lambda pool, sides, plan: sides)
+    result = ABRun()
+    ab_runs._side_by_side(pool, AS_IT_IS, AS_IT_IS, plan(12.0), result)
+    assert (clock[0] > 20.0) is goes_on
+    assert (result.interval.low > 1.01) is goes_on
+
+
+def test_an_undecided_run_goes_on_with_its_rounds(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = {"a": Wavering([0.0], 0.6), "b": Wavering([0.0], 0.55)}
+    monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
+    begun = ABRun(a_rounds=[2.0, 1.0], b_rounds=[1.0, 1.0])
+    result = run_ab(pool, AS_IT_IS, AS_IT_IS, plan(0.0), begun)
+    assert result.rounds == 2, "no time was given"
+    result = run_ab(pool, AS_IT_IS, AS_IT_IS, plan(1.0), begun)
+    assert result.rounds in LOOKS
+    assert result.a_rounds[:2] == [2.0, 1.0]
+
+
 class Playing(Counted):
     """An agent that plays for nine seconds before each of its cycles of learning."""
 
@@ -270,6 +324,7 @@ class Playing(Counted):
         self.learning_seconds = learning_seconds
         self.cycle = cycle
         self.evaluated = True
+        self.start_seconds = 0.0
         self.settled_after = 0
         self.applied: dict[str, str] = {}
         self.losses: list[float] = []

@@ -46,7 +46,9 @@ def search(
 ) -> StackSearch:
     """A search whose A/B runs end as `ratios` says of the techniques that one side has more."""
 
-    def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
+    def run_ab(
+        pool: Pool, a: Variant, b: Variant, plan: ABPlan, begun: ABRun | None = None
+    ) -> ABRun:
         added = frozenset(m.technique for m in b.stack) - {m.technique for m in a.stack}
         asked.append(added)
         low, ratio, high = ratios[added]
@@ -196,7 +198,9 @@ def test_a_stack_that_fails_is_tried_without_the_member_that_its_error_speaks_of
     one = search(monkeypatch, tmp_path, ratios, asked)
     measured = questions.run_ab
 
-    def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
+    def run_ab(
+        pool: Pool, a: Variant, b: Variant, plan: ABPlan, begun: ABRun | None = None
+    ) -> ABRun:
         if any(member.technique == "channels-last" for member in b.stack):
             raise VariantFailed("b", ScriptError(f"`train.py` failed (exit code 1): {error}"))
         return measured(pool, a, b, plan)
@@ -212,7 +216,7 @@ def test_a_stack_that_fails_is_tried_without_the_member_that_its_error_speaks_of
 def test_a_side_question_that_fails_costs_its_row_and_not_the_search(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def dies(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
+    def dies(*_: object) -> ABRun:
         raise VariantFailed("a", ChildDied("`train.py` was killed by SIGKILL"))
 
     one = search(monkeypatch, tmp_path, {}, [])
@@ -393,7 +397,7 @@ def test_what_compiles_for_longer_than_anyone_foresaw_leaves_others_their_time(
     assert left_to([quick], [slow, quick]) == 0
     assert left_to([slow], [slow]) == 0
 
-    def never_ready(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
+    def never_ready(pool: Pool, *_: object) -> ABRun:
         assert pool.deadline == pytest.approx(until - kept_back, abs=1.0)
         pool.deadline = monotonic()  # so long it compiled
         raise VariantFailed("b", ScriptError("gave up"))
@@ -514,6 +518,7 @@ def test_what_could_not_be_decided_is_asked_about_for_longer_and_its_row_replace
         StackSearch, "_plan", lambda self, *args: allowed.append(plan(*args).seconds) or plan(*args)
     )
     ratios[frozenset({FUSED})] = (1.02, 1.03, 1.04)
+    assert one.can_decide(row)
     one.decide(row)
     assert allowed == [searching.LONGER * usual]
     assert one.stack == members(FUSED)

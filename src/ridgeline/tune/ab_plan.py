@@ -1,4 +1,9 @@
-"""How long an A/B run may take, and when what it shows decides it."""
+"""How long an A/B run may take, and when what it shows decides it.
+
+A question has its share of the budget for rounds. Where these show a gain worth having that is
+not proven yet, they may go on for as long as a start of the script takes: the next question costs
+that before its first round, and leaves this one unanswered.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,10 @@ from collections.abc import Callable
 from time import monotonic
 
 from ridgeline.measure.statistics.intervals import RatioInterval
+from ridgeline.measure.statistics.sequential import NOTHING_KNOWN
+
+PROMISING = 1.1
+"""Gain from which rounds go on that have not proved it yet: a smaller one takes too many."""
 
 
 def silent(text: str) -> None:
@@ -40,9 +49,11 @@ class ABPlan:
         """A gain that is smaller beyond doubt is not asked about any longer."""
 
         self._rounds_until = math.inf
+        self._start_seconds = 0.0
 
-    def begin(self) -> None:
-        """Both sides are warm: the rounds begin."""
+    def begin(self, start_seconds: float = 0.0) -> None:
+        """Both sides are warm, B in so many seconds from its start: the rounds begin."""
+        self._start_seconds = start_seconds
         if math.isinf(self._rounds_until):
             self._rounds_until = monotonic() + self.seconds
 
@@ -57,9 +68,12 @@ class ABPlan:
         """What is left for rounds."""
         return min(self.deadline, self._rounds_until) - monotonic()
 
-    def is_over(self) -> bool:
-        """Is the time for this A/B run over?"""
-        return monotonic() > min(self.deadline, self._rounds_until) or self.seconds <= 0
+    def is_over(self, seen: RatioInterval = NOTHING_KNOWN) -> bool:
+        """Is the time for this A/B run over, by what its rounds show?"""
+        until = self._rounds_until
+        if seen.ratio >= PROMISING and seen.low <= 1 + self.threshold:
+            until += self._start_seconds
+        return monotonic() > min(self.deadline, until) or self.seconds <= 0
 
     def is_decided(self, interval: RatioInterval) -> bool:
         """Clearly a gain, or clearly not one that is worth the time to tell it from none."""

@@ -100,13 +100,13 @@ class ABRun:
             del kept[rounds:]
 
 
-def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan) -> ABRun:
-    """Measure B against A.
+def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan, begun: ABRun | None = None) -> ABRun:
+    """Measure B against A; `begun`, where they were measured already, is gone on with.
 
     Raises:
         VariantFailed: the script of one side failed or was killed.
     """
-    result = ABRun()
+    result = begun or ABRun()
     starts = 0
     while result.rounds < MOST_ROUNDS and not (result.rounds and plan.is_over()):
         before, length = result.rounds, pool.length
@@ -144,9 +144,9 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
     sides = _aligned(pool, sides, plan)
     result.b_peak_memory_bytes = sides[1].peak_memory_bytes
     lead, block = _block(sides, pool.length)
-    plan.begin()
+    plan.begin(sides[1].start_seconds)
     begun = result.rounds
-    while result.rounds < MOST_ROUNDS and not plan.is_over():
+    while result.rounds < MOST_ROUNDS and not plan.is_over(result.interval):
         flip = result.rounds % 2 == 1
         if not _round(sides, lead, block, result, flip=flip, fresh=result.rounds == begun):
             break
@@ -155,8 +155,8 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
             result.forget_after(begun)
         elif pool.cycle is not None and block % pool.cycle.steps:
             _count_long_steps_as_unchanged(result, block, pool.cycle.long_share)
+        result.interval = interval_of(result.a_rounds, result.b_rounds)
         if result.rounds in LOOKS:
-            result.interval = interval_of(result.a_rounds, result.b_rounds)
             plan.on_progress(_so_far(result))
             if plan.is_decided(result.interval):
                 break

@@ -22,7 +22,7 @@ from ridgeline.techniques import Stage, technique
 PREPARING_SECONDS = {Stage.COMPILE: 20.0, Stage.GRAPH: 20.0, Stage.RUNTIME: 25.0}
 """Seconds from the first step to the settled pace, beyond the steps themselves. Seen: 12.7 s of
 torch and 24.8 s of g++ on one core for forward and backward of a GPT of four layers."""
-_LEAST_BLOCK_SECONDS = 0.8
+LEAST_BLOCK_SECONDS = 0.8
 """Each side's share of a round with its lead-in."""
 
 
@@ -93,7 +93,7 @@ class Costs:
         if at_best:
             step, load, pace = step / self.slowness, load / self.slowness, _AT_BEST
         total = load + pace.warm_up_steps * step
-        total += 2 * pace.rounds * max(step, _LEAST_BLOCK_SECONDS)
+        total += 2 * pace.rounds * max(step, LEAST_BLOCK_SECONDS)
         total += sum(self._preparing(member, seen, at_best=at_best) for member in members)
         if not checked:
             total += load + self._side_run_steps(pace, step) * step
@@ -102,7 +102,7 @@ class Costs:
     @staticmethod
     def _side_run_steps(pace: _Pace, step: float) -> int:
         """Steps of the run by which losses are judged: no more than both sides will have made."""
-        made = pace.warm_up_steps + pace.rounds * math.ceil(_LEAST_BLOCK_SECONDS / step)
+        made = pace.warm_up_steps + pace.rounds * math.ceil(LEAST_BLOCK_SECONDS / step)
         return min(pace.side_run_steps, made)
 
     def _preparing(self, member: Applied, rows: list[LedgerRow], *, at_best: bool) -> float:

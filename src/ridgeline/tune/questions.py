@@ -16,12 +16,14 @@ from time import monotonic
 from msgspec.structs import replace
 
 from ridgeline import quantity
+from ridgeline.measure.statistics.sequential import next_look, side_by_side
 from ridgeline.measure.wire import Applied, Updates
 from ridgeline.records import LedgerRow, LossCheck, StepProfile
 from ridgeline.techniques import Equivalence, Gain, technique
 from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.ab_run import ABRun, run_ab
 from ridgeline.tune.candidates import key_of, label_of
+from ridgeline.tune.costs import LEAST_BLOCK_SECONDS
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant, VariantFailed
 from ridgeline.tune.row import Asked, measured, needed, not_measured
@@ -74,6 +76,8 @@ class Questions:
     notes: list[str] = field(default_factory=list)
     modelled: dict[str, Gain] = field(default_factory=dict)
     """What each candidate's model last expected, by name and settings in words."""
+    runs: dict[str, ABRun] = field(default_factory=dict)
+    """A/B runs that this process made, by question: one that decided nothing can go on."""
     verifier: Verifier = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,9 +178,10 @@ class Questions:
     ) -> LedgerRow:
         """Measure now; a side that fails costs this row, not the search."""
         asked = Asked.of(added, name, stage)
+        begun = self.runs.pop(key, None) if key is not None else None
         for attempt in (1, 2):
             try:
-                result = run_ab(self.pool, a, b, self._plan(added, stage))
+                result = run_ab(self.pool, a, b, self._plan(added, stage), begun)
                 break
             except VariantFailed as failure:
                 reason = str(failure.error)
@@ -194,6 +199,7 @@ class Questions:
         check = check_of(result) if check_of is not None else self._check(result, a, added)
         row = measured(asked, result, check, self.threshold)
         if key is not None:
+            self.runs[key] = result
             self.memory.answers.samples[key] = {"a": result.a_steps, "b": result.b_steps}
             self.memory.answers.updates[key] = result.b_updates
         return row
@@ -242,8 +248,21 @@ class Questions:
         answers.updates[_question(below, now)] = updates
 
     def forget(self, a: list[Applied], b: list[Applied]) -> None:
-        """Ask this question anew when it comes up."""
+        """Ask this question again when it comes up; its rounds so far count."""
         self.memory.answers.rows.pop(_question(a, b), None)
+
+    def seconds_to_next_look(self, a: list[Applied], b: list[Applied]) -> float | None:
+        """What more rounds take until this question is looked at again.
+
+        None: it was not asked by this process, or is at its last look.
+        """
+        run = self.runs.get(_question(a, b))
+        look = next_look(run.rounds) if run is not None else None
+        if run is None or look is None:
+            return None
+        before, after = side_by_side(run.a_rounds, run.b_rounds, run.interval.ratio)
+        blocks = max(before, LEAST_BLOCK_SECONDS) + max(after, LEAST_BLOCK_SECONDS)
+        return (look - run.rounds) * blocks
 
     def whole(self, stack: list[Applied]) -> LedgerRow:
         """How much faster is the full stack than the script as it stood?"""

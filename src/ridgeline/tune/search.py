@@ -312,8 +312,16 @@ class StackSearch(Questions):
                 found.append(row)
         return found
 
+    def can_decide(self, row: LedgerRow) -> bool:
+        """Is there time for more rounds of a row that could not be decided?"""
+        members = members_of(row)
+        seconds = self.seconds_to_next_look(self.stack, [*self.stack, *members])
+        if seconds is None:
+            seconds = self.seconds_for(members)
+        return seconds <= self.left_seconds
+
     def decide(self, row: LedgerRow) -> None:
-        """Ask once more about a row that could not be decided, for longer; it takes its place."""
+        """Ask on about a row that could not be decided, for longer; it takes its place."""
         members = members_of(row)
         self.on_progress(f"deciding {key_of(members)}")
         self.forget(self.stack, [*self.stack, *members])

@@ -60,7 +60,7 @@ from ridgeline.tune.paced import call_at_pace, refuse_training
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant
 from ridgeline.tune.questions import LEAST_WORTH_OF_A_ROW, OnProgress
 from ridgeline.tune.row import did_harm, gained_nothing
-from ridgeline.tune.search import LONGER, StackSearch
+from ridgeline.tune.search import StackSearch
 from ridgeline.tune.stack import ENTRY, stack_of, write_stack
 
 Show = Callable[[Ledger], None]
@@ -355,9 +355,8 @@ def _add_together(search: StackSearch, together: list[Applied]) -> None:
 def _decide_what_is_open(search: StackSearch) -> None:
     """Longer for what looks like a gain and could not be told from none, while time is left."""
     for row in search.open_rows():
-        enough = monotonic() + LONGER * search.ab_seconds < search.deadline
         least = max(1 + search.threshold, LEAST_WORTH_OF_A_ROW)
-        if enough and row.multiplier > least and row.rounds < MOST_ROUNDS:
+        if row.multiplier > least and row.rounds < MOST_ROUNDS and search.can_decide(row):
             search.decide(row)
 
 

@@ -77,6 +77,11 @@ def last_look(rounds: int) -> int:
     return max((at for at in LOOKS if at <= rounds), default=0)
 
 
+def next_look(rounds: int) -> int | None:
+    """Rounds at the first look that so many have not reached; None: they have reached all."""
+    return min((at for at in LOOKS if at > rounds), default=None)
+
+
 def side_by_side(
     a_rounds: Sequence[float], b_rounds: Sequence[float], ratio: float
 ) -> tuple[float, float]:
@@ -116,4 +121,12 @@ def _student(freedom: int, error: float) -> float:
     raise ValueError(f"no closed form is written down here for {freedom} degrees of freedom")
 
 
-__all__ = ["LOOKS", "MOST_ROUNDS", "NOTHING_KNOWN", "TOTAL_ERROR", "interval_of", "side_by_side"]
+__all__ = [
+    "LOOKS",
+    "MOST_ROUNDS",
+    "NOTHING_KNOWN",
+    "TOTAL_ERROR",
+    "interval_of",
+    "next_look",
+    "side_by_side",
+]
