@@ -425,3 +425,27 @@ def test_the_last_slow_step_speaks_where_none_was_timed() -> None:
     assert windows.timed[0].steps == [step]
     assert windows.warmup_seconds == [40.0]
     assert windows.warnings[0].startswith("from 1 step:")
+
+
+@pytest.mark.slow
+def test_gradients_that_a_slow_step_frees_first_are_not_in_its_peak(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its activations are, and they are more than weights and gradients together."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import time, torch\n"
+        "layers = [torch.nn.Linear(512, 512) for _ in range(4)]\n"
+        "acts = [torch.nn.ReLU() for _ in layers]\n"
+        "model = torch.nn.Sequential(*(part for pair in zip(layers, acts) for part in pair))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "while True:\n"
+        "    optimizer.zero_grad()\n"
+        "    time.sleep(1.5)\n"
+        "    model(torch.randn(4096, 512)).pow(2).mean().backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert run(["doctor", "--budget", "40", "--json", "--", str(script)]) == 0
+    memory = json.loads(capsys.readouterr().out)["profile"]["memory"]
+    assert memory["activations_bytes"] > 8 * memory["weights_bytes"]
+    assert memory["gradients_bytes"] + memory["other_bytes"] < 0.5 * memory["weights_bytes"]

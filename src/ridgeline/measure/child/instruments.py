@@ -191,12 +191,12 @@ class ProfilerInstrument(Instrument):
         self._agent = agent
         self._window: ProfilerWindow | None = None
         self._boundaries: list[int] = []
-        self._stock = 0
+        self._stock: LiveMemory | None = None
         self._stopped = False
 
     def start(self) -> None:
         """Begin, unless the script has a profiler of its own running."""
-        self._stock = LiveMemory(self._agent).peak_total
+        self._stock = LiveMemory(self._agent)
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         if torch.autograd._profiler_enabled():  # type: ignore[no-untyped-call]
@@ -211,20 +211,23 @@ class ProfilerInstrument(Instrument):
 
     def stop(self) -> None:
         """End the profiled window."""
+        if self._stock is not None:
+            self._stock.close()
         if self._window is not None and not self._stopped:
             self._window.stop()
             self._stopped = True
 
     def results(self, steps: int) -> dict[str, Any]:
         """What it saw, as fields of `Report`."""
+        assert self._stock is not None, "it was started"
         if self._window is None:
-            return {"memory_peak_bytes": self._stock}
+            return {"memory_peak_bytes": self._stock.peak_total}
         communication = self._window.communication(steps)
         self._agent.watched.looked["collective"] = Habit(
             calls=communication.get("calls", 0.0), bytes=communication.get("bytes", 0.0)
         )
-        growth = self._window.peak_growth_bytes(self._boundaries)
-        peak = self._stock + growth
+        growth = self._window.peak_growth_bytes(self._boundaries, self._stock.freed)
+        peak = self._stock.peak_total + growth
         if torch.cuda.is_available():
             peak = torch.cuda.max_memory_allocated() or peak
         return {

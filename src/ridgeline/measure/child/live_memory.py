@@ -6,7 +6,7 @@ Storages are followed through weak references, so what is freed counts no more.
 from __future__ import annotations
 
 import weakref
-from time import perf_counter
+from time import perf_counter, time_ns
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -30,6 +30,8 @@ class LiveMemory:
         self.peak = dict(self.live)
         self.peak_total = 0
         self.samples: list[MemorySample] = []
+        self.freed: list[tuple[int, int]] = []
+        """When (nanoseconds since the epoch) a storage was freed, and its bytes."""
         self._category: dict[int, str] = {}
         self._open = True
         self._take_stock()
@@ -107,6 +109,7 @@ class LiveMemory:
         category = self._category.pop(key, None)
         if category is not None and self._open:
             self.live[category] -= size
+            self.freed.append((time_ns(), size))
 
     def _note(self, phase: str, force: bool = False) -> None:
         total = sum(self.live.values())

@@ -82,14 +82,20 @@ class ProfilerWindow:
             for (name, shapes), spent in seconds.items()
         ]
 
-    def peak_growth_bytes(self, boundaries: list[int]) -> int:
+    def peak_growth_bytes(self, boundaries: list[int], freed: list[tuple[int, int]]) -> int:
         """Highest running sum of allocations above the first step boundary, in bytes.
 
         `boundaries` are the ends of the steps, in nanoseconds since the epoch. The first step
-        only leads in: what was allocated before the window and freed in it is not seen.
+        only leads in: of what was allocated before the window the profiler tells no end. Where
+        there is no other, `freed` tells it: what was in stock (gradients), when it went, bytes.
         """
         first = boundaries[0] if len(boundaries) > 1 else 0
-        moments = sorted((e.start_ns(), e.nbytes()) for e in self._events if _is_memory(e))
+        moments = [
+            (event.start_ns(), event.nbytes()) for event in self._events if _is_memory(event)
+        ]
+        if not first:
+            moments += [(moment, -size) for moment, size in freed]
+        moments.sort()
         running = start = peak = 0
         for moment, size in moments:
             running += size
