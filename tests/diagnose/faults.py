@@ -26,6 +26,7 @@ from ridgeline.records import (
     StepProfile,
     SyncPoint,
     TailFacts,
+    UnusedGraph,
 )
 from ridgeline.records.script_facts import Habit
 
@@ -133,6 +134,12 @@ def on_cpu() -> dict[str, StepProfile]:
         "argument-checks": profile(
             shares={"forward": 0.3},
             habits={"argument_check": Habit(calls=60.0, seconds=20 * MS, site=site(14))},
+        ),
+        "unused-graph": profile(
+            shares={"forward": 0.4, "backward": 0.5},
+            unused_graphs=[
+                UnusedGraph(site=site(12), calls=1.0, forward_share=0.5, in_backward=True)
+            ],
         ),
         "adjoint-solve": profile(
             shares={"backward": 0.6},

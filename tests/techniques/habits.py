@@ -93,7 +93,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=0)
     for switch in ("anomaly", "collect", "checkpoint", "math", "profiler", "deterministic",
                    "in-place", "ddp", "unused", "empty-cache", "clip", "flush",
-                   "infer", "by-hand", "norms", "graph", "slices", "drawn"):  # fmt: skip
+                   "infer", "by-hand", "norms", "graph", "slices", "drawn", "follows"):  # fmt: skip
         parser.add_argument(f"--{switch}", action="store_true")
     return parser.parse_args()
 
@@ -124,6 +124,7 @@ def main():
         dist.init_process_group("gloo")
 
     model = Net(args)
+    followed = Net(args) if args.follows else None
     if args.ddp:
         model = DDP(model, find_unused_parameters=args.unused)
     optimizer = getattr(torch.optim, args.optimizer)(model.parameters(), lr=1e-2)
@@ -145,6 +146,8 @@ def main():
                 if args.slices:
                     x = stacked(series, torch.randint(800, (8,))).view(8, 3, 8, 8)
                 loss = F.cross_entropy(model(x + rank), y)
+                if followed is not None:
+                    loss = loss + followed(x).mean()
                 (loss / args.accumulate).backward()
                 losses.append(loss.item())
                 passes += 1

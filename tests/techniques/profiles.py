@@ -19,7 +19,7 @@ from tests.report.records import (
 )
 
 from ridgeline.hardware.ceilings import Ceilings
-from ridgeline.records import Finding, HotLine, Site, StepProfile
+from ridgeline.records import Finding, HotLine, Site, StepProfile, UnusedGraph
 from ridgeline.records.script_facts import Habit
 from ridgeline.techniques import Context
 
@@ -31,6 +31,12 @@ STACKED = Site(
     function="stacked",
 )
 """Where slices are stacked, in a function of its own."""
+FOLLOWED = Site(
+    file=str(_SCRIPT),
+    line=1 + _SCRIPT.read_text().split("followed(x)")[0].count("\n"),
+    function="main",
+)
+"""Where a model is called that no optimizer steps."""
 FED = {"fetch_seconds": 1e-4, "wait_seconds": 1e-4}
 
 
@@ -208,6 +214,11 @@ def faulty() -> dict[str, Context]:
         ),
         "no-argument-checks": context(
             habits={"argument_check": Habit(calls=60.0, seconds=0.02, site=a_site(14))}
+        ),
+        "no-unused-graph": context(
+            unused_graphs=[
+                UnusedGraph(site=FOLLOWED, calls=1.0, forward_share=0.4, in_backward=True)
+            ]
         ),
         "no-anomaly": context(settings={"anomaly_detection": True}),
         "no-checkpointing": context(

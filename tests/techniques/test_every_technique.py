@@ -165,6 +165,7 @@ def without_sites(given: Context) -> Context:
         settings=replace(profile.settings, **nothing),
         habits={name: replace(habit, site=None) for name, habit in profile.habits.items()},
         hot_lines=[],
+        unused_graphs=[],
         environment=replace(profile.environment, command=["-m", "package"]),
     )
 
@@ -438,6 +439,9 @@ def test_taking_back_leaves_torch_and_the_points_as_they_were(name):
 BIT_EQUAL, ROUNDING, STATISTICAL, FLAT = 0.0, 2e-5, 3e-2, None
 """Relative difference of losses that a technique may cause; None: only that it trains."""
 
+(_FOLLOWS,) = options_of(technique("no-unused-graph"), FAULTY["no-unused-graph"])
+FOLLOWS = {"no-unused-graph": {**_FOLLOWS, "lines": os.path.relpath(str(_FOLLOWS["lines"]))}}
+"""The line of habits.py as a process that started here calls it."""
 REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
     "full checkpointing": (
         "activation-checkpointing",
@@ -580,6 +584,7 @@ REHEARSALS: dict[str, tuple[str, Case, float | None]] = {
         Case(("--dropout", "0.1"), {"sixteen-bit-dropout": {}}),
         FLAT,
     ),
+    "no graph for nobody": ("no-unused-graph", Case(("--follows",), FOLLOWS), BIT_EQUAL),
     "slices gathered": (
         "gathered-slices",
         Case(("--slices",), {"gathered-slices": {"file": "habits.py", "function": "stacked"}}),
@@ -602,6 +607,7 @@ NO_EFFECT = {
     "device-prefetch": Case((), {"device-prefetch": {}}),
     "no-anomaly": Case((), {"no-anomaly": {}}),
     "no-argument-checks": Case((), {"no-argument-checks": {}}),
+    "no-unused-graph": Case((), FOLLOWS),
     "no-checkpointing": Case((), {"no-checkpointing": {}}),
     "no-forced-gc": Case((), {"no-forced-gc": {}}),
     "no-profiler": Case((), {"no-profiler": {}}),

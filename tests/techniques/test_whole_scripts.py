@@ -196,6 +196,34 @@ for step in range(40):
 """
 
 
+FOLLOWS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+
+
+def network():
+    return nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 2))
+
+
+model, target = network(), network()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+state = torch.randn(4)
+for step in range(40):
+    action = model(state).argmax().item()
+    state = 0.9 * state + 0.1 * action * torch.randn(4)
+    seen, next_seen = torch.randn(2, 64, 4)
+    wanted = 0.9 * target(next_seen).max(1)[0]
+    loss = (model(seen).max(1)[0] - wanted).square().mean() + state.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 20 == 19:
+        print(f"{loss.item():.9f}")
+"""
+
+
 @dataclass(frozen=True)
 class Case:
     """A script, what is applied to it, a line of its patch, and how near the numbers are."""
@@ -223,6 +251,7 @@ CASES = {
     "checks of arguments": Case(
         "no-argument-checks", DRAWS, "Distribution.set_default_validate_args(False)", 0.0
     ),
+    "graphs for nobody": Case("no-unused-graph", FOLLOWS, "with torch.no_grad():", 0.0),
     "criterion": Case(
         "chunked-cross-entropy", BY_MODULE, "functional.cross_entropy = chunked_cross", 1e-6
     ),

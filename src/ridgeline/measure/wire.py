@@ -30,6 +30,7 @@ from ridgeline.records import (
     OptimizerFacts,
     Settings,
     SyncPoint,
+    UnusedGraph,
 )
 from ridgeline.records.ledger import Options
 from ridgeline.records.script_facts import Habit, HabitName
@@ -266,6 +267,7 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     collected_bytes: int = 0
     """Garbage in cycles among the last of these, which the collector had not come to yet."""
     sync_points: list[SyncPoint] = []
+    unused_graphs: list[UnusedGraph] = []
     hot_lines: list[HotLine] = []
     facts: Facts | None = None
     applied: dict[str, str] = {}

@@ -19,6 +19,7 @@ from ridgeline.records.profile import (
     StepProfile,
     SyncPoint,
     TailFacts,
+    UnusedGraph,
 )
 from ridgeline.records.script_facts import (
     LoaderFacts,
@@ -51,6 +52,7 @@ __all__ = [
     "StepProfile",
     "SyncPoint",
     "TailFacts",
+    "UnusedGraph",
     "Verdict",
     "read_record",
     "write_record",

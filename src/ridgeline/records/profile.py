@@ -72,6 +72,18 @@ class SyncPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     seconds: float
 
 
+class UnusedGraph(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line that calls models with gradients on, for gradients that nobody uses."""
+
+    site: Site
+    calls: float
+    """Calls of models there, per step."""
+    forward_share: float
+    """Share of the time of all forwards, between 0 and 1."""
+    in_backward: bool
+    """Does a backward go through them, for weights that no optimizer steps?"""
+
+
 class HotLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line of the user's script that was on the stack when the host was sampled."""
 
@@ -176,6 +188,8 @@ class StepProfile(TaggedRecord, frozen=True, kw_only=True, tag="profile"):
     """Share of the step in operators too small to pay for their dispatch."""
     sync_points: list[SyncPoint]
     hot_lines: list[HotLine]
+    unused_graphs: list[UnusedGraph] = []
+    """The lines that record graphs for nobody, the longest first."""
     graph_breaks: list[GraphBreak]
     models: list[ModelFacts]
     """The models, largest first."""

@@ -60,6 +60,8 @@ class Agent:
         """Asked in a forked child whether it may be the process that trains."""
         self.on_gradients: Any = None
         """Called before the anchor's step while gradients are whole (instruments use it)."""
+        self.on_call: Any = None
+        """Called with module, arguments and result as an outermost call ends (instruments)."""
         self.on_moved: Any = None
         """Called in the thread in which the steps go on, when it is another than before."""
         self.thread = StepThread()
@@ -218,6 +220,8 @@ class Agent:
         if evaluating:
             self.forwards_seen += 1
         else:
+            if self.on_call is not None:
+                self.on_call(module, args, kwargs, result)
             self._count_inputs(module, args, kwargs)
             if self.latest_model is not None and self.latest_model.float_outputs is None:
                 self.latest_model.float_outputs = attempt(float_outputs, result, otherwise=[])

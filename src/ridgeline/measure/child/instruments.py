@@ -24,6 +24,7 @@ from ridgeline.measure.child.operators import OperatorMode, leave_finished
 from ridgeline.measure.child.own_tensors import OwnTensors
 from ridgeline.measure.child.profiler import ProfilerWindow
 from ridgeline.measure.child.sampler import Sampler
+from ridgeline.measure.child.unused_graphs import UnusedGraphs
 from ridgeline.measure.child.usage import heap_bytes
 from ridgeline.measure.wire import Instrument as InstrumentName
 from ridgeline.records.script_facts import Habit
@@ -59,6 +60,7 @@ class OperatorsInstrument(Instrument):
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._mode: OperatorMode | None = None
+        self._graphs: UnusedGraphs | None = None
         self._own_tensors: OwnTensors | None = None
         self._norms: list[list[torch.Tensor]] = []
         """By step, one of each device."""
@@ -87,6 +89,10 @@ class OperatorsInstrument(Instrument):
         self._own_tensors.let_through()
         self._mode.__enter__()
         self._agent.points.around_forward.append(self._mode.around_call)
+        if self._agent.kind == "training":
+            self._graphs = UnusedGraphs(self._agent)
+            self._agent.points.around_forward.append(self._graphs.around_call)
+            self._agent.on_call = self._graphs.ended
 
     def _follow_gradients(self, module: torch.nn.Module, mode: OperatorMode) -> None:
         for parameter in parameters(module):
@@ -112,6 +118,10 @@ class OperatorsInstrument(Instrument):
         self._agent.watched.look_closer = False
         self._agent.on_gradients = None
         self._agent.points.around_forward.remove(self._mode.around_call)
+        if self._graphs is not None:
+            self._agent.points.around_forward.remove(self._graphs.around_call)
+            self._agent.on_call = None
+            self._graphs.close()
         self._mode.leave()
         if self._own_tensors is not None:
             self._own_tensors.restore()
@@ -155,6 +165,7 @@ class OperatorsInstrument(Instrument):
         return {
             "operators": mode.operators(),
             "sync_points": mode.sync_points(steps),
+            "unused_graphs": self._graphs.found(steps) if self._graphs is not None else [],
             "memory": mode.memory.timeline(),
             "memory_peak_bytes": mode.memory.peak_total,
             "memory_growth_bytes_per_step": growth,

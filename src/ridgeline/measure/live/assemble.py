@@ -96,6 +96,7 @@ def _profile(
             *(operator_look.sync_points if operator_look else []),
         ],
         hot_lines=sampler_look.hot_lines if sampler_look else [],
+        unused_graphs=operator_look.unused_graphs if operator_look else [],
         graph_breaks=facts.graph_breaks,
         models=facts.models,
         optimizers=facts.optimizers,
