@@ -17,7 +17,7 @@ from types import FrameType
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.guard import guarded
-from ridgeline.measure.child.sites import is_user_file, shown
+from ridgeline.measure.child.sites import is_user_file, line_of, shown
 from ridgeline.records import HotLine, Site
 
 _INTERVAL_SECONDS = 0.002
@@ -94,7 +94,7 @@ def _stack(thread: int) -> _Stack | None:
     lines = []
     while frame is not None:
         code = frame.f_code
-        lines.append((code.co_filename, frame.f_lineno, code.co_qualname))
+        lines.append((code.co_filename, line_of(frame), code.co_qualname))
         frame = frame.f_back
     return _Stack(module, lines)
 

@@ -146,9 +146,15 @@ def site_of(frame: FrameType) -> Site:
     """File (as it would be typed from the working directory), line and function of a frame."""
     return Site(
         file=shown(frame.f_code.co_filename),
-        line=frame.f_lineno,
+        line=line_of(frame),
         function=frame.f_code.co_qualname,
     )
+
+
+def line_of(frame: FrameType) -> int:
+    """The line a frame is on; the first of its function where an instruction belongs to none."""
+    line: int | None = frame.f_lineno
+    return frame.f_code.co_firstlineno if line is None else line
 
 
 @lru_cache(maxsize=4096)

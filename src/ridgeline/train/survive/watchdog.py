@@ -319,7 +319,8 @@ def _frames(frame: FrameType | None) -> Iterator[tuple[str, int, str]]:
     for _ in range(_DEPTH):
         if frame is None:
             return
-        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        line: int | None = frame.f_lineno  # None within an instruction that belongs to no line
+        yield frame.f_code.co_filename, line or frame.f_code.co_firstlineno, frame.f_code.co_name
         frame = frame.f_back
 
 
