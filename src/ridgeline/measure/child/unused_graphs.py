@@ -106,6 +106,8 @@ class UnusedGraphs:
         """
         asks = "gradient" in self._agent.watched.habits
         total = sum(map(_typical_seconds, self._calls.values()))
+        if total <= 0:
+            return []
         lines = []
         for site, calls in self._calls.items():
             if all((call.for_nobody and not asks) or not call.reached for call in calls):
