@@ -226,6 +226,10 @@ class _SingleGpus:
         self._admitted: dict[tuple[str, bool], NDArray[np.bool_]] = {}
         """By kind of GPU, and whether it is spot capacity: who may have such a node."""
         self._wanted = np.array([wishes[row].gpus for row in rows], dtype=np.int64)
+        self._fewest = int(self._wanted.min(initial=2))
+        self._whole = 0
+        """Whole GPUs that are free on all nodes."""
+        self._whole_on = [0] * len(pool.rooms)
         self._total = np.zeros(len(rows), dtype=np.int64)
         self._there: list[NDArray[np.int64] | None] = [None] * len(pool.rooms)
         """How many GPUs of a node each could have; None: nobody has any."""
@@ -240,6 +244,8 @@ class _SingleGpus:
 
     def bits(self) -> int:
         """The bits of rows for which there are GPUs enough."""
+        if self._whole < self._fewest:
+            return 0
         if self._stale:
             self._count()
             self._bits = _bits_at(self._rows[self._total >= self._wanted], self._num_rows)
@@ -247,8 +253,13 @@ class _SingleGpus:
 
     def sync(self, changed: Iterable[int]) -> None:
         """Note that nodes have changed."""
-        if self._counted:
-            self._stale.update(dict.fromkeys(changed))
+        if not self._counted:
+            return
+        for node in changed:
+            whole = self._rooms[node].whole
+            self._whole += whole - self._whole_on[node]
+            self._whole_on[node] = whole
+            self._stale[node] = None
 
     def _count(self) -> None:
         for node in self._stale:

@@ -22,6 +22,7 @@ from ridgeline.queue.piece_bits import PieceBits, marks_of
 from ridgeline.queue.waiting import Rank
 from ridgeline.queue.wants import NodePiece
 
+Floats = NDArray[np.float64]
 _SLIVER = 1e-5
 """Less of a GPU than any job asks for."""
 _COLUMNS = 64
@@ -108,35 +109,37 @@ class VainRows:
         too high by `slack`.
         """
         count = len(self._ranks)
-        seen, below, gpus, cpu_milli, memory_bytes = self._numbers[:, :count]
+        seen, below = self._numbers[:2, :count]
         if faded:
             below = below - faded + slack
         rows, outranks = self._row[:count], below > self._nodes.lowest()
         found = np.zeros(count, dtype=bool)
-        if not outranks.all():
+        outranking = outranks.nonzero()[0]
+        if len(outranking) < count:
             found = self._holding.having_room(rows) & ~outranks
-        for node, gain in gained.items():
-            highest = gain.last + 2 * slack
-            most = self._nodes.amounts(node, highest)
-            able = outranks & (seen < gain.number) & (below <= highest) & (gpus <= most[0])
-            able &= (cpu_milli <= most[1]) & (memory_bytes <= most[2])
-            places = able.nonzero()[0]
-            if len(places):
-                found[self._of_use(node, places, below[places])] = True
+        if len(outranking):
+            last = int(outranking[-1]) + 1  # whoever outranks somebody is before who does not
+            able = self._able(gained, seen[:last], below[:last], 2 * slack)
+            found[:last] |= able & outranks[:last]
         seen[~found] = gains
         may: list[int] = rows[found].tolist()
         return may
 
-    def _of_use(
-        self, node: int, places: NDArray[np.int64], below: NDArray[np.float64]
-    ) -> NDArray[np.int64]:
-        """Keep the places of rows within whose own reach a node is enough."""
-        given, first = self._nodes.within_reach(node)
-        reached = first.searchsorted(below)
-        enough = self._admitting(self._rooms[node])[self._row[places]]
-        for has, asks in zip(given, self._numbers[2:], strict=True):
-            enough &= has[reached] >= asks[places]
-        return places[enough]
+    def _able(
+        self, gained: Mapping[int, NodeGain], seen: Floats, below: Floats, slack: float
+    ) -> NDArray[np.bool_]:
+        """Which of the first rows could use a node that gained."""
+        asked, rows = self._numbers[2:, : len(seen)], self._row[: len(seen)]
+        found = np.zeros(len(seen), dtype=bool)
+        for node, gain in gained.items():
+            given, first = self._nodes.within_reach(node)
+            enough = given.take(first.searchsorted(below), axis=1) >= asked
+            able = enough[0] & enough[1] & enough[2] & (seen < gain.number)
+            able &= self._admitting(self._rooms[node]).take(rows)
+            if gain.last + slack < below[0]:
+                able &= below <= gain.last + slack
+            found |= able
+        return found
 
     def is_within(self, node: int, below: float, row: int) -> bool:
         """Whether a node could be of use to one row that outranks what is below a number."""
