@@ -112,6 +112,38 @@ def test_intervals_hold_the_means_of_redrawn_traces(
     assert 0 <= low < high
 
 
+def test_two_seeds_share_no_redrawn_trace(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "jobs.csv"
+    rows = [f"{number},{60 * number},{100 + 37 * number % 900},4" for number in range(60)]
+    path.write_text("\n".join(["name,submit_seconds,duration_seconds,num_gpus", *rows]))
+    words = [str(path), "--gpus", "8", "--policy", "fifo", "--redraw", "2", "--seed"]
+    first, second = (simulated(capsys, *words, seed).policies[0] for seed in "01")
+    assert first.mean_wait_seconds == second.mean_wait_seconds
+    assert first.mean_wait_interval and second.mean_wait_interval
+    assert not {*first.mean_wait_interval} & {*second.mean_wait_interval}
+
+
+def test_a_long_last_job_is_not_taken_for_idle_gpus_before_it(
+    capsys: pytest.CaptureFixture[str], trace: Path
+) -> None:
+    with trace.open("a") as file:
+        file.write("e,180,1000000,1,language\n")
+    (fifo,) = simulated(capsys, str(trace), "--gpus", "8", "--policy", "fifo").policies
+    assert fifo.utilisation < 0.2
+    assert fifo.held_until_last_submission == 1.0  # a holds all eight until after the last came
+
+
+def test_jobs_that_come_at_once_have_no_time_until_the_last(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("submit_seconds,duration_seconds,num_gpus\n0,60,4\n0,60,8\n")
+    (fifo,) = simulated(capsys, str(path), "--gpus", "8", "--policy", "fifo").policies
+    assert fifo.held_until_last_submission is None
+
+
 @pytest.mark.sweep(every=5)
 @pytest.mark.parametrize(
     ("content", "words", "says"),

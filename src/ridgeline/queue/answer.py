@@ -23,7 +23,7 @@ from ridgeline.queue.figures import (
     timeline_of,
 )
 from ridgeline.queue.fitting import fitting_jobs
-from ridgeline.queue.jobs import ADDED, Jobs, jobs_in_order
+from ridgeline.queue.jobs import ADDED, Jobs, jobs_in_order, seed_of_redraw
 from ridgeline.queue.policies import find_policy
 from ridgeline.queue.simulate import play_queue, unfit_jobs
 from ridgeline.queue.spot import spot_mixes
@@ -127,8 +127,9 @@ def _judged(
     drawn = []
     for number in range(1, redrawn + 1):
         on_progress(f"{policy}: redrawn trace {number} of {redrawn}")
-        other = jobs.redrawn(seed + number)
-        again = play_queue(other, cluster, policy, seed=seed + number)
+        own = seed_of_redraw(seed, number)
+        other = jobs.redrawn(own)
+        again = play_queue(other, cluster, policy, seed=own)
         drawn.append(figures_of(other, cluster, again))
     return SimulatedQueue(
         policy=policy,
@@ -141,6 +142,7 @@ def _judged(
         p99_completion_seconds=at_share(completions, 0.99),
         makespan_seconds=seen.makespan_seconds,
         utilisation=seen.utilisation,
+        held_until_last_submission=seen.held_until_last_submission,
         fairness=seen.fairness,
         unfairly_treated_share=float((seen.finish_time_fairness > 1.0 + 1e-9).mean()),
         p99_finish_time_fairness=at_share(seen.finish_time_fairness, 0.99),

@@ -32,6 +32,7 @@ class QueueFigures:
     ended: NDArray[np.bool_]
     makespan_seconds: float
     utilisation: float
+    held_until_last_submission: float | None
     fairness: float
     finish_time_fairness: Values
     fragmented_share: float | None
@@ -62,6 +63,7 @@ def figures_of(jobs: Jobs, cluster: QueuedCluster, played: PlayedQueue) -> Queue
         ended=ended,
         makespan_seconds=makespan,
         utilisation=useful / capacity if capacity else 0.0,
+        held_until_last_submission=_held_until_last_submission(jobs, cluster, played),
         fairness=_fairness(jobs, completions),
         finish_time_fairness=_finish_time_fairness(jobs, cluster, played, completions),
         fragmented_share=fragmented,
@@ -76,6 +78,7 @@ NAMED: dict[str, Callable[[QueueFigures], float | None]] = {
     "p99_completion_seconds": lambda one: at_share(one.completions[one.ended], 0.99),
     "p50_wait_seconds": lambda one: at_share(one.waits[one.ended], 0.5),
     "utilisation": lambda one: one.utilisation,
+    "held_until_last_submission": lambda one: one.held_until_last_submission,
     "fairness": lambda one: one.fairness,
     "fragmented_share": lambda one: one.fragmented_share,
     "wasted_gpu_hours": lambda one: one.wasted_gpu_hours,
@@ -174,6 +177,17 @@ def timeline_of(played: PlayedQueue) -> QueueTimeline:
         waiting_jobs=means(played.waiting),
         fragmented_gpus=means(played.fragmented_gpus) if len(played.fragmented_gpus) else [],
     )
+
+
+def _held_until_last_submission(
+    jobs: Jobs, cluster: QueuedCluster, played: PlayedQueue
+) -> float | None:
+    """The share of GPUs that jobs held before the last was submitted; None: all came at once."""
+    first, last = float(jobs.submit_seconds[0]), float(jobs.submit_seconds[-1])
+    if last <= first:
+        return None
+    steps = np.diff(np.minimum(played.moments, last))
+    return float(played.busy_gpus[:-1] @ steps) / (last - first) / cluster.num_gpus
 
 
 def _fairness(jobs: Jobs, completions: Values) -> float:

@@ -90,6 +90,11 @@ ADDED = "the added job"
 BLOCKS = 20
 
 
+def seed_of_redraw(seed: int, number: int) -> int:
+    """A seed for one of the redrawn traces, so that two runs with other seeds share none."""
+    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
+
+
 def jobs_in_order(
     *,
     names: Sequence[str],

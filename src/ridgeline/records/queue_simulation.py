@@ -61,6 +61,10 @@ class SimulatedQueue(Computed, frozen=True, kw_only=True):
     """From the first submission to the last end."""
     utilisation: float
     """Work of all jobs over what the GPUs could have done in the makespan."""
+    held_until_last_submission: float | None
+    """The share of all GPUs that jobs held from the first submission to the last, whatever became
+    of it: one long job at the end, which the makespan counts, is left out; null where all jobs came
+    at once."""
     fairness: float
     """Jain's index of the mean bounded slowdowns of queues: 1 where all are slowed alike; of sizes
     of jobs where there is one queue."""

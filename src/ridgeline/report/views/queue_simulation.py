@@ -22,7 +22,8 @@ NEXT_TO_NOTHING = 1e-6
 SPOT_NOTE = "The same jobs on the same nodes, of which a share is spot capacity at its own price."
 NOTE = (
     "Wait: from submission to the first start. Completion: from submission to the end. In brackets:"
-    " 95 % of the redrawn traces."
+    " 95 % of the redrawn traces. GPU use: work over what all GPUs could have done by the last end."
+    " GPUs held: by jobs, of all, until the last job came."
 )
 FAIR_NOTE = (
     "Jain: how evenly queues (or sizes of jobs) are slowed, 1 at best. Unfair: jobs that ended"
@@ -80,6 +81,7 @@ def _policies(found: QueueSimulation) -> doc.DataTable:
         *doc.figures("wait mean", "wait P50", "wait P99", "completion"),
         doc.Column("P99", "completion P99", wide=True),
         doc.Column("use", "GPU use"),
+        doc.Column("held", "GPUs held"),
     )
     rows = [
         (
@@ -91,10 +93,18 @@ def _policies(found: QueueSimulation) -> doc.DataTable:
             + _bounds(one.intervals.get("mean_completion_seconds")),
             _long(one.p99_completion_seconds),
             quantity.percent(one.utilisation) + _percents(one.intervals.get("utilisation")),
+            _held(one),
         )
         for one in found.policies
     ]
     return doc.DataTable(columns, rows)
+
+
+def _held(one: SimulatedQueue) -> str | None:
+    if one.held_until_last_submission is None:
+        return None
+    bounds = _percents(one.intervals.get("held_until_last_submission"))
+    return quantity.percent(one.held_until_last_submission) + bounds
 
 
 def _fairness(found: QueueSimulation) -> doc.DataTable:
