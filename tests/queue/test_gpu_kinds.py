@@ -130,7 +130,7 @@ def test_a_kind_that_no_node_has_is_one_line_with_those_there_are(
     jobs.write_text("name,submit_seconds,duration_seconds,num_gpus,gpu_type\nx,0,60,1,b999\n")
     assert main.run(["queue", "simulate", str(jobs), "--cluster", str(cluster)]) == 2
     said = capsys.readouterr().err
-    assert "job x asks for 1 GPUs of type b999" in said
+    assert "job x asks for 1 GPU of type b999" in said
     assert "(its nodes have a100, h100)" in said
     assert said.count("\n") == 1
 

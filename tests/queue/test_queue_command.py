@@ -121,7 +121,8 @@ def test_two_seeds_share_no_redrawn_trace(
     words = [str(path), "--gpus", "8", "--policy", "fifo", "--redraw", "2", "--seed"]
     first, second = (simulated(capsys, *words, seed).policies[0] for seed in "01")
     assert first.mean_wait_seconds == second.mean_wait_seconds
-    assert first.mean_wait_interval and second.mean_wait_interval
+    assert first.mean_wait_interval
+    assert second.mean_wait_interval
     assert not {*first.mean_wait_interval} & {*second.mean_wait_interval}
 
 
@@ -194,6 +195,22 @@ def test_jobs_that_cannot_fit_are_left_out_only_when_told(
 FLAVORED = "[[nodes]]\ncount = 1\ngpus = 8\ngpu_type = 'h100'\n[flavors.x]\ngpu_type = 'h100'\n"
 
 
+def test_one_gpu_of_an_unknown_type_is_told_as_what_it_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path, cluster = tmp_path / "jobs.csv", tmp_path / "cluster.toml"
+    head = "name,submit_seconds,duration_seconds,num_gpus,gpu_type\n"
+    path.write_text(f"{head}a,0,60,1,b2000\nb,0,60,2,b2000\nc,0,60,1,h100\n")
+    cluster.write_text('[[nodes]]\ncount = 1\ngpus = 8\ngpu_type = "h100"\n')
+    line = ["queue", "simulate", str(path), "--cluster", str(cluster), "--policy", "fifo"]
+    assert main.run(line) == 2
+    assert "job a asks for 1 GPU of type b2000 and 1 more job, " in capsys.readouterr().err
+    assert main.run([*line, "--skip-unfit"]) == 0
+    shown = capsys.readouterr().out
+    assert "do not fit, left out 2" in " ".join(shown.split())
+    assert "too large" not in shown
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -217,6 +234,11 @@ FLAVORED = "[[nodes]]\ncount = 1\ngpus = 8\ngpu_type = 'h100'\n[flavors.x]\ngpu_
             f"{FLAVORED}[queues.a]\ncores = {{quota = 4}}\n",
             "a quota of cores needs cpus of all nodes",
         ),
+        (
+            "[[nodes]]\ncount = 1\ngpus = 8\n[[nodes]]\ncount = 2\ngpus = -4\n",
+            "nodes[1] is 2 nodes of -4 GPUs",
+        ),
+        ('gpus = 8\n[network]\ndevice = "hoppper"\n', "network.device: unknown device 'hoppper'"),
     ],
 )
 def test_a_cluster_file_that_makes_no_sense_is_refused(

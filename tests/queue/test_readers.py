@@ -195,7 +195,7 @@ def test_a_kind_of_gpu_that_no_node_has_is_one_line_and_left_out_when_told(
     path.write_text("submit_seconds,duration_seconds,num_gpus,gpu_type\n0,60,1,h100\n1,60,1,b999\n")
     line = ["queue", "simulate", str(path), "--cluster", str(nodes), "--policy", "fifo"]
     assert main.run(line) == 2
-    assert "job line 3 asks for 1 GPUs of type b999, which" in capsys.readouterr().err
+    assert "job line 3 asks for 1 GPU of type b999, which" in capsys.readouterr().err
     assert main.run([*line, "--skip-unfit", "--json"]) == 0
     found = msgspec.json.decode(capsys.readouterr().out, type=QueueSimulation)
     assert (found.jobs, found.left_out) == (1, 1)

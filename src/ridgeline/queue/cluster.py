@@ -175,7 +175,13 @@ def check_queued_cluster(cluster: QueuedCluster, where: str) -> None:
     """
     if cluster.nodes and cluster.gpus:
         raise InputError(f"{where}: gpus and nodes are both given; keep the one that is true")
-    if any(one.count < 1 or one.gpus < 0 for one in cluster.nodes) or cluster.num_gpus < 1:
+    for place, one in enumerate(cluster.nodes):
+        if one.count < 1 or one.gpus < 0:
+            raise InputError(
+                f"{where}: nodes[{place}] is {one.count} nodes of {one.gpus} GPUs; give a count of"
+                " 1 or more, and 0 GPUs or more"
+            )
+    if cluster.num_gpus < 1:
         raise InputError(f"{where}: a cluster needs at least one GPU: nodes with count and gpus")
     for key in ("restart_seconds", "checkpoint_seconds", "las_gpu_seconds", "node_repair_hours",
                 "gang_timeout_seconds"):  # fmt: skip
@@ -203,7 +209,10 @@ def check_queued_cluster(cluster: QueuedCluster, where: str) -> None:
     ):
         raise InputError(f"{where}: scaling is GPUs and speed, ascending in GPUs: [[1, 1], [8, 7]]")
     if cluster.network is not None:
-        device(cluster.network.device)
+        try:
+            device(cluster.network.device)
+        except InputError as error:
+            raise InputError(f"{where}: network.device: {error}") from error
         if not cluster.network.rack_oversubscription >= 1.0:
             raise InputError(f"{where}: network.rack_oversubscription is 1 or more")
         if not 0.0 < cluster.network.all_reduced_gigabytes < float("inf"):

@@ -22,7 +22,8 @@ def fitting_jobs(jobs: Jobs, cluster: QueuedCluster, *, skip_unfit: bool) -> Job
         return jobs
     if not skip_unfit:
         first = unfit[0]
-        more = f" and {len(unfit) - 1:,} more jobs" if len(unfit) > 1 else ""
+        others = len(unfit) - 1
+        more = f" and {others:,} more job{'' if others == 1 else 's'}" if others else ""
         has, cure = _kinds_here(jobs, first, cluster)
         raise InputError(
             f"job {jobs.names[first]} asks for {_asked_for(jobs, first)}{more}, which the empty"
@@ -38,7 +39,9 @@ def fitting_jobs(jobs: Jobs, cluster: QueuedCluster, *, skip_unfit: bool) -> Job
 def _asked_for(jobs: Jobs, place: int) -> str:
     """What a job asks for, in words."""
     count = float(jobs.num_gpus[place])
-    gpus = f"{count:,.0f} GPUs" if count.is_integer() else f"{count:g} of a GPU"
+    gpus = f"{count:g} of a GPU"
+    if count.is_integer():
+        gpus = f"{count:,.0f} GPU{'' if count == 1 else 's'}"
     wants = jobs.wants[place] if jobs.wants else PLAIN
     words = [
         _of_kind(wants.gpu_type),

@@ -121,7 +121,7 @@ class QueueSimulation(
     trace: str
     jobs: int
     left_out: int
-    """Jobs too large for the cluster, where the run was to go on without them."""
+    """Jobs that the empty cluster does not hold, where the run was to go on without them."""
     gpus: int
     nodes: int
     """None (0) where a pool only counts GPUs."""

@@ -68,7 +68,7 @@ def _headline(found: QueueSimulation) -> list[tuple[str, doc.Words]]:
     if stuck:
         pairs.append(("wait for each other for good", quantity.count(stuck)))
     if found.left_out:
-        pairs.append(("too large, left out", quantity.count(found.left_out)))
+        pairs.append(("do not fit, left out", quantity.count(found.left_out)))
     if len(found.policies) > 1:
         pairs.append(("earliest completion", best.policy))
     pairs.append(("mean completion", _long(best.mean_completion_seconds)))
