@@ -59,6 +59,18 @@ def test_a_run_waits_for_what_runs_and_for_whom_came_before(tmp_path: Path) -> N
     assert (found.running, found.ahead) == (1, 1)
 
 
+def test_who_has_only_just_come_is_ahead_too(tmp_path: Path) -> None:
+    """A pod of one minute is no sign of illness yet, but it is before a run of now."""
+    cluster = Cluster(0)
+    (name,) = cluster.nodes(1)
+    history(cluster, name, [60] * 6)
+    cluster.pod(gpus=8, node=name, ran=20)
+    cluster.pod(gpus=8, waited=1)
+    found = asked(cluster, tmp_path, 8)
+    assert found.ahead == 1
+    assert found.p10_seconds == pytest.approx(6000, abs=60)
+
+
 def test_jobs_that_kueue_has_not_let_in_yet_are_ahead(tmp_path: Path) -> None:
     """A suspended job waits without pods; one that can never have them is not ahead."""
     cluster = Cluster(0)

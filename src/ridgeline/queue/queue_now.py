@@ -153,9 +153,9 @@ def _workloads(state: LiveCluster, nodes: Sequence[LiveNode]) -> list[int]:
     What a queue has not let in yet is ahead as well; what it never will let in is not.
     """
     gpus: dict[str, int] = {}
-    to_come = [pod for pod in state.held_back if _will_be_let_in(state, pod)]
+    to_come = [pod for pod in state.not_let_in if _will_be_let_in(state, pod)]
     for pod in sorted(
-        [*state.waiting, *to_come], key=lambda one: (one.created_seconds or 0.0, one.name)
+        [*state.without_node, *to_come], key=lambda one: (one.created_seconds or 0.0, one.name)
     ):
         admitted = any(not pod.constraints.keeps_off(one.labels, one.taints) for one in nodes)
         if pod.num_gpus and admitted:

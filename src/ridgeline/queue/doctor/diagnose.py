@@ -25,7 +25,7 @@ def diagnose_cluster(state: LiveCluster, *, source: str = "") -> QueueDiagnosis:
     findings.sort(key=lambda one: (-one.lost_gpus * one.confidence, one.cause))
     lasting = Lasting(state)
     findings = [with_worth(in_words_of(state.scheduler, one), state, lasting) for one in findings]
-    waiting = state.waiting
+    waiting = state.without_node
     with_gpus = [node for node in state.nodes if node.num_gpus or node.slices]
     return QueueDiagnosis(
         source=source,

@@ -329,27 +329,30 @@ class LiveCluster:
         return [pod for pod in self.pods if pod.node and not pod.done]
 
     @property
+    def not_let_in(self) -> list[LivePod]:
+        """Pods with GPUs that a queue holds back, however new they are."""
+        return [
+            pod for pod in self.pods if pod.gated and not (pod.node or pod.done) and pod.num_gpus
+        ]
+
+    @property
     def held_back(self) -> list[LivePod]:
         """Pods with GPUs that a queue holds back, for so long that it says something."""
+        return [pod for pod in self.not_let_in if self.age_seconds(pod) >= SETTLED_SECONDS]
+
+    @property
+    def without_node(self) -> list[LivePod]:
+        """Pods with GPUs that have no node yet, however new they are."""
         return [
             pod
             for pod in self.pods
-            if pod.gated
-            and not (pod.node or pod.done)
-            and pod.num_gpus
-            and self.age_seconds(pod) >= SETTLED_SECONDS
+            if not (pod.node or pod.done or pod.gated) and (pod.num_gpus or pod.slices)
         ]
 
     @property
     def waiting(self) -> list[LivePod]:
         """Pods with GPUs that have waited for a node so long that it says something."""
-        return [
-            pod
-            for pod in self.pods
-            if not (pod.node or pod.done or pod.gated)
-            and (pod.num_gpus or pod.slices)
-            and self.age_seconds(pod) >= SETTLED_SECONDS
-        ]
+        return [pod for pod in self.without_node if self.age_seconds(pod) >= SETTLED_SECONDS]
 
     @property
     def waiting_without_gpus(self) -> list[LivePod]:

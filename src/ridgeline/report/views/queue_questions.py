@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ridgeline import quantity
 from ridgeline.records.node_autoscaling import NodeAutoscaling, ScaledSetting
-from ridgeline.records.queue_submission import QueueSubmission
+from ridgeline.records.queue_submission import DelayedJob, QueueSubmission
 from ridgeline.report import document as doc
 
 _SHOWN = 8
@@ -82,9 +82,14 @@ def submission_document(found: QueueSubmission, recipe: str) -> doc.ReportDocume
     for one in found.policies:
         if one.most_delayed:
             late = [
-                f"{job.job} ({job.num_gpus} GPUs{f', {job.queue}' if job.queue else ''}):"
-                f" {quantity.seconds(job.later_seconds)} later"
+                f"{job.job} ({_held(job)}): {quantity.seconds(job.later_seconds)} later"
                 for job in one.most_delayed
             ]
             blocks.append(doc.Chapter(f"Who waits longer under {one.policy}", [doc.Lines(late)]))
     return doc.ReportDocument(f"{recipe} beside {found.trace}", blocks)
+
+
+def _held(job: DelayedJob) -> str:
+    """The GPUs of a job, and its queue where it is in one."""
+    gpus = f"{quantity.count(job.num_gpus)} GPU{'' if job.num_gpus == 1 else 's'}"
+    return f"{gpus}, {job.queue}" if job.queue else gpus
