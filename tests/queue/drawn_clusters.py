@@ -190,6 +190,35 @@ def elastic_quota(c: Cluster) -> None:
              " Preemption is not helpful for scheduling.")  # fmt: skip
 
 
+def unknown_queue(c: Cluster, version: str, label: str) -> None:
+    """Pods that name a queue which nobody has made, beside one that is there."""
+    nodes = c.nodes(4)
+    c.busy(nodes[:2])
+    add(c, version, "Queue", "team", {})
+    for _ in range(2):
+        c.pod(gpus=8, labels={label: "taem"})
+
+
+def inactive_queue(c: Cluster) -> None:
+    """A ClusterQueue whose flavor is not there, and a Workload that only says that it is so."""
+    nodes = c.nodes(4)
+    c.busy(nodes[:2])
+    cluster_queue(c, "small", 32, "")
+    c.objects[-2]["status"] = {
+        "conditions": [
+            {
+                "type": "Active",
+                "status": "False",
+                "reason": "FlavorNotFound",
+                "message": "Can't admit new workloads: references missing ResourceFlavor(s): all.",
+            }
+        ]
+    }
+    workload(c, "a", "small")
+    c.objects[-1]["status"]["conditions"][0] |= {
+        "reason": "Inadmissible", "message": "ClusterQueue small is inactive"}  # fmt: skip
+
+
 def kai_over_quota(c: Cluster) -> None:
     c.busy(c.nodes(4)[:2])
     told = ("Non-preemptible workload is over quota. Workload requested 8 GPUs, but nlp quota is 8"
@@ -521,6 +550,13 @@ DRAWN: dict[str, tuple[str, Callable[[Cluster], None]]] = {
     "no instance type": ("not-scaled-up", no_instance_type),
     "an ElasticQuota": ("held-as-told", elastic_quota),
     "KAI over quota": ("held-as-told", kai_over_quota),
+    "a queue of KAI that is not there": (
+        "quota-holds-back",
+        lambda c: unknown_queue(c, "scheduling.run.ai/v2", "kai.scheduler/queue")),
+    "a queue of Volcano that is not there": (
+        "quota-holds-back",
+        lambda c: unknown_queue(c, "scheduling.volcano.sh/v1beta1", "volcano.sh/queue-name")),
+    "a flavor that is not there": ("quota-holds-back", inactive_queue),
     "a forgotten gate": ("held-as-told", lambda c: gated(c, 2900)),
     "GPUs by default": ("held-unused", given_by_limit_range),
     "cores by default": ("starved-of-cpu", lambda c: cores_by_limit_range(c, 90)),

@@ -12,6 +12,8 @@ from ridgeline.records.kube_quantity import parse_quantity
 from ridgeline.records.queue_finding import QueueFinding
 
 CAUSE = "quota-holds-back"
+_NAMED = 6
+"""So many queues are named at most."""
 COUNTED = "asked for by pods that a queue holds back, and free"
 
 
@@ -56,6 +58,23 @@ def missing(state: LiveCluster) -> QueueFinding | None:
     return _held_back(
         state, helped, "missing", f"there is no LocalQueue {name} in namespace {namespace}",
         {"name": name, "namespace": namespace, "cluster_queue": (queues or ["gpus"])[0]},
+    )  # fmt: skip
+
+
+def not_there(state: LiveCluster) -> QueueFinding | None:
+    """GPUs of pods that name a queue of Volcano or KAI which is not there."""
+    queues = state.capped_queues
+    if not queues:
+        return None
+    held = [pod for pod in state.held_back if pod.queue and pod.queue not in queues]
+    helped = starting_if_let(state, held)
+    if not helped:
+        return None
+    name, kind = helped[0].queue, next(iter(queues.values())).kind
+    return _held_back(
+        state, helped, f"{kind}-missing",
+        f"there is no Queue {name} (there are {', '.join(sorted(queues)[:_NAMED])})",
+        {"name": name},
     )  # fmt: skip
 
 

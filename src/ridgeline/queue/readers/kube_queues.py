@@ -74,6 +74,13 @@ def held_by_queues(
         )
 
     pods = [replace(pod, queue=named.get(pod.name, "")) for pod in pods]
+    if {one.kind for one in queues.values()} <= {VOLCANO, KAI}:  # others make queues as pods come
+        pods = [
+            replace(pod, gated=True)
+            if pod.queue and pod.queue not in queues and not (pod.node or pod.done)
+            else pod
+            for pod in pods
+        ]
     return [
         replace(pod, gated=True, told_of={**pod.told_of, "limit": full})
         if (full := too_much(pod))

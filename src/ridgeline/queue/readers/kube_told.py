@@ -158,7 +158,8 @@ def _of_pods(kind: str, objects: Sequence[dict[str, Any]]) -> dict[str, ToldReas
 
 
 def _unadmitted(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ToldReason]]:
-    """Why Kueue does not admit Workloads, beside quotas that are used up."""
+    """Why Kueue does not admit Workloads, but for used-up quotas and queues that say why."""
+    inactive = {f"ClusterQueue {name_of(one)} is inactive" for one in objects if _tells_why(one)}
     for one in objects:
         if one["kind"] == "Workload" and str(one.get("apiVersion")).startswith(OF_KUEUE):
             for condition in mappings_in(section(one, "status").get("conditions")):
@@ -166,6 +167,7 @@ def _unadmitted(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ToldRe
                     condition.get("type") == "QuotaReserved" and condition.get("status") != "True"
                 )
                 said = str(condition.get("message") or "") if unmet else ""
+                said = "" if said in inactive else said
                 told = matched("unadmitted", "", said) if said else None
                 if told is None and said and condition.get("reason") == "Inadmissible":
                     told = ToldReason(way="kueue", said=f"Kueue says: {said.strip()}")
@@ -185,6 +187,14 @@ def _unadmitted(objects: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ToldRe
                     name_of(one),
                     ToldReason(way=ADMISSION_CHECK, said=f"{said}: {why}" if why else said),
                 )
+
+
+def _tells_why(one: dict[str, Any]) -> bool:
+    """Whether it is a ClusterQueue that says itself why it admits nobody."""
+    return one["kind"] == "ClusterQueue" and any(
+        told.get("type") == "Active" and told.get("status") == "False" and told.get("message")
+        for told in mappings_in(section(one, "status").get("conditions"))
+    )
 
 
 def _evicted_again(workload: dict[str, Any]) -> ToldReason | None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.closed_queues import limited, missing, namespace_full, stopped
+from ridgeline.queue.doctor.closed_queues import (
+    limited,
+    missing,
+    namespace_full,
+    not_there,
+    stopped,
+)
 from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.quota_room import available, may_have, used
 from ridgeline.queue.doctor.room import starting_if_let
@@ -16,7 +22,10 @@ from ridgeline.records.queue_finding import QueueFinding
 
 def find(state: LiveCluster) -> QueueFinding | None:
     """GPUs of pods that a queue or quota holds back, and that would start without it."""
-    ways = (used_up(state), stopped(state), missing(state), namespace_full(state), limited(state))
+    ways = (
+        used_up(state), stopped(state), missing(state), not_there(state), namespace_full(state),
+        limited(state),
+    )  # fmt: skip
     return max((one for one in ways if one), key=lambda one: one.lost_gpus, default=None)
 
 
