@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ridgeline.queue.cluster import NodeGroup, QueuedCluster
+from ridgeline.queue.contended import ContendedNodes
 from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.first_fitting import JobsBySize
 from ridgeline.queue.jobs import jobs_in_order
@@ -178,3 +179,32 @@ def test_asking_changed_nodes_alone_starts_the_same_jobs_at_the_same_times(
     assert quick.first_start_seconds.tolist() == one_by_one.first_start_seconds.tolist()
     assert quick.end_seconds.tolist() == one_by_one.end_seconds.tolist()
     assert quick.interruptions.tolist() == one_by_one.interruptions.tolist()
+
+
+def test_a_gang_looks_for_nodes_again_only_when_as_many_as_it_lacked_have_gained() -> None:
+    """Five urgent jobs end one by one; the gang outranks one small job, and lacks three nodes."""
+    group = NodeGroup(count=6, gpus=4, cpus=64, nodes_per_rack=6)
+    wants = JobWants(cpus=4.0)
+    rack = JobWants(cpus=16.0, level="rack")
+    rows = [(0.0, 1000.0 * (place + 1), 4, 2, wants) for place in range(5)]
+    rows += [(0.0, 9000.0, 1, 0, wants), (10.0, 500.0, 16, 1, rack)]
+    jobs = jobs_in_order(
+        names=[str(place) for place in range(len(rows))],
+        submit_seconds=[row[0] for row in rows],
+        duration_seconds=[row[1] for row in rows],
+        num_gpus=[row[2] for row in rows],
+        priority=[row[3] for row in rows],
+        wants=[row[4] for row in rows],
+    )
+    searched: list[Wish] = []
+    search = ContendedNodes.victims
+
+    def counted(nodes: ContendedNodes, wish: Wish, *about: object) -> list[int]:
+        searched.append(wish)
+        return search(nodes, wish, *about)  # type: ignore[arg-type]
+
+    with mock.patch.object(ContendedNodes, "victims", counted):
+        played = play_queue(jobs, QueuedCluster(nodes=[group]), "priority")
+    # With the small job's node it has four when the third of the others has ended.
+    assert played.first_start_seconds.tolist() == [0.0] * 6 + [3000.0]
+    assert [wish.num_full for wish in searched].count(4) == 2

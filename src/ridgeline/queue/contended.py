@@ -19,6 +19,7 @@ from ridgeline.queue.detailed_pool import (
     DetailedHeld,
     DetailedPool,
     Placed,
+    domains_of,
     has_room,
     retake,
 )
@@ -69,9 +70,12 @@ class _AskedNodes:
     """Nodes without the first so many of the outranked; those with parts of GPUs are asked."""
 
     sums: _Prefix
+    rows: Ints
+    """The pieces that are given back, by their rows."""
     node: Ints
-    """The node of each piece that is given back."""
-    placed: Sequence[Placed]
+    """The node of each of them."""
+    placed: Sequence[Placed | None]
+    """What stands in all rows."""
 
     def counts(self, piece: NodePiece, *, single: bool = False) -> Ints:
         """How many times each node would hold a piece."""
@@ -81,9 +85,9 @@ class _AskedNodes:
             if not (room.parts or room.grids or piece.gpu_slice):
                 continue
             room = room.copy()
-            for place in np.flatnonzero(self.node == node).tolist():
-                one = self.placed[place]
-                room.give(one.piece, (one.gpu, one.slots))
+            for row in self.rows[self.node == node].tolist():
+                if (one := self.placed[row]) is not None:
+                    room.give(one.piece, (one.gpu, one.slots))
             times[node] = room.pieces_that_fit(piece) if single else int(room.holds(piece))
         return times
 
@@ -131,8 +135,12 @@ class ContendedNodes:
         """What nodes have, free or held by the first of its jobs, and the numbers of these jobs."""
         self._in_order: list[int] = []
         """Rows of the first jobs in order, as far as that was asked since it last changed."""
+        self._first_rows = np.zeros(0, dtype=np.int64)
+        """The same rows, as far as an array was needed."""
         self._row_ends: list[int] = []
         """How many of these rows are of the first job, the first two, and so on."""
+        self.lacked: Ints | None = None
+        """How many nodes the job that last asked lacks in each domain; None: that is not known."""
         self._near = 1
         """How many had to give back what they held when that was last looked for."""
 
@@ -217,6 +225,7 @@ class ContendedNodes:
         the last in order first. Where it is known that no other nodes can be enough for it,
         `among` are those that could.
         """
+        self.lacked = None
         count = bisect_left(self._ordered, (below,))
         if not count:
             return []
@@ -291,7 +300,9 @@ class ContendedNodes:
         return needed[::-1]
 
     def _for_many(self, wish: Wish, most: int, below: float) -> list[int]:
-        if not has_room(wish, self._all_below(below)):
+        all_gone = self._all_below(below)
+        if not has_room(wish, all_gone):
+            self.lacked = _lacked(wish, all_gone)
             return []
         count = self._fewest_for_many(wish, most)
         if count is None:
@@ -336,10 +347,14 @@ class ContendedNodes:
         rows_of, ends = self._rows_of, self._row_ends
         if not ends:
             self._in_order.clear()
+            self._first_rows = self._first_rows[:0]
         for key in self._ordered[len(ends) : count]:
             self._in_order += rows_of[key[-1]]  # type: ignore[index]
             ends.append(len(self._in_order))
-        return np.array(self._in_order[: ends[count - 1] if count else 0], dtype=np.int64)
+        end = ends[count - 1] if count else 0
+        if end > len(self._first_rows):
+            self._first_rows = np.array(self._in_order, dtype=np.int64)
+        return self._first_rows[:end]
 
     def _all_below(self, below: float) -> _Prefix:
         """Nodes without all jobs that are ordered below a number."""
@@ -375,8 +390,7 @@ class ContendedNodes:
         return _Prefix(self._pool, free + np.array(given))
 
     def _asked(self, sums: _Prefix, rows: Ints) -> _AskedNodes:
-        placed = [one for row in rows.tolist() if (one := self._placed[row]) is not None]
-        return _AskedNodes(sums, self._node[rows], placed)
+        return _AskedNodes(sums, rows, self._node[rows], self._placed)
 
     def _grow(self) -> None:
         before = len(self._placed)
@@ -390,3 +404,17 @@ class ContendedNodes:
         )
         self._amounts = np.hstack([self._amounts, np.zeros((3, more))])
         self._row_first = np.concatenate([self._row_first, np.full(more, np.inf)])
+
+
+def _lacked(wish: Wish, nodes: _Prefix) -> Ints | None:
+    """How many nodes more a job needs in each domain; None: its GPUs may lie anywhere."""
+    if wish.single is not None:
+        return None
+    pieces = [nodes.counts(piece) > 0 for piece, _ in wish.pieces()]
+    domain = domains_of(wish, nodes)
+    most = int(domain.max()) + 1
+    lacks = max(1, wish.num_full) - np.bincount(domain[pieces[0]], minlength=most)
+    if len(pieces) > 1:
+        either = np.bincount(domain[pieces[0] | pieces[1]], minlength=most)
+        lacks = np.maximum(lacks, wish.num_full + 1 - either)
+    return np.asarray(lacks, dtype=np.int64)

@@ -10,8 +10,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ridgeline.queue.contended import ContendedNodes
-from ridgeline.queue.detailed_pool import DetailedHeld, DetailedPool
+from ridgeline.queue.detailed_pool import DetailedHeld, DetailedPool, domains_of
 from ridgeline.queue.holding_rows import HoldingRows
 from ridgeline.queue.vain_rows import NodeGain, VainRows
 from ridgeline.queue.waiting import Rank
@@ -40,6 +43,12 @@ class Contenders:
         self._vain = VainRows(pool.rooms, self.nodes, self._rows, weakest)
         self._tried: dict[int, int] = {}
         """How many gains there had been when the first of a row last tried."""
+        self._lacked: dict[int, NDArray[np.int64]] = {}
+        """How many nodes the first of a row lacked in each domain when it last tried."""
+        self._last_gain = np.zeros(len(pool.rooms), dtype=np.int64)
+        """How many gains there had been when more of each node last came within anybody's reach."""
+        self._spared = -1
+        """The row that did not try, since it must still lack nodes."""
         self._again: list[int] = []
         """Rows that tried in vain and may try again, the first in rank at the end."""
         self._changes = 0
@@ -97,6 +106,9 @@ class Contenders:
         if row in self._new:
             return self.nodes.victims(wish, below)
         tried = self._tried[row]
+        if self._must_lack(row, wish):
+            self._spared = row
+            return []
         nodes = [node for node, gain in self._gained.items() if gain.number > tried]
         return self.nodes.victims(wish, below, nodes)
 
@@ -117,7 +129,12 @@ class Contenders:
         row = self._rows.row(wish)
         self._new.discard(row)
         self._vain.add(row, self._waiting[row][0][0], below, self._gains)
-        self._tried[row] = self._gains
+        if row != self._spared:
+            self._tried[row] = self._gains
+            self._lacked.pop(row, None)
+            if self.nodes.lacked is not None:
+                self._lacked[row] = self.nodes.lacked
+        self._spared = -1
         if self._again and self._again[-1] == row:
             self._again.pop()
 
@@ -135,9 +152,21 @@ class Contenders:
         """
         self._gains += 1
         for node, _ in held:
+            self._last_gain[node] = self._gains
             before = self._gained.get(node)
             last = max(last, before.last) if before else last
             self._gained[node] = NodeGain(self._gains, last)
+
+    def _must_lack(self, row: int, wish: Wish) -> bool:
+        """Whether fewer nodes gained in every domain, since the first of a row tried, than lacked.
+
+        What is within its reach grows by gains alone.
+        """
+        lacked = self._lacked.get(row)
+        if lacked is None:
+            return False
+        gained = domains_of(wish, self._pool)[self._last_gain > self._tried[row]]
+        return bool((np.bincount(gained, minlength=len(lacked)) < lacked).all())
 
     def _look(self, faded: float) -> None:
         """Find who may try again, now that others have given something back or taken it."""

@@ -292,6 +292,13 @@ def has_room(wish: Wish, nodes: CountedNodes) -> bool:
     return len(_domains_with_room(wish, nodes, nodes.domains(wish.level))) > 0
 
 
+def domains_of(wish: Wish, nodes: CountedNodes) -> NDArray[np.int64]:
+    """The domain of each node, within one of which a job must lie; anywhere is one domain."""
+    if wish.required and wish.level != "node":
+        return nodes.domains(wish.level)
+    return np.zeros(len(nodes.domains("node")), dtype=np.int64)
+
+
 def _compactly(wish: Wish, nodes: CountedNodes, among: NDArray[np.bool_] | None) -> bool:
     """Whether whole nodes and the rest can be had."""
     having = [nodes.counts(piece) > 0 for piece, _ in wish.pieces()]

@@ -91,7 +91,10 @@ class HoldingRows:
 
     def having_room(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of some rows there is room for."""
-        return self.marks()[rows]
+        fitting = self.fitting()
+        if not fitting:
+            return np.zeros(len(rows), dtype=bool)
+        return marks_of(fitting, len(self._wishes))[rows]
 
     def has_room(self, wish: Wish) -> bool:
         """Whether there is room for one that waits."""

@@ -28,6 +28,8 @@ class PieceBits:
         self._cpu_milli = _Thresholds([one.cpu_milli for one in pieces])
         self._memory_bytes = _Thresholds([one.memory_bytes for one in pieces])
         self._milli = _Thresholds([one.milli for one in pieces])
+        self._of_no_gpu = any(not (one.gpus or one.milli or one.gpu_slice) for one in pieces)
+        """Whether a node without a free GPU, or part of one, may hold any of them."""
         self._kinds = {(one.gpu_type, one.on_demand) for one in pieces}
         self._pieces = pieces
         self._admitted: dict[tuple[str, bool], int] = {}
@@ -40,6 +42,8 @@ class PieceBits:
 
     def held_by(self, room: NodeRoom) -> int:
         """Which pieces a node holds, as `NodeRoom.holds` says of one."""
+        if not (room.whole or room.parts or room.grids or self._of_no_gpu):
+            return 0
         held = self._gpus.up_to(room.whole)
         held &= self._cpu_milli.up_to(room.cpu_milli)
         held &= self._memory_bytes.up_to(room.memory_bytes)
