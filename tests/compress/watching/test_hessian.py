@@ -19,13 +19,14 @@ def test_sums_over_chunks_are_those_of_all_inputs(width: int) -> None:
     assert torch.equal(sums[256:, :256], sums[:256, 256:].T)
 
 
-def test_the_factor_is_cholesky_of_the_inverse() -> None:
+@pytest.mark.parametrize("width", [60, 513])  # the larger one is inverted in parts
+def test_the_factor_is_cholesky_of_the_inverse(width: int) -> None:
     generator = torch.Generator().manual_seed(1)
-    mixed = torch.randn(60, 60, generator=generator) / 8 + torch.eye(60)
-    x = torch.randn(500, 60, generator=generator) @ mixed
-    hessian = 2 / 500 * x.T @ x
+    mixed = torch.randn(width, width, generator=generator) / 8 + torch.eye(width)
+    x = torch.randn(9 * width, width, generator=generator) @ mixed
+    hessian = 2 / len(x) * x.T @ x
     factor, notices = inverse_factor(hessian)
-    damped = hessian.double() + 0.01 * hessian.diagonal().mean() * torch.eye(60)
+    damped = hessian.double() + 0.01 * hessian.diagonal().mean() * torch.eye(width)
     expected = torch.linalg.cholesky(torch.linalg.inv(damped), upper=True)
     assert factor is not None
     assert notices == ()

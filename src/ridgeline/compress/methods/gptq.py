@@ -24,7 +24,6 @@ from torch import Tensor
 
 from ridgeline.checkpoints.quantised import Quantised
 from ridgeline.compress import rounding
-from ridgeline.compress.methods import rtn
 from ridgeline.compress.methods.rtn import Rounded, judged
 from ridgeline.compress.rounding import Grid
 from ridgeline.compress.watching.statistics import CalibrationStatistics, inverse_factor
@@ -48,6 +47,19 @@ def quantise(
     mask: Tensor | None = None,
     name: str = "a weight",
 ) -> Rounded:
+    """One matrix as `rounded` rounds it, with its error."""
+    found, notices = rounded(weight, scheme, seen, mask, name)
+    return judged(weight, found, seen, notices)
+
+
+@torch.no_grad()
+def rounded(
+    weight: Tensor,
+    scheme: Scheme,
+    seen: CalibrationStatistics,
+    mask: Tensor | None = None,
+    name: str = "a weight",
+) -> tuple[Quantised, tuple[str, ...]]:
     """Round with compensation; to nearest, with a notice, where no factor of the Hessian exists.
 
     Args:
@@ -64,9 +76,8 @@ def quantise(
     assert form is not None
     rounding.check(weight, form, name)
     if not seen.num_tokens or seen.hessian is None:
-        plain = rtn.quantise(weight, scheme, seen)
         told = ("calibration never reached it: rounded to nearest",)
-        return Rounded(quantised=plain.quantised, error=plain.error, notices=told)
+        return rounding.to_nearest(weight, form, name), told
     order = None
     hessian = seen.hessian
     if scheme.act_order:
@@ -75,9 +86,8 @@ def quantise(
     factor, notices = inverse_factor(hessian)
     if factor is None:
         found = rounding.to_nearest(weight, form, name)
-        return judged(weight, found, seen, (*notices, "rounded to nearest instead"))
-    found = _walked(weight, form, factor, order, mask)
-    return judged(weight, found, seen, notices)
+        return found, (*notices, "rounded to nearest instead")
+    return _walked(weight, form, factor, order, mask), notices
 
 
 def _walked(

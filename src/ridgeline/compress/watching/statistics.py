@@ -102,9 +102,26 @@ def _factor(hessian: Tensor, diagonal: Tensor) -> Tensor | None:
         return None
     lower = lower.flip(0, 1)
     del backward
-    upper = torch.eye(len(hessian), dtype=torch.float32, device=hessian.device)
-    torch.linalg.solve_triangular(lower, upper, upper=True, out=upper)
+    upper = torch.zeros_like(lower)
+    _invert_upper(lower, upper)
     return upper if _is_finite(upper) else None
+
+
+def _invert_upper(matrix: Tensor, inverse: Tensor) -> None:
+    """The inverse of an upper triangular matrix into one of zeros, a third of what solving takes.
+
+    Of two halves A and C on the diagonal and B beside them, what stands beside is −A⁻¹ B C⁻¹.
+    """
+    half = len(matrix) // 2
+    if half < _BLOCK:
+        unit = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+        inverse.copy_(torch.linalg.solve_triangular(matrix, unit, upper=True))
+        return
+    first, last = slice(0, half), slice(half, None)
+    _invert_upper(matrix[first, first], inverse[first, first])
+    _invert_upper(matrix[last, last], inverse[last, last])
+    beside = matrix[first, last] @ inverse[last, last]
+    inverse[first, last] = inverse[first, first] @ beside.neg_()
 
 
 def _is_finite(matrix: Tensor) -> bool:
