@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import json
@@ -11,10 +12,13 @@ import sys
 from typing import TypeVar, get_type_hints
 
 import pytest
+from tests.sources import trees, walk
+from tests.test_dead_code import words
 
 from ridgeline import cost
 from ridgeline.cli.main import run
 from ridgeline.cost import checkpoint_interval, static_memory
+from ridgeline.cost.gradient_compression import ShortestStep
 from ridgeline.errors import InputError
 from ridgeline.plan.calc import FORMULAS, about, arguments, calculate, usage
 
@@ -79,6 +83,59 @@ def test_every_formula_of_plain_numbers_in_the_room_of_theory_can_be_asked_for()
             ):
                 left_out |= {name} - {one.__name__ for one in FORMULAS.values()}
     assert left_out == set(NOT_BY_ITSELF)
+
+
+def test_every_public_name_in_the_room_of_theory_is_reached_by_a_command() -> None:
+    """What other rooms name, and what the definitions of that name in turn."""
+    named: dict[str, set[str]] = {}
+    public: set[str] = set()
+    asked: set[str] = set()
+    for place, tree in trees().items():
+        if not place.startswith("cost/"):
+            asked |= set(words(walk(tree)))
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names = [node.name]
+                public |= {name for name in names if not name.startswith("_")}
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [target.id for target in targets if isinstance(target, ast.Name)]
+            else:
+                continue
+            for name in names:
+                named.setdefault(name, set()).update(words(walk(node)))
+    reached: set[str] = set()
+    while asked:
+        name = asked.pop()
+        reached.add(name)
+        asked |= named.get(name, set()) - reached
+    assert public - reached == set()
+
+
+def test_several_records_are_given_by_their_first_field_and_others_by_name() -> None:
+    values = [
+        "matrices=4096x4096,4096x11008", "choices=fp16,powersgd:rank=2,top-k:density=0.001",
+        "num_ranks=32", *FABRIC[:2], "network_bytes_per_second=1e8",
+        "memory_bytes_per_second=2e12", "compute_seconds=0.1", "hidden_seconds=0.0",
+    ]  # fmt: skip
+    found = calculate("best-gradient-exchange", values).result
+    assert isinstance(found, ShortestStep)
+    assert [name for name, _ in found.all_step_seconds] == ["none", "fp16", "powersgd", "top-k"]
+    assert found.scheme == "powersgd"
+    values[1] = "choices=powersgd:rank=4096"
+    larger = calculate("best-gradient-exchange", values).result
+    assert isinstance(larger, ShortestStep)
+    assert larger.step_seconds > found.step_seconds
+    for bad, told in [
+        ("choices=fp17", "fp17"),
+        ("choices=top-k:densty=1", "densty"),
+        ("choices=top-k:density=-1", "below 0"),
+        ("choices=", "choices"),
+    ]:
+        values[1] = bad
+        with pytest.raises(InputError, match=told):
+            calculate("best-gradient-exchange", values)
 
 
 def test_records_are_given_by_their_fields_and_devices_by_name() -> None:

@@ -162,6 +162,18 @@ def exchange(
     return Exchange(sent_bytes=sent, encode_seconds=encode, travel_seconds=travel)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortestStep:
+    """The best of several ways to share gradients."""
+
+    scheme: Scheme
+    step_seconds: float
+    speedup: float
+    """Over sending everything."""
+    all_step_seconds: tuple[tuple[str, float], ...]
+    """Every scheme that was compared, `none` first."""
+
+
 def best_compression(
     gradient: Gradient,
     choices: Sequence[Compression],
@@ -171,20 +183,27 @@ def best_compression(
     memory_bytes_per_second: float,
     compute_seconds: float,
     hidden_seconds: float,
-) -> tuple[Compression, float]:
-    """The choice with the shortest step, and its speed-up over sending everything.
+) -> ShortestStep:
+    """The gradient compression with the shortest step, and its speed-up over sending everything.
 
     Steps alone are compared: whether the loss follows is for a run to show.
     """
-    plain = Compression(scheme="none")
-    steps = {
-        one: exchange(gradient, one, num_ranks, fabric, memory_bytes_per_second).step_seconds(
-            compute_seconds, hidden_seconds
+    steps = [
+        (
+            one.scheme,
+            exchange(gradient, one, num_ranks, fabric, memory_bytes_per_second).step_seconds(
+                compute_seconds, hidden_seconds
+            ),
         )
-        for one in (plain, *choices)
-    }
-    best = min(steps, key=lambda one: steps[one])
-    return best, steps[plain] / steps[best]
+        for one in (Compression(scheme="none"), *choices)
+    ]
+    scheme, seconds = min(steps, key=lambda step: step[1])
+    return ShortestStep(
+        scheme=scheme,
+        step_seconds=seconds,
+        speedup=steps[0][1] / seconds,
+        all_step_seconds=tuple(steps),
+    )
 
 
 def _rank(compression: Compression, rows: int, columns: int) -> int:

@@ -62,6 +62,7 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "amdahl-saved": amdahl.speedup_without,
     "asynchronous": asynchronous.asynchronous_forecast,
     "attainable": roofline.attainable_flops_per_second,
+    "best-gradient-exchange": gradient_compression.best_compression,
     "bill": money.bill,
     "bound": roofline.bound,
     "break-even": money.steps_to_pay,
@@ -288,6 +289,8 @@ def _read(name: str, text: str, kind: Any) -> object:
     if isinstance(kind, TypeVar):  # a number, or an array of them
         kind = kind.__constraints__[0]
     origin = get_origin(kind)
+    if origin is Sequence and _is_record(kind.__args__[0]):
+        return [_record_of(name, part, kind.__args__[0]) for part in text.split(",")]
     plain: object = text
     if origin is tuple:  # shapes: 4096x4096,1024x4096
         plain = [part.split("x") for part in text.split(",")]
@@ -303,6 +306,22 @@ def _read(name: str, text: str, kind: Any) -> object:
         if number < 0 and name not in _ANY_SIGN:
             raise InputError(f"{name} is {text!r}: it cannot be below 0")
     return read
+
+
+def _record_of(name: str, text: str, record: type) -> object:
+    """One of several records: its first field, then others by name (`top-k:density=0.1`)."""
+    kinds = {one.name: one.kind for one in _fields_of(record)}
+    first, *others = text.split(":")
+    given = {next(iter(kinds)): first}
+    for other in others:
+        field, equals, value = other.partition("=")
+        if not equals or field not in kinds:
+            raise InputError(f"{name} has {other!r}; after a colon stand {', '.join(kinds)} as F=V")
+        given[field] = value
+    read = {
+        field: _read(f"{name}'s {field}", value, kinds[field]) for field, value in given.items()
+    }
+    return record(**read)
 
 
 def _numbers(read: object) -> Iterator[float]:
