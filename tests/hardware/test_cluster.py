@@ -48,6 +48,8 @@ def test_typical_figures_are_those_of_the_usual_machine(
 def test_an_ambiguous_device_is_a_stated_assumption() -> None:
     sentences = parse_cluster("64xA100").assumed
     assert any("A100-SXM-80GB" in one and "A100-SXM-40GB" in one for one in sentences)
+    generations = parse_cluster("16xGaudi").assumed
+    assert any("read as Gaudi-3" in one and "Gaudi-2" in one for one in generations)
     assert not any("read as" in one for one in parse_cluster("64xA100-SXM-40GB").assumed)
     assert not any("read as" in one for one in parse_cluster("64xB200").assumed)
 
