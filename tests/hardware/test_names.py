@@ -99,6 +99,21 @@ def test_a_limit_of_power_that_is_no_mode_names_the_modes() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("H100-SXM-900W", "900 W as named, where 700 W are printed"),
+        ("Orin-64GB-75W", "75 W as named, where 60 W are printed"),
+        ("Trainium-2-400W", "no power is on record"),
+    ],
+)
+def test_a_power_that_changes_nothing_is_said(name: str, told: str) -> None:
+    part, plain = device(name), device(name.rpartition("-")[0])
+    assert part.peak_flops_per_second == plain.peak_flops_per_second
+    assert any(told in one and "rates as printed" in one for one in part.assumed)
+    assert not device("RTX-4090-450W").assumed
+
+
 def test_nodes_and_prices_of_a_variant_are_those_of_its_part() -> None:
     found = parse_cluster("16xH100-SXM-96GB-HBM2e-500W")
     assert found.domain_size == parse_cluster("16xH100").domain_size

@@ -175,11 +175,15 @@ def _at_power(device: Device, found: Suffixes, assumed: list[str]) -> Device:
     for mode in device.modes:
         if mode.watts == found.watts:
             return _in_mode(device, mode)
-    if not found.watts or not printed or found.watts >= printed:
+    if not found.watts or found.watts == printed:
         return device
     if device.modes:
         modes = ", ".join(f"{mode.watts:.0f}" for mode in device.modes)
         assumed.append(f"{device.name} has no power mode of {found.watts:.0f} W (but {modes})")
+    if found.watts > printed:
+        known = f"{printed:.0f} W are printed" if printed else "no power is on record"
+        assumed.append(f"{found.watts:.0f} W as named, where {known}: rates as printed")
+        return device
     assumed.append(
         f"{found.watts:.0f} of {printed:.0f} W: rates lower by the root of that, bandwidth not"
     )
