@@ -169,7 +169,7 @@ class ShortestStep:
     scheme: Scheme
     step_seconds: float
     speedup: float
-    """Over sending everything."""
+    """How many times as fast as a step that sends everything."""
     all_step_seconds: tuple[tuple[str, float], ...]
     """Every scheme that was compared, `none` first."""
 
