@@ -6,6 +6,7 @@ reference's `hta_wrong_or_crashes`): the right figure stands here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.trace.test_reference import FILES
 from tests.trace.written import call, host, kernel, step, write
 
 from ridgeline import RidgelineError, Trace, load_traces
+from ridgeline.cli.main import run
 from ridgeline.trace.communication.collectives import communication
 from ridgeline.trace.communication.overlap import overlap
 from ridgeline.trace.formats.kineto import read_kineto
@@ -166,6 +168,20 @@ def test_kernels_add_up_by_name_and_class(made: Made) -> None:
     assert found.tensor_core_share == pytest.approx(0.75)
     assert found.occupancy_percent == pytest.approx(50)
     assert found.sm_efficiency == pytest.approx((30 * 0.5 + 10) / 100)
+
+
+def test_a_kernel_that_is_slow_now_and_then_is_told_by_its_percentiles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths = [float(length) for length in range(1, 101)]
+    path = write(tmp_path / "r.json", [kernel(1000.0 * n, one) for n, one in enumerate(lengths)])
+    assert run(["trace", "kernels", str(path), "--json"]) == 0
+    (use,) = json.loads(capsys.readouterr().out)["ranks"][0]["kernels"]
+    assert (use["median_us"], use["mean_us"]) == (50.5, 50.5)
+    assert use["p90_us"] == pytest.approx(90.1)
+    assert use["p99_us"] == pytest.approx(99.01)
+    assert run(["trace", "kernels", str(path)]) == 0
+    assert "50.5 µs" in capsys.readouterr().out
 
 
 def test_a_grid_gives_blocks_where_rocm_does_not(made: Made) -> None:

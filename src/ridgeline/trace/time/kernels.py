@@ -23,7 +23,7 @@ from ridgeline.trace.kernel_names import (
     on_tensor_cores,
 )
 from ridgeline.trace.roofline.kernel_roofline import KernelRoofline, kernel_rooflines
-from ridgeline.trace.sorting import distinct, median
+from ridgeline.trace.sorting import distinct, median, quantile
 from ridgeline.trace.windows import GpuRecord, View, views
 
 _NAMED = 5
@@ -41,6 +41,9 @@ class KernelUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The share of the time of all GPU events."""
     mean_us: float
     min_us: float
+    median_us: float
+    p90_us: float
+    p99_us: float
     max_us: float
     tensor_cores: bool | None
     """Does the name say so? An estimate; None where it says neither yes nor no."""
@@ -170,6 +173,9 @@ def _use(
         share=_share(times.sum(), total),
         mean_us=float(times.mean()),
         min_us=float(times.min()),
+        median_us=median(times),
+        p90_us=quantile(times, 0.9),
+        p99_us=quantile(times, 0.99),
         max_us=float(times.max()),
         tensor_cores=on_tensor_cores(trace.names[name]),
         occupancy_percent=weighted(gpu.occupancy_percent[rows], times),
