@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -120,3 +121,30 @@ def test_more_threads_share_the_products_and_wait_longer_for_each_other() -> Non
     assert one["compute wide"] > four["compute wide"] > sixteen["compute wide"]
     assert one["kernels"] == 0.0
     assert sixteen["kernels"] == pytest.approx(2 * four["kernels"])
+
+
+def test_a_card_of_few_watts_is_slowed_by_large_batches_alone() -> None:
+    cooled = msgspec.structs.replace(device("t4"), power=None)
+    arrays = operator_arrays(load_network("resnet50"))
+    for batch, slower in ((256, 1.15), (1, 1.0)):
+        run = replace(RUN, batch=batch)
+        times = [demand(arrays, one, run).sum() for one in (device("t4"), cooled)]
+        assert times[0] / times[1] == pytest.approx(slower, abs=0.12), batch
+    for name in ("v100", "a100", "h100", "rtx-4090"):
+        card = device(name)
+        same = demand(arrays, msgspec.structs.replace(card, power=None), RUN)
+        assert demand(arrays, card, RUN) == pytest.approx(same, rel=0.06), name
+
+
+def test_scores_of_attention_that_are_written_out_cost_attention_alone() -> None:
+    unfused = replace(RUN, fused_attention=False)
+    assert seconds("vit_base_patch16_384", run=unfused) > 1.2 * seconds("vit_base_patch16_384")
+    assert seconds(run=unfused) == pytest.approx(seconds(), rel=0.02)
+
+
+def test_32_bits_run_on_matrix_units_only_where_those_are_faster() -> None:
+    run = replace(RUN, precision="tf32")
+    assert "vector units" in traits_of(device("rtx-4090"), run)
+    assert "vector units" not in traits_of(device("a100"), run)
+    assert "vector units" in traits_of(device("v100"), replace(RUN, precision="fp32"))
+    assert "vector units" not in traits_of(device("rtx-4090"), RUN)

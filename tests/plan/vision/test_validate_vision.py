@@ -84,6 +84,16 @@ def test_another_network_of_the_same_name_is_refused(tmp_path: Path) -> None:
     assert "not the same network" in validate_vision(table(tmp_path, row)).rows[0].reason
 
 
+def test_a_pytorch_without_fused_attention_is_predicted_slower(tmp_path: Path) -> None:
+    row = ROW.format(gpu="RTX 3090").replace("resnet50,resnet", "vit_base_patch16_384,deit")
+    row = row.replace("224x224", "384x384").replace(",4.11,25.56,11.11,", ",,,,")
+    rows = [row.replace("PyTorch 2.4", f"PyTorch {version}") for version in ("1.12", "2.4")]
+    old, new = validate_vision(table(tmp_path, *rows), calibration="shipped").rows
+    assert old.predicted is not None
+    assert new.predicted is not None
+    assert old.predicted < 0.9 * new.predicted
+
+
 def test_an_unknown_calibration_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="use unseen, shipped or none"):
         validate_vision(table(tmp_path, ROW.format(gpu="RTX 3090")), calibration="best")

@@ -16,7 +16,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.vision.setting import VisionSetting
-from ridgeline.cost.vision.work import is_processor
+from ridgeline.cost.vision.work import is_processor, on_matrix_units
 from ridgeline.errors import InputError
 from ridgeline.hardware.facts import Device
 
@@ -69,8 +69,12 @@ def traits_of(device: Device, setting: VisionSetting) -> tuple[str, ...]:
         found.append("channels_last")
     if setting.task == "train":
         found.append("train")
+    if not setting.fused_attention and place == "gpu":
+        found.append("unfused attention")
     if setting.dtype in ("fp32", "tf32") and place == "gpu":
         found.append("32 bits")
+        if not on_matrix_units(device, setting.dtype):
+            found.append("vector units")
     if setting.dtype == "int8":
         found.append(f"{place} 8 bits")
         if place == "cpu" and "int8" in device.peaks:

@@ -37,6 +37,8 @@ class VisionSetting:
     memory_format: MemoryFormat = "contiguous"
     software: str = "eager"
     """A class of software that the coefficients know: `eager`, `compile`, `tensorrt`…"""
+    fused_attention: bool = True
+    """Whether the scores of attention stay on the chip; PyTorch before 2.0 wrote and read them."""
     threads: int | None = None
     """Threads on a processor; None: one for every core. No meaning on GPUs."""
 

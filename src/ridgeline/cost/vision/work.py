@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from ridgeline.cost.arrays import Bools, Floats
+from ridgeline.cost.vision.power import power_slowdown
 from ridgeline.cost.vision.setting import ELEMENT_BYTES, VisionSetting
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator
@@ -207,6 +208,14 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     written = np.maximum(arrays.written * batch * size, 1.0)
     kept = np.minimum(1.0, cache / written)
     traffic = arrays.moved * batch * size / bandwidth * (1.0 - CACHE_GAIN * kept)
+    counts = _by_kind(arrays, arrays.count)
+    folded = sum(counts.get(kind, 0.0) for kind in FOLDED)
+    own = sum(counts.values()) - folded
+    if not processor:
+        busy = float(((2.0 * compute / peak + traffic) * arrays.count).sum())
+        matrix = device.peaks.get("fp16", 0.0) if on_matrix_units(device, dtype) else 0.0
+        slower, drained = power_slowdown(device, matrix, busy, own)
+        peak, traffic = peak / slower, traffic * drained
     rates = {kind: vector if kind == "depthwise" else peak for kind in COMPUTE}
     macs = _by_kind(arrays, compute * arrays.count)
     found = [2.0 * macs.get(kind, 0.0) / rate for kind, rate in rates.items()]
@@ -214,9 +223,7 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     found += [moved.get(kind, 0.0) for kind in TRAFFIC]
     found.append(float((arrays.weights * arrays.count).sum()) * size / bandwidth)
     found.append(4.0 * arrays.parameters / bandwidth)
-    counts = _by_kind(arrays, arrays.count)
-    folded = sum(counts.get(kind, 0.0) for kind in FOLDED) * MICROSECOND
-    own = sum(counts.values()) * MICROSECOND - folded
+    own, folded = own * MICROSECOND, folded * MICROSECOND
     if processor:
         pace = float(np.log2(cores) / np.log2(MEETING_THREADS))
     else:
@@ -260,6 +267,12 @@ def has_matrix_units(device: Device) -> bool:
     if "tf32" in peaks or "bf16" in peaks:
         return True
     return peaks.get("fp16", 0.0) > 2.0 * peaks.get("fp32", 0.0)
+
+
+def on_matrix_units(device: Device, dtype: str) -> bool:
+    """Whether products in `dtype` run on a GPU's matrix units: they are no faster elsewhere."""
+    vector = device.peaks.get("fp32", 0.0)
+    return has_matrix_units(device) and matrix_peak(device, dtype) > 1.05 * vector
 
 
 def matrix_peak(device: Device, dtype: str) -> float:

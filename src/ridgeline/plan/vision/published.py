@@ -38,6 +38,8 @@ COLUMNS = (
     "task", "gpu", "n_gpus", "metric_name", "metric_value",
 )  # fmt: skip
 """Columns without which a table cannot be read; cells may be empty."""
+UNFUSED = r"PyTorch [01]\.|Paddle"
+"""Software without a fused kernel of attention: PyTorch has one since 2.0."""
 OFFLINE_BATCH = 256
 """Images of a batch where the submitter chose it for throughput."""
 MOST_OFF = 0.15
@@ -168,6 +170,7 @@ def _published(number: int, cells: Mapping[str, str]) -> PublishedVision:
             precision=_precision(cells["precision"], device),
             memory_format=_layout(cells["memory_format"]),
             software=software.name,
+            fused_attention=re.search(UNFUSED, cells["software"]) is None,
             threads=_threads(note),
         ),
     )
