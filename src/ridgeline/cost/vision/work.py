@@ -59,6 +59,8 @@ HOST = 2
 MICROSECOND = 1e-6
 USUAL_CLOCK = 1.5e9
 """Clock of a GPU at which its `kernels` are a microsecond; also where the clock is not known."""
+FASTEST_CLOCK = 3.0e9
+"""A clock that no GPU of the catalogue has."""
 USUAL_CORE = 110e9
 """fp32 FLOP/s of a server's core, at which a launch is a microsecond of the host."""
 USUAL_YEAR = 2019
@@ -227,11 +229,24 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     if processor:
         pace = float(np.log2(cores) / np.log2(MEETING_THREADS))
     else:
-        pace = USUAL_CLOCK / (device.chip.clock_hz or USUAL_CLOCK)
+        pace = USUAL_CLOCK / clock_of(device)
     host = slowness_of_host(device)
     return np.array(
         [*found, own * pace, folded * pace, MICROSECOND * host, own * host, folded * host]
     )
+
+
+def clock_of(device: Device) -> float:
+    """The clock at which a GPU has its peaks.
+
+    A unit has 64 or 128 lanes of 32 bits, by its generation: those that give a clock that is below
+    `FASTEST_CLOCK`, the fewer where both do.
+    """
+    if device.chip.clock_hz is not None:
+        return device.chip.clock_hz
+    lanes = 64.0 * (device.chip.num_units or 1)
+    clocks = [device.peaks.get("fp32", 0.0) / (2.0 * one) for one in (lanes, 2.0 * lanes)]
+    return next((one for one in clocks if 0.0 < one < FASTEST_CLOCK), USUAL_CLOCK)
 
 
 def slowness_of_host(device: Device) -> float:
