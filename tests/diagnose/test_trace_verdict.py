@@ -101,6 +101,32 @@ def test_kernels_beside_which_a_cause_weighs_little_make_it_arguable(tmp_path: P
     assert found[1].share > 0.75
 
 
+@pytest.mark.parametrize(("copy_us", "sure"), [(1000, 0.55), (2000, 0.8)])
+def test_copies_are_sure_where_unknown_kernels_could_hardly_lose_as_much(
+    tmp_path: Path, copy_us: float, sure: float
+) -> None:
+    found = verdict(tmp_path, train(8, kernel_us=300, copy_us=copy_us, name="solve"))
+    assert (found[0].cause, found[0].confidence) == ("copy-bound", sure)
+
+
+@pytest.mark.parametrize(("stall_us", "sure"), [(900, 0.55), (300, 0.75)])
+def test_as_much_time_that_nothing_explains_makes_the_first_a_guess(
+    tmp_path: Path, stall_us: float, sure: float
+) -> None:
+    """Half of the kernels start long after their launch though nothing else runs."""
+    events, now = [], 0.0
+    for number in range(1, 41):
+        events += [host(now, 1000, "aten::mul"), call(now + 1000, 4, 2 * number)]
+        events.append(kernel(now + 1006, 800, correlation=2 * number))
+        events.append(call(now + 1010, 4, 2 * number + 1))
+        events.append(kernel(now + 1806 + stall_us, 800, correlation=2 * number + 1))
+        events.append(host(now + 1014, 1592 + stall_us, "aten::mul"))
+        now += 2606 + stall_us
+    found = verdict(tmp_path, events)
+    assert (found[0].cause, found[0].confidence) == ("host-bound", sure)
+    assert "device-stall" in [finding.cause for finding in found]
+
+
 @pytest.mark.parametrize(("loader", "host_us", "sure"), [(3200, 1000, 0.7), (3200, 800, 0.9)])
 def test_dispatch_that_could_not_bound_the_run_has_to_weigh_more_than_what_does(
     tmp_path: Path, loader: float, host_us: float, sure: float

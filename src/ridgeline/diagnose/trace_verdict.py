@@ -35,7 +35,7 @@ _CLOSE = 1.3
 _OF_NOTE = 0.1
 _MOST = 0.75
 """Another cause that leads beside kernels which fill more than this is arguable."""
-_PERHAPS = 0.25
+_PERHAPS = 0.4
 """The part of their time that kernels may lose for all that is known of them."""
 _ARGUABLE, _HEAVIER = 0.55, 0.7
 """What is stated at most where two causes are close, and where one that could not bound the run by
@@ -43,7 +43,7 @@ itself weighs more than the one that does."""
 _BETWEEN_RANKS, _SENDING = "rank-skew", "communication-bound"
 _AS_MUCH = 1.15
 _NOT_SHOWN = "device-stall"
-"""Idle time that the trace does not explain: more of it than of the first cause makes that a
+"""Idle time that the trace does not explain: about as much of it as of the first cause makes that a
 guess."""
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
@@ -145,7 +145,7 @@ def _with_doubt(
         if any(other > weight / _CLOSE for other, one in rivals if (other, one) in leading):
             most = _ARGUABLE
     if _beside_kernels(weighed, reading) or any(
-        one.cause == _NOT_SHOWN and one.share > first.share for _, one in weighed[1:]
+        one.cause == _NOT_SHOWN and one.share > first.share / _CLOSE for _, one in weighed[1:]
     ):
         most = _ARGUABLE
     return [_at_most(first, most), *found[1:]]

@@ -118,7 +118,21 @@ class Counterfactual:
         first = (self.event == NONE) & ~self.has_edge.any(axis=1)
         self.slack_us[first, 0], self.edge[first, 0] = 0.0, HOST_EDGE
         self.first = np.flatnonzero(first)
+        self._follow_the_host()
         self._share_out_host()
+
+    def _follow_the_host(self) -> None:
+        """Let what nobody launched come as long as it did after the host's last point before it.
+
+        Pages of managed memory move when somebody touches them, who would do so earlier, too.
+        """
+        nobodys = (self.event != NONE) & ~self.is_end & ~self.has_edge.any(axis=1)
+        points = np.flatnonzero(self.event == NONE)
+        node = np.flatnonzero(nobodys)
+        last = np.searchsorted(points, node) - 1
+        node, last = node[last >= 0], last[last >= 0]
+        self.source[node, 0], self.slack_us[node, 0] = points[last], 0.0
+        self.edge[node, 0] = WAIT_EDGE
 
     def _share_out_host(self) -> None:
         """What the host did along each of its edges, by part."""
