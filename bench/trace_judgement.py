@@ -1,7 +1,7 @@
 """Verdicts on traces whose bottleneck is known: right first findings, their worth, calibration.
 
     python -m bench.trace_judgement [SET …] [--only PART] [--public FOLDER] [--page]
-    python -m bench.trace_judgement --draw SEED MANY [--messages]
+    python -m bench.trace_judgement --draw SEED MANY [--messages | --machine]
 
 SET is `simulated` (`tests/trace/simulated/cases.toml`: the truth is the run again without each of
 its faults), `shared` (`tests/diagnose/shared_traces.toml`) or `public` (`tests/public/traces.toml`,
@@ -30,7 +30,7 @@ from tests.diagnose.labelled_traces import (
     simulated_verdict,
     verdict_on,
 )
-from tests.trace.simulated.compose import POSSIBLE, WITH_MESSAGES, draw
+from tests.trace.simulated.compose import OF_THE_MACHINE, POSSIBLE, WITH_MESSAGES, draw
 from tests.trace.simulated.truth import Case, cases
 
 from ridgeline.errors import RidgelineError
@@ -284,12 +284,14 @@ def main() -> None:
     parser.add_argument("--public", type=Path, metavar="FOLDER")
     parser.add_argument("--draw", type=int, nargs=2, metavar=("SEED", "MANY"))
     parser.add_argument("--messages", action="store_true", help="draw pipelines and rings")
+    parser.add_argument("--machine", action="store_true", help="draw faults of the machine")
     parser.add_argument("--page", action="store_true")
     given = parser.parse_args()
     sources = {"simulated": simulated(cases().items(), given.only)}
     if given.draw:
         seed, many = given.draw
         possible = WITH_MESSAGES if given.messages else POSSIBLE
+        possible = OF_THE_MACHINE if given.machine else possible
         drawn = ((name, case) for name, case, _ in islice(draw(seed, possible), many))
         sources = {"simulated": simulated(drawn, given.only)}
     if SHARED.exists():

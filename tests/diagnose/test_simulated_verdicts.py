@@ -20,6 +20,7 @@ REPRESENTATIVE = (
     "gpt-side-copy-behind-frees", "dlrm-loader-in-each-step-and-before",
     "gpt-late-module-dearer-than-stalls", "decode-poll-beside-side-copy",
     "resnet-stall-before-the-last-wait", "prefill-slow-softmax-s1-50",
+    "gpt-throttled-s20003-15", "diffusion-shared-gpu-s20003-33", "ddp-imbalance-s20001-35",
     "diffusion-python-between-operators", "fsdp-saves", "gpt-optimizer-on-the-host-subtle",
 )  # fmt: skip
 WITHIN, FLOOR = 0.25, 0.02

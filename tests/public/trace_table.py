@@ -14,7 +14,7 @@ CAUSES = frozenset({
     "allocator-bound", "communication-bound", "compute-bound", "copy-bound", "cpu-only",
     "dependency-wait", "device-stall", "empty-window", "gpu-bound", "hardly-any-gpu-work",
     "host-bound", "host-bound-start-up", "input-bound", "launch-bound", "memory-bound",
-    "rank-skew", "sync-bound", "unexplained-idle",
+    "rank-skew", "sync-bound", "uneven-kernels", "unexplained-idle",
 })  # fmt: skip
 """Causes that may come first in a verdict."""
 

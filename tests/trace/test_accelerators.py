@@ -207,10 +207,8 @@ def test_a_start_before_pages_that_nothing_moved_is_worth_what_it_takes(
     """Whoever touches a page would touch it that much earlier."""
     events = [call(0, 112_000, 1, "cudaMallocManaged"), call(112_010, 40, 2)]
     events.append(kernel(112_500, 3_000, correlation=2))
-    events += [
-        kernel(112_520.0 + 400 * n, 50, stream=20, name="Memcpy Unified DtoH", category="gpu_memcpy")
-        for n in range(20)
-    ]
+    moved = {"name": "Memcpy Unified DtoH", "category": "gpu_memcpy", "stream": 20}
+    events += [kernel(112_520.0 + 400 * n, 50, **moved) for n in range(20)]
     found = first_finding(write(tmp_path / "x.json", events, deviceProperties=GPUS), capsys)
     assert found["cause"] == "host-bound-start-up"
     assert found["worth_us"] == pytest.approx(112_000, rel=0.02)

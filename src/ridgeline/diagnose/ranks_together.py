@@ -24,6 +24,10 @@ from ridgeline.trace.critical_path.job_counterfactual import COMPUTE, JobCounter
 
 _ALSO = {COMPUTE: (), "host": ("host", "python"), "loader": ("loader",)}
 """With what a rank is late → cures that take it away on every rank, and so on this one."""
+_HOLDS_UP = 0.1
+"""A GPU that waits for its host for so much of the window may be late for that."""
+_MOSTLY = 0.75
+"""A rank that costs so much of what all of them do is the late one."""
 
 
 class RanksTogether:
@@ -40,6 +44,10 @@ class RanksTogether:
         self.late: LateRank | None = late_rank(facts, joined) if self.by_messages else None
         self.bubble_us = bubble_us(facts, aligned) if self.by_messages else 0.0
         self.skew_us = self._skew_us()
+        in_turn_us = self._in_turn_us()
+        self.in_turn = in_turn_us > self.skew_us
+        """Do ranks compute for longer in turn, which costs more than the one that is late most?"""
+        self.skew_us = max(self.skew_us, in_turn_us)
 
     def _saved_us(self, cure: str) -> float:
         """What the job would lose without something, in µs."""
@@ -72,6 +80,23 @@ class RanksTogether:
             for rank in others
         ]
         return statistics.median(costs)
+
+    def _in_turn_us(self) -> float:
+        """What the job would lose if ranks that compute meanwhile came to each collective at once.
+
+        Without waiting for one rank it would wait for the second to last. Of n loads that are drawn
+        evenly the last is (n-1)/2 times as far from the mean as from the second.
+        """
+        if self.joined is None or self.by_messages:
+            return 0.0
+        if max(fact.idle_of_host_us / fact.window_us for fact in self.facts) > _HOLDS_UP:
+            return 0.0
+        gained = [self.joined.skew_of_us(place) for place in range(len(self.facts))]
+        if max(gained) > _MOSTLY * sum(gained):
+            return 0.0
+        exposed = statistics.fmean(fact.summary.communication_exposed_us for fact in self.facts)
+        waited = self.stragglers.waited_us / len(gained)
+        return min(0.5 * (len(gained) - 1) * sum(gained), waited, exposed)
 
     def _of(self, file: str) -> RankFacts:
         return next(fact for fact in self.facts if fact.summary.file == file)

@@ -59,6 +59,7 @@ from ridgeline.trace.time.launch import RankLaunches, launches
 from ridgeline.trace.time.offload import Offload, offload
 from ridgeline.trace.time.summary import RankSummary, summarize, summarize_view
 from ridgeline.trace.time.sync import HostWait, sync_points
+from ridgeline.trace.time.uneven import UnevenKernels, uneven_kernels
 from ridgeline.trace.windows import View, judged_window, middle_of, views
 from ridgeline.trace.working_span import beside_us
 
@@ -149,6 +150,8 @@ class RankFacts:
     """Are there worker processes already? None without a loader in the trace."""
     copies_us: dict[str, float] = field(default_factory=dict)
     """Name of the copy → time."""
+    uneven: UnevenKernels | None = None
+    """What kernels take beyond what the same ones usually take."""
     beside_us: float = 0.0
     """Recorded before and after the window of a program without steps."""
     recorded: Recorded | None = None
@@ -222,7 +225,8 @@ def _of_view(view: View, place: int) -> RankFacts:
     if not precision.any():  # without shapes or a known device
         precision = np.zeros(len(trace.gpu))
         precision[view.rows[matrix & plain]] = _OF_FP32
-    saved, graphs = _saved(view, causes, room, summary, precision)
+    uneven = uneven_kernels(view)
+    saved, graphs = _saved(view, causes, room, summary, precision, uneven)
     allocating = trace.host.is_call & names_matching(trace, ALLOCATOR)[trace.host.name]
     return RankFacts(
         summary=summary,
@@ -264,6 +268,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         offload=offload(view),
         loader_workers=loader_workers(trace),
         link_us=_link_us(view),
+        uneven=uneven,
         beside_us=beside_us(trace, view.start_us, view.end_us),
         copies_us=_copies(view, over_a_link(trace)[view.rows]),
     )
@@ -277,7 +282,12 @@ def _host_span(trace: Trace) -> float:
 
 
 def _saved(
-    view: View, causes: IdleCauses, room: Headroom, summary: RankSummary, precision: Floats
+    view: View,
+    causes: IdleCauses,
+    room: Headroom,
+    summary: RankSummary,
+    precision: Floats,
+    uneven: UnevenKernels | None,
 ) -> tuple[dict[str, float], RankGraphs | None]:
     """What the window would lose without each cause that holds some of it.
 
@@ -294,12 +304,14 @@ def _saved(
         "stall": causes.us["stall"],
         "kernels": lower + sum(kernel.headroom_us for kernel in room.kernels),
         "precision": view.window_us if precision.any() else 0.0,
+        "uneven": uneven.excess_us if uneven else 0.0,
     }
+    excess = uneven.share if uneven else np.zeros(len(precision))
     # A long gap may be the only one of its kind: then the middle does not stand for the whole.
     alike = causes.gaps.length_us.max(initial=0.0) < _ALIKE * view.window_us
     part, rows = middle_of(view, _MOST_EVENTS if alike else len(view.rows))
     scale = view.window_us / part.window_us if part.window_us > 0 else 1.0
-    faster = np.maximum(room.share, room.precision_share)
+    faster = np.maximum(np.maximum(room.share, room.precision_share) - excess, 0.0)
     works = (~is_communication(part.trace)).astype(float)
     asked = Counterfactual(
         part,
@@ -307,6 +319,7 @@ def _saved(
         kernels={
             "kernels": faster[rows],
             "precision": precision[rows],
+            "uneven": excess[rows],
             COMPUTE: works,
             ALL_WORK: np.ones(len(works)),
         },

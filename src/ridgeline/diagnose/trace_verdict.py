@@ -48,6 +48,8 @@ guess."""
 _INSTEAD = ("cpu-only", "hardly-any-gpu-work", "empty-window")
 """Where one of these holds the window is not one that shares of it mean anything for."""
 _UNEXPLAINED = ("unexplained-idle",)
+_UNEVEN = "uneven-kernels"
+"""Kernels that are slower than they are at other times are seen to be, not reckoned."""
 _STARTING = "host-bound-start-up"
 _SMALL, _MANY_SMALL = "small-kernels", 0.15
 _FAR_MORE = 3.0
@@ -78,6 +80,8 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
     rest = max((one.worth_us for _, one in leading if one.cause not in _OF_THE_GPU), default=0.0)
     filled = reading.share(lambda fact: fact.summary.compute_us) > _MOST
     most = rest if filled else math.nextafter(_AS_MUCH * rest, math.inf)
+    uneven = (one.worth_us for _, one in leading if one.cause == _UNEVEN)
+    most = max(most, _CLOSE * max(uneven, default=0.0))
     explained = max((weight for weight, one in leading
                      if one.cause not in (*_UNEXPLAINED, *_OF_THE_GPU)), default=0.0)  # fmt: skip
     leading.sort(

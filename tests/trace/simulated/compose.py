@@ -30,7 +30,9 @@ STRENGTHS: dict[str, tuple[float, float]] = {
     "lone-gap": (1.0, 2.0), "small-copies": (100, 4000), "pause": (0.2, 2.0),
     "recompile": (0.2, 2.0), "cpu-optimizer": (0.15, 1.5), "save": (0.1, 1.0),
     "loop-optimizer": (20, 200), "synced-passes": (1, 1), "late-message": (0.1, 1.0),
-    "few-passes": (2, 9),
+    "few-passes": (2, 9), "throttled": (0.15, 1.0), "shared-gpu": (0.1, 0.6),
+    "slow-host": (2.0, 6.0), "stream-copy": (0.08, 0.8), "evaluation": (0.15, 1.0),
+    "imbalance": (0.2, 0.8),
 }  # fmt: skip
 """The range that a strength is drawn from, evenly on a logarithmic scale."""
 _ANY = ("item-step", "poll-step", "prepare", "finish", "start-up", "late-module", "pageable",
@@ -69,6 +71,18 @@ WITH_MESSAGES: dict[str, tuple[str, ...]] = {
     "ring": ("late-gpu", "late-host", "slow-network", "item-step", "prepare"),
 }
 """The same of ranks that send to each other; apart, so that a seed's draws stay what they were."""
+OF_THE_MACHINE: dict[str, tuple[str, ...]] = {
+    "gpt": ("throttled", "shared-gpu", "stream-copy", "evaluation", "slow-host"),
+    "resnet": ("throttled", "shared-gpu", "stream-copy", "evaluation", "slow-host"),
+    "prefill": ("throttled", "shared-gpu", "stream-copy", "slow-host"),
+    "decode": ("throttled", "shared-gpu", "prepare", "stream-copy"),
+    "diffusion": ("throttled", "shared-gpu", "slow-host"),
+    "ddp": ("imbalance", "late-host", "slow-network", "slow-host"),
+    "fsdp": ("imbalance", "late-gpu", "slow-link"),
+    "dlrm_ranks": ("imbalance", "late-host", "stream-copy"),
+    "tensor_parallel": ("imbalance", "late-host", "slow-network"),
+}
+"""What the machine does to a program, and clocks of ranks that do not agree; apart, too."""
 EXCLUSIVE = (
     {"slow-link", "slow-network"}, {"slow-loader", "plain-loader", "slow-workers"},
     {"item-step", "poll-step", "item-layer", "event-layer"}, {"small-reduces", "unbucketed"},
@@ -108,11 +122,14 @@ def _case(dice: random.Random, possible: Mapping[str, tuple[str, ...]]) -> Case:
     options: dict[str, int | bool | str] = {}
     if workload in {"ddp", "resnet_ddp", "tensor_parallel", *WITH_MESSAGES}:
         options["ranks"] = dice.choice((2, 4))
+    ranks = "ranks" in options or workload in {"fsdp", "dlrm_ranks"}
+    apart = possible is OF_THE_MACHINE and ranks
     return Case(
         workload=workload, gpu=gpu, faults=faults, options=options, version=version,
         steps=dice.random() < 0.75, shapes=dice.random() < 0.6, stacks=dice.random() < 0.3,
         warm=2 if dice.random() < 0.3 and not ONCE & faults.keys() else 0,
         syncs=dice.random() < 0.2, watchdog=dice.random() < 0.15, seed=dice.randrange(1000),
+        clocks_us=dice.choice((0.0, 700.0, -40_000.0)) if apart else 0.0,
     )  # fmt: skip
 
 

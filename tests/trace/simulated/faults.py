@@ -154,6 +154,40 @@ def late_message(program: Program, strength: float) -> Program:
     return _trouble(program, late_message=3, late_message_us=whole)
 
 
+def throttled(program: Program, strength: float) -> Program:
+    """Clocks fall in the second half of the run: arithmetic takes this share longer."""
+    return _trouble(program, slower_from=program.warm + (program.steps - program.warm) // 2,
+                    slower_by=1 + strength)  # fmt: skip
+
+
+def shared_gpu(program: Program, strength: float) -> Program:
+    """Another process has the GPU for this share of the time, two milliseconds at once."""
+    return _trouble(program, slice_us=2000.0, slice_every_us=2000.0 / strength)
+
+
+def slow_host(program: Program, strength: float) -> Program:
+    """A core far from the GPU, or a slow one: the host takes so many times as long for all."""
+    host = program.host
+    return replace(program, host=replace(
+        host, dispatch_us=strength * host.dispatch_us, launch_us=strength * host.launch_us,
+        python_us=strength * host.python_us,
+    ))  # fmt: skip
+
+
+def stream_copy(program: Program, strength: float) -> Program:
+    """Batches move in the stream of the kernels, for this share of the GPU's step."""
+    rate = gpu_of(program.gpu).pinned_bytes_per_second
+    return _trouble(program, stream_copy_bytes=strength * program.step_us() * 1e-6 * rate)
+
+
+def evaluation(program: Program, strength: float) -> Program:
+    """An evaluation in the middle, for this share of the run's kernels."""
+    gpu = gpu_of(program.gpu)
+    once = sum(kernel.time_us(gpu) for op in program.forward for kernel in op.all_kernels())
+    many = round(strength * program.step_us() * program.steps / once)
+    return _trouble(program, evaluations=max(1, many))
+
+
 def few_passes(program: Program, strength: float) -> Program:
     """The batch of a pipeline in so many times fewer micro-batches."""
     times = max(1, int(strength))
@@ -226,6 +260,12 @@ FAULTS: dict[str, Fault] = {
     "save": saving,
     "loop-optimizer": loop_optimizer,
     "synced-passes": synced_passes,
+    "throttled": throttled,
+    "shared-gpu": shared_gpu,
+    "slow-host": slow_host,
+    "stream-copy": stream_copy,
+    "evaluation": evaluation,
+    "imbalance": lambda program, strength: _trouble(program, imbalance=strength),
     "late-message": late_message,
     "side-copy": side_copy,
     "odd-gemm": lambda program, strength: _rebuilt(program, gemm=strength),
@@ -241,19 +281,21 @@ _BY_CAUSE = {
     "input-bound": "slow-loader slow-workers plain-loader",
     "sync-bound": "item-step poll-step item-layer event-layer poll-layer",
     "host-bound": "slow-python prepare finish lone-gap lead late-module plain-loader"
-    " small-copies pause recompile cpu-optimizer save loop-optimizer",
+    " small-copies pause recompile cpu-optimizer save loop-optimizer slow-host",
     "host-bound-start-up": "start-up lead late-module recompile",
-    "launch-bound": "eager small-copies loop-optimizer",
+    "launch-bound": "eager small-copies loop-optimizer slow-host",
     "allocator-bound": "uncached",
-    "copy-bound": "pageable offload side-copy small-copies save",
+    "copy-bound": "pageable offload side-copy small-copies save stream-copy",
     "dependency-wait": "side-stream side-copy",
-    "device-stall": "stall",
+    "device-stall": "stall shared-gpu",
+    "uneven-kernels": "throttled shared-gpu",
     "communication-bound": "no-overlap slow-link slow-network small-reduces unbucketed"
     " synced-passes late-message",
-    "rank-skew": "late-host late-gpu",
+    "rank-skew": "late-host late-gpu imbalance",
     "pipeline-bubble": "few-passes",
-    "compute-bound": "odd-gemm fp32",
-    "memory-bound": "slow-softmax",
+    "compute-bound": "odd-gemm fp32 evaluation",
+    "memory-bound": "slow-softmax evaluation",
+    "gpu-bound": "evaluation",
     "cpu-only": "no-gpu",
 }
 CAUSES: dict[str, frozenset[str]] = {

@@ -71,6 +71,17 @@ class Rank:
         """The stream of the program's kernels."""
         return 0 if self.gpu.vendor == "amd" else COMPUTE
 
+    def slowness(self, step: int) -> dict[str, float]:
+        """Factor on the kernels of a step, by the roof that they are below."""
+        trouble, ranks = self.program.trouble, self.program.parallel.ranks
+        clocks = trouble.slower_by if 0 <= trouble.slower_from <= step else 1.0
+        share = 1.0
+        if trouble.imbalance:
+            dice = random.Random(f"experts/{self.seed}/{step}")
+            loads = [dice.random() for _ in range(ranks)]
+            share += trouble.imbalance * (2 * loads[self.number] - 2 * sum(loads) / ranks)
+        return {"compute": clocks * share, "memory": (1 + (clocks - 1) / 3) * share}
+
     def api(self, name: str) -> str:
         """The runtime call as this vendor names it."""
         if self.gpu.vendor != "amd":
@@ -89,6 +100,7 @@ class Thread:
     def begin(self, step: int) -> None:
         """Each step draws its jitter anew: a fault elsewhere leaves it as it was."""
         self.random.seed(f"{self.rank.seed}/{self.rank.number}/{self.number}/{step}")
+        self.slowness = self.rank.slowness(step)
 
     def jitter(self, mean_us: float, sigma: float | None = None) -> float:
         """A lognormal time of this mean."""
@@ -122,7 +134,7 @@ class Thread:
     def launch(
         self, sort: str, duration_us: float, *, stream: int | None = None,
         wait_for: Iterable[Work] = (), meeting: Meeting | None = None, call: str = "",
-        stall_us: float = 0.0, load_us: float = 0.0, **args: Any,
+        stall_us: float = 0.0, load_us: float = 0.0, bound: str = "", **args: Any,
     ) -> Generator[Work, None, Work]:  # fmt: skip
         """Start a kernel; blocks while the stream's queue is full."""
         rank = self.rank
@@ -135,6 +147,7 @@ class Thread:
             length += rank.program.start_up.module_us
         if rank.number == rank.program.trouble.late_rank and sort not in _LATE_SORTS:
             duration_us *= rank.program.trouble.late_compute
+        duration_us *= self.slowness.get(bound, 1.0)
         self.now = began
         number = self.next_correlation()
         self.call(call or "cudaLaunchKernel", length, number)

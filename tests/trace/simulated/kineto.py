@@ -42,6 +42,8 @@ class Schema:
     stacks: bool = False
     syncs: bool = False
     """CUPTI's `cuda_sync` records."""
+    clocks_us: float = 0.0
+    """How far the clock of each rank is from that of the one before it."""
 
 
 def write_run(run: Run, folder: Path, schema: Schema) -> list[Path]:
@@ -80,7 +82,7 @@ class _Events:
         self.rank, self.schema = rank, schema
         self.found: list[dict[str, Any]] = []
         self.names = _CATEGORIES[schema.version]
-        self.base = BASE_US[schema.version]
+        self.base = BASE_US[schema.version] + rank.number * schema.clocks_us
         self.pid = 5000 + rank.number
         self.external = 0
         self.device = rank.number

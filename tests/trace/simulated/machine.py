@@ -64,7 +64,9 @@ Task = Generator[Work, None, None]
 class Machine:
     """All ranks' GPUs."""
 
-    def __init__(self) -> None:
+    def __init__(self, slice_us: float = 0.0, every_us: float = 0.0) -> None:
+        self.slice_us, self.every_us = slice_us, every_us
+        """Another process has the GPU for the last `slice_us` of each `every_us`."""
         self.work: list[Work] = []
         self.streams: dict[tuple[int, int], list[Work]] = {}
         self.engines: dict[tuple[int, str], Work] = {}
@@ -97,10 +99,10 @@ class Machine:
         ready = deque([first])
         while ready:
             work = ready.popleft()
-            work.start_us = _start(work)
+            work.start_us = self._free_at(_start(work))
             if work.meeting is None:
                 done = [work]
-                work.end_us = work.start_us + work.duration_us
+                work.end_us = self._done_at(work.start_us, work.duration_us)
             else:
                 work.meeting.there.append(work)
                 if len(work.meeting.there) < work.meeting.size:
@@ -115,6 +117,22 @@ class Machine:
                     if not other.unresolved:
                         ready.append(other)
                 one.next = []
+
+    def _free_at(self, moment: float) -> float:
+        """The first moment from then on at which the GPU is this process's."""
+        if not self.slice_us:
+            return moment
+        begun = moment // self.every_us * self.every_us
+        own = self.every_us - self.slice_us
+        return moment if moment < begun + own else begun + self.every_us
+
+    def _done_at(self, start: float, length: float) -> float:
+        """When work is done that stands still while the GPU is another's."""
+        if not self.slice_us:
+            return start + length
+        own = self.every_us - self.slice_us
+        begun = start // self.every_us * self.every_us
+        return start + length + int((start - begun + length) // own) * self.slice_us
 
     def run(self, tasks: list[Task]) -> None:
         """Run all hosts to their ends."""

@@ -234,6 +234,19 @@ class Trouble:
     save_bytes: float = 0.0
     """Weights go to the host and are written, once, in the middle of the run."""
     save_us: float = 0.0
+    slower_from: int = -1
+    """From this step on kernels take `slower_by` times as long: arithmetic at lower clocks, and a
+    third of it for what waits for memory."""
+    slower_by: float = 1.0
+    slice_us: float = 0.0
+    """Another process has the GPU for so long, again and again."""
+    slice_every_us: float = 0.0
+    imbalance: float = 0.0
+    """Ranks have more and less to compute than the mean by up to this, anew in every step."""
+    stream_copy_bytes: float = 0.0
+    """A pinned copy on the stream of the kernels, at the start of every step."""
+    evaluations: int = 0
+    """Forward passes in the middle of the run, without backward passes."""
     late_message: int = -1
     """The collective of this number takes `late_message_us` longer."""
     late_message_us: float = 0.0

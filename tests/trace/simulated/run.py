@@ -33,6 +33,7 @@ from tests.trace.simulated.trouble import (
     side_work,
     small_copies,
     stop,
+    stream_copy,
 )
 
 LOADER = {
@@ -81,7 +82,7 @@ class Run:
 
 
 def simulate(program: Program, seed: int) -> Run:
-    machine = Machine()
+    machine = Machine(program.trouble.slice_us, program.trouble.slice_every_us)
     ranks = [Rank(machine, program, at, seed) for at in range(program.parallel.ranks)]
     steps: list[list[tuple[float, float]]] = [[] for _ in ranks]
     machine.run([_Main(rank).run(steps[rank.number]) for rank in ranks])
@@ -169,6 +170,7 @@ class _Main:
             return
         self.at_stall = number in trouble.stall_steps
         yield from pageable_copies(main)
+        yield from stream_copy(main)
         yield from small_copies(main)
         if self.program.parallel.kind == "pipeline":
             yield from self.pipeline()
@@ -186,6 +188,7 @@ class _Main:
         yield from offload(main)
         if number == self.program.steps // 2:
             yield from save(main)
+            yield from self.evaluate()
         if self.program.stops.per == "step":
             yield from stop(main)
         if trouble.finish_us:
@@ -263,6 +266,13 @@ class _Main:
                 self.main.work(self.program.trouble.pause_us)
             yield from self.operator(self.main, op)
 
+    def evaluate(self) -> Blocking:
+        """Forward passes over data that were held back."""
+        with self.main.span("python", "train.py(160): evaluate"):
+            for _ in range(self.program.trouble.evaluations):
+                for op in self.program.forward:
+                    yield from self.operator(self.main, op)
+
     def replay(self) -> Blocking:
         """All kernels of the forward pass from one launch."""
         main, kernels = self.main, [one for op in self.program.forward for one in op.all_kernels()]
@@ -273,7 +283,8 @@ class _Main:
         for kernel in kernels:
             work = Work(
                 self.rank.number, self.rank.compute, kernel_name(kernel.sort, self.rank.gpu.key),
-                "kernel", main.jitter(kernel.time_us(self.rank.gpu), 0.02), main.now - 0.3, number,
+                "kernel", main.slowness[kernel.bound(self.rank.gpu)]
+                * main.jitter(kernel.time_us(self.rank.gpu), 0.02), main.now - 0.3, number,
                 {"blocks": kernel.blocks, "graph id": 7}, in_graph=True,
             )  # fmt: skip
             self.rank.machine.submit(work)
@@ -327,7 +338,8 @@ class _Main:
             stall = self.program.trouble.stall_us if self.at_stall else 0.0
             self.at_stall = False
             yield from thread.launch(kernel.sort, kernel.time_us(self.rank.gpu),
-                                     blocks=kernel.blocks, stall_us=stall)  # fmt: skip
+                                     bound=kernel.bound(self.rank.gpu), blocks=kernel.blocks,
+                                     stall_us=stall)  # fmt: skip
             thread.now += thread.jitter(0.2 * share)
         thread.now += thread.jitter(0.3 * share if busy else 0.5)
 

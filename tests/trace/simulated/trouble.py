@@ -17,6 +17,15 @@ def pageable_copies(main: Thread) -> Blocking:
             yield from main.blocking_copy("HtoD", trouble.copy_bytes, pinned=False)
 
 
+def stream_copy(main: Thread) -> Blocking:
+    """A batch moves in front of the kernels, in their stream."""
+    size = main.rank.program.trouble.stream_copy_bytes
+    if size:
+        with main.span("cpu_op", "aten::to"), main.span("cpu_op", "aten::copy_"):
+            main.work(9.0, 0.2)
+            yield from main.copy("HtoD", size, pinned=True)
+
+
 def small_copies(main: Thread) -> Blocking:
     """Numbers go to the device one by one, without a wait."""
     for _ in range(main.rank.program.trouble.small_copies):

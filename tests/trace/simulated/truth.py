@@ -66,6 +66,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     syncs: bool = False
     watchdog: bool = False
     seed: int = 1
+    clocks_us: float = 0.0
+    """How far the clock of each rank is from that of the one before it."""
     warm: int = 0
     """Steps that run before the profiler records; not for faults that happen once."""
     only_rank: int = -1
@@ -91,7 +93,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def schema(self) -> Schema:
         return Schema(version=self.version, steps=self.steps, shapes=self.shapes,
-                      stacks=self.stacks, syncs=self.syncs)  # fmt: skip
+                      stacks=self.stacks, syncs=self.syncs, clocks_us=self.clocks_us)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ def truth_of(case: Case, run: Run | None = None) -> Truth:
     if most < BORDER[1] * whole:
         return Truth(frozenset(causes | kernels), None, whole, filled, by_cause)
     knowable = case.says_flops or first not in OF_KERNELS
+    knowable &= first != "evaluation"  # it is work; better kernels are worth something else
     if first == "start-up" and not case.steps:  # before the first kernel it is no part of a run
         knowable = False
     if first in FIRST_ONLY and _once(case, first, length) < BORDER[0] * whole:

@@ -182,6 +182,7 @@ def _skew(
         summary=f"Ranks wait for each other: {percent(waiting)} of communication is waiting for "
         f"the last to arrive{_needed(together, reason)}. Rank {late.rank} is last in "
         f"{late.last_arrivals} of {together.matched} collectives{_short(reason, short_of, fact)}."
+        + (_IN_TURN if joined.in_turn else "")
         + _not_here(joined),
         evidence={
             "skew_wait_us_all_ranks": together.waited_us,
@@ -198,12 +199,19 @@ def _skew(
             if len(reading.facts) > 1
             else 0.0,
         },
-        where=[f"rank {late.rank}"],
-        cure="Find what the late rank does before each collective and even it out: same batch and "
+        where=[] if joined.in_turn else [f"rank {late.rank}"],
+        cure="Give ranks the same to do in every step: batches packed to one number of tokens, "
+        "experts balanced (auxiliary loss, capacity, more than one replica of a busy one)."
+        if joined.in_turn
+        else "Find what the late rank does before each collective and even it out: same batch and "
         "sequence lengths, balanced shards, no logging or checkpoints on one rank alone.",
     )
 
 
+_IN_TURN = (
+    " Others are last as well, in turn: what ranks have to compute is not the same from step to "
+    "step."
+)
 _CURABLE = 7 / 8
 """What eight times as many micro-batches save of a bubble."""
 _WORKS = {

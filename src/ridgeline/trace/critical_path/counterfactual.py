@@ -12,7 +12,8 @@ there when it is, whatever the host or the GPU gain.
     synchronise           the host no longer waits for the GPU: neither blocked nor asking
     communication, copy   their time on the GPU, and what the host does to start them
     dependency, stall     work that was launched runs at once, where the caller says that it did not
-    kernels, precision    a share of each kernel's time that the caller names
+    kernels, precision,   a share of each kernel's time that the caller names
+    uneven
 
 What is asked of a long trace costs what its events cost; `windows.middle_of` gives a part of it.
 """
@@ -57,7 +58,7 @@ from ridgeline.trace.waits import NONE
 from ridgeline.trace.windows import View
 
 CURES = ("loader", "start_up", "allocator", "python", "host", "synchronise", "communication",
-         "copy", "dependency", "stall", "kernels", "precision")  # fmt: skip
+         "copy", "dependency", "stall", "kernels", "precision", "uneven")  # fmt: skip
 _OF_THE_HOST = ("runtime", "operator", "python", "untraced")
 """Parts of the host's time that a faster host would not need."""
 _PENDING = (LAUNCH_EDGE, STREAM_EDGE, WAIT_EDGE)
@@ -278,6 +279,8 @@ class Counterfactual:
             self._shorten_collective_calls(shorter)
         elif cure in self.kernels:
             self._shorten_events(shorter, self.kernels[cure])
+            if cure == "uneven":  # who has the GPU in between holds up what is about to start, too
+                self._run_at_once(shorter, self.pending.get("stall", {}))
         elif cure == "start_up":
             self._shorten_first_launches(shorter)
         elif cure in self.pending:

@@ -32,7 +32,7 @@ COMPUTE = "compute"
 """The cure that takes all kernels away that do not communicate; ranks take a part of it."""
 ALL_WORK = "work"
 """The cure that takes all of the GPU's time away, that of communication and copies as well."""
-ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision", ALL_WORK})
+ON_THE_GPU = frozenset({"communication", "copy", "kernels", "precision", "uneven", ALL_WORK})
 """Cures that shorten the GPU's own work: those of the host cannot save more than idle time."""
 
 
@@ -79,8 +79,11 @@ class JobCounterfactual:
 
     def skew_us(self, late: int, early: int) -> float:
         """By how much if one rank came with the others, beyond what chance makes of another."""
-        late_end, early_end = (self._end_us(UNCHANGED, without=rank) for rank in (late, early))
-        return max(0.0, early_end - late_end)
+        return max(0.0, self.skew_of_us(late) - self.skew_of_us(early))
+
+    def skew_of_us(self, rank: int) -> float:
+        """By how much if nobody waited for one rank, chance and all."""
+        return self.end_us - self._end_us(UNCHANGED, without=rank)
 
     def evened_us(self, place: int, shares: Mapping[str, float], *, before: bool = True) -> float:
         """By how much if one rank had a share of some cures, and the others nothing.
