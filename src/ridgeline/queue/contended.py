@@ -19,81 +19,21 @@ from ridgeline.queue.detailed_pool import (
     DetailedHeld,
     DetailedPool,
     Placed,
-    domains_of,
     has_room,
     retake,
 )
 from ridgeline.queue.node_room import NodeRoom
+from ridgeline.queue.nodes_without import AskedNodes, NodesWithout, lacked_nodes
 from ridgeline.queue.room_tally import RoomTally
-from ridgeline.queue.wants import Level, NodePiece, Wish
+from ridgeline.queue.wants import NodePiece, Wish
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _KEYS = 3
 """Numbers by which running jobs are ordered, at most."""
 _ROWS = 256
-_ABOUT = 1e-6
 _LOOKED_AT = 6
 """Jobs that are looked at one by one before it is summed up whether all of them are enough."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prefix:
-    """Nodes without the first so many of the outranked, by sums: never less than there is."""
-
-    pool: DetailedPool
-    amounts: Floats
-    """GPUs, cores and memory of each node."""
-
-    def counts(self, piece: NodePiece, *, single: bool = False) -> Ints:
-        """How many times each node would hold a piece."""
-        gpus, cpu, memory = self.amounts
-        asked = piece.gpus + piece.milli / 1000 + (_ABOUT if piece.gpu_slice else 0.0)
-        holds: NDArray[np.bool_] = (gpus >= asked - _ABOUT / 2) & (cpu >= piece.cpu_milli)
-        holds &= (memory >= piece.memory_bytes) & self.pool.admitting(piece)
-        if not single:
-            return np.asarray(holds, dtype=np.int64)
-        times = np.floor(gpus + _ABOUT)
-        if piece.cpu_milli:
-            times = np.minimum(times, cpu // piece.cpu_milli)
-        if piece.memory_bytes:
-            times = np.minimum(times, memory // piece.memory_bytes)
-        return np.asarray(times * holds, dtype=np.int64)
-
-    def domains(self, level: Level) -> Ints:
-        """The domain that each node is in."""
-        return self.pool.domains(level)
-
-
-@dataclass(frozen=True, slots=True)
-class _AskedNodes:
-    """Nodes without the first so many of the outranked; those with parts of GPUs are asked."""
-
-    sums: _Prefix
-    rows: Ints
-    """The pieces that are given back, by their rows."""
-    node: Ints
-    """The node of each of them."""
-    placed: Sequence[Placed | None]
-    """What stands in all rows."""
-
-    def counts(self, piece: NodePiece, *, single: bool = False) -> Ints:
-        """How many times each node would hold a piece."""
-        times = self.sums.counts(piece, single=single)
-        for node in np.flatnonzero(times).tolist():
-            room = self.sums.pool.rooms[node]
-            if not (room.parts or room.grids or piece.gpu_slice):
-                continue
-            room = room.copy()
-            for row in self.rows[self.node == node].tolist():
-                if (one := self.placed[row]) is not None:
-                    room.give(one.piece, (one.gpu, one.slots))
-            times[node] = room.pieces_that_fit(piece) if single else int(room.holds(piece))
-        return times
-
-    def domains(self, level: Level) -> Ints:
-        """The domain that each node is in."""
-        return self.sums.domains(level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +242,7 @@ class ContendedNodes:
     def _for_many(self, wish: Wish, most: int, below: float) -> list[int]:
         all_gone = self._all_below(below)
         if not has_room(wish, all_gone):
-            self.lacked = _lacked(wish, all_gone)
+            self.lacked = lacked_nodes(wish, all_gone)
             return []
         count = self._fewest_for_many(wish, most)
         if count is None:
@@ -356,11 +296,11 @@ class ContendedNodes:
             self._first_rows = np.array(self._in_order, dtype=np.int64)
         return self._first_rows[:end]
 
-    def _all_below(self, below: float) -> _Prefix:
+    def _all_below(self, below: float) -> NodesWithout:
         """Nodes without all jobs that are ordered below a number."""
         return self._without(np.flatnonzero(self._row_first < below))
 
-    def _needed(self, wish: Wish, given: Ints, nodes: _AskedNodes) -> list[int]:
+    def _needed(self, wish: Wish, given: Ints, nodes: AskedNodes) -> list[int]:
         """The jobs that must go indeed; all of them are on nodes that would hold pieces."""
         asked = [nodes.counts(piece) > 0 for piece, _ in wish.pieces()]
         if wish.single is not None:
@@ -383,14 +323,14 @@ class ContendedNodes:
             del self._ordered[bisect_left(self._ordered, key)]
             self._row_ends.clear()
 
-    def _without(self, rows: Ints) -> _Prefix:
+    def _without(self, rows: Ints) -> NodesWithout:
         node, free = self._node[rows], self._pool.free_amounts()
         given = [np.bincount(node, weights=one[rows], minlength=len(free[0]))
                  for one in self._amounts]  # fmt: skip
-        return _Prefix(self._pool, free + np.array(given))
+        return NodesWithout(self._pool, free + np.array(given))
 
-    def _asked(self, sums: _Prefix, rows: Ints) -> _AskedNodes:
-        return _AskedNodes(sums, rows, self._node[rows], self._placed)
+    def _asked(self, sums: NodesWithout, rows: Ints) -> AskedNodes:
+        return AskedNodes(sums, rows, self._node[rows], self._placed)
 
     def _grow(self) -> None:
         before = len(self._placed)
@@ -404,17 +344,3 @@ class ContendedNodes:
         )
         self._amounts = np.hstack([self._amounts, np.zeros((3, more))])
         self._row_first = np.concatenate([self._row_first, np.full(more, np.inf)])
-
-
-def _lacked(wish: Wish, nodes: _Prefix) -> Ints | None:
-    """How many nodes more a job needs in each domain; None: its GPUs may lie anywhere."""
-    if wish.single is not None:
-        return None
-    pieces = [nodes.counts(piece) > 0 for piece, _ in wish.pieces()]
-    domain = domains_of(wish, nodes)
-    most = int(domain.max()) + 1
-    lacks = max(1, wish.num_full) - np.bincount(domain[pieces[0]], minlength=most)
-    if len(pieces) > 1:
-        either = np.bincount(domain[pieces[0] | pieces[1]], minlength=most)
-        lacks = np.maximum(lacks, wish.num_full + 1 - either)
-    return np.asarray(lacks, dtype=np.int64)
