@@ -71,6 +71,13 @@ def test_a_profile_without_timed_operators_is_refused(
     assert "no operator that computes was timed" in capsys.readouterr().err
 
 
+def test_what_a_name_leaves_open_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["roofline", "qwen2.5-0.5b", "--device", "H100-SXM-400W"]) == 0
+    assert "H100-SXM-400W: 400 of 700 W" in capsys.readouterr().out
+    assert run(["roofline", "qwen2.5-0.5b", "--device", "H100"]) == 0
+    assert "Assumed" not in capsys.readouterr().out
+
+
 def test_decoding_is_bound_by_memory_and_training_by_compute(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

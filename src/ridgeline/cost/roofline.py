@@ -142,6 +142,7 @@ def place_operators(
         seconds=total,
         compute_bound_share=sum(one.share for one in placed if one.bound == "compute"),
         operators=placed,
+        assumed=list(device.assumed),
     )
 
 

@@ -47,6 +47,8 @@ class DeviceRoofline(Computed, frozen=True, kw_only=True):
     compute_bound_share: float
     """Share of that time that is compute-bound."""
     operators: list[PlacedOperator]
+    assumed: list[str] = []
+    """What the device's name leaves open, such as a memory or a power that no part has."""
 
     @property
     def bound(self) -> Literal["compute", "memory"]:

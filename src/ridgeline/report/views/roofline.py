@@ -56,6 +56,8 @@ def roofline_document(roof: ModelRoofline) -> doc.ReportDocument:
     ]
     shown: list[doc.Block] = [doc.Lead(roof.model, describe(roof), "Roofline"), doc.Values(facts)]
     shown += [doc.Only("page", page), doc.Only("terminal", terminal)]
+    if assumed := [f"{one.device}: {line}" for one in roof.devices for line in one.assumed]:
+        shown.append(doc.Chapter("Assumed, not measured or given", [doc.Lines(assumed)]))
     return doc.ReportDocument(f"{roof.model} roofline", shown)
 
 
