@@ -378,3 +378,20 @@ def test_a_size_beyond_what_a_capture_took_for_granted_is_told_with_the_cure(
     assert program(images(3, 16)).shape == (3, 3, 16, 16)
     with pytest.raises(ExportError, match=r"captured where .*height.*--fix size"):
         program(images(2, 64))
+
+
+def test_an_onnx_file_of_free_sizes_claims_no_size_that_was_the_examples_alone(
+    tmp_path: Path,
+) -> None:
+    import onnx
+
+    card = runtime("onnx")
+    model = PoolsToOnePixel().eval()
+    made = convert(
+        card, model, (images(2, 16),), {}, tmp_path / "made", dynamic=("batch", "size")
+    )  # fmt: skip
+    between = onnx.load(made.path).graph.value_info
+    assert not [one.name for one in between if one.type.tensor_type.HasField("shape")]
+    run = card.load(made, threads=1)
+    for pixels in (images(3, 16), images(2, 64), images(3, 16)):
+        assert (run(pixels) - model(pixels)).abs().max() < ENOUGH_FP32

@@ -23,7 +23,7 @@ from ridgeline.hardware.machine import this_machine
 from ridgeline.records.store import read_record, write_record
 from ridgeline.runtimes import RuntimeCard
 
-LAYOUT = 2
+LAYOUT = 3
 """Raise it when an entry changes its meaning: older ones are then not found."""
 MOST_BYTES = 8 * 10**9
 """The oldest entries beyond this go."""

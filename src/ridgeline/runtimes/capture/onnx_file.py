@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ridgeline.runtimes.capture.inverses import without_small_inverses
-from ridgeline.runtimes.capture.onnx_notes import drop_sources
+from ridgeline.runtimes.capture.onnx_notes import drop_shapes, drop_sources
 from ridgeline.runtimes.capture.program import Captured
 
 _LARGEST_BYTES = 1_900_000_000
@@ -24,6 +24,8 @@ def write_onnx(captured: Captured, path: Path) -> None:
     )
     assert program is not None
     weights = sum(value.nbytes for value in captured.program.state_dict.values())
+    if captured.free:
+        drop_shapes(program)
     drop_sources(program).save(path, external_data=weights > _LARGEST_BYTES)
 
 

@@ -25,3 +25,21 @@ def drop_sources(program: Any) -> Any:
             for key in [one for one in node.metadata_props if one != KEPT]:
                 del node.metadata_props[key]
     return program
+
+
+def drop_shapes(program: Any) -> Any:
+    """Forget the shapes of what lies between inputs and outputs: runtimes infer them themselves.
+
+    torch notes a 1 where a size that is free happened to be 1 in the example, and ONNX Runtime
+    gives one buffer to two tensors of that shape.
+
+    Args:
+        program: A `torch.onnx.ONNXProgram`; changed.
+    """
+    graph = program.model.graph
+    kept = {id(one) for one in (*graph.inputs, *graph.outputs)}
+    for node in graph.all_nodes():
+        for value in node.outputs:
+            if id(value) not in kept:
+                value.shape = None
+    return program
