@@ -37,6 +37,7 @@ FAILURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "KeepsAGrid": ("needs-a-number", "without the cache", ("onnx", "openvino", "aoti")),
     "CountsItsCalls": ("writes-in-place", "the buffer `calls`", ("onnx", "openvino", "aoti")),
     "CountsInPython": ("changes-state", "self.step", ("onnx", "openvino", "aoti")),
+    "RemembersAFrame": ("changes-state", "self.memory", ("onnx", "openvino", "aoti")),
     "TellsTheWorld": ("changes-state", "global LOG", ("onnx", "openvino", "aoti")),
     "FiltersByFourier": ("dtype-not-there", "complex64", ("openvino",)),
     "ReturnsComplex": ("dtype-not-there", "view_as_real", ("onnx", "openvino")),

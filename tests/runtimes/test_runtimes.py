@@ -263,7 +263,7 @@ def test_conversion_says_nothing_and_leaves_the_module_as_it_was(
     "cls",
     [
         modules.WritesAView, modules.Contracts, modules.Warps, modules.RoundsStraight,
-        modules.SelectsByMask, modules.StridesOnce,
+        modules.SelectsByMask, modules.StridesOnce, modules.HandsToItsDecoder,
     ],
     ids=lambda cls: cls.__name__,
 )  # fmt: skip

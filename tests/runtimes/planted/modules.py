@@ -316,6 +316,38 @@ class HasItsOwnGradient(nn.Module):
         return Rounds.apply(self.backbone(x))
 
 
+class RemembersAFrame(nn.Module):
+    """What moved since the frame before, which a dictionary keeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = Backbone()
+        self.memory = {}
+
+    def forward(self, x):
+        found = self.backbone(x)
+        before = self.memory.get("frame", found)
+        self.memory["frame"] = found
+        return (found - 0.5 * before).mean((2, 3))
+
+
+class HandsToItsDecoder(nn.Module):
+    """Hooks keep activations for the same call's decoder, as DPT's do."""
+
+    def __init__(self):
+        super().__init__()
+        self.backbone = Backbone()
+        self.activations = {}
+        self.backbone.register_forward_hook(self.keep)
+
+    def keep(self, module, args, output):
+        self.activations["deep"] = output
+
+    def forward(self, x):
+        self.backbone(x)
+        return self.activations["deep"].mean((2, 3))
+
+
 class IsWatched(nn.Module):
     """Its hook keeps what goes by."""
 

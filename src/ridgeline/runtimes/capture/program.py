@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,11 @@ from ridgeline.runtimes.capture.sources import (
     place_of_error,
     place_of_node,
 )
-from ridgeline.runtimes.capture.states import StateSnapshot, forget_cached_shapes
+from ridgeline.runtimes.capture.states import (
+    StateSnapshot,
+    answers_from_its_input_alone,
+    forget_cached_shapes,
+)
 from ridgeline.runtimes.capture.structure import (
     Structure,
     UnknownStructure,
@@ -205,7 +210,7 @@ def _run_once(flat: _Flat, example: list[Tensor], tensors: list[Tensor]) -> Stru
     """What eager PyTorch returns for the example; the script's caches are filled with real data.
 
     What a first call leaves behind and a second does not is such a cache; what each call leaves
-    behind, no graph does.
+    behind, no graph does, unless it is there for that call alone.
     """
     before = StateSnapshot(flat.module)
     try:
@@ -222,15 +227,20 @@ def _run_once(flat: _Flat, example: list[Tensor], tensors: list[Tensor]) -> Stru
         raise failed_in_pytorch(error) from error
     changed = warm.changed()
     if changed:
-        before.take_back()
-        raise _keeps_state(flat.module, changed)
+        for_itself = not warm.changed(rewritten=False) and answers_from_its_input_alone(
+            partial(_call, flat), example, before
+        )
+        if not for_itself:
+            before.take_back()
+            raise _keeps_state(flat.module, changed)
     return flat.outputs
 
 
-def _call(flat: _Flat, tensors: list[Tensor]) -> None:
+def _call(flat: _Flat, tensors: list[Tensor]) -> tuple[Tensor, ...]:
     """One eager call, on copies: forward may write to what it is given."""
     with torch.no_grad(), silence():
-        flat(*[tensor.clone() for tensor in tensors])
+        found: tuple[Tensor, ...] = flat(*[tensor.clone() for tensor in tensors])
+    return found
 
 
 def _keeps_state(module: nn.Module, changed: list[str]) -> ExportError:
@@ -305,7 +315,8 @@ def _exported(
             raise _changing_output(flat.module, error) from error
         raise blame(error, keep_log(folder, error, said.getvalue())) from error
     finally:
-        changed, emptied = before.take_back(), forget_cached_shapes()
+        changed = before.take_back(rewritten=False)
+        emptied = forget_cached_shapes()
     if changed:
         raise _keeps_state(flat.module, changed)
     if emptied:
