@@ -19,9 +19,10 @@ from ridgeline.compress.vision.batches import (
     together,
 )
 from ridgeline.compress.vision.folding import fold_batch_norms, remove_identities, split_attention
-from ridgeline.errors import InputError
+from ridgeline.errors import ExportError, InputError
 from ridgeline.runtimes.capture.blame import blame
 from ridgeline.runtimes.capture.program import where_fixed
+from ridgeline.runtimes.capture.states import StateSnapshot
 
 
 def traced(model: nn.Module, batch: Batch) -> fx.GraphModule:
@@ -38,6 +39,7 @@ def traced(model: nn.Module, batch: Batch) -> fx.GraphModule:
     example = part_of(together([batch, batch]) if rows_of(batch) == 1 else batch, slice(2))
     first = part_of(batch, slice(1))
     alone = not _takes(own, example) and _takes(own, first)
+    before = StateSnapshot(model)
     if not alone:
         graph = _exported(own, example, free_batch(own, example, torch.export.Dim.AUTO))
         # `len(x)` and the like keep the number two
@@ -45,6 +47,13 @@ def traced(model: nn.Module, batch: Batch) -> fx.GraphModule:
     if alone:
         graph = _exported(own, first, None)
         graph.meta[_ALONE] = True
+    kept = before.take_back()
+    if kept:
+        raise ExportError(
+            f"a hook of the model keeps {kept[0]}, which no copy of the model can read; compress "
+            "what `ridgeline export --to torch-export --fix size` writes (.pt2)",
+            kind="changes-state",
+        )
     remove_identities(graph)
     fold_batch_norms(graph)
     split_attention(graph)
