@@ -145,9 +145,9 @@ def main():
                 x = drawn
                 if args.slices:
                     x = stacked(series, torch.randint(800, (8,))).view(8, 3, 8, 8)
-                loss = F.cross_entropy(model(x + rank), y)
                 if followed is not None:
-                    loss = loss + followed(x).mean()
+                    x = x + followed(x).mean()
+                loss = F.cross_entropy(model(x + rank), y)
                 (loss / args.accumulate).backward()
                 losses.append(loss.item())
                 passes += 1
