@@ -292,7 +292,8 @@ def test_rounds_that_look_like_a_gain_go_on_for_as_long_as_a_start_takes(
     faster: float, goes_on: bool, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(ab_plan, "monotonic", lambda: clock[0])
+    for module in (ab_plan, ab_runs):
+        monkeypatch.setattr(module, "monotonic", lambda: clock[0])
     sides = {"a": Wavering(clock, 2.0), "b": Wavering(clock, 2.0 / faster)}
     sides["b"].seconds = [1.0]
     monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
@@ -301,6 +302,19 @@ def test_rounds_that_look_like_a_gain_go_on_for_as_long_as_a_start_takes(
     ab_runs._side_by_side(pool, AS_IT_IS, AS_IT_IS, plan(12.0), result)
     assert (clock[0] > 20.0) is goes_on
     assert (result.interval.low > 1.01) is goes_on
+
+
+def test_no_round_is_run_that_no_look_would_count(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    for module in (ab_plan, ab_runs):
+        monkeypatch.setattr(module, "monotonic", lambda: clock[0])
+    sides = {"a": Wavering(clock, 2.0), "b": Wavering(clock, 2.0)}
+    monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
+    result = run_ab(pool, AS_IT_IS, AS_IT_IS, plan(30.0))  # 7 rounds of four seconds
+    assert result.rounds == 5, "the next look is after 8"
+    assert clock[0] < 25.0
 
 
 def test_an_undecided_run_goes_on_with_its_rounds(

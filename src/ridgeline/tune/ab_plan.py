@@ -2,7 +2,8 @@
 
 A question has its share of the budget for rounds. Where these show a gain worth having that is
 not proven yet, they may go on for as long as a start of the script takes: the next question costs
-that before its first round, and leaves this one unanswered.
+that before its first round, and leaves this one unanswered. Rounds after a look count for nothing
+before the next one is reached: at each look it is asked whether there is time for that.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class ABPlan:
     def pause(self) -> None:
         """The sides start once more, which is no part of the time for rounds."""
         if math.isfinite(self._rounds_until):
-            self.seconds = max(0.0, self._rounds_until - monotonic())
+            self.seconds = min(self.seconds, max(0.0, self._rounds_until - monotonic()))
             self._rounds_until = math.inf
 
     @property
@@ -70,10 +71,18 @@ class ABPlan:
 
     def is_over(self, seen: RatioInterval = NOTHING_KNOWN) -> bool:
         """Is the time for this A/B run over, by what its rounds show?"""
+        return not self.has_time_for(0.0, seen)
+
+    def has_time_for(self, seconds: float, seen: RatioInterval = NOTHING_KNOWN) -> bool:
+        """May rounds that show this go on for so long?"""
         until = self._rounds_until
         if seen.ratio >= PROMISING and seen.low <= 1 + self.threshold:
             until += self._start_seconds
-        return monotonic() > min(self.deadline, until) or self.seconds <= 0
+        return self.seconds > 0 and monotonic() + seconds <= min(self.deadline, until)
+
+    def give_up(self) -> None:
+        """The next look is out of reach: no more rounds."""
+        self.seconds = 0.0
 
     def is_decided(self, interval: RatioInterval) -> bool:
         """Clearly a gain, or clearly not one that is worth the time to tell it from none."""

@@ -21,11 +21,18 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.statistics.cycles import StepCycle, cycle_of, usual_steps
 from ridgeline.measure.statistics.intervals import RatioInterval, is_level, is_steady
-from ridgeline.measure.statistics.sequential import LOOKS, MOST_ROUNDS, NOTHING_KNOWN, interval_of
+from ridgeline.measure.statistics.sequential import (
+    LOOKS,
+    MOST_ROUNDS,
+    NOTHING_KNOWN,
+    interval_of,
+    next_look,
+)
 from ridgeline.measure.wire import Updates
 from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
@@ -145,8 +152,8 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
     result.b_peak_memory_bytes = sides[1].peak_memory_bytes
     lead, block = _block(sides, pool.length)
     plan.begin(sides[1].start_seconds)
-    begun = result.rounds
-    while result.rounds < MOST_ROUNDS and not plan.is_over(result.interval):
+    begun, since = result.rounds, monotonic()
+    while result.rounds < MOST_ROUNDS and not _is_out_of_time(plan, result):
         flip = result.rounds % 2 == 1
         if not _round(sides, lead, block, result, flip=flip, fresh=result.rounds == begun):
             break
@@ -156,14 +163,26 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
         elif pool.cycle is not None and block % pool.cycle.steps:
             _count_long_steps_as_unchanged(result, block, pool.cycle.long_share)
         result.interval = interval_of(result.a_rounds, result.b_rounds)
-        if result.rounds in LOOKS:
+        if result.rounds in LOOKS and result.rounds > begun:
             plan.on_progress(_so_far(result))
             if plan.is_decided(result.interval):
+                break
+            each = (monotonic() - since) / (result.rounds - begun)
+            more = (next_look(result.rounds) or result.rounds) - result.rounds
+            if not plan.has_time_for(each * more, result.interval):
+                plan.give_up()
                 break
     for live in sides:
         if live.ended:
             pool.ended(live)
     _keep(result, sides)
+
+
+def _is_out_of_time(plan: ABPlan, result: ABRun) -> bool:
+    """Before the first look all of the time may pass; after one there is time for the next."""
+    if result.rounds < min(LOOKS):
+        return plan.is_over(result.interval)
+    return monotonic() > plan.deadline or plan.seconds <= 0
 
 
 def _so_far(result: ABRun) -> str:
