@@ -49,8 +49,12 @@ the same side for many steps. What passes so far is told by its updates (`update
 """
 LEAN_SHAKEN: Mapping[str, float] = MappingProxyType({"rounding": 4.0, "reduced-precision": 7.0})
 """The same for the mean of a stretch to the worse side."""
-FLOORS: Mapping[str, float] = MappingProxyType({"rounding": 1e-6, "reduced-precision": 2e-5})
-"""Relative difference that is never called a change: the loss is itself a rounded sum."""
+FLOORS: Mapping[str, float] = MappingProxyType({"rounding": 1e-6, "reduced-precision": 4e-5})
+"""Relative difference that is never called a change: the loss is itself a rounded sum.
+
+What bfloat16 rounds to the same side for every token (positions, biases) does not average out as
+noise does: Transformer-XL parts by 0.02 % in its first steps. Of 91 planted mistakes three pass
+with this floor, two with half of it, six with twelve times as much."""
 STRETCHES = (0, 3, 8, 16, 40)
 """Steps at which a stretch begins: short ones first, where chaos has not grown yet."""
 FLOOR = 0.01
