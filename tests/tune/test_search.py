@@ -515,12 +515,15 @@ def test_what_could_not_be_decided_is_asked_about_for_longer_and_its_row_replace
     allowed = []
     plan = one._plan
     monkeypatch.setattr(
-        StackSearch, "_plan", lambda self, *args: allowed.append(plan(*args).seconds) or plan(*args)
+        StackSearch, "_plan", lambda self, *args: allowed.append(plan(*args)) or plan(*args)
     )
     ratios[frozenset({FUSED})] = (1.02, 1.03, 1.04)
     assert one.can_decide(row)
     one.decide(row)
-    assert allowed == [searching.LONGER * usual]
+    assert [one.seconds for one in allowed] == [searching.LONGER * usual]
+    too_little = RatioInterval(ratio=1.02, low=0.99, high=1.04, rounds=12)
+    assert allowed[0].is_decided(too_little), "to tell it from none would take many more rounds"
+    assert not one._plan(members(FUSED), "add").is_decided(too_little)
     assert one.stack == members(FUSED)
     assert [row.technique for row in one.ledger().rows] == [FROZEN, FUSED]
     assert one.ledger().cumulative == 1.03

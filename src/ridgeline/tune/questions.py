@@ -22,7 +22,7 @@ from ridgeline.records import LedgerRow, LossCheck, StepProfile
 from ridgeline.techniques import Equivalence, Gain, technique
 from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.ab_run import ABRun, run_ab
-from ridgeline.tune.candidates import key_of, label_of
+from ridgeline.tune.candidates import SHOWS_ALONE, key_of, label_of
 from ridgeline.tune.costs import LEAST_BLOCK_SECONDS
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.pool import LEAST_PATIENCE_SECONDS, Pool, Variant, VariantFailed
@@ -216,8 +216,14 @@ class Questions:
             resident=self.copies_that_fit() > 1,
             on_progress=self.on_progress,
             within=HEADLINE_WITHIN if stage == WHOLE_STAGE else ROW_WITHIN,
-            least_worth=LEAST_WORTH_OF_A_ROW if stage == "add" else 1.0,
+            least_worth=self._least_worth(stage),
         )
+
+    def _least_worth(self, stage: str) -> float:
+        """Gain below which rounds end; who is asked once more has to be worth more rounds."""
+        if stage != "add":
+            return 1.0
+        return SHOWS_ALONE if self.patience > 1 else LEAST_WORTH_OF_A_ROW
 
     def copies_that_fit(self) -> int:
         """How many copies of the script fit on the device side by side."""
