@@ -125,7 +125,6 @@ def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
     assert result.rounds >= 1
 
 
-@pytest.mark.slow
 class Counted:
     """A run whose steps take as long as their number says, with sizes as told."""
 
@@ -135,6 +134,13 @@ class Counted:
         self.hellos = [Hello(pid=1, rank=0, world_size=1, device=hello)]
         self.sizes = sizes
         self.evaluated = self.ended = False
+        self.start_seconds = 0.0
+        self.settled_after = 0
+        self.applied: dict[str, str] = {}
+        self.losses: list[float] = []
+        self.updates = Updates()
+        self.peak_memory_bytes = self.non_finite = 0
+        self.startup_seconds = None
 
     @property
     def index(self) -> int:
@@ -272,12 +278,6 @@ class Wavering(Counted):
         self.clock = clock
         self.step_seconds = step_seconds
         self.start_seconds = 40.0
-        self.settled_after = 0
-        self.applied: dict[str, str] = {}
-        self.losses: list[float] = []
-        self.updates = Updates()
-        self.peak_memory_bytes = self.non_finite = 0
-        self.startup_seconds = None
 
     def steps(self, count: int) -> None:
         for _ in range(count):
@@ -338,13 +338,6 @@ class Playing(Counted):
         self.learning_seconds = learning_seconds
         self.cycle = cycle
         self.evaluated = True
-        self.start_seconds = 0.0
-        self.settled_after = 0
-        self.applied: dict[str, str] = {}
-        self.losses: list[float] = []
-        self.updates = Updates()
-        self.peak_memory_bytes = self.non_finite = 0
-        self.startup_seconds = None
 
     def steps(self, count: int) -> None:
         for _ in range(count):

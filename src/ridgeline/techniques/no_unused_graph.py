@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.measure.child.points import Points
 from ridgeline.patches import Undo
+from ridgeline.records import Site
 from ridgeline.records.edits import Edit, WrapWith
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Applicability, Card, Context, Gain, Stage, amdahl
@@ -104,7 +105,7 @@ def _checksum(lines: Iterable[str], folder: str = "") -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def _lines(context: Context) -> list[Any]:
+def _lines(context: Context) -> list[Site]:
     return [line.site for line in context.profile.unused_graphs]
 
 

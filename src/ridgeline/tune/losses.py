@@ -54,7 +54,7 @@ FLOORS: Mapping[str, float] = MappingProxyType({"rounding": 1e-6, "reduced-preci
 
 What bfloat16 rounds to the same side for every token (positions, biases) does not average out as
 noise does: Transformer-XL parts by 0.02 % in its first steps. Of 91 planted mistakes three pass
-with this floor, two with half of it, six with twelve times as much."""
+with this floor, two with half of it, six with six times as much."""
 STRETCHES = (0, 3, 8, 16, 40)
 """Steps at which a stretch begins: short ones first, where chaos has not grown yet."""
 FLOOR = 0.01
