@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from unittest import mock
 
+from tests.launch.recipe import KUBERNETES, NODES, ON_FOUR
 from tests.sources import PACKAGE
 from tests.trace.simulated.kineto import Schema, write_run
 from tests.trace.simulated.run import simulate
@@ -30,32 +31,7 @@ from tests.train.small_run import write_small_run
 
 from ridgeline.cli.main import run as ridgeline
 
-RECIPE = """
-[model]
-config = "gpt2"
-[data]
-path = "text"
-seq = 128
-[layout]
-dp = 4
-global_batch = 4
-[optimizer]
-learning_rate = 1e-3
-final_learning_rate = 1e-4
-"""
-CLUSTER = """
-[nodes]
-device = "H100-SXM-80GB"
-devices = 2
-cpus = 8
-memory_bytes = 100_000_000_000
-[run]
-folder = "/shared/runs"
-[kubernetes]
-image = "train:1"
-queue = "research"
-claim = "checkpoints"
-"""
+CLUSTER = f'{NODES}device = "H100-SXM-80GB"\n[run]\nfolder = "/shared/runs"\n{KUBERNETES}'
 FOUND = ("diagnose/trace_rules/", "trace/formats/")
 PREFIX = f"{PACKAGE}{os.sep}"
 COUNTED_STEP = 2
@@ -131,7 +107,7 @@ def of_trace_report(place: Path) -> set[str]:
 def of_launch(place: Path, on: str) -> set[str]:
     """A recipe that is put into the words of Kubernetes or Slurm, and not started."""
     recipe, cluster = place / "recipe.toml", place / "cluster.toml"
-    recipe.write_text(RECIPE)
+    recipe.write_text(ON_FOUR)
     cluster.write_text(CLUSTER)
     words = ["launch", str(recipe), "--on", on, "--cluster", str(cluster), "--dry-run"]
     return of_command(words)

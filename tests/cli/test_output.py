@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli.commands import COMMANDS
+from ridgeline.cli.help_page import _parameters
 from ridgeline.cli.main import run
 from ridgeline.cli.program import load_command
 
@@ -57,3 +58,18 @@ def test_what_help_says_of_an_option_can_be_read_alone(name: str) -> None:
         assert len(said.split()) > 1, f"{name} {parameter.name}: {said}"
         assert said[0].isupper() or not said[0].isalpha(), f"{name} {parameter.name}: {said}"
         assert not FRAGMENT.match(said), f"{name} {parameter.name}: {said}"
+
+
+@pytest.mark.sweep(every=5)
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_one_word_stands_for_one_thing(name: str) -> None:
+    """Devices are DEVICE; a path says whether it is a DIR or a file; arguments have capitals."""
+    command = load_command(name)
+    context = command.make_context(name, [], resilient_parsing=True)
+    for panel, shown, _ in _parameters(command, context):
+        option, _, value = shown.rpartition(" ")
+        assert "..." not in shown
+        assert not shown.startswith("["), "the page puts brackets around what may be left out"
+        assert panel != "Arguments" or not shown.islower() or "|" in shown, shown
+        assert value not in {"PATH", "FOLDER"}, f"{shown}: DIR, FILE, or what the file is"
+        assert option not in {"--gpu", "--prefill-gpu", "--vehicle"} or value == "DEVICE", shown

@@ -15,11 +15,10 @@ from ridgeline.diagnose import diagnose
 from ridgeline.drills.bank import pick, question_of, topics
 from ridgeline.drills.causes import case_names
 from ridgeline.drills.evidence import record, record_names
-from ridgeline.drills.grading import grade, right_answer
+from ridgeline.drills.grading import UNITS, grade, right_answer
 from ridgeline.drills.questions import ask_row, tables
 from ridgeline.drills.scenarios import scenarios
 from ridgeline.drills.solved import RightOption, RightQuantity
-from ridgeline.drills.typed import UNITS
 from ridgeline.errors import InputError
 from ridgeline.records import StepProfile
 from ridgeline.records.store import read_record

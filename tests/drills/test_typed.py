@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ridgeline.drills.grading import EXAMPLES, UNITS, read_option, read_quantity
 from ridgeline.drills.questions import written
-from ridgeline.drills.typed import EXAMPLES, UNITS, read_option, read_quantity
 from ridgeline.errors import InputError
 
 

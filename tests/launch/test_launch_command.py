@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.launch.recipe import KUBERNETES, NODES, ON_FOUR
 
 from ridgeline.cli.main import run as ridgeline
 from ridgeline.errors import InputError
@@ -19,40 +20,19 @@ from ridgeline.launch.merge import LogLine, first_error, merged, read_lines
 from ridgeline.launch.ray_entry import _parser as ray_parser
 from ridgeline.launch.ray_entry import run_rank, train
 
-RECIPE = """
-[model]
-config = "gpt2"
-[data]
-path = "text"
-seq = 128
-[layout]
-dp = 4
-global_batch = 4
-[optimizer]
-learning_rate = 1e-3
-final_learning_rate = 1e-4
-"""
-CLUSTER = """
-[nodes]
-devices = 2
-cpus = 8
-memory_bytes = 100_000_000_000
+CLUSTER = f"""{NODES}
 [run]
 folder = "/shared/runs"
 [ssh]
 hosts = ["a", "b"]
-[kubernetes]
-image = "train:1"
-queue = "research"
-claim = "checkpoints"
-priority_class = "high"
+{KUBERNETES}priority_class = "high"
 """
 ADDRESS = '[ray]\naddress = "http://head:8265"\n'
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "My Run.toml").write_text(RECIPE)
+    (tmp_path / "My Run.toml").write_text(ON_FOUR)
     (tmp_path / "cluster.toml").write_text(CLUSTER)
     monkeypatch.setenv("RIDGELINE_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -118,7 +98,7 @@ network_bytes_per_second = 50e9
     assert ridgeline(asked) == 0
     alone = json.loads(capsys.readouterr().out)["price"]
     assert any("nodes.device" in one for one in alone["unknown"])
-    (place / "My Run.toml").write_text(RECIPE + planned)
+    (place / "My Run.toml").write_text(ON_FOUR + planned)
     assert ridgeline(asked) == 0
     price = json.loads(capsys.readouterr().out)["price"]
     assert price["usd_per_device_hour"] > 0

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.launch.played_cluster import PlayedCluster
+from tests.launch.recipe import KUBERNETES, NODES, ON_FOUR
 
 from ridgeline.cli.main import run as ridgeline
 from ridgeline.launch.remembered import Remembered
@@ -19,18 +20,7 @@ pytest.importorskip("kubernetes", reason="needs ridgeline[kubernetes]")
 # The client is generated code with deprecation warnings of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:kubernetes")
 
-RECIPE = """
-[model]
-config = "gpt2"
-[data]
-path = "text"
-seq = 128
-[layout]
-dp = 4
-global_batch = 4
-[optimizer]
-learning_rate = 1e-3
-final_learning_rate = 1e-4
+RECIPE = f"""{ON_FOUR}
 [run]
 steps = 100
 [prediction]
@@ -38,17 +28,7 @@ step_seconds = 36.0
 tokens_per_second_per_gpu = 1.0
 peak_bytes = 1.0
 """
-CLUSTER = """
-[nodes]
-device = "H100-SXM-80GB"
-devices = 2
-cpus = 8
-memory_bytes = 100_000_000_000
-[kubernetes]
-image = "train:1"
-queue = "research"
-claim = "checkpoints"
-"""
+CLUSTER = f'{NODES}device = "H100-SXM-80GB"\n{KUBERNETES}'
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads"
 

@@ -20,8 +20,7 @@ from ridgeline.launch.cluster_file import (
     Toleration,
 )
 from ridgeline.launch.job import LaunchJob, checked_name, job_of, run_name
-from ridgeline.launch.kube.kinds import QUEUE_LABEL
-from ridgeline.launch.kube.manifest import as_yaml, manifests
+from ridgeline.launch.kube.manifest import QUEUE_LABEL, as_yaml, manifests
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
     Recipe,

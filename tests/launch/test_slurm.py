@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.launch.recipe import RECIPE
 
 from ridgeline.cli.main import run as ridgeline
 from ridgeline.launch.cluster_file import ClusterFile, NodeSection, RunSection, Slurm
@@ -17,19 +18,7 @@ from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
 from ridgeline.records.state_folder import state_folder
 
-RECIPE = """
-[model]
-config = "gpt2"
-[data]
-path = "text"
-seq = 128
-[layout]
-dp = 16
-global_batch = 16
-[optimizer]
-learning_rate = 1e-3
-final_learning_rate = 1e-4
-"""
+ON_SIXTEEN = RECIPE + "dp = 16\nglobal_batch = 16\n"
 
 
 def render(job: LaunchJob) -> str:
@@ -138,7 +127,7 @@ def login_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in programs.items():
         (bin_folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (bin_folder / name).chmod(0o755)
-    (tmp_path / "gpt.toml").write_text(RECIPE)
+    (tmp_path / "gpt.toml").write_text(ON_SIXTEEN)
     (tmp_path / "cluster.toml").write_text(
         f'[nodes]\ndevices = 8\n[run]\nfolder = "{tmp_path}/runs"\n'
     )

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.launch.recipe import RECIPE
 from tests.queue.planted_clusters import Cluster, stamp
 from tests.queue.withheld_clusters import cluster_queue, kueue_job
 
@@ -160,10 +161,7 @@ def test_launch_says_the_wait_or_how_to_have_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe, place, state = tmp_path / "gpt.toml", tmp_path / "cluster.toml", tmp_path / "state.json"
-    recipe.write_text(
-        '[model]\nconfig = "gpt2"\n[data]\npath = "text.txt"\nseq = 64\n[optimizer]\n'
-        "learning_rate = 1e-3\nfinal_learning_rate = 1e-4\n[layout]\ndp = 8\nglobal_batch = 8\n"
-    )
+    recipe.write_text(RECIPE + "dp = 8\nglobal_batch = 8\n")
     place.write_text(
         "[nodes]\ndevices = 8\ncpus = 8\nmemory_bytes = 64_000_000_000\n"
         '[kubernetes]\nimage = "a"\nclaim = "b"\nqueue = "c"\n'

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.launch.recipe import RECIPE
 
 from ridgeline.cli import main
 from ridgeline.errors import InputError
@@ -106,10 +107,7 @@ def test_launch_says_the_wait_on_slurm_and_what_it_rests_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe, place = tmp_path / "gpt.toml", tmp_path / "cluster.toml"
-    recipe.write_text(
-        '[model]\nconfig = "gpt2"\n[data]\npath = "text.txt"\nseq = 64\n[optimizer]\n'
-        "learning_rate = 1e-3\nfinal_learning_rate = 1e-4\n[layout]\ndp = 8\nglobal_batch = 8\n"
-    )
+    recipe.write_text(RECIPE + "dp = 8\nglobal_batch = 8\n")
     place.write_text(
         f'[nodes]\ndevices = 8\n[run]\nfolder = "{tmp_path}/runs"\n[slurm]\ngpu_type = "a100"\n'
     )

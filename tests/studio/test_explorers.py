@@ -17,7 +17,7 @@ from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.plan.stack_forecast import stack_rows
 from ridgeline.report import document as doc
-from ridgeline.studio.answers import answer_document, shown_answer
+from ridgeline.studio.app import answer_document, shown_answer
 from ridgeline.studio.controls import draw_controls
 from ridgeline.studio.explorer import Explorer, explorers
 from ridgeline.studio.files import Files, name_files

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from ridgeline.studio.answers import shown_answer
+from ridgeline.studio.app import shown_answer
 from ridgeline.studio.explorer import Explorer, explorers
 from ridgeline.studio.files import NO_FILES, Files, name_files
 from ridgeline.studio.inputs import read_state

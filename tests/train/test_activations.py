@@ -30,9 +30,8 @@ from ridgeline.records.recipe import (
     RecipeOptimizer,
 )
 from ridgeline.records.recipe_memory import RecipeMemory
-from ridgeline.train.activations import fit_budget, kept_by, offload, recompute
+from ridgeline.train.activations import fit_budget, in_segments, kept_by, offload, recompute
 from ridgeline.train.blocks import blocks_of
-from ridgeline.train.segments import in_segments
 
 LAYERS = 4
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.hardware import core_pressure
-from ridgeline.train import threads
+from ridgeline.train import start
 
 BUSY = "some avg10=63.20 avg60=12.00 avg300=3.00 total=9\nfull avg10=0.00 avg60=0.00 total=0\n"
 
@@ -33,12 +33,12 @@ def test_threads_sleep_where_others_want_the_cores_and_nobody_says_how_they_wait
     monkeypatch.setattr(core_pressure, "PRESSURE", tmp_path / "cpu")
     if pressure:
         (tmp_path / "cpu").write_text(pressure)
-    found, told = threads.thread_variables(1, given)
+    found, told = start.thread_variables(1, given)
     assert found.get("OMP_WAIT_POLICY") == policy
     assert ("63%" in told) == (policy is not None)
     assert found["OMP_NUM_THREADS"] == given["OMP_NUM_THREADS"]
 
 
 def test_ranks_of_one_machine_share_its_cores() -> None:
-    counts = [int(threads.thread_variables(n, {})[0]["OMP_NUM_THREADS"]) for n in (1, 1000)]
+    counts = [int(start.thread_variables(n, {})[0]["OMP_NUM_THREADS"]) for n in (1, 1000)]
     assert counts[0] >= counts[1] == 1

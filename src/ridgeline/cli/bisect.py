@@ -30,7 +30,7 @@ def bisect(
     ] = 18,
     link: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PATH", help="Untracked data that every checkout shall see."),
+        typer.Option(metavar="FILE|DIR", help="Untracked data that every checkout shall see."),
     ] = None,
     json: Json = False,
 ) -> None:

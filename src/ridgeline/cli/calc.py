@@ -12,10 +12,11 @@ from ridgeline.cli.output_options import Json
 
 def calc(
     formula: Annotated[
-        str | None, typer.Argument(help="The formula's name; without one, all are listed.")
+        str | None,
+        typer.Argument(metavar="FORMULA", help="The formula's name. Default: a list of all."),
     ] = None,
     values: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="The formula's arguments.")
+        list[str] | None, typer.Argument(metavar="NAME=VALUE…", help="The formula's arguments.")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -14,7 +14,7 @@ def checklist(
     groups: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Any of training, inference, distributed and launch; without one, all."
+            metavar="training|inference|distributed|launch…", help="Groups of boxes. Default: all."
         ),
     ] = None,
     profile: Annotated[
@@ -30,8 +30,8 @@ def checklist(
     ledger: Annotated[
         Path | None, typer.Option(metavar="LEDGER.json", help="What `tune` proved.")
     ] = None,
-    json: Json = False,
     html: Html = None,
+    json: Json = False,
 ) -> None:
     """Boxes of a performance review: done, not done, not applicable, unknown; each with evidence.
 

@@ -56,11 +56,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a doctor for Triton kernels that needs no GPU; exit 3 with findings",
     ),
     "kernels bench": (
-        "ridgeline.cli.kernels_bench",
+        "ridgeline.cli.kernels",
         "training kernels beside compiled and library ones, on the GPU at hand",
     ),
     "kernels occupancy": (
-        "ridgeline.cli.kernels_occupancy",
+        "ridgeline.cli.kernels",
         "warps that a multiprocessor holds, and what limits them",
     ),
     "packed list": ("ridgeline.cli.packed", "weights that serve keeps packed for its next start"),

@@ -47,7 +47,7 @@ def compress(
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Text, or images, that show what flows through."),
+        typer.Option(metavar="FILE|DIR", help="Text, or images, that show what flows through."),
     ] = None,
     text: Annotated[
         Path | None,
@@ -73,7 +73,9 @@ def compress(
     ] = "size",
     images: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Images to judge on. Default: a tenth of --calibration."),
+        typer.Option(
+            metavar="FILE|DIR", help="Images to judge on. Default: a tenth of --calibration."
+        ),
     ] = None,
     seen: ImageOptions,
     metric: Annotated[

@@ -35,7 +35,7 @@ def drill(
     count: Annotated[int, typer.Option(min=1, max=_MOST, help="How many questions are asked.")] = 5,
     seed: Annotated[
         int | None,
-        typer.Option(help="Decides questions and numbers. Default: other ones each time."),
+        typer.Option(help="The seed of questions and numbers. Default: another each time."),
     ] = None,
     question: Annotated[
         list[str] | None,
@@ -53,7 +53,7 @@ def drill(
     json: Json = False,
 ) -> None:
     """Ask questions as staff interviews do: two minutes each, graded, with the solution worked."""
-    from ridgeline.cli.show import print_document, print_json, show_answer
+    from ridgeline.cli.show import print_json, show_answer
     from ridgeline.drills.grading import result_of
     from ridgeline.drills.history import DrillHistory, standing_of
     from ridgeline.records.drill import DrillSheet
@@ -67,10 +67,7 @@ def drill(
     if list_:
         standing = standing_of(progress.read())
         _tell(progress)
-        if json:
-            print_json(standing)
-        else:
-            print_document(standing_document(standing))
+        show_answer(standing, standing_document(standing), json=json)
         return
     asked = _chosen(topic or [], count, seed, question or [])
     if json:

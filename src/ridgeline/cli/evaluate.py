@@ -37,7 +37,7 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Held-out text to judge on.")
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Images to judge a vision model on.")
+        Path | None, typer.Option(metavar="FILE|DIR", help="Images to judge a vision model on.")
     ] = None,
     against: Annotated[
         Path | None,

@@ -26,17 +26,14 @@ def explain(
 
     The files are what `--json` prints; of a plan its best layout is taken.
     """
-    from ridgeline.cli.show import print_document, print_json
+    from ridgeline.cli.show import show_answer
     from ridgeline.plan.explain import explain as compare
     from ridgeline.plan.explain import read_estimate
     from ridgeline.report.views.explain import explanation_document
 
     names = _names(first, second)
     explanation = compare(read_estimate(first), read_estimate(second), names)
-    if json:
-        print_json(explanation)
-        return
-    print_document(explanation_document(explanation))
+    show_answer(explanation, explanation_document(explanation), json=json)
 
 
 def _names(first: Path, second: Path) -> tuple[str, str]:

@@ -62,9 +62,8 @@ Inputs = Annotated[
     ),
 ]
 MemoryFormat = Annotated[
-    str | None,
+    Literal["contiguous", "channels_last"] | None,
     of_images(
-        metavar="contiguous|channels_last",
         help="How activations lie in memory. Default: contiguous, as PyTorch does.",
     ),
 ]
@@ -82,13 +81,17 @@ Cores = Annotated[
         help="Processor cores that decode images, for each device. Default: enough.",
     ),
 ]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 RuntimeName = Annotated[
     str, typer.Option("--software", help="What runs it: eager, compile, tensorrt, onnxruntime, ….")
 ]
 Threads = Annotated[int | None, typer.Option(help="Threads of a processor. Default: all cores.")]
 
 # Of a served model.
-Gpu = Annotated[str, typer.Option(help="A device such as H100; see `ridgeline hardware --list`.")]
+Gpu = Annotated[
+    str,
+    typer.Option(metavar="DEVICE", help="A device such as H100; see `ridgeline hardware --list`."),
+]
 TensorParallel = Annotated[int, typer.Option(help="Devices of one replica.")]
 Weights = Annotated[
     str, typer.Option(help="How weights are held: bf16, fp8, int8, int4-awq, mxfp4, ….")

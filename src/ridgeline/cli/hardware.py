@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_document, print_json, say
+from ridgeline.cli.show import print_document, print_json, say, show_answer
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.ceilings import Ceilings, read_cache, save_ceilings
@@ -32,7 +32,7 @@ from ridgeline.report.views.hardware import (
 
 def hardware(
     name: Annotated[
-        str | None, typer.Argument(metavar="[DEVICE]", help="The same as --device DEVICE.")
+        str | None, typer.Argument(metavar="DEVICE", help="The same as --device DEVICE.")
     ] = None,
     probe: Annotated[
         bool, typer.Option("--probe", help="Measure this machine's real ceilings now (~15 s).")
@@ -48,7 +48,7 @@ def hardware(
         ),
     ] = 0,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Facts about one device.")
+        str | None, typer.Option("--device", metavar="DEVICE", help="Facts about one device.")
     ] = None,
     list_devices: Annotated[
         bool, typer.Option("--list", help="Every device, link and typical node on record.")
@@ -158,10 +158,7 @@ def _links(num_ranks: int, *, probe: bool, json: bool) -> None:
     found = link_probe.probe_links(num_ranks) if alone else link_probe.measure_as_rank()
     if found is None:
         return  # rank 0 says it
-    if json:
-        print_json({"link_rates": msgspec.to_builtins(found)})
-        return
-    print_document(links_document(found))
+    show_answer({"link_rates": msgspec.to_builtins(found)}, links_document(found), json=json)
 
 
 def _cached(machine: Machine) -> Ceilings | None:

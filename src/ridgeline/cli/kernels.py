@@ -1,4 +1,4 @@
-"""`ridgeline kernels list` and `kernels build`: the C++ kernels for CPUs, and making them ahead."""
+"""`ridgeline kernels list`, `build`, `bench` and `occupancy`; `check` is a file of its own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.output_options import Html, Json
 from ridgeline.errors import MissingExtra
 
 Libraries = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[LIBRARY]…", help="Libraries to compile; none: all of them."),
+    typer.Argument(metavar="LIBRARY…", help="Libraries to compile. Default: all."),
 ]
 
 
@@ -50,6 +50,53 @@ def kernels_build(libraries: Libraries = None, json: Json = False) -> None:
         return
     print_document(kernels_document(document))
     say(f"ready after {document['seconds']:g} s")
+
+
+def kernels_bench(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORD…", help="Kernels whose names have one of these. Default: all."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Medians of CUDA graph replays, L2 cold, beside compiled and library kernels; needs a GPU."""
+    from ridgeline.cli.show import progress, show_answer
+    from ridgeline.report.views.kernel_bench import bench_document
+
+    _require_torch()
+    from ridgeline.kernels.bench.rows import rows
+    from ridgeline.kernels.bench.timing import measure
+
+    with progress() as report_progress:
+        found = measure(rows(), tuple(words or ()), report_progress)
+    show_answer(found, bench_document(found), json=json)
+
+
+def kernels_occupancy(
+    arch: Annotated[
+        str, typer.Option(metavar="NAME", help="Architecture or device: sm_90, gfx942, h100.")
+    ],
+    threads: Annotated[int, typer.Option(metavar="N", help="Threads per block.")],
+    registers: Annotated[
+        int, typer.Option(metavar="N", help="Registers per thread, as the compiler reports them.")
+    ],
+    shared: Annotated[
+        int,
+        typer.Option(metavar="BYTES", help="Shared memory per block, static and dynamic together."),
+    ] = 0,
+    html: Html = None,
+    json: Json = False,
+) -> None:
+    """Warps of a kernel that a multiprocessor holds at once, the limiter, what would raise it."""
+    from ridgeline.cli.show import show_answer
+    from ridgeline.cost.occupancy import occupancy
+    from ridgeline.hardware.processors import processor
+    from ridgeline.report.views.kernel_occupancy import occupancy_document
+
+    found = occupancy(processor(arch), threads=threads, registers=registers, shared_bytes=shared)
+    show_answer(found, occupancy_document(found), json=json, html=html)
 
 
 def _require_torch() -> None:

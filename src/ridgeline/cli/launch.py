@@ -24,7 +24,9 @@ WORKER = ("-m", "ridgeline.train.worker")
 def launch(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="RECIPE.toml", help="With --check: manifests, any number."),
+        typer.Argument(
+            metavar="RECIPE.toml", help="A recipe; with --check: manifests, any number."
+        ),
     ],
     on: Annotated[
         Literal["local", "torchrun", "slurm", "kubernetes", "ray"],
@@ -32,10 +34,13 @@ def launch(
     ] = "local",
     cluster: Annotated[
         Path | None,
-        typer.Option(metavar="CLUSTER.toml", help="What the place needs: image, queue, hosts ..."),
+        typer.Option(metavar="CLUSTER.toml", help="What the place needs: image, queue, hosts, …"),
     ] = None,
     name: Annotated[
-        str, typer.Option(help="What the run is called. Default: from the recipe's name.")
+        str,
+        typer.Option(
+            metavar="NAME", help="What the run is called. Default: from the recipe's name."
+        ),
     ] = "",
     state: Annotated[
         list[Path] | None,

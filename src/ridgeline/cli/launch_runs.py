@@ -9,15 +9,19 @@ import typer
 
 from ridgeline.cli.output_options import Json
 
-NAME = Annotated[str, typer.Argument(help="The run, as `ridgeline launch` called it.")]
+NAME = Annotated[
+    str, typer.Argument(metavar="NAME", help="The run, as `ridgeline launch` called it.")
+]
 
 
 def launch_status(
-    name: Annotated[str, typer.Argument(help="The run to show; without one, all of them.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The run to show. Default: all of them.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """Say how a run stands, and in one sentence why it waits."""
-    from ridgeline.cli.show import print_document, print_json, show_answer
+    from ridgeline.cli.show import show_answer
     from ridgeline.launch.places import find, recovered, status
     from ridgeline.launch.remembered import Remembered
     from ridgeline.records.state_folder import state_folder
@@ -26,10 +30,7 @@ def launch_status(
     remembered = Remembered(state_folder("launch"))
     if name:
         found = status(find(name, remembered))
-        if json:
-            print_json(found)
-        else:
-            print_document(status_document(found))
+        show_answer(found, status_document(found), json=json)
         return
     runs = [run for one in remembered.all() if (run := recovered(one, remembered)) is not None]
     show_answer(runs, runs_document(runs), json=json)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def lesson(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One lesson; without it, all are listed.")
+        str | None, typer.Argument(metavar="NAME", help="One lesson. Default: a list of all.")
     ] = None,
     exercise: Annotated[
         Path | None, output_file("FILE.py", "Write the starting file of the lesson's exercise.")

@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.durations import duration_option
-from ridgeline.cli.forecast_options import ImageSize, Inputs, Model, amount_of, image_size_of
+from ridgeline.cli.forecast_options import (
+    ImageSize,
+    Inputs,
+    Model,
+    amount_of,
+    image_size_of,
+)
 from ridgeline.cli.output_options import Html, Json
 from ridgeline.cli.predict_inference import checked_network
 
@@ -24,7 +30,7 @@ def plan_inference(
     inputs: Inputs = None,
     device: Annotated[
         list[str] | None,
-        typer.Option(help="A device to allow; repeatable. Default: all."),
+        typer.Option(metavar="DEVICE", help="A device to allow; repeatable. Default: all."),
     ] = None,
     precision: Annotated[
         list[str] | None,

@@ -47,7 +47,7 @@ def plan_serving(
     answer: AnswerTokens = 256,
     gpu: Annotated[
         list[str] | None,
-        typer.Option(help="A device to allow; repeatable. Default: all."),
+        typer.Option(metavar="DEVICE", help="A device to allow; repeatable. Default: all."),
     ] = None,
     weights: Annotated[
         list[str] | None, typer.Option(help="Weights to allow, as --gpu. Default: bf16 and fp8.")

@@ -18,7 +18,7 @@ def predict_compression(
     ledgers: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[LEDGER]...",
+            metavar="LEDGER.json…",
             help="What `ridgeline compress` wrote. Default: ledgers of the example model.",
         ),
     ] = None,

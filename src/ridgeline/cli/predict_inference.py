@@ -13,6 +13,7 @@ from ridgeline.cli.forecast_options import (
     Inputs,
     MemoryFormat,
     Model,
+    Precision,
     RuntimeName,
     Threads,
     image_size_of,
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 def predict_inference(
     model: Model,
     device: Annotated[
-        str, typer.Option(help="A device such as T4 or orin; see `ridgeline hardware --list`.")
+        str,
+        typer.Option(
+            metavar="DEVICE", help="A device such as T4 or orin; see `ridgeline hardware --list`."
+        ),
     ],
     batch: Annotated[int, typer.Option(help="Images of one call.")] = 1,
     batches: Annotated[
@@ -41,9 +45,8 @@ def predict_inference(
     image: ImageSize = None,
     inputs: Inputs = None,
     precision: Annotated[
-        str | None,
+        Precision | None,
         typer.Option(
-            metavar="fp32|tf32|bf16|fp16|int8",
             help="Number format of weights and activations. Default: 16 bits where there are any.",
         ),
     ] = None,

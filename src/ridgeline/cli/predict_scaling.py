@@ -32,7 +32,7 @@ def predict_scaling(
     context: typer.Context,
     *,
     model: Model,
-    device: Annotated[str, typer.Option(help="A device such as H100.")],
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="A device such as H100.")],
     devices: Annotated[
         str, typer.Option(metavar="COUNTS", help="Numbers of devices, with commas between them.")
     ] = "8,16,32,64,128,256,512,1024",

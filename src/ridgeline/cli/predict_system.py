@@ -18,7 +18,9 @@ def predict_system(
     cluster: Annotated[
         str, typer.Option(metavar="COUNTxDEVICE", help="Where it is trained and served.")
     ],
-    vehicle: Annotated[str, typer.Option(help="The device that it ends on, such as orin.")],
+    vehicle: Annotated[
+        str, typer.Option(metavar="DEVICE", help="The device that it ends on, such as orin.")
+    ],
     batch: Annotated[int, typer.Option(help="Images of one device in one step.")] = 256,
     images: Annotated[str, typer.Option(help="Images of one epoch.")] = "1281167",
     epochs: Annotated[float, typer.Option(help="Passes over them.")] = 90.0,
@@ -27,7 +29,7 @@ def predict_system(
     ] = 12.0,
     period: Annotated[float, duration_option("Time between two frames.")] = 0.033,
     precision: Annotated[
-        str, typer.Option(metavar="fp32|fp16|int8", help="The vehicle's arithmetic.")
+        Literal["fp32", "fp16", "int8"], typer.Option(help="The vehicle's arithmetic.")
     ] = "fp16",
     part: Annotated[
         Literal["data", "training", "compression", "serving", "vehicle"],

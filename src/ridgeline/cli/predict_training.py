@@ -71,7 +71,8 @@ def predict_training(
         str | None, typer.Option(metavar="COUNTxDEVICE", help="Count and device, as 64xH100.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="One device, in place of --cluster 1xDEVICE.")
+        str | None,
+        typer.Option(metavar="DEVICE", help="One device, in place of --cluster 1xDEVICE."),
     ] = None,
     global_batch: GlobalBatch = None,
     micro_batch: Annotated[

@@ -143,8 +143,8 @@ class _Words(TyperGroup):
             name=word,
             help=f"The commands that begin with `{word}`.",
             context_settings=_CONTEXT,
-            epilog=f"`ridgeline {word} WORD --help` tells its options.",
-            subcommand_metavar="WORD …",
+            epilog=f"`ridgeline {word} COMMAND --help` tells its options.",
+            subcommand_metavar="COMMAND …",
         )
         group.first = word
         return group

@@ -14,7 +14,7 @@ def queue_doctor(
     state: Annotated[
         list[Path],
         typer.Argument(
-            metavar="STATE...",
+            metavar="STATE…",
             help="What kubectl get nodes,pods -A -o json (or yaml) prints, in one file or more;"
             " what sinfo, squeue and, if at hand, sacct, sacctmgr -p and slurm.conf say; or a"
             " CSV of pods.",

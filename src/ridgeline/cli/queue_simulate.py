@@ -83,7 +83,7 @@ def queue_simulate(
     autoscale: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY=VALUE,...",
+            metavar="KEY=VALUE,…",
             help="Nodes that come and go: gpus, max, delay; also min, idle, price per node-hour.",
         ),
     ] = None,
@@ -105,7 +105,7 @@ def queue_simulate(
         typer.Option("--spot-mix", help="Try more and more of the nodes as the file's spot offer."),
     ] = False,
     seed: Annotated[
-        int, typer.Option(help="Draws redrawn traces, failures, chance in placement.")
+        int, typer.Option(help="The seed of redrawn traces, failures and placement.")
     ] = 0,
     html: Html = None,
     json: Json = False,

@@ -49,7 +49,8 @@ def realtime_run(
         typer.Option(help="What a stage's process that dies does: begin anew, or end the run."),
     ] = "restart",
     steady: Annotated[
-        bool, typer.Option("--steady", help="Take measures against jitter, and say what is refused")
+        bool,
+        typer.Option("--steady", help="Take measures against jitter, and say what is refused."),
     ] = False,
     tight_frames: Annotated[
         int, typer.Option(help="Frames of a tight loop for comparison, at most --frames; 0: none.")
@@ -98,7 +99,7 @@ def realtime_run(
     With a limit (--max-miss, --p99-over-p50, --worst, --mean, --constant-stream, --budgets) it is
     a gate.
     """
-    from ridgeline.cli.show import print_document, print_json, write_page
+    from ridgeline.cli.show import show_answer
     from ridgeline.realtime.gate import GateLimits, judged_report
     from ridgeline.realtime.run import RunSettings
     from ridgeline.report.views.realtime import realtime_document
@@ -122,13 +123,7 @@ def realtime_run(
     run = _run(pipeline, deadline, settings, limits)
     _write(run, out, trace)
     report = judged_report(run, limits)
-    document = realtime_document(report, run)
-    if html is not None:
-        write_page("--html", html, document)
-    if json:
-        print_json(report)
-    else:
-        print_document(document)
+    show_answer(report, realtime_document(report, run), json=json, html=html)
     if run.interrupted:
         raise typer.Exit(130)
     _raise_nothing_came(report)

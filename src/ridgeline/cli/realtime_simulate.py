@@ -39,7 +39,7 @@ def realtime_simulate(
         int | None,
         typer.Option(help="Frames of the first sensor. Default: the run's, 2,000 at most."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Draws frames beyond those measured.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of frames drawn beyond those measured.")] = 0,
     html: Html = None,
     json: Json = False,
 ) -> None:

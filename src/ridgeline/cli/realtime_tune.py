@@ -20,14 +20,14 @@ def realtime_tune(
             metavar="PIPELINE.py[:NAME]", help="The file that declares the pipeline, and its name."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for everything that is written.")] = Path(
-        "ridgeline-realtime"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for everything that is written.")
+    ] = Path("ridgeline-realtime"),
     budget: Annotated[
         float, duration_option("Wall time for everything, the last proof included.")
     ] = 900.0,
     threshold: Annotated[
-        float, typer.Option(help="Keep what is faster by more than this beyond doubt.")
+        float, typer.Option(help="Keep what is faster by more than this beyond doubt: 0.02 is 2 %.")
     ] = 0.02,
     may_fall: Annotated[
         float, typer.Option(help="Share by which a figure of merit of the pipeline may fall.")
@@ -46,7 +46,7 @@ def realtime_tune(
     Writes ledger.json, report.html, stack.toml and tuned.py (the pipeline with what was kept, for
     `ridgeline realtime run`) into the folder.
     """
-    from ridgeline.cli.show import print_document, print_json, progress
+    from ridgeline.cli.show import progress, show_answer
     from ridgeline.realtime.tuning.asked import PipelineTuning
     from ridgeline.realtime.tuning.job import LEDGER_NAME, tune_pipeline
     from ridgeline.records.store import write_atomically, write_record
@@ -70,7 +70,4 @@ def realtime_tune(
     document = tuning_document(ledger)
     write_atomically(out / REPORT_NAME, draw_page(document).encode())
     write_record(out / LEDGER_NAME, ledger)
-    if json:
-        print_json(ledger)
-    else:
-        print_document(document)
+    show_answer(ledger, document, json=json)

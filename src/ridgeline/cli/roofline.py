@@ -22,7 +22,7 @@ def roofline(
     ],
     device: Annotated[
         list[str],
-        typer.Option("--device", metavar="NAME", help="A device; repeatable."),
+        typer.Option("--device", metavar="DEVICE", help="A device; repeatable."),
     ],
     batch: Annotated[int, typer.Option(help="Sequences or images in a batch.")] = 1,
     seq: Annotated[

@@ -14,7 +14,8 @@ def run(
         typer.Argument(metavar="-- SCRIPT [ARGS]…", help="The script and its arguments, after --."),
     ],
     stack: Annotated[
-        Path | None, typer.Option(help="The stack.toml that `ridgeline tune` wrote.")
+        Path | None,
+        typer.Option(metavar="STACK.toml", help="The stack that `ridgeline tune` wrote."),
     ] = None,
     nvtx: Annotated[
         bool,

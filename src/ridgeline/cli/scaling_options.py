@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,9 +20,8 @@ class ScalingOptions(OptionGroup, frozen=True, kw_only=True):
         str, typer.Option(metavar="N or MIN:MAX", help="Engines behind one router; MIN:MAX scales.")
     ] = "1"
     scale_on: Annotated[
-        str | None,
+        Literal["queue", "kv", "slo"] | None,
         typer.Option(
-            metavar="queue|kv|slo",
             help="What replicas follow: open requests, KV blocks in use, or misses."
             " Default: queue.",
         ),

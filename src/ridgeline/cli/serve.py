@@ -108,7 +108,7 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="Its private key (PEM).")
     ] = None,
     root_path: Annotated[
-        str, typer.Option(metavar="PATH", help="The prefix that a proxy takes off.")
+        str, typer.Option(metavar="/PREFIX", help="The prefix that a proxy takes off.")
     ] = "",
     max_body_bytes: Annotated[
         int, typer.Option(help="The largest request; a larger one gets 413.", min=1)

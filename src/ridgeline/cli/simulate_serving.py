@@ -61,7 +61,7 @@ def simulate_serving(
         int, typer.Option(help="How many of --replicas only compute prompts.")
     ] = 0,
     prefill_gpu: Annotated[
-        str, typer.Option(help="The device of those; empty: that of --gpu.")
+        str, typer.Option(metavar="DEVICE", help="The device of those; empty: that of --gpu.")
     ] = "",
     prefill_tp: Annotated[int, typer.Option(help="Devices of one of those; 0: as --tp.")] = 0,
     link: Annotated[

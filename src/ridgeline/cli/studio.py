@@ -15,7 +15,7 @@ PORT = 8765
 def studio(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="What commands wrote with --json, and traces."),
+        typer.Argument(metavar="FILE…", help="What commands wrote with --json, and traces."),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; one that others reach needs --token.")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def techniques(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One technique in full.")
+        str | None,
+        typer.Argument(metavar="NAME", help="One technique in full. Default: a list of all."),
     ] = None,
     json: Json = False,
 ) -> None:

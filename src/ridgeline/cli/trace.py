@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import typer
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_document, print_json
+from ridgeline.cli.show import print_document, print_json, show_answer
 from ridgeline.cli.trace_files import (
     Cache,
     Files,
@@ -155,10 +155,8 @@ def trace_summary(
     answers = ask(files, partial(summary_and_facts, window=window), details=True, cache=cache)
     ranks = [summary for summaries, _ in answers for summary in summaries]
     verdict = verdict_of([fact for _, facts in answers for fact in facts])
-    if json:
-        print_json({"ranks": ranks, "verdict": verdict})
-    else:
-        print_document(summary_document(ranks, verdict))
+    found = {"ranks": ranks, "verdict": verdict}
+    show_answer(found, summary_document(ranks, verdict), json=json)
     write_rows(out, RankSummary, ranks, json=json)
 
 
@@ -189,10 +187,7 @@ def trace_memory(
         _show_snapshots(snapshots, len(paths), json=json)
         return
     ranks = ask(files, partial(memory_use, window=window, top=top), cache=cache)
-    if json:
-        print_json({"ranks": ranks})
-    else:
-        print_document(memory_document(ranks))
+    show_answer({"ranks": ranks}, memory_document(ranks), json=json)
     write_rows(out, RankMemory, ranks, "devices", json=json)
 
 

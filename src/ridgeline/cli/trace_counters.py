@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_document, print_json
+from ridgeline.cli.show import show_answer
 from ridgeline.cli.trace_files import Top
 
 
@@ -28,7 +28,4 @@ def trace_counters(
 
     paths = [Path(found) for name in files for found in sorted(glob.glob(name)) or [name]]
     kernels = kernel_counters(paths, top)
-    if json:
-        print_json({"kernels": kernels})
-    else:
-        print_document(counters_document(kernels))
+    show_answer({"kernels": kernels}, counters_document(kernels), json=json)

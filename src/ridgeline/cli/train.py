@@ -24,9 +24,7 @@ def train(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Where the run lives. Default: runs/, the recipe's name."
-        ),
+        typer.Option(metavar="DIR", help="Where the run lives. Default: runs/, the recipe's name."),
     ] = None,
     change: Changes = None,
     fresh: Annotated[
@@ -42,7 +40,7 @@ def train(
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="A run with fewer processes: also say how it scales."),
+        typer.Option(metavar="DIR", help="A run with fewer processes: also say how it scales."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -57,7 +55,7 @@ def train(
     from ridgeline.train.folder import RESULT
     from ridgeline.train.nodes import Nodes
     from ridgeline.train.start import train_recipe
-    from ridgeline.train.survive.events import EventTail
+    from ridgeline.train.survive.events import event_tail
     from ridgeline.train.watch.scaling import scaling_line
     from ridgeline.tune.stack import stack_environment
 
@@ -71,7 +69,7 @@ def train(
     if out is None:
         say(f"the run lives in {folder}; --out FOLDER puts it elsewhere", err=True)
     with progress() as report_progress, stack as environment:
-        view, events = LiveView(folder, report_progress), EventTail(folder)
+        view, events = LiveView(folder, report_progress), event_tail(folder)
         events.read()  # of earlier starts
 
         def refresh() -> None:

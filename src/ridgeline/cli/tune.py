@@ -20,9 +20,9 @@ def tune(
         list[str],
         typer.Argument(metavar="-- SCRIPT [ARGS]…", help="The script and its arguments, after --."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for everything that is written.")] = Path(
-        "ridgeline-tune"
-    ),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for everything that is written.")
+    ] = Path("ridgeline-tune"),
     budget: Annotated[
         float, duration_option("Wall time for everything, the last proof included.")
     ] = 900.0,
@@ -45,7 +45,8 @@ def tune(
     usd_per_hour: Annotated[
         float | None,
         typer.Option(
-            help="Price per hour of all that runs the script. Default: the device's on record."
+            metavar="USD",
+            help="Price per hour of all that runs the script. Default: the device's on record.",
         ),
     ] = None,
     steps_to_train: Annotated[

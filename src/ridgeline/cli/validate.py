@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -56,9 +56,8 @@ def validate_serving(
 def validate_vision(
     table: PublishedTable,
     calibration: Annotated[
-        str,
+        Literal["unseen", "shipped", "none"],
         typer.Option(
-            metavar="unseen|shipped|none",
             help="Coefficients: unseen (fitted without the row's device, and without its family),"
             " shipped (to all rows), none (the priors alone).",
         ),

@@ -8,7 +8,6 @@
     causes.py          a question for each record that no scenario tells, by what was found in it
     evidence.py        lines of a record
     bank.py            every question by name and topic; a question from its id
-    typed.py           "312 GB", "41%", "1.7 ms" as numbers
     grading.py         an answer beside the right one
     progress.py        what is remembered of earlier sessions
 

@@ -11,9 +11,8 @@ import random
 from hashlib import blake2b
 from typing import Any
 
-from ridgeline.drills.choices import choice
 from ridgeline.drills.evidence import lines_of, record, record_names, source_of
-from ridgeline.drills.scenarios import scenarios
+from ridgeline.drills.scenarios import choice, scenarios
 from ridgeline.drills.solved import SolvedQuestion
 from ridgeline.records.drill import DrillQuestion, WorkedStep
 

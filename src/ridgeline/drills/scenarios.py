@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Sequence
 from importlib import resources
 
 import msgspec
 
-from ridgeline.drills.choices import choice
 from ridgeline.drills.evidence import EvidenceLine, line, record, source_of
-from ridgeline.drills.solved import SolvedQuestion
-from ridgeline.records.drill import DrillQuestion, WorkedStep
+from ridgeline.drills.solved import CHOICE, RightOption, SolvedQuestion
+from ridgeline.records.drill import Ask, DrillQuestion, WorkedStep
 
 TOPIC = "failures"
 
@@ -69,4 +69,21 @@ def ask_scenario(name: str, scenario: Scenario, seed: int) -> SolvedQuestion:
         solution=(
             WorkedStep(says=scenario.why, command=source_of(content), result=scenario.diagnoses[0]),
         ),
+    )
+
+
+def choice(
+    prompt: str, right: str, others: Sequence[str], draw: random.Random
+) -> tuple[Ask, RightOption]:
+    """An ask with the right option somewhere among the others.
+
+    >>> ask, right = choice("Which?", "a", ["b", "c"], random.Random(0))
+    >>> ask.options[right.number], sorted(ask.options)
+    ('a', ['a', 'b', 'c'])
+    """
+    options = [right, *others]
+    draw.shuffle(options)
+    return (
+        Ask(prompt=prompt, unit=CHOICE, options=options),
+        RightOption(number=options.index(right)),
     )

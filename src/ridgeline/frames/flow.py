@@ -35,10 +35,9 @@ from ridgeline.frames.joins import (
     why_lost,
 )
 from ridgeline.frames.misses import still_needed
-from ridgeline.frames.network import FrameNetwork
+from ridgeline.frames.network import FrameNetwork, full_edge_of_circle
 from ridgeline.frames.sensors import FaultKind, refusal
 from ridgeline.frames.stage_state import JobState, StageState
-from ridgeline.frames.standstill import full_edge_of_circle
 from ridgeline.records.pipeline_shape import PipelineShape
 from ridgeline.records.realtime_run import CallMode, FrameFates, SensorFault, StageCalls
 

@@ -5,17 +5,22 @@
 /api/NAME?INPUT=…     what the page's script draws of that state
 /api/NAME/answer?…    the answer, as its command prints it with --json
 /looks/FILE           style sheets and scripts, plotly.js among them
+
+The page's script gets one state of an explorer: words, blocks, figures, the command.
 """
 
 from __future__ import annotations
 
 import gzip
 import logging
+import shlex
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files as resources
-from urllib.parse import parse_qsl
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -24,13 +29,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ridgeline.errors import InputError, RidgelineError
-from ridgeline.studio.answers import answer_document, shown_answer
-from ridgeline.studio.explorer import Explorer, explorers
+from ridgeline.report.page import draw_blocks
+from ridgeline.studio.explorer import Explorer, Picture, explorers
 from ridgeline.studio.files import Files
 from ridgeline.studio.guard import Door, StudioGuard
-from ridgeline.studio.inputs import State, read_state
+from ridgeline.studio.inputs import State, address_of, read_state
 from ridgeline.studio.page import pages
 from ridgeline.studio.shell import explorer_page, home_page, message_page
+from ridgeline.visible import visible_text
 
 LOOKS = {
     "page.css": ("ridgeline.report", "text/css"),
@@ -153,3 +159,27 @@ def _words(error: Exception) -> tuple[str, int]:
         return error.detail, error.status_code
     log.error("an answer failed", exc_info=error)
     return "A failure of Ridgeline, not of what was asked; the terminal says more.", 500
+
+
+def shown_answer(explorer: Explorer, state: State) -> dict[str, Any]:
+    """The document that a page draws itself from."""
+    return shown_picture(explorer.draw(explorer.answer(state))) | {
+        "command": command_line(explorer, state),
+        "address": urlencode(address_of(explorer.inputs, state)),
+    }
+
+
+def shown_picture(picture: Picture) -> dict[str, Any]:
+    """Words, markup and figures of a picture."""
+    markup, plots = draw_blocks(picture.blocks)
+    return {"sentence": visible_text(picture.sentence), "markup": markup, "figures": plots}
+
+
+def command_line(explorer: Explorer, state: State) -> str:
+    """The command that gives the same, as one types it."""
+    return shlex.join(["ridgeline", *explorer.command(state)])
+
+
+def answer_document(explorer: Explorer, state: State) -> bytes:
+    """The answer as its command prints it with `--json`."""
+    return msgspec.json.format(msgspec.json.encode(explorer.answer(state)), indent=1) + b"\n"

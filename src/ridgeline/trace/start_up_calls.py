@@ -13,7 +13,7 @@ import re
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, Mask, Trace
-from ridgeline.trace.full_queues import LONG_LAUNCH_US, launches_into_full_queues
+from ridgeline.trace.held_calls import LONG_LAUNCH_US, launches_into_full_queues
 from ridgeline.trace.host_calls import innermost_at, launch_rows, names_matching
 from ridgeline.trace.intervals import Intervals, union
 from ridgeline.trace.recorded import seen_by_torch

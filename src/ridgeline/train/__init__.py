@@ -1,13 +1,12 @@
 """Recipes that train at scale on torch.distributed, laid out as a plan says.
 
     start.py → worker.py (a rank) → session.py → loop.py, on what build.py put together;
-    ending.py says how a run ended, leader.py watches the machine that leads several
+    ending.py says how a run ended, nodes.py several machines and the one that leads
 
     part.py         what a technique of training is: one file, asked at fixed points of a step;
                     build.py lists them all
     folder.py       names of what lies in a run's folder
     check.py        what cannot run, said before a process starts; nodes.py: several machines
-    threads.py      how many threads a rank has, and how they wait
     ranks.py        this process among the others: device, mesh
     data/           text → token shards → a resumable order of batches; batch.py: one micro-batch
     model.py        the Hugging Face model, empty, and what fills it; weights.py: by name

@@ -4,6 +4,8 @@ torchrun starts and ends the processes, and starts them all again when one of th
 one needs no torchrun (`one_rank.py`). All of them end with this process, even if it is killed
 (`agent.py`). What they print goes to `logs/`. A run whose folder has checkpoints goes on from the
 newest. Imports no torch: the processes do.
+
+The ranks on one machine have as many threads as there are cores, asleep where none is free.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from time import monotonic, sleep
 from typing import BinaryIO
 
 from ridgeline.errors import InputError, Interrupted, Preempted
+from ridgeline.hardware.core_pressure import sleeping_threads
+from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records.input_file import read_toml
 from ridgeline.records.recipe import Recipe, RecipeSurvive
@@ -43,13 +47,11 @@ from ridgeline.train.folder import (
     SKIPPED,
     STOP,
 )
-from ridgeline.train.leader import LeadingMachine
-from ridgeline.train.nodes import Nodes
+from ridgeline.train.nodes import LeadingMachine, Nodes
 from ridgeline.train.one_rank import OneRank
-from ridgeline.train.survive.events import Event, EventLog, EventTail
+from ridgeline.train.survive.events import Event, EventLog, event_tail
 from ridgeline.train.survive.stop import INTERRUPTED, TERMINATED
 from ridgeline.train.survive.watchdog import HOST
-from ridgeline.train.threads import thread_variables
 
 _KEPT_PAGES = {
     "MALLOC_MMAP_THRESHOLD_": str(2**32),
@@ -296,7 +298,7 @@ class _Progress:
     """What the events of a run say while it goes."""
 
     def __init__(self, folder: Path) -> None:
-        self._tail = EventTail(folder)
+        self._tail = event_tail(folder)
         self._tail.read()
         self._starts = 0
         self.stepping = False
@@ -330,3 +332,16 @@ def _end(process: subprocess.Popen[bytes] | OneRank) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
+
+
+def thread_variables(num_ranks: int, given: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """The variables that ranks get for their threads, and what there is to tell.
+
+    Args:
+        num_ranks: Ranks on this machine, which share its cores.
+        given: The environment so far, of which nothing is changed.
+    """
+    cores = this_machine(gpus=[]).cpu.num_usable_cores
+    threads = {"OMP_NUM_THREADS": given.get("OMP_NUM_THREADS", str(max(1, cores // num_ranks)))}
+    waiting, told = sleeping_threads({**given, **threads})
+    return threads | waiting, told

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.batching.scaling.hpa_metrics import (
+from ridgeline.batching.scaling.hpa import (
     Pods,
     Tolerance,
     replicas_by_average,

@@ -15,9 +15,9 @@ from ridgeline.errors import InputError
 from ridgeline.realtime.pipeline import read_pipeline
 from ridgeline.realtime.recording import record, replay
 from ridgeline.realtime.rewriting.layers import ranks_of
+from ridgeline.realtime.tuning.job import STACK_NAME, run_options, write_stack
 from ridgeline.realtime.tuning.measured import measure, verdict_words
 from ridgeline.realtime.tuning.sides import SideProcess
-from ridgeline.realtime.tuning.stack_file import STACK_NAME, run_options, write_stack
 from ridgeline.realtime.tuning.wire import AppliedCure, OpenSide, SideOpened
 
 TWINS = textwrap.dedent(

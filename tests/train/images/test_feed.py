@@ -27,8 +27,7 @@ from ridgeline.errors import InputError
 from ridgeline.image_files.source import open_images
 from ridgeline.records.layout import Layout
 from ridgeline.train.batch import IGNORED
-from ridgeline.train.images.batch import ImageBatch
-from ridgeline.train.images.blended import blended
+from ridgeline.train.images.batch import ImageBatch, blended
 from ridgeline.train.images.feed import ImageFeed
 from ridgeline.train.images.prepared import prepare_images, settled
 from ridgeline.train.images.ring import DecodeRing

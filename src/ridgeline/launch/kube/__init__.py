@@ -1,8 +1,7 @@
 """What Kubernetes is given: the manifests of runs and of servers, and the API server's paths.
 
-    manifest.py   everything that one run needs there, as documents in the order of creation
+    manifest.py   everything that one run needs there: JobSet, TrainJob or RayJob, what it reads
     pod.py        the pod of a node: image, resources, volumes, command
-    kinds.py      JobSet, TrainJob with its runtime, RayJob around that pod; all pods or none
     serving.py    `ridgeline serve`: Deployment, Service, and what scales them
     scaling_policy.py  an autoscaler's manifest, read back as the policy that it is
     api.py        an API server over the `kubernetes` client

@@ -9,16 +9,16 @@ GPUs are counted, not placed: a backfilled job can then still delay the head by 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 
 import numpy as np
 
 from ridgeline.queue.contended import ContendedNodes
 from ridgeline.queue.detailed_pool import DetailedPool
-from ridgeline.queue.giving_back import fewest_given_back
 from ridgeline.queue.holding_rows import HoldingRows
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.policies import PolicyCard
-from ridgeline.queue.pool import Asked
+from ridgeline.queue.pool import Asked, Held, ImaginedRoom
 
 CARD = PolicyCard(
     title="first in, first out; others fill gaps without delaying the head",
@@ -179,3 +179,38 @@ class EasyBackfill:
 
 
 POLICY = EasyBackfill
+
+
+def fewest_given_back(
+    room: ImaginedRoom, count: int, held: Callable[[int], Held], asked: Asked
+) -> int | None:
+    """How many of `count` jobs must, from the first on; None: all of them are not enough.
+
+    What fits goes on fitting when more is given back, so the number is found in strides that grow
+    and then halve. The room is left with so many given back, or all.
+    """
+    given, stride = 0, 1
+    while True:
+        before, given = given, min(given + stride, count)
+        _move(room, held, before, given)
+        if given and room.fits(asked):
+            break
+        if given == count:
+            return None
+        stride *= 2
+    low, high = before, given  # not enough, enough
+    while high - low > 1:
+        middle = (low + high) // 2
+        _move(room, held, given, middle)
+        given = middle
+        low, high = (low, middle) if room.fits(asked) else (middle, high)
+    _move(room, held, given, high)
+    return high
+
+
+def _move(room: ImaginedRoom, held: Callable[[int], Held], given: int, to: int) -> None:
+    """Give back so many instead; what was given last is taken again first."""
+    for place in range(given, to):
+        room.change(held(place), 1)
+    for place in range(given - 1, to - 1, -1):
+        room.change(held(place), -1)

@@ -2,7 +2,11 @@
 
 Volcano: `spec.capability` of a Queue, named by its PodGroup or by the pod's annotation. KAI (and
 Run:ai): `spec.resources.gpu.limit` of a Queue and of those above it, named by the pod's label.
-YuniKorn: `kube_yunikorn.py`; Projects of Run:ai: `kube_runai.py`.
+Projects of Run:ai are queues, with the Departments above them. The limit is `maxAllowedGpus` of the
+older form, or `limit` of the GPUs in `resources`, of each node pool. Pods of a project are in the
+namespace that its status names, or `runai-NAME`. Source: Run:ai documentation, "Projects".
+YuniKorn: its queues stand in a ConfigMap. Source: YuniKorn's documentation, "Partition and Queue
+Configuration" and "Labels and Annotations".
 """
 
 from __future__ import annotations
@@ -15,9 +19,8 @@ from typing import Any
 from ridgeline.queue.doctor.lasting import unit_of
 from ridgeline.queue.doctor.state import CappedQueue, LivePod
 from ridgeline.queue.readers.kube_pods import amount, is_gpu, name_of, whole
-from ridgeline.queue.readers.kube_runai import runai_namespaces, runai_projects
-from ridgeline.queue.readers.kube_sections import section
-from ridgeline.queue.readers.kube_yunikorn import yunikorn_queue_of, yunikorn_queues
+from ridgeline.queue.readers.kube_sections import mappings_in, section
+from ridgeline.records.yaml_documents import parse_yaml
 
 NAMED = (
     "scheduling.volcano.sh/queue-name", "volcano.sh/queue-name", "kai.scheduler/queue",
@@ -144,3 +147,90 @@ def _named(objects: Sequence[dict[str, Any]], queues: Mapping[str, CappedQueue])
             own = own or groups.get(f"{namespace}/{group}", "")
             found[name_of(one)] = own or projects.get(str(namespace), "")
     return found
+
+
+RUNAI = "runai"
+_UNLIMITED = (None, -1, "-1")
+
+
+def runai_projects(objects: Sequence[dict[str, Any]], where: str) -> dict[str, CappedQueue]:
+    """The projects by name, and departments by theirs, of which projects say that they are part.
+
+    Raises:
+        InputError: A limit is no amount.
+    """
+    return {
+        name_of(one): _of_project(section(one, "spec"), f"{where}: {one['kind']} {name_of(one)}")
+        for kind in ("Department", "Project")  # of one name the project is what pods are in
+        for one in objects
+        if one["kind"] == kind and _is_of_runai(one)
+    }
+
+
+def runai_namespaces(objects: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The project that a namespace is of."""
+    return {
+        str(section(one, "status").get("namespace") or f"runai-{name_of(one)}"): name_of(one)
+        for one in objects
+        if one["kind"] == "Project" and _is_of_runai(one)
+    }
+
+
+def _is_of_runai(one: dict[str, Any]) -> bool:
+    return str(one.get("apiVersion")).startswith("run.ai/")
+
+
+def _of_project(spec: dict[str, Any], where: str) -> CappedQueue:
+    """A project with the GPUs of all its node pools together, if each has a limit."""
+    told = spec.get("resources")
+    pools = mappings_in(told) if isinstance(told, list) else [section(spec, "resources")]
+    limits = [section(pool, "gpu").get("limit", spec.get("maxAllowedGpus")) for pool in pools]
+    known = [whole(limit, "limit", where) for limit in limits if limit not in _UNLIMITED]
+    most = sum(known) if limits and len(known) == len(limits) else -1
+    return CappedQueue(kind=RUNAI, resource="gpu", most=most, parent=str(spec.get("parent") or ""))
+
+
+YUNIKORN = "yunikorn"
+_CONFIG = "queues.yaml"
+_QUEUE_WORDS = ("yunikorn.apache.org/queue", "queue")
+"""Labels or annotations that name a pod's queue; the last one is old."""
+_MOST_VALUES = 10**5
+
+
+def yunikorn_queues(objects: Sequence[dict[str, Any]], where: str) -> dict[str, CappedQueue]:
+    """The queues of YuniKorn by their whole name, `root.research`, with the most of their GPUs.
+
+    Raises:
+        InputError: The configuration is no YAML, or a limit no amount.
+    """
+    found: dict[str, CappedQueue] = {}
+    for one in objects:
+        text = section(one, "data").get(_CONFIG) if one["kind"] == "ConfigMap" else None
+        if not isinstance(text, str):
+            continue
+        for _, told in parse_yaml(text, f"{where}: {_CONFIG}", most_values=_MOST_VALUES):
+            partitions = told.get("partitions") if isinstance(told, dict) else None
+            for partition in mappings_in(partitions):
+                found |= dict(_below(partition, "", f"{where}: {_CONFIG}"))
+    return found
+
+
+def yunikorn_queue_of(pod: dict[str, Any], queues: Mapping[str, CappedQueue]) -> str:
+    """The queue of a pod that YuniKorn places: the one it names, or its namespace's."""
+    if section(pod, "spec").get("schedulerName") != YUNIKORN:
+        return ""
+    about = section(pod, "metadata")
+    words = {**section(about, "labels"), **section(about, "annotations")}
+    named = next((str(words[name]) for name in _QUEUE_WORDS if words.get(name)), "")
+    named = named or f"root.{about.get('namespace')}"
+    return named if named in queues or named.startswith("root.") else f"root.{named}"
+
+
+def _below(above: dict[str, Any], parent: str, where: str) -> Iterator[tuple[str, CappedQueue]]:
+    for one in mappings_in(above.get("queues")):
+        name = f"{parent}.{one.get('name')}" if parent else str(one.get("name"))
+        amounts = section(one, "resources", "max")
+        resource = next((key for key in amounts if is_gpu(key)), "")
+        most = whole(amounts[resource], resource, f"{where}: {name}") if resource else -1
+        yield name, CappedQueue(kind=YUNIKORN, resource=resource, most=most, parent=parent)
+        yield from _below(one, name, where)

@@ -1,7 +1,8 @@
 """Why Kubernetes itself says that pods do not start: by events, admission checks, and groups.
 
-What events say is matched by the patterns in `kube_events.toml`; `kube_said.py` has what schedulers
-say.
+What events say is matched by the patterns in `kube_events.toml`; nodes that an autoscaler wants and
+does not get are Karpenter's NodeClaims and ProvisioningRequests. Source: Karpenter documentation,
+"NodeClaims" (conditions Launched, Registered, Initialized).
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from ridgeline.queue.doctor.state import (
     ToldOf,
     ToldReason,
 )
-from ridgeline.queue.readers.kube_events import events_in, matched, named_in
-from ridgeline.queue.readers.kube_nodes_to_come import ANY_POD, unlaunched
-from ridgeline.queue.readers.kube_pods import name_of
-from ridgeline.queue.readers.kube_said import said_of_groups, said_of_pods
+from ridgeline.queue.readers.kube_events import (
+    events_in,
+    matched,
+    named_in,
+    said_of_groups,
+    said_of_pods,
+)
+from ridgeline.queue.readers.kube_pods import is_gpu, name_of
 from ridgeline.queue.readers.kube_sections import mappings_in, section
 from ridgeline.queue.readers.kube_templates import OF_KUEUE
 
@@ -242,3 +247,36 @@ def _too_few(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) -> dict
         for name, number in least.items()
         if isinstance(number, int) and 0 < members[name] < number
     }
+
+
+ANY_POD = ""
+"""Stands for a pod's name where a node is for no pod in particular."""
+_STEPS = ("Launched", "Registered", "Initialized", "Provisioned")
+_LONGEST_STEP = 160
+
+
+def unlaunched(objects: Sequence[dict[str, Any]]) -> dict[str, ToldReason]:
+    """Why nodes with GPUs that were asked for do not come."""
+    for one in objects:
+        if one["kind"] not in ("NodeClaim", "ProvisioningRequest") or not _has_gpus(one):
+            continue
+        for told in mappings_in(section(one, "status").get("conditions")):
+            failed = str(told.get("type")) in _STEPS and told.get("status") != "True"
+            failed = failed or (told.get("type") == "Failed" and told.get("status") == "True")
+            message = str(told.get("message") or "").strip()
+            if failed and message and _is_failure(told):
+                said = f"{one['kind']} {name_of(one)}: {message[:_LONGEST_STEP]}"
+                return {ANY_POD: ToldReason(way="not_added", said=said)}
+    return {}
+
+
+def _is_failure(told: dict[str, Any]) -> bool:
+    """Whether a step failed; one that is under way says that it is unknown yet."""
+    text = f"{told.get('reason')} {told.get('message')}"
+    return any(word in text for word in ("Fail", "fail", "nsufficient", "error", "xceed"))
+
+
+def _has_gpus(one: dict[str, Any]) -> bool:
+    if one["kind"] == "ProvisioningRequest":
+        return True
+    return any(is_gpu(name) for name in section(one, "spec", "resources", "requests"))

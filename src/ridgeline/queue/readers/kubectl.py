@@ -1,24 +1,29 @@
-"""What `kubectl get nodes,pods,... -o json` (or yaml) prints, as a cluster's state."""
+"""What `kubectl get nodes,pods,... -o json` (or yaml) prints, as a cluster's state.
+
+The pods of a RayService come in generations: KubeRay starts the next cluster of a service beside
+the one that serves, and ends that one once the next is ready. Source: KubeRay documentation,
+"RayService", zero-downtime upgrade.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import InputError
-from ridgeline.queue.doctor.state import LiveCluster, LiveNode
+from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod
 from ridgeline.queue.readers.kube_claims import Claimable, claimable
 from ridgeline.queue.readers.kube_constraints import taints_of
 from ridgeline.queue.readers.kube_doors import door_of, guarded_nodes
-from ridgeline.queue.readers.kube_evictions import evicted_runs
+from ridgeline.queue.readers.kube_ends import evicted_runs
 from ridgeline.queue.readers.kube_for_nobody import kept_for_nobody
 from ridgeline.queue.readers.kube_gangs import enough_pods, gangs_held_to_groups
 from ridgeline.queue.readers.kube_gpu_faults import gpu_faults, gpus_never_offered
 from ridgeline.queue.readers.kube_hami import hami_amounts, hami_gpus
-from ridgeline.queue.readers.kube_kinds import KIND_LABELS
-from ridgeline.queue.readers.kube_names import bound_by_names
+from ridgeline.queue.readers.kube_kinds import KIND_LABELS, bound_by_names
 from ridgeline.queue.readers.kube_pods import (
     asked_slices,
     asks_by_annotation,
@@ -37,13 +42,11 @@ from ridgeline.queue.readers.kube_quotas import (
     quotas_of,
     stopped_queues_of,
 )
-from ridgeline.queue.readers.kube_sections import section, unix_seconds
-from ridgeline.queue.readers.kube_services import in_services
-from ridgeline.queue.readers.kube_switched_off import with_switched_off
+from ridgeline.queue.readers.kube_sections import mappings_in, section, unix_seconds
 from ridgeline.queue.readers.kube_templates import templates_of
 from ridgeline.queue.readers.kube_to_come import in_queues_of_their_jobs, pods_to_come
 from ridgeline.queue.readers.kube_told import told_by_cluster
-from ridgeline.queue.readers.kube_unused import with_unused
+from ridgeline.queue.readers.kube_unused import with_switched_off, with_unused
 from ridgeline.records.input_file import parse_json, read_text
 from ridgeline.records.yaml_documents import parse_yaml
 
@@ -221,3 +224,25 @@ def _latest(found: object) -> float | None:
                 waiting.append(value)
     moments = [unix_seconds(text) for text in texts if _TIME.fullmatch(text)]
     return max((at for at in moments if at is not None), default=None)
+
+
+RAY_SERVICE = "RayService"
+_KIND, _NAME = "ray.io/originated-from-crd", "ray.io/originated-from-cr-name"
+
+
+def in_services(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) -> list[LivePod]:
+    """The pods, each with the service that its cluster is of, by its labels or the cluster's."""
+    services = {
+        f"RayCluster {name_of(one)}": str(owner.get("name"))
+        for one in objects
+        if one["kind"] == "RayCluster"
+        for owner in mappings_in(section(one, "metadata").get("ownerReferences"))
+        if owner.get("kind") == RAY_SERVICE
+    }
+
+    def of_pod(pod: LivePod) -> str:
+        own = pod.labels.get(_NAME) if pod.labels.get(_KIND) == RAY_SERVICE else None
+        name = own or services.get(pod.workload)
+        return f"{RAY_SERVICE} {pod.name.partition('/')[0]}/{name}" if name else ""
+
+    return [replace(pod, service=service) if (service := of_pod(pod)) else pod for pod in pods]

@@ -44,7 +44,6 @@ from ridgeline.queue.readers.slurm_jobs import (
     tasks_of_array,
     waits_on_purpose,
 )
-from ridgeline.queue.readers.slurm_limits import SlurmLimits, slurm_limits
 from ridgeline.queue.readers.slurm_live_nodes import (
     give_reasons,
     give_reservations,
@@ -60,7 +59,7 @@ from ridgeline.queue.readers.slurm_printed import (
     node_names,
     printed_in_files,
 )
-from ridgeline.queue.readers.slurm_reasons import told_of_job
+from ridgeline.queue.readers.slurm_reasons import SlurmLimits, slurm_limits, told_of_job
 from ridgeline.queue.readers.slurm_resources import (
     cores_of,
     gpus_by_kind,

@@ -5,7 +5,6 @@ Pure functions from a `RealtimeRun` to causes: what was seen while the pipeline 
 rest on it are never named. Start reading at `misses.py`.
 """
 
-from ridgeline.realtime.blame.misses import blame
-from ridgeline.realtime.blame.summary import count_causes
+from ridgeline.realtime.blame.misses import blame, count_causes
 
 __all__ = ["blame", "count_causes"]

@@ -1,4 +1,7 @@
-"""Every measure against jitter for one process, taken at the start and given back at the end."""
+"""Every measure against jitter for one process, taken at the start and given back at the end.
+
+It also counts what the warm-up frames spared those that count: page faults and first calls.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,13 @@ from ridgeline.realtime.steady.kept_memory import MemoryLock, RetainedHeap
 from ridgeline.realtime.steady.priority import PRIORITY, FifoPriority
 from ridgeline.realtime.steady.surroundings import look_around
 from ridgeline.realtime.steady.wake_up import PromptWakeUp
-from ridgeline.realtime.steady.warm_up import WarmUp
 from ridgeline.records.realtime_run import Collection, SteadyMeasure
 
 if TYPE_CHECKING:
     from ridgeline.realtime.pipeline import Pipeline
+import resource
+
+from ridgeline import quantity
 
 SENSORS = "sensors"
 """What the thread that starts a run is called; it reads the sensors."""
@@ -169,3 +174,38 @@ def _threads() -> set[int]:
         return {int(name) for name in os.listdir("/proc/self/task")}
     except OSError:
         return {thread.native_id or 0 for thread in threading.enumerate()}
+
+
+NAME = "warm-up"
+
+
+class WarmUp:
+    """Counts page faults before and after the frames that warm up."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._marks: list[tuple[float, int]] = []
+
+    def mark(self) -> None:
+        """Called at the start, after the warm-up and at the end."""
+        self._marks.append((self._clock(), _page_faults()))
+
+    @property
+    def measure(self) -> SteadyMeasure:
+        """Time and page faults of the warm-up, and page faults since."""
+        if len(self._marks) < 2:
+            detail = "no frames were run before those that count"
+            return SteadyMeasure(name=NAME, granted=False, detail=detail)
+        (start, before), (warm, then), *rest = self._marks
+        _, after = rest[0] if rest else (0.0, _page_faults())
+        return SteadyMeasure(
+            name=NAME,
+            granted=True,
+            detail=f"{quantity.seconds(warm - start)} and {then - before:,} page faults before "
+            f"the frames that count, {after - then:,} in them",
+        )
+
+
+def _page_faults() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_minflt + used.ru_majflt

@@ -6,8 +6,6 @@
     side.py       one variant of the pipeline in a process of its own
     wire.py       what the job asks of a side, and what it answers
     sides.py      such a process, from outside
-    blocks.py     frames timed at the frame rate
-    stack_file.py the cures that were kept, as a file that a pipeline is read with
 
 What may not enter: any cure by its name.
 """

@@ -26,7 +26,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
-from ridgeline.trace.copy_calls import blocking_copies
 from ridgeline.trace.critical_path.dependencies import dependencies
 from ridgeline.trace.critical_path.earlier import earlier_us
 from ridgeline.trace.critical_path.job_counterfactual import ON_THE_GPU, UNCHANGED, RankGraphs
@@ -41,6 +40,7 @@ from ridgeline.trace.critical_path.moments import (
     Moments,
 )
 from ridgeline.trace.critical_path.rank_path import ShortenedGraph, shortened_graph
+from ridgeline.trace.held_calls import blocking_copies
 from ridgeline.trace.host_calls import launch_rows, names_matching
 from ridgeline.trace.intervals import covered, measure, union
 from ridgeline.trace.kernel_names import is_communication, short_name

@@ -26,7 +26,6 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
-from ridgeline.trace.copy_calls import staged_copies
 from ridgeline.trace.critical_path.clocks import CLOCK_US, earlier_in_order
 from ridgeline.trace.critical_path.moments import (
     FREE_EDGE,
@@ -41,9 +40,13 @@ from ridgeline.trace.critical_path.moments import (
     Moments,
     tightened,
 )
-from ridgeline.trace.full_queues import LONG_LAUNCH_US, launches_into_full_queues
+from ridgeline.trace.held_calls import (
+    LONG_LAUNCH_US,
+    launches_into_full_queues,
+    polls,
+    staged_copies,
+)
 from ridgeline.trace.host_calls import WAIT_CALLS, launch_rows, launch_start_us, names_matching
-from ridgeline.trace.polling import polls
 from ridgeline.trace.sorting import distinct, on_ticks, quantile
 from ridgeline.trace.start_up_calls import allocator_recurs
 from ridgeline.trace.waits import (

@@ -22,10 +22,9 @@ import re
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Category, Ints, Kind, Mask, Trace
-from ridgeline.trace.copy_calls import blocking_copies
+from ridgeline.trace.held_calls import blocking_copies, polls_of_thread
 from ridgeline.trace.host_calls import WAIT_CALLS, launch_rows, names_matching, rows_by_start
 from ridgeline.trace.intervals import NOTHING, Intervals, difference, union
-from ridgeline.trace.polling import polls_of_thread
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.start_up_calls import ALLOCATOR, allocator_recurs, start_up_times
 from ridgeline.trace.time.idle import LOADER

@@ -5,14 +5,12 @@
     views.py          from a picture to what the model sees, by seed, epoch and place alone
     ring.py           worker processes that decode ahead into memory that all share
     feed.py           a rank's batches in an order that no world size changes
-    batch.py          one micro-batch; blended.py: MixUp and CutMix
+    batch.py          one micro-batch; MixUp and CutMix
     model.py          a model of transformers, or of a script; presets.toml
     loss.py           cross entropy with smoothed labels, and what is counted when it is judged
     statistics.py     batch norms: their statistics in checkpoints, and over ranks
     distillation.py   a teacher's logits, features and attention maps
     quantisation.py   convolutions and linears rounded in the forward pass
-    saving.py         the trained model as a folder
-    check.py          what a recipe of images cannot have
 
 What may not enter: the reading of image files (`image_files/` has it), the training loop.
 """

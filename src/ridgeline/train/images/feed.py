@@ -28,8 +28,7 @@ from ridgeline.records.recipe import Recipe
 from ridgeline.train.batch import IGNORED
 from ridgeline.train.data.loader import to_device
 from ridgeline.train.data.order import SampleOrder
-from ridgeline.train.images.batch import ImageBatch, counted
-from ridgeline.train.images.blended import blended
+from ridgeline.train.images.batch import ImageBatch, blended, counted
 from ridgeline.train.images.prepared import ImageSet, PreparedImages
 from ridgeline.train.images.ring import DecodeRing, Rows
 from ridgeline.train.images.views import judged_view, trained_view

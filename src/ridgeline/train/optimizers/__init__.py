@@ -5,5 +5,5 @@ shards.py           the frame: rules see local tensors, state is placed as the p
 adamw.py            torch's fused kernel; 8-bit moments and rounding by chance from torchao
 lion.py, sgd.py     element-wise
 adafactor.py        statistics of whole matrices, summed over the ranks
-muon.py             orthogonal updates; whole_matrices.py lends each matrix to one rank
+muon.py             orthogonal updates, of matrices that are lent to one rank each
 """

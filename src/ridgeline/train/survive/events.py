@@ -99,20 +99,9 @@ class EventLog:
         self._file.append(msgspec.json.encode(event))
 
 
-class EventTail:
-    """A reader of what has come since the last call."""
-
-    def __init__(self, folder: Path) -> None:
-        """Begin before the first line of the run in `folder`."""
-        self._lines = Tail(folder / EVENTS, msgspec.json.Decoder(Event).decode)
-
-    def read(self) -> list[Event]:
-        """Every whole new line, in the order of writing.
-
-        Raises:
-            InputError: A line is no event.
-        """
-        return self._lines.read()
+def event_tail(folder: Path) -> Tail[Event]:
+    """A reader that begins before the first event of the run in `folder`."""
+    return Tail(folder / EVENTS, msgspec.json.Decoder(Event).decode)
 
 
 def read_events(folder: Path) -> list[Event]:
@@ -121,7 +110,7 @@ def read_events(folder: Path) -> list[Event]:
     Raises:
         InputError: A line is no event.
     """
-    return EventTail(folder).read()
+    return event_tail(folder).read()
 
 
 class SkippedBatch(msgspec.Struct, frozen=True, kw_only=True):

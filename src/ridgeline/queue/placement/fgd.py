@@ -1,4 +1,7 @@
-"""Fragmentation gradient descent, which takes the node and GPU where fragmentation grows least."""
+"""Fragmentation gradient descent, which takes the node and GPU where fragmentation grows least.
+
+Weng et al., ATC 2023, algorithm 1.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,7 @@ from numpy.typing import NDArray
 
 from ridgeline.queue.placement.fragmentation import TypicalTasks
 from ridgeline.queue.placement.nodes import NodeState
-from ridgeline.queue.placement.rules import RuleCard
 from ridgeline.queue.placement.tasks import WHOLE, TaskKind
-
-CARD = RuleCard(
-    title="least growth of fragmentation", gpu="own", source="Weng et al., ATC 2023, algorithm 1"
-)
-
 
 _MOST_GPUS = 1024
 """More than any node has."""
@@ -45,6 +42,7 @@ class FragmentationGradient:
 
     def gpu_for(self, nodes: NodeState, node: int, kind: TaskKind) -> int:
         """The first GPU with the best score: that of when the node got its score."""
+        del nodes
         return int(self._best[kind][node])
 
     def _options(
@@ -91,6 +89,3 @@ class FragmentationGradient:
         self._now[old] = found[: len(old)]
         self._seen[old] = nodes.version[old]
         return found[len(old) :]
-
-
-RULE = FragmentationGradient
