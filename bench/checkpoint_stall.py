@@ -27,11 +27,11 @@ from ridgeline.hardware.environment import environment
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import (
     Recipe,
-    RecipeCheckpoint,
     RecipeData,
     RecipeModel,
     RecipeOptimizer,
 )
+from ridgeline.records.recipe_survival import RecipeCheckpoint
 from ridgeline.train.batch import Batch
 from ridgeline.train.build import build
 from ridgeline.train.checkpoint.saver import Saver

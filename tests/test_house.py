@@ -29,6 +29,7 @@ ROOMS = sorted(
     path.parent.name for path in PACKAGE.glob("*/__init__.py") if path.parent.name != "__pycache__"
 )
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+INDEXED = re.compile(r"^ *([a-z_0-9]+\.(?:py|toml)) {2,}\S", re.MULTILINE)
 TIME_OR_SIZE = re.compile(r"(^|_)(ms|msec|secs|mb|gb|kb|mib|gib|gflops|tflops)($|_)")
 
 
@@ -55,6 +56,25 @@ def test_nothing_below_the_faces_prints() -> None:
         and Path(place).parent.name != "cli"
     ]
     assert not printing
+
+
+def test_few_files_are_long_and_none_is_very_long() -> None:
+    lengths = {str(path.relative_to(PACKAGE)): path.read_text().count("\n") for path in SOURCES}
+    long = {place: length for place, length in lengths.items() if length > 400}
+    assert len(long) <= 9, long
+    assert max(lengths.values()) <= 430, long
+
+
+def test_an_index_of_a_room_names_files_that_are_there() -> None:
+    """The lines `    name.py   what it has` of an `__init__`."""
+    missing = [
+        f"{place}: {name}"
+        for place, tree in trees().items()
+        if Path(place).name == "__init__.py"
+        for name in INDEXED.findall(ast.get_docstring(tree) or "")
+        if not (PACKAGE / place).with_name(name).exists()
+    ]
+    assert not missing
 
 
 @pytest.mark.parametrize("room", ROOMS)

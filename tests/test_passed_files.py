@@ -16,8 +16,8 @@ from ridgeline.quantity import seconds
 
 MOST = {
     "a training step": 33,
-    "a trace report": 86,
-    "a launch on Kubernetes": 23,
+    "a trace report": 83,
+    "a launch on Kubernetes": 22,
     "a launch on Slurm": 20,
 }
 MOST_OF_A_REQUEST = 67

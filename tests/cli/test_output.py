@@ -11,6 +11,8 @@ from ridgeline.cli.commands import COMMANDS
 from ridgeline.cli.help_page import _parameters
 from ridgeline.cli.main import run
 from ridgeline.cli.program import load_command
+from ridgeline.queue.placement.rules import rule_names
+from ridgeline.queue.policies import policy_names
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:3|9)\d(?:;\d+)*m")
 FRAGMENT = re.compile(r"(Of|As|That|Those)\b")
@@ -73,3 +75,12 @@ def test_one_word_stands_for_one_thing(name: str) -> None:
         assert panel != "Arguments" or not shown.islower() or "|" in shown, shown
         assert value not in {"PATH", "FOLDER"}, f"{shown}: DIR, FILE, or what the file is"
         assert option not in {"--gpu", "--prefill-gpu", "--vehicle"} or value == "DEVICE", shown
+
+
+@pytest.mark.parametrize(
+    ("command", "known"), [("queue place", rule_names()), ("queue simulate", policy_names())]
+)
+def test_help_names_every_choice_that_is_found_by_name(command: str, known: list[str]) -> None:
+    (policy,) = (one for one in load_command(command).params if one.name == "policy")
+    there = policy.help.partition("There are ")[2].partition(".")[0]
+    assert sorted(re.split(r", | and ", there)) == known

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ridgeline.queue.cluster import NodeGroup, QueuedCluster
 from ridgeline.queue.contended import ContendedNodes
 from ridgeline.queue.detailed_pool import DetailedPool
-from ridgeline.queue.first_fitting import JobsBySize
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.offers import OffersBySize
 from ridgeline.queue.policies.easy import EasyBackfill
@@ -24,6 +23,7 @@ from ridgeline.queue.pool import Asked, GpuPool, Held, ImaginedRoom
 from ridgeline.queue.pools import counted_jobs
 from ridgeline.queue.shares import QueueShare
 from ridgeline.queue.simulate import play_queue, unfit_jobs
+from ridgeline.queue.waiting import JobsBySize
 from ridgeline.queue.wants import JobWants, Wish
 
 CLUSTER = QueuedCluster(

@@ -20,9 +20,9 @@ import ridgeline.trace
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 READ = {
-    "recipe", "recipe_compression", "recipe_memory", "layout", "scheme",  # with pages of their own
+    "layout", "recipe", "recipe_compression", "recipe_memory", "recipe_survival", "scheme",
 }  # fmt: skip
-"""Modules of what is read, not printed."""
+"""Modules of what is read, not printed; they have pages of their own."""
 HEAD = """# Keys of the JSON documents
 
 Every command takes `--json`, and writes the same records into its files. These are their keys: what

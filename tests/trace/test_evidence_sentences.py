@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.cli.main import run
-from ridgeline.report.views.trace_verdict import evidence_sentence
+from ridgeline.report.views.trace_summary import evidence_sentence
 
 KEYS = st.from_regex(r"[a-z]{2,8}(_[a-z0-9]{2,8}){0,3}(_us|_share|_bytes|)", fullmatch=True)
 

@@ -20,7 +20,8 @@ def bisect(
         Path, typer.Option(metavar="DIR", help="The repository, or the folder in it to run in.")
     ] = Path(),
     metric: Annotated[
-        str, typer.Option(help="Figure of each run: median, mean, p99, p99/p50, …")
+        str,
+        typer.Option(metavar="FIGURE", help="Figure of each run: median, mean, p99, p99/p50, …"),
     ] = "median",
     threshold: Annotated[
         float, typer.Option(help="Smallest slowdown worth a search: 0.05 is 5 %.")

@@ -51,7 +51,10 @@ def compare(
     ] = 0.02,
     metric: Annotated[
         str | None,
-        typer.Option(help="Judge by this alone: median, mean, a percentile (p99) or p99/p50."),
+        typer.Option(
+            metavar="FIGURE",
+            help="Judge by this alone: median, mean, a percentile (p99) or p99/p50.",
+        ),
     ] = None,
     json: Json = False,
     markdown: Annotated[

@@ -36,9 +36,10 @@ def queue_place(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="POLICY",
-            help="A rule, or all; repeatable. Default: kube-default, kube-most-allocated,"
-            " best-fit, fgd.",
+            metavar="RULE",
+            help="A rule of placement, or all; repeatable. There are best-fit, clustering,"
+            " dot-product, fgd, kube-default, kube-least-allocated, kube-most-allocated, packing"
+            " and random. Default: kube-default, kube-most-allocated, best-fit, fgd.",
         ),
     ] = None,
     arrivals: Annotated[

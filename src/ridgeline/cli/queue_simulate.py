@@ -50,7 +50,9 @@ def queue_simulate(
         list[str] | None,
         typer.Option(
             metavar="POLICY",
-            help="A policy, or all; repeatable. Default: fifo, easy, fifo-skip, sjf.",
+            help="A policy, or all; repeatable. There are conservative, drf, easy, fair, fifo,"
+            " fifo-skip, las, pod-by-pod, priority, quota, sjf and srtf. Default: fifo, easy,"
+            " fifo-skip, sjf.",
         ),
     ] = None,
     placement: Annotated[

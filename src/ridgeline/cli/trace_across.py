@@ -71,7 +71,7 @@ def trace_ranks(
     json: Json = False,
 ) -> None:
     """Kernel times over ranks in one table: mean, extremes, spread, ranks that stand out."""
-    from ridgeline.report.views.trace_ranks import ranks_document
+    from ridgeline.report.views.trace_across import ranks_document
     from ridgeline.trace.time.across_ranks import KernelsOverRanks, kernels_over_ranks, rank_totals
 
     check_out(out, files)

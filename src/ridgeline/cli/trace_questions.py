@@ -98,7 +98,7 @@ QUESTIONS = {
     "queue": TraceQuestion(
         "how much launched work waits on each stream over time; blocked on a full queue",
         analysis="ridgeline.trace.time.queue_length:queue_lengths",
-        view="ridgeline.report.views.trace_queue:queues_document",
+        view="ridgeline.report.views.trace_host:queues_document",
         rows="queues",
         options={"window": "trace"},
     ),

@@ -9,7 +9,7 @@
     evidence.py        lines of a record
     bank.py            every question by name and topic; a question from its id
     grading.py         an answer beside the right one
-    progress.py        what is remembered of earlier sessions
+    history.py         what is remembered of earlier sessions
 
 What may not enter: a formula (an answer is what `plan/calc.py` gives, a cause what `diagnose/`
 found), torch, and anything that prints or waits for keys. A new question is a row, a new scenario

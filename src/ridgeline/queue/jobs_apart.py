@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.queue.detailed_pool import DetailedPool
-from ridgeline.queue.first_fitting import FirstFitting, JobsBySize, WaitingJob
 from ridgeline.queue.holding_rows import HoldingRows
 from ridgeline.queue.piece_bits import marks_of
 from ridgeline.queue.pool import Asked, GpuPool
-from ridgeline.queue.waiting import Rank
+from ridgeline.queue.waiting import FirstFitting, JobsBySize, Rank, WaitingJob
 from ridgeline.queue.wants import Wish
 
 

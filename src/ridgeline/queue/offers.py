@@ -7,10 +7,9 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Protocol
 
 from ridgeline.queue.detailed_pool import DetailedPool
-from ridgeline.queue.first_fitting import WaitingJob
 from ridgeline.queue.holding_rows import HoldingRows
 from ridgeline.queue.pool import Asked, GpuPool
-from ridgeline.queue.waiting import Rank, WaitingJobs
+from ridgeline.queue.waiting import Rank, WaitingJob, WaitingJobs
 from ridgeline.queue.wants import Wish
 
 

@@ -4,7 +4,7 @@
     steps    [start of the first ProfilerStep, start of the last), because only a step whose
              successor is in the trace is known to be whole; with one step it is that step. Where
              there is no ProfilerStep, numbered ranges of the user's own are the steps
-             (`iterations.py`)
+             (`profiler_steps.py`)
     span     the work of host and GPU together: all profiler steps, or without steps the time in
              which the threads that launch were active, and the GPU's work. It shows a GPU that is
              empty before its first kernel and after its last one, which `trace` cannot.

@@ -30,8 +30,9 @@ from ridgeline.hardware.core_pressure import sleeping_threads
 from ridgeline.hardware.machine import this_machine
 from ridgeline.measure.child_tree import descendants
 from ridgeline.records.input_file import read_toml
-from ridgeline.records.recipe import Recipe, RecipeSurvive
+from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import anchored, write_recipe
+from ridgeline.records.recipe_survival import RecipeSurvive
 from ridgeline.records.training_log import FILE as LOG
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.checkpoint.same_run import check_same_run

@@ -21,7 +21,7 @@ from ridgeline.compress.vision.batches import (
 from ridgeline.compress.vision.folding import fold_batch_norms, remove_identities, split_attention
 from ridgeline.errors import ExportError, InputError
 from ridgeline.runtimes.capture.blame import blame
-from ridgeline.runtimes.capture.program import where_fixed
+from ridgeline.runtimes.capture.fixed_sizes import where_fixed
 from ridgeline.runtimes.capture.states import StateSnapshot
 
 

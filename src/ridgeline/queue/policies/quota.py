@@ -20,14 +20,13 @@ from typing import NamedTuple
 
 from ridgeline.errors import InputError
 from ridgeline.queue.fair_victims import Preemptor, fair_victims
-from ridgeline.queue.first_fitting import WaitingJob
 from ridgeline.queue.flavors import QuotaLane, lanes_of
 from ridgeline.queue.machine import NEVER, ClusterState
 from ridgeline.queue.offers import offers_on
 from ridgeline.queue.policies import PolicyCard
 from ridgeline.queue.pool import Asked, ImaginedRoom
 from ridgeline.queue.shares import QueueShare
-from ridgeline.queue.waiting import Rank
+from ridgeline.queue.waiting import Rank, WaitingJob
 
 CARD = PolicyCard(
     title="quotas in cohorts; idle GPUs are lent, and taken back from the newest borrowers",

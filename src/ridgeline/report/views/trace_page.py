@@ -17,7 +17,7 @@ from ridgeline.report.views import trace as views
 from ridgeline.report.views.quartiles import FEW, spread_blocks
 from ridgeline.report.views.trace import on_page, rows_of
 from ridgeline.report.views.trace_across import stragglers_line, stragglers_table
-from ridgeline.report.views.trace_verdict import verdict_blocks
+from ridgeline.report.views.trace_summary import verdict_blocks
 from ridgeline.trace.kernel_names import short_name
 
 if TYPE_CHECKING:

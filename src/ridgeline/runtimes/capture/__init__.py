@@ -2,6 +2,7 @@
 
     structure.py   inputs and outputs as a list of tensors and a description that JSON can hold
     program.py     a module as an exported program with free batch or size, or one line why not
+    fixed_sizes.py a size that was to be free and that forward took for a number
     whole_lists.py a stride that is given once for both dimensions, written out
     half.py        a module in float16 that is called with float32
     onnx_file.py   an exported program as an ONNX file

@@ -24,6 +24,7 @@ from ridgeline.errors import ExportError, InputError
 from ridgeline.runtimes import Free, ModelCall, Precision
 from ridgeline.runtimes.capture.blame import blame, failed_in_pytorch, keep_log
 from ridgeline.runtimes.capture.constants import ConstantReads
+from ridgeline.runtimes.capture.fixed_sizes import refuse_fixed_sizes
 from ridgeline.runtimes.capture.quiet import silence
 from ridgeline.runtimes.capture.sources import (
     Place,
@@ -48,7 +49,6 @@ _DIFFERS_IN_TRAINING = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, nn.Dropout, nn.Dropout1d,
     nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
 )  # fmt: skip
-TORCH = Path(torch.__file__).parent
 """Where no line is the user's."""
 
 
@@ -131,7 +131,7 @@ def capture(
     program = _exported(flat, example, shapes, folder)
     if flat.outputs != outputs:
         raise _depends_on_size(flat.outputs, outputs, module)
-    _refuse_fixed(program, shapes, example)
+    refuse_fixed_sizes(program, shapes, example)
     _refuse_writes(program, module)
     return Captured(
         program=program,
@@ -338,58 +338,6 @@ def _changing_output(module: nn.Module, error: UnknownStructure) -> ExportError:
             kind="varying-output",
         )
     return _unknown_output(module, error)
-
-
-def _refuse_fixed(program: Any, shapes: tuple[dict[int, Any], ...], example: list[Tensor]) -> None:
-    names = [spec.arg.name for spec in program.graph_signature.input_specs
-             if spec.kind.name == "USER_INPUT"]  # fmt: skip
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    for name, free, tensor in zip(names, shapes, example, strict=True):
-        value = nodes[name].meta["val"]
-        for dimension in free:
-            if _is_fixed(value.shape[dimension]):
-                raise _fixed(program, dimension, tensor.shape[dimension])
-
-
-def _is_fixed(size: Any) -> bool:
-    """Whether a size is a number by now, though it may have begun as a symbol."""
-    return isinstance(size, int) or bool(size.node.expr.is_number)
-
-
-def _fixed(program: Any, dimension: int, size: int) -> ExportError:
-    place = where_fixed(program, size)
-    what = "batch" if dimension == 0 else "size of the image"
-    where = f"{place} fixes" if place else "forward fixes"
-    return ExportError(
-        f"{where} the {what} to {size}, that of the example (a loop over it, or int() of it); "
-        f"compute on the whole tensor at once, or export with the {what} fixed",
-        kind="fixed-size",
-    )
-
-
-def where_fixed(program: Any, size: int) -> Place | None:
-    """The line at which a program took a size that was free for a number; None: at none.
-
-    Args:
-        program: A `torch.export.ExportedProgram`.
-        size: The example's.
-    """
-    for environment in _environments(program):
-        for guard in reversed(environment.guards):
-            frame = guard.sloc.maybe_user_loc or guard.sloc.framework_loc
-            if not str(guard.expr).endswith(f", {size})") or not hasattr(frame, "lineno"):
-                continue
-            if not Path(frame.filename).is_relative_to(TORCH):
-                return Place(frame.filename, frame.lineno)
-    return None
-
-
-def _environments(program: Any) -> Iterator[Any]:
-    for node in program.graph.nodes:
-        mode = getattr(node.meta.get("val"), "fake_mode", None)
-        if mode is not None and mode.shape_env is not None:
-            yield mode.shape_env
-            return
 
 
 def _refuse_writes(program: Any, module: nn.Module) -> None:

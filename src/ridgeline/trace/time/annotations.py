@@ -22,7 +22,6 @@ import numpy as np
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace
 from ridgeline.trace.host_calls import innermost_at, launch_rows, names_matching
 from ridgeline.trace.intervals import covered, union
-from ridgeline.trace.iterations import numbered_turn
 from ridgeline.trace.nesting import (
     Nesting,
     Paths,
@@ -33,6 +32,7 @@ from ridgeline.trace.nesting import (
     own_time,
     tree_order,
 )
+from ridgeline.trace.profiler_steps import numbered_turn
 from ridgeline.trace.roofline.operator_flops import CONVOLUTIONS, counted_rows, flops_of
 from ridgeline.trace.sorting import distinct
 from ridgeline.trace.time.backward import in_backward

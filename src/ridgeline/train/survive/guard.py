@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ridgeline.errors import RidgelineError
-from ridgeline.records.recipe import RecipeSurvive
+from ridgeline.records.recipe_survival import RecipeSurvive
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.survive.events import SkippedBatch, skip, skipped_batches
 from ridgeline.train.survive.stop import INTERRUPTED, TERMINATED
