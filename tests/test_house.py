@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import itertools
 import re
@@ -29,6 +30,8 @@ ROOMS = sorted(
     path.parent.name for path in PACKAGE.glob("*/__init__.py") if path.parent.name != "__pycache__"
 )
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+MOST_TWICE = 3
+"""So many functions are said twice; a change may lower it."""
 INDEXED = re.compile(r"^ *([a-z_0-9]+\.(?:py|toml)) {2,}\S", re.MULTILINE)
 TIME_OR_SIZE = re.compile(r"(^|_)(ms|msec|secs|mb|gb|kb|mib|gib|gflops|tflops)($|_)")
 
@@ -77,6 +80,47 @@ def test_an_index_of_a_room_names_files_that_are_there() -> None:
     assert not missing
 
 
+class _Shape(ast.NodeTransformer):
+    """Code without its words: names by the order in which they come, texts and numbers alike."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.names.setdefault(node.id, str(len(self.names))), node.ctx)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.arg(self.names.setdefault(node.arg, str(len(self.names))))
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.Constant:
+        return ast.Constant("")
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        return node if isinstance(node.value, bool | None) else ast.Constant(type(node.value)())
+
+
+def _shape(function: ast.FunctionDef) -> str:
+    shape = _Shape()
+    parts = (function.args, *function.body[bool(ast.get_docstring(function)) :])
+    return "".join(ast.dump(shape.visit(copy.deepcopy(part))) for part in parts)
+
+
+def test_few_functions_say_what_another_one_says() -> None:
+    """Those whose statements fill seven lines and differ in names and constants alone."""
+    by_nodes: dict[tuple[type, ...], list[tuple[str, ast.FunctionDef]]] = defaultdict(list)
+    for place, node in of_kind(ast.FunctionDef):
+        body = node.body[bool(ast.get_docstring(node)) :]
+        if body and body[-1].end_lineno - body[0].lineno >= 6 and not place.startswith("lessons/"):
+            by_nodes[tuple(type(one) for part in body for one in walk(part))].append((place, node))
+    by_shape: dict[str, list[str]] = defaultdict(list)
+    for place, node in itertools.chain.from_iterable(
+        found for found in by_nodes.values() if len(found) > 1
+    ):
+        by_shape[_shape(node)].append(f"{place}:{node.lineno} {node.name}")
+    twice = [found for found in by_shape.values() if len(found) > 1]
+    assert len(twice) <= MOST_TWICE, twice
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_room_says_what_it_is_for_and_what_may_not_enter(room: str) -> None:
     text = ast.get_docstring(trees()[f"{room}/__init__.py"]) or ""
@@ -118,7 +162,7 @@ import inspect, pickle, types, typing
 {before}
 import ridgeline
 first = {{name: getattr(ridgeline, name) for name in ridgeline.__all__}}
-import ridgeline.tune.ab_run, ridgeline.compress.run
+import ridgeline.tune.ab_plan, ridgeline.compress.run
 import ridgeline.tune.tuner as tuner, ridgeline.compress.apply as applied
 for name, value in first.items():
     assert getattr(ridgeline, name) is value, name
@@ -130,7 +174,7 @@ for function, behind in ((ridgeline.tune, tuner.tune), (ridgeline.compress, appl
     assert shown.return_annotation == real.return_annotation
     assert inspect.getdoc(function).splitlines()[0] == inspect.getdoc(behind).splitlines()[0]
     assert pickle.loads(pickle.dumps(function)) is function
-assert ridgeline.tune.ab_run.silent is tuner.silent
+assert ridgeline.tune.ab_plan.silent is tuner.silent
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -50,6 +50,16 @@ def test_in_a_pipe_no_word_is_cut(
     assert "…" not in text
 
 
+@pytest.mark.parametrize("words", [[], ["trace"], ["queue", "doctor"]])
+def test_no_line_of_help_ends_in_blanks(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*words, "--help"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert not [line for line in lines if line != line.rstrip() or len(line) > 80]
+
+
 @pytest.mark.sweep(every=5)
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_what_help_says_of_an_option_can_be_read_alone(name: str) -> None:

@@ -127,9 +127,11 @@ def _sentence(said: str, param: Any) -> str:
 
 
 def _print_indented(console: Console, text: Text) -> None:
-    from rich.padding import Padding
-
-    console.print(Padding(text, (0, 1, 1, 1), expand=False))
+    """Print a paragraph and an empty line; no line ends in blanks, which a pipe would keep."""
+    for line in text.wrap(console, console.width - 2):
+        line.rstrip()
+        console.print(" ", line, sep="")
+    console.print()
 
 
 def _print_panel(console: Console, title: str, rows: list[tuple[str, str]], names: int) -> None:

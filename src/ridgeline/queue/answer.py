@@ -1,14 +1,18 @@
-"""Answers `ridgeline queue simulate`: several policies on one trace, and what they do to whom."""
+"""Answers `ridgeline queue simulate`: several policies on one trace, and what they do to whom.
+
+How many nodes had better be spot capacity is answered by the trace on mixes of both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.queue.cluster import QueuedCluster, check_queued_cluster
+from ridgeline.queue.cluster import NodeGroup, QueuedCluster, SpotTerms, check_queued_cluster
 from ridgeline.queue.elastic import check_elastic
 from ridgeline.queue.figures import (
     at_share,
@@ -26,8 +30,7 @@ from ridgeline.queue.fitting import fitting_jobs
 from ridgeline.queue.jobs import ADDED, Jobs, jobs_in_order, seed_of_redraw
 from ridgeline.queue.policies import find_policy
 from ridgeline.queue.simulate import play_queue, unfit_jobs
-from ridgeline.queue.spot import spot_mixes
-from ridgeline.records.queue_simulation import AddedJob, QueueSimulation, SimulatedQueue
+from ridgeline.records.queue_simulation import AddedJob, QueueSimulation, SimulatedQueue, SpotMix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,3 +186,71 @@ def _asked(jobs: Jobs, cluster: QueuedCluster, policy: str, asked: JobAsked, see
         wait_seconds=float(min(played.first_start_seconds[place], last) - at),
         others_mean_wait_change_seconds=float((others - np.minimum(before, last)).mean()),
     )
+
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def spot_mixes(
+    jobs: Jobs,
+    cluster: QueuedCluster,
+    policies: Sequence[str],
+    seed: int,
+    on_progress: Callable[[str], None],
+) -> list[SpotMix]:
+    """Cost and completion with more and more of the nodes as spot; those that hold all jobs.
+
+    Raises:
+        InputError: The cluster lacks nodes, prices or an offer of spot capacity.
+    """
+    offer = cluster.spot_offer
+    if offer is None or not cluster.nodes:
+        raise InputError(
+            "--spot-mix needs [[nodes]] and a [spot_offer] in the cluster file, with"
+            " interruptions_per_hour, return_hours and gpu_hour_price"
+        )
+    if any(cluster.price_of(group) is None for group in cluster.nodes):
+        raise InputError("--spot-mix needs gpu_hour_price, of the cluster or of all its nodes")
+    found = []
+    for policy in policies:
+        for share in SHARES:
+            mixed = mixed_cluster(cluster, share)
+            if unfit_jobs(jobs, mixed):
+                continue
+            on_progress(f"{policy}: {share:.0%} of the nodes as spot")
+            played = play_queue(jobs, mixed, policy, seed=seed)
+            seen = figures_of(jobs, mixed, played)
+            assert seen.cost_usd is not None
+            found.append(
+                SpotMix(
+                    policy=policy,
+                    spot_share=share,
+                    cost_usd=seen.cost_usd,
+                    mean_completion_seconds=mean_of(seen.completions[seen.ended]),
+                    p99_wait_seconds=at_share(seen.waits[seen.ended], 0.99),
+                    interruptions=int(played.interruptions.sum()),
+                    lost_gpu_hours=seen.lost_gpu_hours,
+                )
+            )
+    return found
+
+
+def mixed_cluster(cluster: QueuedCluster, share: float) -> QueuedCluster:
+    """The cluster with a share of the nodes of every group as spot."""
+    offer = cluster.spot_offer
+    assert offer is not None
+    terms = SpotTerms(
+        interruptions_per_hour=offer.interruptions_per_hour, return_hours=offer.return_hours
+    )
+    groups: list[NodeGroup] = []
+    for group in cluster.nodes:
+        spot = round(share * group.count) if group.spot is None else 0
+        if group.count > spot:
+            groups.append(msgspec.structs.replace(group, count=group.count - spot))
+        if spot:
+            groups.append(
+                msgspec.structs.replace(
+                    group, count=spot, spot=terms, gpu_hour_price=offer.gpu_hour_price
+                )
+            )
+    return msgspec.structs.replace(cluster, nodes=groups)

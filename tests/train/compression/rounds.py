@@ -22,9 +22,8 @@ from ridgeline.records.recipe import (
 )
 from ridgeline.train.compression.bucket import Bucket, GradientScheme
 from ridgeline.train.compression.counted import CountedGroup, Traffic
-from ridgeline.train.compression.hierarchical import Hierarchical
 from ridgeline.train.compression.wire import SCHEMES as OFFERED
-from ridgeline.train.compression.wire import attach
+from ridgeline.train.compression.wire import Hierarchical, attach
 from ridgeline.train.local_sgd import LocalSgd
 from ridgeline.train.ranks import Ranks, join, leave
 

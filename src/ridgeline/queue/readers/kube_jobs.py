@@ -9,35 +9,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import LivePod
-from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.kube_claims import claimable
 from ridgeline.queue.readers.kube_kinds import kinds_of
 from ridgeline.queue.readers.kube_pods import live_pod, name_of
 from ridgeline.queue.readers.kubectl import KUBECTL_CURE, kube_objects
-from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs, left_out_notes
+from ridgeline.queue.readers.traced_jobs import BadRows, EndedJob, TracedJobs, traced_jobs
 from ridgeline.queue.wants import JobWants, any_of
 
 NO_GPUS = "without GPUs that we know by name"
 UNENDED = "that had not ended, or do not say when"
 SEVERAL_SLICES = "of several MIG slices"
 SHARED_GPUS = "of replicas of shared GPUs, which pods do not tell the size of,"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ended:
-    """A workload that was."""
-
-    name: str
-    submit_seconds: float
-    duration_seconds: float
-    num_gpus: int
-    queue: str
-    wants: JobWants
 
 
 def read_pods(path: Path, *, skip_bad: bool = False) -> TracedJobs:
@@ -71,17 +57,7 @@ def read_pods(path: Path, *, skip_bad: bool = False) -> TracedJobs:
             left[found] += 1
         else:
             ended.append(found)
-    first = min((one.submit_seconds for one in ended), default=0.0)
-    jobs = jobs_in_order(
-        names=[one.name for one in ended],
-        submit_seconds=[one.submit_seconds - first for one in ended],
-        duration_seconds=[one.duration_seconds for one in ended],
-        num_gpus=[one.num_gpus for one in ended],
-        queues=[one.queue for one in ended],
-        wants=[one.wants for one in ended],
-    )
-    notes = left_out_notes(left, "workload")
-    return TracedJobs(jobs=jobs, notes=notes + bad.notes(), kinds_if_told=True)
+    return traced_jobs(ended, left, bad, thing="workload", kinds_if_told=True)
 
 
 def _check(pod: LivePod, seen: set[str], where: str) -> None:
@@ -92,7 +68,7 @@ def _check(pod: LivePod, seen: set[str], where: str) -> None:
         raise InputError(f"{where} ends before it starts; its clock was wrong: leave it out")
 
 
-def _job(name: str, asking: Sequence[LivePod]) -> _Ended | str:
+def _job(name: str, asking: Sequence[LivePod]) -> EndedJob | str:
     """The job that pods were together, or why they are none."""
     if not asking:
         return NO_GPUS
@@ -107,7 +83,7 @@ def _job(name: str, asking: Sequence[LivePod]) -> _Ended | str:
     ended = [at for pod in asking if (at := pod.ended_seconds) is not None and pod.done]
     if not created or len(started) < len(asking) or len(ended) < len(asking):
         return UNENDED
-    return _Ended(
+    return EndedJob(
         name=name,
         submit_seconds=min(created),
         # A rank that failed before the last had started leaves no time in which all ran.

@@ -14,9 +14,8 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.moments import moment_seconds
-from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs, left_out_notes
+from ridgeline.queue.readers.traced_jobs import BadRows, EndedJob, TracedJobs, traced_jobs
 from ridgeline.records.input_file import read_json
 
 CURE = "give Philly's cluster_job_log as it was published"
@@ -53,9 +52,7 @@ def read_job_log(path: Path, *, skip_bad: bool = False) -> TracedJobs:
     listed = read_json(path, list[_Submitted], cure=CURE)
     left: Counter[str] = Counter()
     bad = BadRows(skip=skip_bad)
-    names: list[str] = []
-    queues: list[str] = []
-    times: list[tuple[float, float, int]] = []
+    ended: list[EndedJob] = []
     for place, one in enumerate(listed):
         with bad.around_a_row():
             submitted = moment_seconds(one.submitted_time or "")
@@ -66,19 +63,16 @@ def read_job_log(path: Path, *, skip_bad: bool = False) -> TracedJobs:
             elif not gpus:
                 left[NO_GPUS] += 1
             else:
-                names.append(one.jobid)
-                queues.append(one.vc)
-                times.append((submitted, ran, gpus))
-    first = min((submitted for submitted, _, _ in times), default=0.0)
-    jobs = jobs_in_order(
-        names=names,
-        submit_seconds=[submitted - first for submitted, _, _ in times],
-        duration_seconds=[ran for _, ran, _ in times],
-        num_gpus=[gpus for _, _, gpus in times],
-        queues=queues,
-    )
-    notes = left_out_notes(left, "job")
-    return TracedJobs(jobs=jobs, notes=notes + bad.notes())
+                ended.append(
+                    EndedJob(
+                        name=one.jobid,
+                        submit_seconds=submitted,
+                        duration_seconds=ran,
+                        num_gpus=gpus,
+                        queue=one.vc,
+                    )
+                )
+    return traced_jobs(ended, left, bad)
 
 
 def _gpus(attempt: _Attempt) -> int:

@@ -17,10 +17,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ridgeline.errors import InputError
-from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.readers.moments import duration_seconds, moment_seconds
 from ridgeline.queue.readers.slurm_json import SACCT_FIELDS, json_rows
 from ridgeline.queue.readers.slurm_resources import (
@@ -31,7 +30,7 @@ from ridgeline.queue.readers.slurm_resources import (
     num_gpus,
     slices_of,
 )
-from ridgeline.queue.readers.traced_jobs import BadRows, TracedJobs, left_out_notes
+from ridgeline.queue.readers.traced_jobs import BadRows, EndedJob, TracedJobs, traced_jobs
 from ridgeline.queue.wants import JobWants
 
 _STEP = re.compile(r"\.(\d+|batch|extern|interactive)$")
@@ -42,18 +41,6 @@ MARKS = "|,;^\t"
 NO_GPUS, SEVERAL_SLICES = "without GPUs", "of several MIG instances"
 SHARDS = "of shards of GPUs, whose size is not told,"
 GOING_ON, UNSTARTED = "waiting or running", "that never started"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Printed:
-    """One line that is a job, or a component of one."""
-
-    name: str
-    submit_seconds: float
-    duration_seconds: float
-    num_gpus: int
-    queue: str
-    wants: JobWants
 
 
 def is_header(line: str) -> bool:
@@ -115,7 +102,7 @@ def jobs_of(
     if missing:
         raise InputError(f"{where}: no field {missing[0]}; {SACCT_CURE}")
     left = Counter(dict.fromkeys((NO_GPUS, SHARDS, SEVERAL_SLICES, GOING_ON, UNSTARTED), 0))
-    jobs: dict[tuple[str, float], _Printed] = {}
+    jobs: dict[tuple[str, float], EndedJob] = {}
     for at, cells in lines:
         with bad.around_a_row():
             gpus = next((found for one in asked if (found := num_gpus(cells[one], cells))), 0)
@@ -129,7 +116,7 @@ def jobs_of(
             elif len(slices := slices_of(cells)) > 1 or (slices and gpus > 1):
                 left[SEVERAL_SLICES] += 1
             else:
-                _join(jobs, _Printed(
+                _join(jobs, EndedJob(
                     name=cells[name],
                     submit_seconds=_moment(cells["Submit"], at),
                     duration_seconds=lasted,
@@ -141,7 +128,7 @@ def jobs_of(
                         gpu_slice="".join(slices),
                     ),
                 ))  # fmt: skip
-    return _traced(list(jobs.values()), left, bad)
+    return traced_jobs(list(jobs.values()), left, bad, kinds_if_told=True)
 
 
 def _printed(
@@ -191,7 +178,7 @@ def _splits(line: str) -> list[list[str]]:
     return [one for one in found if len(one) > 1]
 
 
-def _join(jobs: dict[tuple[str, float], _Printed], one: _Printed) -> None:
+def _join(jobs: dict[tuple[str, float], EndedJob], one: EndedJob) -> None:
     """Add a job, or a component to its heterogeneous job."""
     name = one.name.partition("+")[0]
     key = (name, one.submit_seconds)
@@ -211,20 +198,6 @@ def _join(jobs: dict[tuple[str, float], _Printed], one: _Printed) -> None:
             memory_bytes=before.wants.memory_bytes + one.wants.memory_bytes,
         ),
     )
-
-
-def _traced(printed: list[_Printed], left: Counter[str], bad: BadRows) -> TracedJobs:
-    first = min((one.submit_seconds for one in printed), default=0.0)
-    jobs = jobs_in_order(
-        names=[one.name for one in printed],
-        submit_seconds=[one.submit_seconds - first for one in printed],
-        duration_seconds=[one.duration_seconds for one in printed],
-        num_gpus=[one.num_gpus for one in printed],
-        queues=[one.queue for one in printed],
-        wants=[one.wants for one in printed],
-    )
-    notes = left_out_notes(left, "job")
-    return TracedJobs(jobs=jobs, notes=notes + bad.notes(), kinds_if_told=True)
 
 
 def _moment(text: str, where: str) -> float:

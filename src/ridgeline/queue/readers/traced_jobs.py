@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ridgeline.errors import InputError
 from ridgeline.quantity import several
-from ridgeline.queue.jobs import Jobs
+from ridgeline.queue.jobs import Jobs, jobs_in_order
+from ridgeline.queue.wants import PLAIN, JobWants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,19 @@ class TracedJobs:
     """What was left out and why, a sentence each."""
     kinds_if_told: bool = False
     """Kinds of GPU are heeded only on clusters whose nodes have any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedJob:
+    """One job that ran, as a reader found it."""
+
+    name: str
+    submit_seconds: float
+    """Whenever the clock of the file begins."""
+    duration_seconds: float
+    num_gpus: int
+    queue: str
+    wants: JobWants = PLAIN
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,3 +79,33 @@ def left_out_notes(left: Mapping[str, int], thing: str) -> tuple[str, ...]:
         for why, count in left.items()
         if count
     )
+
+
+def traced_jobs(
+    ended: Sequence[EndedJob],
+    left: Mapping[str, int],
+    bad: BadRows,
+    *,
+    thing: str = "job",
+    kinds_if_told: bool = False,
+) -> TracedJobs:
+    """What a reader gives of the jobs that it found.
+
+    Args:
+        ended: In the order of the file.
+        left: Why others were left out → how many.
+        bad: Rows that are no jobs.
+        thing: What the file calls a job.
+        kinds_if_told: As `TracedJobs` has it.
+    """
+    first = min((one.submit_seconds for one in ended), default=0.0)
+    jobs = jobs_in_order(
+        names=[one.name for one in ended],
+        submit_seconds=[one.submit_seconds - first for one in ended],
+        duration_seconds=[one.duration_seconds for one in ended],
+        num_gpus=[one.num_gpus for one in ended],
+        queues=[one.queue for one in ended],
+        wants=[one.wants for one in ended],
+    )
+    notes = left_out_notes(left, thing) + bad.notes()
+    return TracedJobs(jobs=jobs, notes=notes, kinds_if_told=kinds_if_told)

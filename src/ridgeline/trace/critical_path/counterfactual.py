@@ -27,7 +27,6 @@ import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask, Trace
 from ridgeline.trace.critical_path.dependencies import dependencies
-from ridgeline.trace.critical_path.earlier import earlier_us
 from ridgeline.trace.critical_path.job_counterfactual import ON_THE_GPU, UNCHANGED, RankGraphs
 from ridgeline.trace.critical_path.moments import (
     FREE_EDGE,
@@ -38,6 +37,7 @@ from ridgeline.trace.critical_path.moments import (
     SYNC_EDGE,
     WAIT_EDGE,
     Moments,
+    earlier_us,
 )
 from ridgeline.trace.critical_path.rank_path import ShortenedGraph, shortened_graph
 from ridgeline.trace.held_calls import blocking_copies

@@ -24,7 +24,6 @@ import numpy as np
 from ridgeline.trace.columns import Codes, Floats, Ints, Mask, Narrow, Trace, empty_trace
 from ridgeline.trace.communication.matching import RankCollectives, rank_collectives
 from ridgeline.trace.critical_path.dependencies import dependencies
-from ridgeline.trace.critical_path.earlier import jumps
 from ridgeline.trace.critical_path.moments import (
     EDGE_NAMES,
     FREE_EDGE,
@@ -37,6 +36,7 @@ from ridgeline.trace.critical_path.moments import (
     SYNC_EDGE,
     WAIT_EDGE,
     Moments,
+    jumps,
 )
 from ridgeline.trace.host_calls import innermost_at
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, kernel_classes

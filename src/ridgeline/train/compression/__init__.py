@@ -6,5 +6,4 @@ counted.py        collectives that count what a rank sends
 quantised.py      fp16, bf16, int8, sign
 sparse.py         topk, randomk
 powersgd.py       products of two thin matrices
-hierarchical.py   within each node first, then across nodes
 """

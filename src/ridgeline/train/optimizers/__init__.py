@@ -3,7 +3,7 @@
 build.py            recipe → one optimizer; a view of several modules for saving
 shards.py           the frame: rules see local tensors, state is placed as the parameters
 adamw.py            torch's fused kernel; 8-bit moments and rounding by chance from torchao
-lion.py, sgd.py     element-wise
+elementwise.py      Lion, SGD
 adafactor.py        statistics of whole matrices, summed over the ranks
 muon.py             orthogonal updates, of matrices that are lent to one rank each
 """

@@ -22,9 +22,8 @@ from ridgeline.errors import InputError
 from ridgeline.records.recipe import Recipe, RecipeOptimizer
 from ridgeline.train.optimizers.adafactor import Adafactor
 from ridgeline.train.optimizers.adamw import AdamW
-from ridgeline.train.optimizers.lion import Lion
+from ridgeline.train.optimizers.elementwise import Lion, Sgd
 from ridgeline.train.optimizers.muon import Muon
-from ridgeline.train.optimizers.sgd import Sgd
 from ridgeline.train.optimizers.shards import Group, Rounding, ShardedOptimizer
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.schedule import peak_learning_rate

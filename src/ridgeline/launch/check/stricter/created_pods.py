@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ridgeline.launch.check.containers import may_overcommit
 from ridgeline.launch.check.fields import Fields, entries, section
 from ridgeline.launch.check.pods import RESTART_POLICIES, check_pod_spec
-from ridgeline.launch.check.resources import may_overcommit
 from ridgeline.launch.check.stricter.workload import (
     RUNTIME_KINDS,
     BrokenRule,
