@@ -16,7 +16,7 @@ from ridgeline.quantity import seconds
 
 MOST = {
     "a training step": 33,
-    "a trace report": 83,
+    "a trace report": 82,
     "a launch on Kubernetes": 22,
     "a launch on Slurm": 20,
 }

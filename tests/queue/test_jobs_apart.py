@@ -132,8 +132,8 @@ SLOWLY: dict[str, dict[str, object]] = {
     "easy": {"policies.easy.HoldingRows": AskedEachTime,
              "policies.easy.EasyBackfill._fewest_ends": AskedForShadow._fewest_ends},
     "quota": {"policies.quota.offers_on": lambda pool, _, strict, __: OffersBySize(pool, strict)},
-    **{name: {"in_order.jobs_waiting_on": by_size} for name in ("fifo-skip", "sjf")},
-    **{name: {"tree_order.jobs_waiting_on": by_size} for name in ("drf", "fair")},
+    **{name: {"policies.fifo_skip.jobs_waiting_on": by_size} for name in ("fifo-skip", "sjf")},
+    **{name: {"policies.fair.jobs_waiting_on": by_size} for name in ("drf", "fair")},
     **{name: {"preempting.DetailedPool": NoPool} for name in ("priority", "srtf", "las")},
 }  # fmt: skip
 """What does the same by asking for each job, by policy."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ridgeline.queue.policies import PolicyCard
+from ridgeline.queue.policies.fair import WeightedFairShares
 from ridgeline.queue.share_tree import Amounts
-from ridgeline.queue.tree_order import PoorestFirst
 
 CARD = PolicyCard(
     title="the queue whose largest share of GPUs, cores or memory is smallest, for its weight",
@@ -18,7 +18,7 @@ CARD = PolicyCard(
 )
 
 
-class DominantResourceFairness(PoorestFirst):
+class DominantResourceFairness(WeightedFairShares):
     """GPUs, cores and GiB of memory are the resources."""
 
     def capacity(self) -> Sequence[float]:

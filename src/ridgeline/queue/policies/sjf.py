@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ridgeline.queue.in_order import InOrder
 from ridgeline.queue.policies import PolicyCard
+from ridgeline.queue.policies.fifo_skip import FirstThatFits
 from ridgeline.queue.waiting import Rank
 
 CARD = PolicyCard(title="shortest first, skipping what does not fit; durations must be known")
 
 
-class ShortestFirst(InOrder):
+class ShortestFirst(FirstThatFits):
     """Duration is the rank."""
 
     def rank(self, job: int) -> Rank:
