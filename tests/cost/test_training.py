@@ -225,6 +225,39 @@ def test_gradients_that_are_freed_at_once_are_no_more_than_the_largest_weight() 
     assert freed == pytest.approx(kept * 128256 * 4096 / 8.03e9, rel=0.01)
 
 
+def peaks(stack: Stack, **layout: int | str) -> dict[str, float]:
+    filled = msgspec.convert({"dp": 8, "fsdp": 8, "recompute": "full"} | layout, Layout)
+    found = estimate(filled, work=Workload(seq=1024, stack=stack))
+    return {name: float(value[0]) for name, value in found.memory_terms.items()}
+
+
+def test_a_step_over_lists_counts_where_it_takes_more_than_activations() -> None:
+    plain, lists = (
+        peaks(Stack(step_copies=copies), zero=0, global_batch=8) for copies in (False, True)
+    )
+    moving = sum(plain[name] for name in ("activations", "recompute", "logits", "gathered"))
+    assert plain["update"] == 0.0
+    assert lists["update"] == pytest.approx(plain["optimizer"] / 2 - moving)
+    roomy = peaks(Stack(step_copies=True), zero=3, global_batch=8, recompute="none")
+    assert roomy["update"] == 0.0
+
+
+@pytest.mark.parametrize(("batch", "whole"), [(8, 1.0), (16, 8.0)])
+def test_sharded_gradients_are_whole_while_micro_batches_are_summed(
+    batch: int, whole: float
+) -> None:
+    scattered, summed = (
+        peaks(Stack(sums_whole_gradients=sums), zero=3, global_batch=batch)["gradients"]
+        for sums in (False, True)
+    )
+    assert summed == pytest.approx(whole * scattered)
+
+
+def test_lengths_that_vary_leave_blocks_that_nothing_fits() -> None:
+    even, ragged = (peaks(Stack(ragged=one), zero=3, global_batch=8) for one in (False, True))
+    assert ragged["slack"] == pytest.approx(even["slack"] / 0.07)
+
+
 def test_activations_in_the_hosts_memory_leave_two_layers_of_them() -> None:
     layout = Layout(dp=64, fsdp=64, zero=3, global_batch=64, recompute="full")
     kept, away = (

@@ -179,6 +179,11 @@ def test_words_of_a_row_name_the_software(changes: dict[str, str], name: str) ->
         ("lab", "", "chunked_logits", False),
         ("lab", "grads freed in backward", "frees_gradients", True),
         ("lab", "activations offloaded to CPU", "offloads_activations", True),
+        ("lab", "lengths vary up to 2,048", "ragged", True),
+        ("litgpt config hub", "", "step_copies", True),
+        ("litgpt config hub", "", "sums_whole_gradients", True),
+        ("axolotl", "", "step_copies", True),
+        ("torchtitan", "", "step_copies", False),
     ],
 )
 def test_a_note_says_what_a_step_frees(source: str, note: str, field: str, value: bool) -> None:
@@ -194,6 +199,41 @@ def test_recipes_of_sharded_runs_use_a_host_that_is_near(
 ) -> None:
     run = run_of(source="Megatron-Bridge", gpu=gpu, sharding=sharding)
     assert run.workload.stack.offloads_activations is away
+
+
+def peak_of(tmp_path: Path, **changes: str) -> float:
+    """The peak, in GiB, that a row of one device is held against."""
+    alone = {"n_gpus": "1", "dp": "1", "global_batch": "1", "peak_mem_gb": "20"}
+    row = cells(**(alone | changes))
+    header = ",".join(row)
+    path = table(tmp_path, ",".join(f'"{value}"' for value in row.values()), header=header)
+    peak = validate_training(path).rows[0].peak_memory_predicted
+    assert peak is not None
+    return peak
+
+
+def test_a_peak_is_held_against_what_the_source_has_read(tmp_path: Path) -> None:
+    whole, reserved, allocated = (
+        peak_of(tmp_path, note=note) for note in ("", "peak reserved", "peak allocated")
+    )
+    assert whole - reserved == pytest.approx(1.5e9 / 2**30)  # the context of a device alone
+    assert peak_of(tmp_path, source="torchtitan") < whole
+    assert allocated < reserved
+
+
+@pytest.mark.parametrize(
+    ("note", "layers_inputs"),
+    [("bitsandbytes of 2023", 1.0), ("bitsandbytes of 2025", 0.0), ("bitsandbytes", 0.0)],
+)
+def test_four_bits_of_bitsandbytes_kept_inputs_once(
+    tmp_path: Path, note: str, layers_inputs: float
+) -> None:
+    adapted = {"adapter": "qlora", "adapter_rank": "8", "adapter_targets": "q v"}
+    adapted |= {"adapter_dropout": "0.05"}
+    plain = peak_of(tmp_path, note="allocated", **adapted)
+    peak = peak_of(tmp_path, note=f"allocated; {note}", **adapted)
+    inputs = 32 * 8192 * 2 * (4096 + 4096 + 14336)
+    assert (peak - plain) * 2**30 == pytest.approx(layers_inputs * inputs, rel=0.01)
 
 
 def test_a_stated_network_replaces_the_typical_one() -> None:

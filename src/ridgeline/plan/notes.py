@@ -52,6 +52,9 @@ class TrainingNote:
     """Whether weights are sharded within groups of ranks that are copies of each other."""
     allocated_memory: bool
     """Whether the peak memory is of tensors alone, without what the allocator reserves."""
+    reserved_memory: bool
+    """Whether it is what torch's allocator has reserved (as torchtitan prints it), without the
+    device's context."""
     pure_bf16: bool
     eight_bit: bool
     """Whether the optimizer's moments have 8 bits."""
@@ -61,6 +64,10 @@ class TrainingNote:
     frees_gradients: bool
     """Whether the optimizer steps within the backward pass, and gradients are freed there."""
     offloads_activations: bool
+    ragged: bool
+    """Whether sequences are as long as they are, and neither padded nor packed to one length."""
+    saves_inputs: bool
+    """Whether its four-bit layers are those of bitsandbytes that kept their inputs."""
     flash_attention: bool
     hierarchical_dispatch: bool
     overlapped_experts: bool
@@ -74,7 +81,7 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
 
     Args:
         note: The cell `note`.
-        path: The cell `source_path`, which may name the network.
+        path: The cells `source` and `source_path`, which may name the network and libraries.
 
     >>> read_training_note("2 nodes x 4 V100; flops=hw attn_flops=causal").node_size
     4
@@ -101,12 +108,18 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
         zero1_ranks=int(zero1[1]) if zero1 else None,
         hybrid_sharding=bool(re.search(r"\bfsdp ?\+ ?dp\b|\bhsdp\b|hybrid[ -]shard", words)),
         allocated_memory=bool(re.search(r"\b(allocated|active)\b", note)),
+        reserved_memory=bool(re.search(r"\breserved\b|\btorchtitan\b", f"{path.lower()} {words}")),
         pure_bf16="pure bf16" in words,
         eight_bit="8-bit" in words,
         fp32_gradients="fp32 grad" in words,
         chunked_loss=_chunked(words),
         frees_gradients=bool(re.search(r"optimizer in (the )?backward|grads? freed in", words)),
         offloads_activations=bool(re.search(r"activations? offload", words)),
+        ragged=bool(re.search(r"\b(lengths vary|varying lengths)\b", words)),
+        saves_inputs=bool(
+            re.search(r"bitsandbytes", f"{path.lower()} {words}")
+            and re.search(r"(?<!\d)202[34](?!\d)", words)
+        ),
         flash_attention="flash" in words,
         hierarchical_dispatch=bool(re.search(r"\b(deepep|hybridep)\b", words)),
         overlapped_experts=bool(re.search(overlap, words)),

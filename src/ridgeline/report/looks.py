@@ -72,7 +72,7 @@ OWN = {
     **dict.fromkeys(("master", "expert"), 8),
     **dict.fromkeys(("slack", "shards"), 9),
     **dict.fromkeys(("buffers", "pipeline"), 10),
-    **dict.fromkeys(("other", "bubble", "disk"), 11),
+    **dict.fromkeys(("other", "bubble", "disk", "update"), 11),
 }
 """Term of a step or of memory → number of its look; the two never share a picture."""
 

@@ -191,7 +191,8 @@ def adapted_activation_bytes(setting: Setting) -> Floats:
     for one in adapted_matmuls(setting):
         dropped = (1.0 - kept) * 3.0 * one.inputs
         beside = beside + one.share * (dropped + 2.0 * np.asarray(setting.adapters.rank))
-    spared = _norm_bytes(setting) + _spared_inputs(setting, kept)
+    inputs = np.where(setting.adapters.saves_inputs, 0.0, _spared_inputs(setting, kept))
+    spared = _norm_bytes(setting) + inputs
     return beside - np.where(setting.frozen_weights, spared, 0.0)
 
 

@@ -47,6 +47,9 @@ BUCKET_BYTES_PER_PARAMETER = 4.0
 """The most that packing needs: every gradient and every weight once, in 16 bits."""
 SLACK = 0.07
 """Share of what comes and goes that the allocator loses between blocks."""
+RAGGED_SLACK = 1.0
+"""The same where each batch has another length: large blocks of the batches before stay reserved,
+and the next batch's tensors do not fit into them (torch's notes on CUDA, `expandable_segments`)."""
 OFFLOADED_LAYERS = 2.0
 """Layers whose activations are on the device while the others' lie in the host's memory: one on
 its way there or back, one at work."""
@@ -181,6 +184,8 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
     working = np.where(layouts.recompute == NONE, 0.0, WORKING_LAYERS * one_layer)
     logits = np.where(last, logits_bytes(setting), 0.0)
     working = np.maximum(working - logits, 0.0)
+    sums = (zero == 3) & software.sums_whole_gradients & (layouts.num_microbatches > 1)
+    summed = np.where((zero >= 2) & ~sums, states, full)
     kept_here = np.where(software.offloads_activations, OFFLOADED_LAYERS, layers * flights)
     return {
         "weights": copy * software.weight_bytes
@@ -189,7 +194,7 @@ def _tensor_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
         + _frozen_bytes(setting, ends),
         "gradients": by_device
         * (
-            np.where(zero >= 2, states, full) * software.gradient_bytes * _held_gradients(setting)
+            summed * software.gradient_bytes * _held_gradients(setting)
             + by_optimizer * software.step_gradient_bytes
         ),
         "master": by_optimizer * software.master_bytes,
@@ -236,21 +241,37 @@ def _overhead_terms(setting: Setting, terms: dict[str, Floats]) -> dict[str, Flo
     trained = trained_parameters(setting)
     local = trained.dense + trained.experts + trained.ends
     buckets = np.minimum(setting.software.bucket_bytes, BUCKET_BYTES_PER_PARAMETER * local)
-    moving = terms["activations"] + terms["recompute"] + terms["logits"] + terms["gathered"]
+    slack = np.where(setting.software.ragged, RAGGED_SLACK, SLACK)
     groups = sum(
         np.where(size > 1, 1.0, 0.0)
         for size in (layouts.tp, layouts.pp, layouts.dp, layouts.cp, layouts.ep)
     )
     return {
-        "slack": SLACK * moving,
+        "slack": slack * _moving_bytes(terms),
         "buffers": groups * COMMUNICATOR_BYTES + CONTEXT_BYTES + buckets,
     }
+
+
+def update_bytes(terms: dict[str, Floats], setting: Setting) -> Floats:
+    """What the optimizer's step makes for all parameters at once.
+
+    Of torch's AdamW over lists of tensors the square roots of all second moments
+    (`_multi_tensor_adamw`; its documentation: "sizeof(params) more peak memory").
+    """
+    return np.where(setting.software.step_copies, terms["optimizer"] / 2.0, 0.0)
+
+
+def _moving_bytes(terms: dict[str, Floats]) -> Floats:
+    """What comes and goes within a step."""
+    return terms["activations"] + terms["recompute"] + terms["logits"] + terms["gathered"]
 
 
 def stage_terms(setting: Setting, stage: Floats) -> dict[str, Floats]:
     """Bytes by term on pipeline stage `stage` (0 is the first)."""
     terms = _tensor_terms(setting, stage)
-    return terms | _overhead_terms(setting, terms)
+    # The step runs when activations are gone: it counts where it needs more room than they did.
+    update = np.maximum(update_bytes(terms, setting) - _moving_bytes(terms), 0.0)
+    return terms | {"update": update} | _overhead_terms(setting, terms)
 
 
 def peak_terms(setting: Setting) -> dict[str, Floats]:

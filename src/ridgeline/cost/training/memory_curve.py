@@ -28,6 +28,7 @@ from ridgeline.cost.training.memory import (
     SLACK,
     layer_activation_bytes,
     peak_terms,
+    update_bytes,
 )
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.step import optimizer_seconds
@@ -51,7 +52,9 @@ def memory_moments(setting: Setting, checkpoint: Checkpoint) -> list[Moment]:
 
     `setting` has one layout, whose recomputation is `checkpoint`'s (of `sqrt`, full).
     """
-    terms = {name: float(np.ravel(value)[0]) for name, value in peak_terms(setting).items()}
+    peaks = peak_terms(setting)
+    terms = {name: float(np.ravel(value)[0]) for name, value in peaks.items()}
+    update = float(np.ravel(update_bytes(peaks, setting))[0])
     layers = round(float(np.ravel(setting.dims.layers / setting.layouts.pp)[0]))
     held = _Held(setting, checkpoint, layers, terms)
     work = layer_pass(setting)
@@ -82,9 +85,9 @@ def memory_moments(setting: Setting, checkpoint: Checkpoint) -> list[Moment]:
             gradients=terms["gradients"] if accumulates else terms["gradients"] * ready,
         )
         now += backward + again if left else 0.0
-    note("optimizer", gradients=terms["gradients"])
+    note("optimizer", gradients=terms["gradients"], update=update)
     now += float(np.ravel(optimizer_seconds(setting))[0])
-    note("optimizer", gradients=terms["gradients"])
+    note("optimizer", gradients=terms["gradients"], update=update)
     return moments
 
 

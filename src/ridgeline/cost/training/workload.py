@@ -81,6 +81,17 @@ class Stack:
     frees_gradients: Flag = False
     """Each weight is updated when its gradient is there, which is freed at once (an optimizer
     within the backward pass)."""
+    step_copies: Flag = False
+    """The optimizer's step holds one more copy of a moment for all parameters at once (torch's
+    `foreach` implementation, its default on GPUs)."""
+    sums_whole_gradients: Flag = False
+    """Fully sharded gradients are summed over micro-batches before they are scattered, and so are
+    whole on every device (FSDP's `no_sync`)."""
+    widens_tables: Flag = False
+    """Embeddings and head beside four-bit layers are turned into 32 bits (peft's
+    `prepare_model_for_kbit_training`)."""
+    ragged: Flag = False
+    """Lengths differ from batch to batch, so that the allocator's blocks fit none of the next."""
     offloads_activations: Flag = False
     """What layers keep for the backward pass waits for it in the host's memory."""
 
@@ -96,6 +107,9 @@ class LowRankAdapters:
     """Bytes per frozen weight of embeddings and head, which are not quantised."""
     dropout: Flag = False
     """Whether each adapter drops some of its inputs."""
+    saves_inputs: Flag = False
+    """Whether frozen layers keep their inputs, which no gradient needs (four bits in bitsandbytes
+    before 0.43.2: its pull request 1270)."""
     query: Number = 1.0
     """1 where queries' projections have an adapter, else 0; likewise those that follow."""
     key: Number = 1.0

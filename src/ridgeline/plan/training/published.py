@@ -132,7 +132,8 @@ def read_row(number: int, cells: Mapping[str, str]) -> PublishedTraining | Unrea
         model = spec_from_table(cells)
     except InputError as error:
         return Unreadable(row=number, cells=cells, status="insufficient", reason=str(error))
-    note = read_training_note(cells.get("note", ""), cells.get("source_path", ""))
+    origin = f"{cells['source']} {cells.get('source_path', '')}"
+    note = read_training_note(cells.get("note", ""), origin)
     try:
         _check_numbers(cells)
         cluster = cluster_of_row(cells, note, whole(cells, "n_gpus") or 1)
@@ -228,6 +229,8 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
         changes["frees_gradients"] = True
     if note.offloads_activations or keeps_on_host(cells, found):
         changes["offloads_activations"] = True
+    if note.ragged:
+        changes["ragged"] = True
     if note.flash_attention:
         changes["fused_attention"] = True
     if note.hierarchical_dispatch:
@@ -257,7 +260,11 @@ def _adapters_of_row(
             dropout=_dropout(cells.get("adapter_dropout", "")),
             targets=tuple(cells.get("adapter_targets", "").split()),
         )
-        return adapters_of(Trained(adapter=stated))
+        found = adapters_of(Trained(adapter=stated))
+        if kind != "qlora":
+            return found
+        tables = 4.0 if software.widens_tables else found.table_bytes
+        return replace(found, saves_inputs=note.saves_inputs, table_bytes=tables)
     if not note.adapters:
         return LowRankAdapters()
     if software.modules:

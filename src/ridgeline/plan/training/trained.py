@@ -109,6 +109,7 @@ def adapters_of(trained: Trained) -> LowRankAdapters:
         weight_bytes=FOUR_BITS if adapter.kind == "qlora" else width,
         table_bytes=width,
         dropout=adapter.dropout > 0.0,
+        saves_inputs=False,
         **_at(adapter.targets),
     )
 
@@ -170,7 +171,8 @@ def trained_sentences(trained: Trained, model: ModelSpec) -> list[str]:
         if trained.adapter.kind == "qlora":
             found.append(
                 "kernels that keep nothing of four-bit weights in 16 bits, as those of `ridgeline"
-                " train` and torchtune; litgpt with bitsandbytes took 17% to 40% more memory"
+                " train`, torchtune and bitsandbytes since 0.43.2, which before kept each layer's"
+                " input as well"
             )
     return found
 

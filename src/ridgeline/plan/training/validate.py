@@ -35,6 +35,8 @@ from ridgeline.records.validation import (
 
 GIB = 2.0**30
 _NOT_TENSORS = ("slack", "buffers")
+_NOT_RESERVED = ("buffers",)
+"""Context and communicators, which an allocator does not see."""
 
 
 def validate_training(table: Path | str, *, calibration: str = "shipped") -> TrainingValidation:
@@ -128,7 +130,8 @@ def _in_metric(metric: str, published: float, published_seconds: float, seconds:
 
 
 def _peak_bytes(run: PublishedTraining, found: Estimates, index: int) -> float:
-    skipped = _NOT_TENSORS if run.note.allocated_memory else ()
+    skipped: tuple[str, ...] = _NOT_RESERVED if run.note.reserved_memory else ()
+    skipped = _NOT_TENSORS if run.note.allocated_memory else skipped
     return float(
         sum(term[index] for name, term in found.memory_terms.items() if name not in skipped)
     )

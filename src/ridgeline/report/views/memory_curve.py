@@ -12,10 +12,10 @@ from ridgeline.report.views.predict_training import VERDICTS
 
 ORDER = (
     "buffers", "weights", "master", "optimizer", "gathered", "gradients",
-    "activations", "recompute", "logits", "slack",
+    "activations", "recompute", "logits", "update", "slack",
 )  # fmt: skip
 """The order from below: what stays, then what comes and goes."""
-PATTERNS = ("", "/", "\\", "x", "-", "|", "+", ".", "", "/")
+PATTERNS = ("", "/", "\\", "x", "-", "|", "+", ".", "", "/", "x")
 """A fill for each category beside its colour."""
 
 
