@@ -283,3 +283,34 @@ def test_recomputation_by_operator_repeats_matmuls_that_it_does_not_know() -> No
     )
     # An input, attention's output and its sums, of that and query, value and gate.
     assert unknown / kept == pytest.approx(16.5 / (16.5 + 8.2 + 2.0 + 28.7), rel=0.03)
+
+
+def test_hooks_around_modules_take_their_time_however_few_the_tokens() -> None:
+    layout = Layout(dp=8, fsdp=8, zero=3, global_batch=8, recompute="full")
+    plain, hooked = (
+        float(estimate(layout, parse_cluster("8xH100"), work).step_seconds[0])
+        for work in (Workload(seq=128, stack=Stack(hook_seconds=each)) for each in (0.0, 3e-3))
+    )
+    # Forward, repeated, backward: the device's own work lies beneath them, in part.
+    assert max(plain, 3 * 32 * 3e-3) < hooked < plain + 3 * 32 * 3e-3
+
+
+def test_recomputing_mixtures_takes_time_and_frees_what_they_keep() -> None:
+    model, cluster = preset("Qwen3-30B-A3B"), parse_cluster("64xH100")
+    layout = Layout(dp=64, fsdp=64, zero=1, ep=8, global_batch=64, recompute="selective",
+                    compiled=True)  # fmt: skip
+
+    def found(stack: Stack) -> tuple[float, float]:
+        one = estimate_training(
+            model, cluster, Workload(seq=4096, stack=stack), stack_layouts([layout]), COEFFICIENTS
+        )
+        return float(one.terms["recompute"][0]), float(one.memory_terms["activations"][0])
+
+    core, kept = found(Stack())
+    both, freed = found(Stack(repeats_experts=True))
+    alone, _ = found(Stack(repeats_core=False, repeats_experts=True))
+    assert both > 2 * core
+    assert alone == pytest.approx(both - core)
+    # Eight copies go to experts and come back, of eight gated widths in between.
+    routed = 48 * 4096 * 8 * (4 * 2048 + 6 * 768)
+    assert kept - freed == pytest.approx(routed, rel=0.01)

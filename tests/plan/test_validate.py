@@ -191,6 +191,31 @@ def test_a_note_says_what_a_step_frees(source: str, note: str, field: str, value
 
 
 @pytest.mark.parametrize(
+    ("sharding", "seconds"), [("zero3", 3e-3), ("zero2", 0.0), ("ddp", 0.0), ("", 0.0)]
+)
+def test_deepspeed_hooks_modules_only_where_it_gathers_them(sharding: str, seconds: float) -> None:
+    stack = run_of(note="DeepSpeed 0.10", sharding=sharding).workload.stack
+    assert stack.name == "deepspeed"
+    assert stack.hook_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("modules", "core", "experts"),
+    [
+        ("", True, False),
+        ("recompute_modules=core_attn+moe", True, True),
+        ("recompute_modules=moe+mlp", False, True),
+        ("recompute_modules=layernorm+moe_act", True, False),
+    ],
+)
+def test_a_note_names_the_modules_that_are_recomputed(
+    modules: str, core: bool, experts: bool
+) -> None:
+    stack = run_of(note=f"Megatron-core; {modules}").workload.stack
+    assert (stack.repeats_core, stack.repeats_experts) == (core, experts)
+
+
+@pytest.mark.parametrize(
     ("gpu", "sharding", "away"),
     [("GB200", "fsdp", True), ("GB200", "zero1", False), ("H100", "fsdp", False)],
 )

@@ -73,6 +73,8 @@ class TrainingNote:
     overlapped_experts: bool
     forced_balance: bool
     """Whether the router is overruled, so that all experts get as many tokens."""
+    recompute_modules: frozenset[str]
+    """The modules that are recomputed, as Megatron-core names them; empty: none are named."""
     releases: Releases | None
 
 
@@ -92,6 +94,7 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
     parallel = re.search(r"(no |without )?sequence[ -]parallel", words)
     zero1 = re.search(r"\bzero1=(\d+)", note)
     releases = re.search(r"same config across (\d+) releases: ([\d.]+)\.\.([\d.]+)", note)
+    modules = re.search(r"recompute_modules=([\w+]+)", note)
     overlap = r"dualpipe|\b(ep|a2a|all-?to-?all|expert)[- ](parallel )?overlap"
     return TrainingNote(
         out_of_memory="outcome=OOM" in note,
@@ -124,6 +127,7 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
         hierarchical_dispatch=bool(re.search(r"\b(deepep|hybridep)\b", words)),
         overlapped_experts=bool(re.search(overlap, words)),
         forced_balance=bool(re.search(r"force[d_ -]*(load[_ -])?balanc", words)),
+        recompute_modules=frozenset(modules[1].split("+") if modules else ()),
         releases=(
             Releases(count=int(releases[1]), ratio=float(releases[3]) / float(releases[2]))
             if releases

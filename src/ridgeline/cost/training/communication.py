@@ -180,7 +180,8 @@ def exposed_waits(setting: Setting, layer: LayerPass, layers: Floats) -> dict[st
     context = layers * (backward_ring + forward_ring * (passes - 1.0))
     moe = dims.moe_layers / dims.layers
     beside = layers * (total(layer.forward) * (passes - 1.0) + total(layer.backward))
-    expert = layers * moe * passes * expert_seconds(setting)
+    redone = np.where(setting.selects_core & software.repeats_experts, 1.0, 0.0)
+    expert = layers * moe * (passes + redone) * expert_seconds(setting)
     exposed_shards = _shard_waits(setting, layer, layers)
     pipeline = pipeline_seconds(setting)
     return {

@@ -53,8 +53,9 @@ def launch_seconds(setting: Setting, layers: Floats) -> tuple[Floats, Floats]:
     routed = dims.moe_layers / dims.layers * rates.host_experts / software.expert_rate
     operators = OPERATORS_PER_LAYER * dims.parts / 2.0 + tensor + latent
     operators = operators + adapter_operators(setting)
-    once = layers * (operators * each + routed)
-    core = layers * OPERATORS_OF_ATTENTION_CORE * each
+    once = layers * (operators * each + routed + software.hook_seconds)
+    core = np.where(software.repeats_core, layers * OPERATORS_OF_ATTENTION_CORE * each, 0.0)
+    core = core + np.where(software.repeats_experts, layers * routed, 0.0)
     again = np.where(setting.selects_core, core, setting.repeated_share * once)
     return once, once + again
 

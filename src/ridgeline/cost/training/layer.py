@@ -135,25 +135,36 @@ def elements_per_token(setting: Setting) -> tuple[Floats, Floats]:
     return hidden, split
 
 
+def routed_elements(setting: Setting) -> Floats:
+    """Elements that routing a token's copies to its experts moves, in a mean layer."""
+    dims, layouts = setting.dims, setting.layouts
+    each = setting.rates.routing * dims.top_k * dims.hidden * layouts.etp / layouts.tp
+    return dims.moe_layers / dims.layers * each / setting.software.expert_rate
+
+
+def repeated_seconds(setting: Setting, forward: Mapping[str, Floats]) -> Floats:
+    """Time of what a mean layer's selective recomputation, by modules, redoes of `forward`."""
+    core = np.where(setting.software.repeats_core, forward["attention"], 0.0)
+    experts: Floats = np.zeros(1)
+    for matmul in expert_matmuls(setting):
+        experts = experts + matmul_seconds(setting, matmul, "forward")
+    bandwidth = setting.site.memory_bytes_per_second * setting.rates.memory
+    moe = setting.dims.moe_layers / setting.dims.layers
+    routing = setting.tokens * routed_elements(setting) * 2.0 / bandwidth
+    redone = np.where(setting.software.repeats_experts, moe * experts + routing, 0.0)
+    return np.where(setting.selects_core, core + redone, 0.0)
+
+
 def elementwise_seconds(setting: Setting) -> tuple[Floats, Floats]:
     """Forward and backward time of one mean layer's element-wise work on one micro-batch."""
-    layouts, dims, rates = setting.layouts, setting.dims, setting.rates
+    layouts, rates = setting.layouts, setting.rates
     hidden, split = elements_per_token(setting)
     shared = np.where(layouts.sp, hidden / layouts.tp, hidden)
     eager = np.where(
         layouts.compiled | setting.software.fused_elementwise, 1.0, rates.eager_traffic
     )
     byte_seconds = 2.0 * eager / (setting.site.memory_bytes_per_second * rates.memory)
-    routed = (
-        dims.moe_layers
-        / dims.layers
-        * rates.routing
-        * dims.top_k
-        * dims.hidden
-        * layouts.etp
-        / layouts.tp
-        / setting.software.expert_rate
-    )
+    routed = routed_elements(setting)
     forward = setting.tokens * (shared + split + routed) * byte_seconds
     backward = setting.tokens * (1.3 * shared + 1.6 * split + routed) * byte_seconds
     return forward, backward

@@ -79,7 +79,7 @@ def layer_activation_bytes(setting: Setting) -> Floats:
     unfused = np.where(layouts.compiled | software.fused_elementwise, 0.0, 1.0)
     whole = whole + 2.0 * UNFUSED_NORM_BYTES * unfused * dims.rms_norm * streams
     per_width = 2.0 * (dims.gates + 1.0) + UNFUSED_GATE_BYTES * unfused * (dims.gates - 1.0)
-    routed = dims.top_k * (2.0 * h * 2.0 * layouts.etp + per_width * dims.expert_ffn)
+    routed = routed_activation_bytes(setting)
     moe = dims.moe_layers / dims.layers
     dense = dims.dense_layers / dims.layers
     mlp = dense * per_width * dims.ffn + moe * (routed + per_width * dims.shared_ffn)
@@ -87,6 +87,14 @@ def layer_activation_bytes(setting: Setting) -> Floats:
     lse = np.where(software.fused_attention, 4.0 * attends * dims.heads / tp, 0.0)
     per_token = per_token + adapted_activation_bytes(setting)
     return setting.tokens * (per_token + lse) + score_bytes(setting)
+
+
+def routed_activation_bytes(setting: Setting) -> Floats:
+    """Kept of one token in a mixture's experts: what goes to them, comes back, and lies between."""
+    dims, software = setting.dims, setting.software
+    unfused = np.where(setting.layouts.compiled | software.fused_elementwise, 0.0, 1.0)
+    per_width = 2.0 * (dims.gates + 1.0) + UNFUSED_GATE_BYTES * unfused * (dims.gates - 1.0)
+    return dims.top_k * (4.0 * dims.hidden * setting.layouts.etp + per_width * dims.expert_ffn)
 
 
 def score_bytes(setting: Setting) -> Floats:
@@ -105,7 +113,10 @@ def kept_layer_bytes(setting: Setting) -> Floats:
     split = np.where(layouts.sp, layouts.tp, 1)
     inputs = setting.tokens * setting.dims.hidden * 2.0 / split
     without_scores = everything - score_bytes(setting)
-    some = np.where(setting.selects_core, without_scores, everything)
+    moe = setting.dims.moe_layers / setting.dims.layers / layouts.tp
+    experts = setting.tokens * moe * routed_activation_bytes(setting)
+    redone = np.where(setting.software.repeats_experts, experts, 0.0)
+    some = np.where(setting.selects_core, without_scores - redone, everything)
     some = np.where(setting.selects_operators, inputs + selected_bytes(setting), some)
     share = setting.recompute_share
     return np.where(layouts.recompute == FULL, share * inputs + (1.0 - share) * everything, some)

@@ -29,7 +29,13 @@ from ridgeline.cost.training.communication import exposed_data_seconds, exposed_
 from ridgeline.cost.training.everything_on_disk import exposed_disk_seconds, update_disk_seconds
 from ridgeline.cost.training.head import head_matmul, head_seconds
 from ridgeline.cost.training.host import launch_seconds, update_seconds
-from ridgeline.cost.training.layer import in_sixteen_bits, layer_matmuls, layer_pass, total
+from ridgeline.cost.training.layer import (
+    in_sixteen_bits,
+    layer_matmuls,
+    layer_pass,
+    repeated_seconds,
+    total,
+)
 from ridgeline.cost.training.layouts import ALL_ON_DISK, ON_DISK, SCHEDULES, Layouts
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import expert_copies, trained_parameters
@@ -42,7 +48,8 @@ def step_terms(setting: Setting) -> dict[str, Floats]:
     layers = dims.layers / layouts.pp
     work = {name: layers * (layer.forward[name] + layer.backward[name]) for name in layer.forward}
     again = setting.repeated_share * total(layer.forward)
-    work["recompute"] = layers * np.where(setting.selects_core, layer.forward["attention"], again)
+    by_module = repeated_seconds(setting, layer.forward)
+    work["recompute"] = layers * np.where(setting.selects_core, by_module, again)
     waits = exposed_waits(setting, layer, layers)
     work |= waits
     busy = total(work)
@@ -106,7 +113,8 @@ def step_flops(setting: Setting) -> tuple[Floats, Floats]:
     head = head_matmul(setting).flops / layouts.pp
     frozen = np.where(setting.frozen_weights, layers * per_layer + head, 0.0)
     model = devices * micro * (3.0 * (forward + head) - frozen)
-    again = np.where(setting.selects_core, layers * pairs, setting.repeated_share * forward)
+    core = np.where(setting.software.repeats_core, layers * pairs, 0.0)
+    again = np.where(setting.selects_core, core, setting.repeated_share * forward)
     return model, model + devices * micro * again
 
 

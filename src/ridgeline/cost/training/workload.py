@@ -57,6 +57,14 @@ class Stack:
     a forward pass beside a backward pass (Megatron-LM's `--overlap-moe-expert-parallel-comm`)."""
     forced_balance: Flag = False
     """Tokens are dealt out evenly whatever the router says, as benchmarks do."""
+    repeats_core: Flag = True
+    """Selective recomputation redoes the attention core, as it does unless modules are named
+    (Megatron-core's `--recompute-modules`)."""
+    repeats_experts: Flag = False
+    """It redoes whole mixtures of experts, their all-to-alls too (the module `moe`)."""
+    hook_seconds: Number = 0.0
+    """Host time of one pass through a layer in hooks around its modules, which gather their weights
+    and give them back one by one."""
     dropout: Flag = False
     weight_bytes: Number = 2.0
     """Bytes per weight of the copy that the matmuls read."""

@@ -225,10 +225,15 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
         changes |= {"reduce_bytes": 4.0, "gradient_bytes": ACCUMULATED_GRADIENT_BYTES}
     if note.chunked_loss is not None:
         changes["chunked_logits"] = note.chunked_loss
+    if found.hook_seconds and _stated_sharding(cells) != 3:
+        changes["hook_seconds"] = 0.0
     if note.frees_gradients:
         changes["frees_gradients"] = True
     if note.offloads_activations or keeps_on_host(cells, found):
         changes["offloads_activations"] = True
+    if "moe" in note.recompute_modules:
+        changes["repeats_core"] = "core_attn" in note.recompute_modules
+        changes["repeats_experts"] = True
     if note.ragged:
         changes["ragged"] = True
     if note.flash_attention:
@@ -372,15 +377,21 @@ def _sharding(cells: Mapping[str, str], ranks: int, software: Stack, stages: int
     stages).
     """
     unsharded = stages > 1 and not software.modules
-    stated = re.sub(r"[\s_-]", "", cells.get("sharding", "").lower())
-    if not stated:
+    stated = _stated_sharding(cells)
+    if stated is None:
         if ranks == 1:
             return [0]
         return [1, 3] if software.shards_optimizer else [0, 1, 3]
-    if stated not in SHARDING_WORDS:
-        raise InputError(f"sharding {stated!r}: use {', '.join(SHARDING_WORDS)}")
-    stage = SHARDING_WORDS[stated] if ranks > 1 else 0
+    stage = stated if ranks > 1 else 0
     return [1 if unsharded and stage == 3 else stage]
+
+
+def _stated_sharding(cells: Mapping[str, str]) -> int | None:
+    """The ZeRO stage of the cell; None where it is empty."""
+    stated = re.sub(r"[\s_-]", "", cells.get("sharding", "").lower())
+    if stated and stated not in SHARDING_WORDS:
+        raise InputError(f"sharding {stated!r}: use {', '.join(SHARDING_WORDS)}")
+    return SHARDING_WORDS[stated] if stated else None
 
 
 def _shards(cells: Mapping[str, str], note: TrainingNote, zero: int, ranks: int) -> list[int]:
