@@ -137,6 +137,14 @@ TRIED = """\
   to 8.5. First tokens of mixtures go from 17.5 to 18.2 and times per token of two pools from 9.9 /
   42.6 to 10.5 / 39.6. A wide prior let the fit take 0.78 of a tile, which left mixtures' throughput
   at 10.3 but every table found later a little worse than 0.58 does.
+- Widening rounded weights takes instructions of compute units, and reading them takes memory: what
+  the former adds now grows with the bytes that memory brings to a unit in a cycle (a quarter of an
+  A100's on an RTX 4090, 1.4 times on an H200). Of tables that no fit has seen, AutoAWQ's from 42.7
+  to 21.2 %, gpt-oss on four devices from 27.2 to 21.7, llama.cpp on twelve cards from 14.8 to 12.6;
+  left out, first tokens of the first table's mixtures from 39.9 to 38.8, times per token of near
+  mixtures' campaigns from 4.5 to 4.8.
+- Libraries of 2023 have no all-reduce of their own, and NCCL's takes as long for 1 MB as filling
+  its pipeline does: dense first tokens left out from 14.9 to 14.5 %, Splitwise from 12.5 to 12.3.
 - First tokens of GPT-OSS under TensorRT-LLM as those of an engine whose prompts Python launches:
   what is missing grows with the devices (24 ms on two, 80 on eight), which launches do not; not
   tried further, since no other source of that engine and such a model prints first tokens.

@@ -9,7 +9,7 @@ import pytest
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.burst import BurstOutcome, burst_outcome
-from ridgeline.cost.serving.load import static_seconds
+from ridgeline.cost.serving.load import most_running, static_seconds
 from ridgeline.cost.serving.mean_steps import steady_step
 from ridgeline.cost.serving.setting import ServingLayout
 from ridgeline.models import load_model
@@ -64,6 +64,23 @@ def test_engines_that_run_prompts_first_let_conversations_wait_for_them() -> Non
     first = replace(case, lengths=replace(case.lengths, prompts_first=np.ones(1)))
     beside, waiting = (burst(one, 256.0, 256.0, 1.0).next_token_seconds[0] for one in (case, first))
     assert waiting > 1.1 * beside
+
+
+def test_what_is_admitted_by_its_prompts_room_waits_behind_its_first_token() -> None:
+    case = served("A100-SXM-40GB", "Qwen2.5-14B", prompt=1024.0, completion=1024.0)
+    most = float(most_running(case.hosted, case.rates, case.lengths)[0])
+    whole = replace(case, lengths=replace(case.lengths, by_prompt=np.zeros(1)))
+    ahead, fitting = (burst(one, 2 * most, most) for one in (case, whole))
+    assert ahead.tokens_per_second[0] == fitting.tokens_per_second[0]
+    assert ahead.first_token_seconds[0] < 0.7 * fitting.first_token_seconds[0]
+    # A prompt takes half of the whole: half as many again have begun as fit at half their length.
+    ratio = ahead.next_token_seconds[0] / fitting.next_token_seconds[0]
+    assert ratio == pytest.approx(1.5, rel=0.02)
+    spent = [one.first_token_seconds[0] + 1024 * one.next_token_seconds[0]
+             for one in (ahead, fitting)]  # fmt: skip
+    assert spent[0] == pytest.approx(spent[1])
+    few = [burst(one, most, most).next_token_seconds[0] for one in (case, whole)]
+    assert few[0] == few[1]
 
 
 def test_what_no_fit_has_seen_a_burst_of_has_no_narrow_interval() -> None:

@@ -49,3 +49,37 @@ def test_an_engine_that_looks_at_its_queue_now_and_then_answers_later(
         for one in ("python", "sglang-recipes")
     ]
     assert alone[1] - alone[0] < late
+
+
+def seconds_per_token(capsys: pytest.CaptureFixture[str], *words: str) -> float:
+    return float(predicted(capsys, *words)["tpot_seconds"]["value"])
+
+
+def test_widening_weights_costs_more_where_memory_is_fast_beside_compute_units(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A GeForce reads a quarter of an A100's bytes a cycle and unit, an H200 1.4 times them."""
+    gains = [
+        seconds_per_token(capsys, *on, "--weights", "bf16")
+        / seconds_per_token(capsys, *on, "--weights", "awq-int4")
+        for gpu in ("RTX4090", "A100", "H200")
+        for on in (["--gpu", gpu, "--tp", "1", "--users", "1"],)
+    ]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[0] > 1.4 * gains[2]
+
+
+def test_ranks_on_two_nodes_are_joined_by_their_fabric(capsys: pytest.CaptureFixture[str]) -> None:
+    large = ["--model", "Llama-3.1-405B", "--gpu", "H100", "--users", "64"]
+    one, two = (seconds_per_token(capsys, *large, "--tp", ranks) for ranks in ("8", "16"))
+    assert 0.5 * one < two < 1.4 * one
+
+
+def test_a_library_without_graphs_waits_for_its_kernels(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    captured, started = (
+        seconds_per_token(capsys, "--engine", one, "--users", "1")
+        for one in ("native", "fastertransformer")
+    )
+    assert started > 1.2 * captured

@@ -197,6 +197,8 @@ def test_engines_are_known_by_their_words() -> None:
     assert engine_of("real vLLM 0.19.0 runs").name == "python-2026"
     assert engine_of("vLLM 0.10.0").name == "python"
     assert engine_of("llama.cpp b3259").name == "llama.cpp"
+    assert engine_of("ExLlamaV2 0.0.11").name == "llama.cpp"
+    assert engine_of("FasterTransformer 5.3").name == "fastertransformer"
     assert engine_of("SGLang cookbook").name == "sglang"
 
 

@@ -33,7 +33,7 @@ from ridgeline.cost.serving.mean_steps import (
     work_of,
 )
 from ridgeline.cost.serving.setting import Hosted
-from ridgeline.cost.serving.step import blended
+from ridgeline.cost.serving.step import blended, sequences_that_fit
 
 POINTS = 12
 """Numbers of sequences at which the steps of a drain are worked out; in between they are smooth."""
@@ -118,12 +118,30 @@ def burst_outcome(
     each = lengths.varied * unequal + (1.0 - lengths.varied) * equal
     late = fill.seconds + plateau.seconds / 2.0
     first = share * fill.seconds / 2.0 + (1.0 - share) * late
+    ahead = admitted_ahead(hosted, rates, lengths, requests, most)
+    soonest = np.minimum(ahead * fill.seconds / 2.0, first)
+    moved = np.minimum((ahead - 1.0) * each * steps, first - soonest)
     return BurstOutcome(
-        first_token_seconds=slower * first + rates.request_seconds,
-        next_token_seconds=slower * each / lengths.yielded,
+        first_token_seconds=slower * (first - moved) + rates.request_seconds,
+        next_token_seconds=slower * (each + moved / steps) / lengths.yielded,
         tokens_per_second=requests * lengths.completion / (slower * whole),
         running=held,
     )
+
+
+def admitted_ahead(
+    hosted: Hosted, rates: Rates, lengths: RequestLengths, requests: Floats, most: Floats
+) -> Floats:
+    """Sequences that have begun over those that memory lets run.
+
+    An engine that admits by the room of a prompt takes in more than it can finish, answers each
+    with a first token and then sends the latest back to wait: what is no wait for the first token
+    is one for the others.
+    """
+    room = sequences_that_fit(hosted, rates, lengths.prompt) * rates.occupancy
+    room = np.minimum(room, lengths.most_sequences)
+    begun = np.minimum(requests, np.where(lengths.by_prompt > 0.0, room, most))
+    return np.asarray(np.maximum(begun / np.minimum(requests, most), 1.0))
 
 
 def _fill(

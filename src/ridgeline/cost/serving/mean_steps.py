@@ -50,6 +50,8 @@ class RequestLengths(Cases):
     reserved: Floats
     """The share of a completion that the engine keeps room for when it admits a request: 1 where it
     never evicts, 0.5 where it fills the memory with what is there and evicts when it must."""
+    by_prompt: Floats
+    """1 where a request is admitted as soon as there is room for its prompt, else 0."""
     checked: Floats
     """Tokens that a decode brings to a step: 1, and its guesses."""
     yielded: Floats

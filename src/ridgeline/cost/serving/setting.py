@@ -30,7 +30,7 @@ from ridgeline.cost.serving.weight_formats import (
 from ridgeline.cost.state_scan import scan_products, state_bytes, vector_products
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
-from ridgeline.hardware.cluster import parse_cluster
+from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.hardware.facts import Device
 from ridgeline.models.counts import (
     active_routed_parameters,
@@ -108,6 +108,9 @@ class Hosted(Cases):
     """Dense FLOP/s in 16 bits: attention and head."""
     bandwidth: Floats
     """Bytes per second of the device's memory."""
+    unit_bytes: Floats
+    """What its memory brings to each lane of a compute unit in a cycle, over an A100's: the more
+    that is, the longer widening takes beside reading."""
     ranks: Floats
     """Devices that share each layer's attention."""
     groups: Floats
@@ -232,6 +235,7 @@ def host(
         "peak": device.peak(matmul_dtype(device, weights)) * clock,
         "peak_sixteen": device.peak(device.training_dtype) * clock,
         "bandwidth": device.memory.bandwidth_bytes_per_second,
+        "unit_bytes": unit_bytes(device),
         "ranks": float(tp),
         "groups": float(layout.attention_dp),
         "link": link_bytes_per_second(device, devices),
@@ -239,6 +243,30 @@ def host(
         "expert_slots": slots,
         "expert_imbalance": expert_imbalance(model, layout.ep),
     }
+
+
+A100_BYTES_PER_UNIT_CYCLE = 2.039e12 / (108 * 1.41e9)
+"""The memory's bytes per cycle and compute unit of an A100 SXM (80 GB), where kernels for rounded
+weights were timed."""
+FLOATS_PER_UNIT = {"7.0": 64, "7.5": 64, "8.0": 64}
+"""Target → fp32 lanes of one SM; later parts have 128, of which integers may use half."""
+
+
+def unit_bytes(device: Device) -> float:
+    """Bytes per cycle and compute unit, over an A100's; 1 where the clock is not known.
+
+    Widening a weight takes a few integer instructions, of which an SM issues 64 in a cycle from
+    Volta to Hopper. The clock is that of the fp32 peak.
+
+    >>> from ridgeline.hardware import device
+    >>> round(unit_bytes(device("rtx-4090")), 2), round(unit_bytes(device("h200")), 2)
+    (0.23, 1.37)
+    """
+    units, peak = device.chip.num_units, device.peaks.get("fp32")
+    if device.vendor != "NVIDIA" or not units or not peak:
+        return 1.0
+    cycles = peak / (2.0 * FLOATS_PER_UNIT.get(device.target, 128))
+    return device.memory.bandwidth_bytes_per_second / cycles / A100_BYTES_PER_UNIT_CYCLE
 
 
 def expert_depth_bytes(
@@ -364,11 +392,29 @@ def link_bytes_per_second(device: Device, tp: int) -> float:
     >>> from ridgeline.hardware import device
     >>> link_bytes_per_second(device("h100"), 8) / 1e9
     450.0
+    >>> round(link_bytes_per_second(device("h100"), 16) / 1e9)
+    293
     """
     cluster = parse_cluster(f"{tp}x{device.name}")
+    own = catalogue.peer_bandwidth_bytes_per_second(device) == cluster.domain_bytes_per_second
+    if own and tp > cluster.domain_size > 1 and tp % cluster.domain_size == 0:
+        return _over_nodes(cluster, tp // cluster.domain_size)
     if tp > 1 and tp > cluster.domain_size:
         return cluster.host_bytes_per_second
     return cluster.joined_bytes_per_second(tp)
+
+
+def _over_nodes(cluster: Cluster, nodes: int) -> float:
+    """The rate of one ring that takes as long as an all-reduce inside of nodes and across them.
+
+    Each device has summed its part of the buffer when that leaves the node over the device's own
+    card (Mikami et al., arXiv 1811.05233, section 3.2).
+    """
+    size = cluster.domain_size
+    inside = (size - 1) / size / cluster.domain_bytes_per_second
+    across = (nodes - 1) / nodes / size / cluster.network_bytes_per_second
+    ranks = size * nodes
+    return (ranks - 1) / ranks / (inside + across)
 
 
 def is_joined(device: Device, tp: int) -> bool:

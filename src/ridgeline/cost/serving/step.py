@@ -105,7 +105,7 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     prompts = work.prompt_tokens / work.prompt_groups
     own = prompts + decodes * work.checked  # tokens of the group that has the most
     reading = hosted.bandwidth * rates.memory
-    read_at = reading * rates.unpack * np.where(own > VECTOR_ROWS, rates.tiled, 1.0)
+    read_at = reading * unpacking(hosted, rates) * np.where(own > VECTOR_ROWS, rates.tiled, 1.0)
     weights = hosted.shared_bytes / read_at
     linear = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm * rates.widened_gemm)
     head = 2.0 * hosted.head_products / (hosted.peak_sixteen * rates.gemm)
@@ -146,6 +146,15 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
         "total": np.maximum(device, np.maximum(eager, launched)) + host,
     }
     return StepTime(**{name: rates.pace * value for name, value in terms.items()})
+
+
+def unpacking(hosted: Hosted, rates: Rates) -> Floats:
+    """Rate of reading weights that must be widened first, over that of others, on this device.
+
+    Widening takes as long on every part with as many compute units at that clock; what it adds to
+    reading grows with the bytes that memory brings to each of them.
+    """
+    return np.asarray(1.0 / (1.0 + (1.0 / rates.unpack - 1.0) * hosted.unit_bytes))
 
 
 def wave_seconds(hosted: Hosted, rates: Rates, rows: Floats) -> Floats:
@@ -189,7 +198,7 @@ def met_of(hosted: Hosted, rates: Rates, tokens: Floats) -> Floats:
 def _experts(hosted: Hosted, rates: Rates, tokens: Floats) -> tuple[Floats, Floats]:
     """Seconds of reading the routed experts that these tokens meet, and of their matmuls."""
     met = met_of(hosted, rates, tokens)
-    reading = hosted.bandwidth * rates.memory * rates.unpack * rates.expert_memory
+    reading = hosted.bandwidth * rates.memory * unpacking(hosted, rates) * rates.expert_memory
     each = tokens * hosted.expert_share / np.maximum(met, 1e-12)
     rate = expert_flops_per_second(hosted, rates) * each / (each + rates.expert_tokens)
     multiplying = np.where(

@@ -35,6 +35,10 @@ class EngineClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Steps that a prompt waits at most until every group of attention data parallelism has one."""
     prompts_first: bool = False
     """Whether decodes wait while any prompt does."""
+    by_prompt: bool = False
+    """Whether it admits a request as soon as there is room for its prompt, and sends the latest
+    back to wait when completions need that room (vLLM's `Scheduler`; SGLang foresees 0.7 of them,
+    `init_new_token_ratio`)."""
     like: str = ""
     """The classes whose coefficients hold where it has none of its own, parted by blanks."""
     reserved: float

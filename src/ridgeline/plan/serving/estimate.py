@@ -88,6 +88,7 @@ def arrays_of(replicas: list[ServingQuestion], calibration: Calibration) -> Arra
                 [float(one.most_sequences or engine.most_on(one.device)) for one, engine in pairs]
             ),
             reserved=np.array([engine.reserved for engine in engines]),
+            by_prompt=np.array([float(engine.by_prompt) for engine in engines]),
             checked=np.array([1.0 + (one.num_drafts if one else 0) for one in guesses]),
             yielded=np.array([one.tokens_per_round if one else 1.0 for one in guesses]),
             guessing=np.array([one.cost * one.depth if one else 0.0 for one in guesses]),

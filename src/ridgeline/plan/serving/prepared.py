@@ -66,6 +66,7 @@ def prepare(runs: Sequence[PublishedServing]) -> PreparedServing:
             piece=np.full(len(runs), np.inf),
             most_sequences=np.array([run.most_sequences for run in runs]),
             reserved=np.array([run.engine.reserved for run in runs]),
+            by_prompt=np.array([float(run.engine.by_prompt) for run in runs]),
             checked=np.ones(len(runs)),
             yielded=np.ones(len(runs)),
             guessing=np.zeros(len(runs)),
