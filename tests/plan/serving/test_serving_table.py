@@ -88,7 +88,8 @@ def test_a_missing_column_is_named_with_the_cure(tmp_path: Path) -> None:
         ({"model": "Llama-3.1-8B-AWQ", "weight_dtype": ""}, "insufficient", "rounded weights"),
         ({"n_gpus": "3", "tp": "2"}, "refused", "does not divide"),
         ({"isl": ""}, "insufficient", "isl"),
-        ({"pp": "2", "n_gpus": "2"}, "insufficient", "pp is 2"),
+        ({"pp": "2", "n_gpus": "3"}, "refused", "x pp 2 does not divide"),
+        ({"pp": "2", "n_gpus": "1"}, "refused", "x pp 2 does not divide"),
         ({"batch_or_concurrency": ""}, "insufficient", "batch_or_concurrency"),
         ({"note": "MT-bench, EAGLE-3"}, "insufficient", "acceptance"),
         ({"model": "x", "layers": ""}, "insufficient", "layers"),
@@ -335,3 +336,29 @@ def test_hardware_without_a_fitted_run_is_as_uncertain_as_before_any_run(tmp_pat
     widths = [(one.high or 0.0) / (one.predicted or 1.0) for one in (known, unknown)]
     assert widths[0] < 1.25
     assert widths[1] == pytest.approx(math.exp(1.2816 * 0.25), rel=1e-3)
+
+
+def test_stages_of_a_pipeline_hold_what_one_device_does_not(tmp_path: Path) -> None:
+    """As many groups as stages are on their way at once, each as slow as on one device."""
+    alone = {"batch_or_concurrency": "32", "metric_name": "itl_ms", "metric_value": "8"}
+    rate = {"metric_name": "output_tokens_per_s_total", "metric_value": "3000"}
+    stages = {"pp": "2", "n_gpus": "2"}
+    large = {"model": "Llama-3.3-70B", "params_b": "70.55", "layers": "80", "hidden": "8192"}
+    large |= {"ffn": "28672", "heads": "64", "weight_dtype": "fp8", "batch_or_concurrency": "16"}
+    rows = [
+        alone,
+        alone | stages | {"batch_or_concurrency": "64"},
+        alone | rate,
+        alone | rate | stages | {"batch_or_concurrency": "64"},
+        alone | stages | {"batch_or_concurrency": "1"},
+        alone | {"batch_or_concurrency": "1"},
+        alone | large | stages | {"gpu": "L40S", "metric_value": "120"},
+        alone | large | {"gpu": "L40S", "metric_value": "120"},
+    ]
+    found = validate_serving(table(tmp_path, *rows)).rows
+    one, two, slow, fast, single, plain, held, not_held = (row.predicted or 0.0 for row in found)
+    assert two == pytest.approx(one)
+    assert fast == pytest.approx(2.0 * slow)
+    assert single == pytest.approx(plain)
+    assert held > 0.0
+    assert not_held == 0.0

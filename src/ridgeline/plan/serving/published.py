@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -86,6 +86,11 @@ class PublishedServing:
     model: ModelSpec
     device: Device
     replicas: int
+    """Engines, each as often as groups of sequences are in its stages at once."""
+    stages: int
+    """Stages of a pipeline, each of `layout.tp` devices; 1: there is none."""
+    devices: int
+    """All devices, those that only prefill too."""
     layout: ServingLayout
     """The layout of one replica, or of one decode worker of a disaggregated row."""
     prefill: PrefillPool | None
@@ -124,14 +129,8 @@ class PublishedServing:
             experts=self.model.experts is not None,
             layout=self.layout,
             split=self.prefill is not None,
-            burst=self.load.kind == "burst",
+            burst=self.load.kind == "burst" or self.stages > 1,
         )
-
-    @property
-    def devices(self) -> int:
-        """All devices, those that only prefill too."""
-        whole_replicas = self.replicas * self.layout.devices
-        return whole_replicas + (self.prefill.pool.devices if self.prefill else 0)
 
 
 class Insufficient(Exception):
@@ -164,17 +163,20 @@ def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
     except InputError as error:
         raise Insufficient(str(error)) from None
     pp = whole(cells, "pp") or 1
-    if pp > 1:
-        raise Insufficient(f"pp is {pp}: no published run with pipeline stages is in the fit")
     pools = pools_of(cells, note)
-    count = whole(cells, "n_gpus") or (sum(one.devices for one in pools) if pools else 1)
-    layout = pools[1].layout if pools else layout_of(cells, note, count)
-    check_count(count, layout, pools)
+    if pp > 1 and pools:
+        raise Insufficient(f"pp is {pp}: which pool has stages is not stated")
+    count = whole(cells, "n_gpus") or (sum(one.devices for one in pools) if pools else pp)
+    layout = pools[1].layout if pools else layout_of(cells, note, count // pp)
+    if layout.attention_dp > 1 and pp > 1:
+        raise Insufficient(f"pp is {pp} and attention_dp {layout.attention_dp}: not both")
+    check_count(count, layout, pools, pp)
     weights = _weights(cells)
     stated = cells.get("kv_dtype", "")
     cache = cache_format(stated) if stated else default_cache(weights)
     engine = engine_of(f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}")
     load = load_of(cells["batch_or_concurrency"], note, waited=engine.in_python)
+    load, busy = staged(load, pp)
     single = metric in ("tokens_per_s_batch1", "bandwidth_gbs")
     prompt, completion = _length(cells, "isl", single=single), _length(cells, "osl", single=single)
     hosted, *prefill = (
@@ -183,13 +185,17 @@ def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
     )
     if note.cache_tokens is not None:
         kept = hosted["cache_bytes"] + hosted["window_cache_bytes"]
-        hosted |= {"cache_room_bytes": note.cache_tokens * kept}
+        hosted |= {"cache_room_bytes": note.cache_tokens * kept / pp}
+    # Each group of sequences has its caches in all stages, but no stage has all weights.
+    hosted |= {"resident_bytes": hosted["resident_bytes"] / pp}
     return PublishedServing(
         row=number,
         cells=cells,
         model=model,
         device=device,
-        replicas=pools[1].workers if pools else count // layout.devices,
+        replicas=pools[1].workers if pools else count // layout.devices // pp * busy,
+        stages=pp,
+        devices=count,
         layout=layout,
         prefill=PrefillPool(pool=pools[0], decode=pools[1], hosted=prefill[0]) if pools else None,
         precision=matmul_dtype(device, weights),
@@ -198,7 +204,7 @@ def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
         load=load,
         prompt=prompt,
         completion=max(completion, 1.0),
-        most_sequences=note.most_sequences or engine.most_on(device),
+        most_sequences=(note.most_sequences or engine.most_on(device)) / pp,
         chunk=note.chunk or engine.chunk_on(device),
         hosted=hosted,
         metric=metric,
@@ -207,13 +213,31 @@ def _run(number: int, cells: Mapping[str, str]) -> PublishedServing:
     )
 
 
+def staged(load: ServedLoad, stages: int) -> tuple[ServedLoad, int]:
+    """The load of one group of sequences, and how many groups are in a pipeline at once.
+
+    A pipeline of p stages works on p groups, each of which goes through all layers in turn: it is
+    as slow as on one stage's devices that hold all layers, and there are p of them (Huang et al.,
+    arXiv 1811.06965, without the bubble of a first and last group).
+
+    >>> staged(ServedLoad(kind="static", number=128.0), 4)
+    (ServedLoad(kind='static', number=32.0), 4)
+    >>> staged(ServedLoad(kind="closed", number=1.0), 4)
+    (ServedLoad(kind='closed', number=1.0), 1)
+    """
+    busy = stages if load.kind in ("open", "saturated") else min(stages, max(int(load.number), 1))
+    return replace(load, number=load.number / busy), busy
+
+
 def check_count(
-    count: int, layout: ServingLayout, pools: tuple[PoolLayout, PoolLayout] | None
+    count: int, layout: ServingLayout, pools: tuple[PoolLayout, PoolLayout] | None, stages: int = 1
 ) -> None:
     """Refuse a number of devices that the layout does not come to."""
-    if pools is None and count % layout.devices:
+    if pools is None and (not count // stages or count % (layout.devices * stages)):
+        pipeline = f" x pp {stages}" if stages > 1 else ""
         raise InputError(
-            f"tp {layout.tp} x attention_dp {layout.attention_dp} does not divide n_gpus {count}"
+            f"tp {layout.tp} x attention_dp {layout.attention_dp}{pipeline} does not divide n_gpus"
+            f" {count}"
         )
     needed = sum(one.devices for one in pools) if pools else count
     if needed != count:
