@@ -144,7 +144,7 @@ TRIED = """\
   left out, first tokens of the first table's mixtures from 39.9 to 38.8, times per token of near
   mixtures' campaigns from 4.5 to 4.8.
 - Libraries of 2023 have no all-reduce of their own, and NCCL's takes as long for 1 MB as filling
-  its pipeline does: dense first tokens left out from 14.9 to 14.5 %, Splitwise from 12.5 to 12.3.
+  its pipeline does: dense first tokens left out from 14.9 to 14.6 %, Splitwise from 12.5 to 12.3.
 - First tokens of GPT-OSS under TensorRT-LLM as those of an engine whose prompts Python launches:
   what is missing grows with the devices (24 ms on two, 80 on eight), which launches do not; not
   tried further, since no other source of that engine and such a model prints first tokens.
