@@ -241,13 +241,46 @@ def test_slashes_too_many_change_nothing(stub: Server, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "before", ["/openai", "/openai/v1", "/openai/deployments/library", "/v1/openai"]
+    "before",
+    [
+        *("/openai", "/openai/v1", "/openai/deployments/library", "/v1/openai", "/api/v1", "/api"),
+        *("/compatible-mode/v1", "/v1beta/openai", "/engines/llama.cpp/v1", "/anybody/v9", ""),
+    ],
 )
 def test_what_clouds_put_before_a_path_changes_nothing(stub: Server, before: str) -> None:
     body = {"model": "library", "messages": [ASKED], "max_tokens": 1}
     response = stub.post(before + "/chat/completions?api-version=2024-10-21", body)
     assert response.status_code == 200, response.text
-    assert stub.get("/openai/deployments/library").status_code == 404
+    assert stub.post(before + "/nothing", body).status_code == 404
+
+
+def test_every_apis_paths_are_found_behind_a_prefix(stub: Server) -> None:
+    said = {"model": "library", "messages": [ASKED], "max_tokens": 2}
+    told = stub.post("/anthropic/v1/messages", said).json()
+    assert told["type"] == "message"
+    assert stub.post("/anthropic/v1/messages", {}).json()["type"] == "error"
+    assert stub.post("/serving-endpoints/library/invocations", said).json()["choices"]
+    vertex = "/v1beta1/projects/p/locations/l/publishers"
+    asked = {"contents": [{"parts": [{"text": "SAY a END"}]}]}
+    path = f"{vertex}/google/models/library:generateContent"
+    assert stub.post(path, asked).json()["candidates"]
+    (card,) = stub.get("/api/v0/models").json()["data"]
+    assert card["id"] == stub.get("/api/v0/models/library").json()["id"] == "library"
+    # What is a route stays what it is: these two are Ollama's and Mistral's.
+    assert stub.post("/api/embeddings", {"model": "library", "prompt": "x"}).json()["embedding"]
+    assert stub.post("/v1/fim/completions", {"prompt": "x", "max_tokens": 1}).json()["choices"]
+
+
+def test_vertexs_clients_of_anthropics_api_name_the_model_in_the_address(stub: Server) -> None:
+    models = "/v1/projects/p/locations/l/publishers/anthropic/models"
+    said = {"anthropic_version": "vertex-2023-10-16", "messages": [ASKED], "max_tokens": 2}
+    assert stub.post(f"{models}/library:rawPredict", said).json()["model"] == "library"
+    streamed = stub.post(f"{models}/library:streamRawPredict", {**said, "stream": True})
+    assert "event: message_stop" in streamed.text
+    counted = stub.post(f"{models}/count-tokens:rawPredict", {**said, "model": "library"})
+    assert counted.json()["input_tokens"] > 0
+    wrong = stub.post(f"{models}/library:rawPredict", {**said, "nothing": 1}).json()
+    assert (wrong["type"], wrong["error"]["type"]) == ("error", "invalid_request_error")
 
 
 def test_a_probe_by_head_gets_what_get_would_without_the_body(stub: Server) -> None:

@@ -57,3 +57,21 @@ def test_what_is_not_served_is_refused_by_its_name(stub: Server) -> None:
         assert response.status_code in (400, 404), name
         error = response.json()["error"]
         assert name in (error["param"], error["message"].split()[0].split(".")[-1].rstrip(":"))
+
+
+def test_typical_sampling_is_taken_where_nothing_is_drawn(stub: Server) -> None:
+    """LangChain's client sends it with every request, and `do_sample: false` beside it."""
+    asked = {"typical_p": 0.95, "do_sample": False, "temperature": 0.8}
+    assert ask(stub, "/generate", **asked) == {"generated_text": "the quick é"}
+    response = stub.post(
+        "/generate", {"inputs": PROMPT, "parameters": {**asked, "do_sample": None}}
+    )
+    assert response.status_code == 400
+    assert "typical_p" in response.json()["error"]["message"]
+
+
+def test_hugging_faces_clients_need_no_name_for_the_model_of_an_address(stub: Server) -> None:
+    for name in ("tgi", "TGI", "dummy"):
+        body = {"model": name, "prompt": PROMPT}
+        assert stub.post("/v1/completions", body).json()["model"] == "library"
+    assert stub.post("/v1/completions", {"model": "other", "prompt": "x"}).status_code == 404

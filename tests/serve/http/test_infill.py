@@ -113,3 +113,17 @@ def test_every_family_is_known_by_its_tokens(model: Path, name: str) -> None:
     )
     places = [text.index(one) for one in (*order, family.fill) if one]
     assert places == sorted(places)
+
+
+def test_llama_cpps_editors_get_what_stands_at_the_cursor(editor: Server) -> None:
+    """The line's own beginning is `prompt`; what is related stands above, nothing is prepared."""
+    asked = {"input_prefix": "SAY ", "prompt": "one", "input_suffix": BEHIND, "n_predict": 4}
+    found = editor.post("/infill", {**asked, "samplers": ["infill"], "cache_prompt": True}).json()
+    wanted = ids(editor, f"<|fim_prefix|>{BEFORE}<|fim_suffix|>{BEHIND}<|fim_middle|>")
+    assert found["tokens_evaluated"] == len(wanted)
+    assert found["content"]
+    assert found["tokens_predicted"] <= 4
+    related = {**asked, "input_extra": [{"filename": "a.py", "text": "x = 1", "time": 0}]}
+    assert editor.post("/infill", related).json()["tokens_evaluated"] > len(wanted)
+    prepared = editor.post("/infill", {**related, "n_predict": 0}).json()
+    assert (prepared["content"], prepared["stop"]) == ("", True)

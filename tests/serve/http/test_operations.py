@@ -102,7 +102,8 @@ def test_embeddings_as_numbers_and_as_base64(stub: Server, given: object) -> Non
 def test_tokens_and_back(stub: Server, text: str) -> None:
     found = stub.post("/tokenize", {"prompt": text, "return_token_strs": True}).json()
     assert found["count"] == len(found["tokens"]) == len(found["token_strs"])
-    assert stub.post("/detokenize", {"tokens": found["tokens"]}).json() == {"prompt": text}
+    back = stub.post("/detokenize", {"tokens": found["tokens"]}).json()
+    assert back == {"prompt": text, "content": text}
 
 
 def test_a_request_id_goes_through_and_into_the_log(stub: Server) -> None:

@@ -8,6 +8,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
 
 from ridgeline.serve.http.access_log import CLIENT_GONE, AccessLog
 from ridgeline.serve.http.browsers import let_browsers_ask
@@ -22,10 +24,12 @@ from ridgeline.serve.http.routes import (
     completions,
     embed,
     embeddings,
+    facts,
     generate,
     google,
     invocations,
     kept_responses,
+    llama_cpp,
     messages,
     models,
     ollama,
@@ -39,7 +43,17 @@ from ridgeline.serve.http.several_models import ModelChoice
 
 ROUTES = (
     *(chat, completions, responses, kept_responses, messages, models, embeddings, embed, ranking),
-    *(cohere_chat, generate, google, ollama, ollama_models, invocations, operations),
+    *(
+        cohere_chat,
+        generate,
+        google,
+        ollama,
+        ollama_models,
+        llama_cpp,
+        facts,
+        invocations,
+        operations,
+    ),
 )
 _ERROR = {
     "description": "OpenAI's error shape",
@@ -82,13 +96,17 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(Gate, service=service)
     let_browsers_ask(app, service.settings.allowed_origins)
     app.add_middleware(AccessLog, service=service)
-    app.add_middleware(PlainPaths)
+    app.add_middleware(PlainPaths, is_route=lambda scope: _is_route(app, scope))
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(ClientGone, _gone)
     app.add_exception_handler(Exception, _bug)
     return app
+
+
+def _is_route(app: FastAPI, scope: Scope) -> bool:
+    return any(route.matches(scope)[0] is not Match.NONE for route in app.routes)
 
 
 async def _api_error(request: Request, error: Exception) -> Response:

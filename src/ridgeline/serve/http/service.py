@@ -29,6 +29,9 @@ from ridgeline.serve.process.client import EngineLink, RequestRefused
 T = TypeVar("T")
 Body = TypeVar("Body", bound=SamplingFields)
 
+PLACEHOLDERS = frozenset({"dummy", "tgi"})
+"""What Hugging Face's clients call the model of an address, whichever it is."""
+
 
 @dataclass
 class Service:
@@ -125,7 +128,8 @@ class Service:
 
     def name_of(self, model: str) -> str:
         """What replies call the model that was asked for; without a name, it is the model."""
-        if not model or model in self.settings.other_names:
+        placeholder = model.lower() in PLACEHOLDERS and model not in self.adapters
+        if not model or placeholder or model in self.settings.other_names:
             return self.settings.model_name
         return model
 

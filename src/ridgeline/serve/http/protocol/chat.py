@@ -178,6 +178,13 @@ class PredictedOutput(Strict):
     content: Content
 
 
+MostTokens = Annotated[
+    Annotated[int, Field(ge=1, lt=2**31)] | None,
+    BeforeValidator(lambda given: None if given == -1 else given),
+]
+"""A bound of an answer; -1, by which clients of llama.cpp and LM Studio say none, is one."""
+
+
 class ChatRequest(SamplingFields):
     """A conversation to be answered."""
 
@@ -186,9 +193,9 @@ class ChatRequest(SamplingFields):
     }  # fmt: skip
 
     messages: list[Message] = Field(min_length=1, max_length=4096)
-    max_tokens: int | None = Field(None, ge=1, lt=2**31)
+    max_tokens: MostTokens = None
     """The older name of the next."""
-    max_completion_tokens: int | None = Field(None, ge=1, lt=2**31)
+    max_completion_tokens: MostTokens = None
     """The most new tokens; as many as the context leaves, if absent."""
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)

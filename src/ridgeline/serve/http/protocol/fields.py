@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from ridgeline.checkpoints.generation import GenerationDefaults
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.let_go import is_let_go
+from ridgeline.serve.http.protocol.switched_off import is_off
 from ridgeline.serve.messages import Grammar, Sampling
 
 LARGEST_INT = 2**63 - 1
@@ -72,7 +73,8 @@ class Strict(BaseModel):
         return {
             name: _whole(value)
             for name, value in given.items()
-            if name in known - unused or not (_asks_nothing(value) or cls._lets_go(name, known))
+            if name in known - unused
+            or not (_asks_nothing(value) or is_off(name, given) or cls._lets_go(name, known))
         }
 
     @classmethod

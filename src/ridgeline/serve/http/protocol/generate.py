@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ridgeline.serve.http.protocol.completions import CompletionRequest
+from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import LARGEST_INT, Schema, StopString, Strict, Text
 
 USUAL_NEW_TOKENS = 100
@@ -60,7 +61,8 @@ class GenerateParameters(Strict):
     temperature: float | None = Field(None, gt=0, le=2)
     top_k: int | None = Field(None, ge=1, lt=2**31)
     top_p: float | None = Field(None, gt=0, le=1)
-    typical_p: Annotated[float, Field(ge=1, le=1)] | None = None
+    typical_p: float | None = Field(None, gt=0, le=1)
+    """Below 1 it goes with greedy answers alone, of which it can alter no token."""
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     seed: int | None = Field(None, ge=0, le=LARGEST_INT)
@@ -104,8 +106,11 @@ class GenerateRequest(Strict):
         return self.parameters or GenerateParameters.model_validate({})
 
     def completion(self, *, stream: bool) -> CompletionRequest:
-        """The same as a request of `/v1/completions`."""
+        """The same as a request of `/v1/completions`. Raises ApiError."""
         asked = self.asked
+        if asked.typical_p not in (None, 1) and asked.samples:
+            text = "typical_p: tokens are not drawn that way here; send do_sample: false"
+            raise refused(text, "typical_p")
         same = {"top_k", "top_p", "repetition_penalty", "frequency_penalty", "seed", "best_of"}
         fields = asked.model_dump(include=same, exclude_none=True)
         more: dict[str, Any] = {

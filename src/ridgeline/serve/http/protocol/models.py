@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import Field, model_validator
@@ -49,6 +49,9 @@ class UnloadAdapterRequest(Strict):
     lora_name: PlainName
 
 
+_LLAMA_CPPS = frozenset({"content", "add_special", "parse_special"})
+
+
 class TokenizeRequest(Strict):
     """A text, or a conversation through the chat template."""
 
@@ -62,6 +65,16 @@ class TokenizeRequest(Strict):
     continue_final_message: bool | None = None
     chat_template_kwargs: Variables | None = None
     return_token_strs: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_llama_cpps_words(cls, given: Any) -> Any:
+        """llama.cpp's clients call a text `content`; special tokens come if they say so."""
+        if not isinstance(given, dict) or "content" not in given:
+            return given
+        others = {name: value for name, value in given.items() if name not in _LLAMA_CPPS}
+        special = given.get("add_special") or False
+        return {**others, "prompt": given["content"], "add_special_tokens": special}
 
     @model_validator(mode="after")
     def _one_of_both(self) -> TokenizeRequest:
@@ -100,3 +113,5 @@ class Detokenized(msgspec.Struct, frozen=True, kw_only=True):
     """Special tokens are kept."""
 
     prompt: str
+    content: str
+    """The same, as llama.cpp's clients look for it."""

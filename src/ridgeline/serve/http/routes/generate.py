@@ -2,15 +2,17 @@
 
 `/generate` tells it whole, `/generate_stream` token by token; the plain address does either, as
 `stream` says, and has the whole one in a list. Its events have no end mark: the last has the text.
+SGLang's clients ask `/generate`, too, in words of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Request
+from pydantic import Discriminator, Tag
 from starlette.responses import Response
 
 from ridgeline.serve.http.completion_request import begin_completions
@@ -19,7 +21,10 @@ from ridgeline.serve.http.protocol.completions import Completion, CompletionChoi
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
 from ridgeline.serve.http.protocol.fields import TokenUsage
 from ridgeline.serve.http.protocol.generate import NAMES, GenerateRequest
+from ridgeline.serve.http.protocol.sglang import NAMES as SGLANG_NAMES
+from ridgeline.serve.http.protocol.sglang import SGLangRequest
 from ridgeline.serve.http.reply import StreamShape, record_of, respond, service_of
+from ridgeline.serve.http.sglang_reply import SGLangWriter
 from ridgeline.serve.http.text import TextTokens
 from ridgeline.serve.messages import Delta
 
@@ -27,9 +32,23 @@ router = APIRouter()
 Event = dict[str, Any]
 
 
+def _whose(body: Any) -> str:
+    """Whose words a body is in."""
+    given = body if isinstance(body, dict) else {}
+    return "of SGLang" if given.keys() & {"text", "input_ids", "sampling_params"} else "of TGI"
+
+
+EitherRequest = Annotated[
+    Annotated[GenerateRequest, Tag("of TGI")] | Annotated[SGLangRequest, Tag("of SGLang")],
+    Discriminator(_whose),
+]
+
+
 @router.post("/generate")
-async def generate(request: Request, body: GenerateRequest) -> Response:
-    """Continue a text, told whole."""
+async def generate(request: Request, body: EitherRequest) -> Response:
+    """Continue a text, told whole, or as SGLang tells it."""
+    if isinstance(body, SGLangRequest):
+        return await _continued_for_sglang(request, body)
     return await _continued(request, body, stream=False)
 
 
@@ -56,6 +75,15 @@ async def _continued(
     shape = StreamShape(failure=_failure, marked=False)
     with renaming(NAMES):
         return await respond(request, begun.submits, writer, stream=stream, shape=shape)
+
+
+async def _continued_for_sglang(request: Request, body: SGLangRequest) -> Response:
+    service, record = service_of(request), record_of(request)
+    with renaming(SGLANG_NAMES):
+        begun = await begin_completions(service, record, body.completion())
+        record.without_effect += [name for name in sorted(body.hints) if getattr(body, name)]
+        writer = SGLangWriter(body, begun, service.text)
+        return await respond(request, begun.submits, writer, stream=body.stream)
 
 
 def _failure(error: ApiError) -> Event:

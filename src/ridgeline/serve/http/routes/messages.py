@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.responses import Response
 
 from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of, chat_prompt
@@ -30,6 +32,7 @@ from ridgeline.serve.messages import Delta
 
 router = APIRouter()
 Event = dict[str, Any]
+Asked = TypeVar("Asked", bound=MessagesRequest)
 
 
 @router.post("/v1/messages")
@@ -53,6 +56,28 @@ async def count_tokens(request: Request, body: PromptCountRequest) -> Response:
     with renaming(NAMES):
         asked = chat_of(chat_fields(body, service.text.template.text))
         return json_response({"input_tokens": len(await chat_prompt(service, asked))})
+
+
+@router.post("/v1beta/models/count-tokens:rawPredict")
+async def vertex_count(request: Request, body: dict[str, Any]) -> Response:
+    """Count as Vertex's clients ask for it."""
+    return await count_tokens(request, _read(PromptCountRequest, body))
+
+
+@router.post("/v1beta/models/{name:path}:rawPredict")
+@router.post("/v1beta/models/{name:path}:streamRawPredict")
+async def vertex_messages(request: Request, name: str, body: dict[str, Any]) -> Response:
+    """Answer a conversation as Vertex's clients ask for it, whose address names the model."""
+    return await messages(request, _read(MessagesRequest, {**body, "model": name}))
+
+
+def _read(shape: type[Asked], body: dict[str, Any]) -> Asked:
+    said = {key: value for key, value in body.items() if key != "anthropic_version"}
+    try:
+        return shape.model_validate(said)
+    except ValidationError as error:
+        wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
+        raise RequestValidationError(wrong) from None
 
 
 def _failure(error: ApiError) -> Event:

@@ -153,7 +153,8 @@ async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
     if body.model is not None:
         service.adapter(body.model)
     tokens = service.text.check(body.tokens, "tokens")
-    return json_response(Detokenized(prompt=await service.text.decode(tokens)))
+    text = await service.text.decode(tokens)
+    return json_response(Detokenized(prompt=text, content=text))
 
 
 @router.get("/tokenizer_info")

@@ -117,6 +117,7 @@ class ServerLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @router.post("/reset_prefix_cache")
+@router.post("/flush_cache")
 async def reset_prefix_cache(request: Request) -> Response:
     """Let no request that comes find what the prefix cache holds now; running ones keep theirs."""
     for name, value in request.query_params.items():
@@ -140,6 +141,9 @@ async def load(request: Request) -> Response:
 
 
 @router.get("/ping")
+@router.get("/health_generate")
+@router.get("/v2/health/live")
+@router.get("/v2/health/ready")
 @router.post("/ping")
 async def ping(request: Request) -> Response:
     """The same as `/health`, without a body."""

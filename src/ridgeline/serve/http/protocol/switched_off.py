@@ -1,0 +1,63 @@
+"""Samplers that are not here, at the value at which they do nothing: as good as not given.
+
+Programs that were written for llama.cpp's server, text-generation-webui or KoboldCpp send all that
+they know, mostly switched off; what belongs to a sampler that is off then says nothing, either.
+Values are those of the servers' own documentation (llama.cpp, `tools/server/README.md`;
+text-generation-webui, `docs/03 - Parameters Tab.md`). At any other value a sampler stays an unknown
+field, which is refused by its name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_OFF: dict[str, tuple[float, ...]] = {
+    "typical_p": (1,),
+    "typical": (1,),
+    "tfs_z": (1,),
+    "tfs": (1,),
+    "top_a": (0,),
+    "top_n_sigma": (-1, 0),
+    "xtc_probability": (0,),
+    "dry_multiplier": (0,),
+    "dynatemp_range": (0,),
+    "smoothing_factor": (0,),
+    "mirostat": (0,),
+    "mirostat_mode": (0,),
+    "epsilon_cutoff": (0,),
+    "eta_cutoff": (0,),
+    "penalty_alpha": (0,),
+    "guidance_scale": (1,),
+    "no_repeat_ngram_size": (0,),
+    "encoder_repetition_penalty": (1,),
+    "n_indent": (0,),
+    "min_keep": (0,),
+    "n_discard": (0,),
+}
+"""The values at which each does nothing."""
+_PARTS: dict[str, tuple[str, ...]] = {
+    "xtc_threshold": ("xtc_probability",),
+    "dry_base": ("dry_multiplier",),
+    "dry_allowed_length": ("dry_multiplier",),
+    "dry_penalty_last_n": ("dry_multiplier",),
+    "dry_sequence_breakers": ("dry_multiplier",),
+    "dynatemp_exponent": ("dynatemp_range",),
+    "smoothing_curve": ("smoothing_factor",),
+    "mirostat_tau": ("mirostat", "mirostat_mode"),
+    "mirostat_eta": ("mirostat", "mirostat_mode"),
+}
+"""What belongs to which sampler, and is nothing without it."""
+
+
+def is_off(name: Any, given: dict[Any, Any]) -> bool:
+    """Whether a field is a sampler at the value at which it does nothing, or a part of such a one.
+
+    >>> is_off("typical_p", {"typical_p": 1}), is_off("typical_p", {"typical_p": 0.5})
+    (True, False)
+    >>> is_off("dry_base", {"dry_base": 1.75}), is_off("dry_base", {"dry_multiplier": 1})
+    (True, False)
+    """
+    if name in _PARTS:
+        return all(one not in given or is_off(one, given) for one in _PARTS[name])
+    value = given.get(name)
+    return name in _OFF and isinstance(value, int | float) and value in _OFF[name]

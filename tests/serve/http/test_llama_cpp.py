@@ -1,0 +1,84 @@
+"""llama.cpp's own endpoints, as editors and its Python client send and read them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.serve.http.servers import Server
+
+PROMPT = "SAY the quick é END"
+EVERYTHING_OFF = {
+    "dynatemp_range": 0, "dynatemp_exponent": 1, "typical_p": 1, "xtc_probability": 0,
+    "xtc_threshold": 0.1, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2,
+    "dry_penalty_last_n": -1, "mirostat": 0, "mirostat_tau": 5, "top_n_sigma": -1,
+}  # fmt: skip
+
+
+def ask(stub: Server, **body: Any) -> Any:
+    response = stub.post("/completion", {"prompt": PROMPT, **body})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_a_text_is_continued_and_says_why_it_ended(stub: Server) -> None:
+    found = ask(stub, return_tokens=True, **EVERYTHING_OFF)
+    assert (found["content"], found["stop_type"]) == ("the quick é", "eos")
+    assert found["tokens_predicted"] == len(found["tokens"]) > 2
+    assert found["tokens_evaluated"] > 2
+    assert found["timings"]["predicted_n"] == found["tokens_predicted"]
+    assert ask(stub, n_predict=2)["stop_type"] == "limit"
+    alone = ask(stub, n_predict=0)
+    assert (alone["content"], alone["tokens_predicted"]) == ("", 0)
+    assert [one["content"] for one in ask(stub, prompt=["SAY a END", "SAY b END"])] == ["a", "b"]
+
+
+def test_a_stream_has_what_is_new_and_the_counts_at_its_end(stub: Server) -> None:
+    body = {"prompt": PROMPT, "stream": True, "n_probs": 2}
+    lines = stub.post("/completion", body).text.splitlines()
+    *others, last = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert "".join(one["content"] for one in (*others, last)) == "the quick é"
+    assert [one["stop"] for one in others] == [False] * len(others)
+    assert last["stop"] is True
+    assert last["tokens_predicted"] > 2
+    (first, *_) = others[0]["completion_probabilities"]
+    assert first["logprob"] <= 0
+    assert len(first["top_logprobs"]) >= 2
+
+
+def test_hints_of_machine_and_cache_are_taken_and_told(stub: Server) -> None:
+    body = {"prompt": PROMPT, "cache_prompt": True, "samplers": ["top_k"], "t_max_predict_ms": 9}
+    response = stub.post("/completion", body)
+    told = response.headers["x-without-effect"].split(", ")
+    assert told == ["cache_prompt", "samplers", "t_max_predict_ms"]
+
+
+def test_a_conversation_is_written_and_texts_go_to_tokens_and_back(stub: Server) -> None:
+    written = stub.post("/apply-template", {"messages": [{"role": "user", "content": "hi"}]})
+    assert written.json()["prompt"] == "user: hi\nassistant:"
+    tokens = stub.post("/tokenize", {"content": "hi there", "parse_special": True}).json()["tokens"]
+    assert stub.post("/detokenize", {"tokens": tokens}).json()["content"] == "hi there"
+    told = stub.get("/props").json()
+    assert told["default_generation_settings"]["n_ctx"] > 16
+    assert told["model_path"].endswith("library")
+
+
+@pytest.mark.parametrize("path", ["/completion", "/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("name", ["typical_p", "xtc_probability", "dry_multiplier", "mirostat"])
+def test_a_sampler_that_is_not_here_is_refused_when_it_is_on(
+    stub: Server, path: str, name: str
+) -> None:
+    """Off, it is as good as not given, and so are its parts."""
+    given: Any = {"prompt": PROMPT}
+    if "chat" in path:
+        given = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": -1}
+    assert stub.post(path, {**given, **EVERYTHING_OFF}).status_code == 200
+    on = stub.post(path, {**given, **EVERYTHING_OFF, name: 0.5})
+    assert on.status_code == 400
+    assert name in on.json()["error"]["message"]
+
+
+def test_a_gap_is_refused_where_the_tokenizer_has_no_tokens_for_it(stub: Server) -> None:
+    response = stub.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
+    assert response.json()["error"]["param"] == "input_suffix"
