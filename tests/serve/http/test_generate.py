@@ -75,3 +75,18 @@ def test_hugging_faces_clients_need_no_name_for_the_model_of_an_address(stub: Se
         body = {"model": name, "prompt": PROMPT}
         assert stub.post("/v1/completions", body).json()["model"] == "library"
     assert stub.post("/v1/completions", {"model": "other", "prompt": "x"}).status_code == 404
+
+
+def test_what_one_apis_words_allow_and_the_others_cannot_say_is_no_fault_of_ours(
+    stub: Server,
+) -> None:
+    streamed = {"inputs": PROMPT, "parameters": {"decoder_input_details": True}}
+    error = stub.post("/generate_stream", streamed).json()["error"]
+    assert error["param"] == "decoder_input_details"
+    both = {
+        "model": "library",
+        "prompt": PROMPT,
+        "stream": False,
+        "options": {"stop": ["x" * 2000]},
+    }
+    assert stub.post("/api/generate", {**both, "raw": True}).status_code == 400

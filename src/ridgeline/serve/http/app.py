@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
@@ -99,6 +100,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(PlainPaths, is_route=lambda scope: _is_route(app, scope))
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ValidationError, _untranslatable)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(ClientGone, _gone)
     app.add_exception_handler(Exception, _bug)
@@ -141,6 +143,13 @@ async def _invalid(request: Request, error: Exception) -> Response:
             text = str(worst["msg"]).removeprefix("Value error, ")
             text = f"{where}: {text}" if where else text
     return await _api_error(request, ApiError(400, text, param=param))
+
+
+async def _untranslatable(request: Request, error: Exception) -> Response:
+    """Of fields that are right in the words of one API, what cannot be asked in OpenAI's."""
+    assert isinstance(error, ValidationError)
+    wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
+    return await _invalid(request, RequestValidationError(wrong))
 
 
 def _why_no_object(request: Request) -> str:

@@ -111,6 +111,9 @@ class GenerateRequest(Strict):
         if asked.typical_p not in (None, 1) and asked.samples:
             text = "typical_p: tokens are not drawn that way here; send do_sample: false"
             raise refused(text, "typical_p")
+        if stream and asked.decoder_input_details:
+            text = "decoder_input_details needs a reply that is not streamed"
+            raise refused(text, "decoder_input_details")
         same = {"top_k", "top_p", "repetition_penalty", "frequency_penalty", "seed", "best_of"}
         fields = asked.model_dump(include=same, exclude_none=True)
         more: dict[str, Any] = {
