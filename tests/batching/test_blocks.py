@@ -17,7 +17,7 @@ def test_the_block_let_go_longest_ago_is_forgotten_first() -> None:
     pool = BlockPool(3)
     blocks = [pool.take() for _ in range(3)]
     for block in blocks:
-        pool.name(block, bytes([block]))
+        pool.name([block], [bytes([block])])
     pool.drop((1, 0, 2))
     pool.hold(1)
     pool.drop((1,))
@@ -30,7 +30,7 @@ def test_the_block_let_go_longest_ago_is_forgotten_first() -> None:
 def test_empty_blocks_are_used_before_anything_is_forgotten() -> None:
     pool = BlockPool(2)
     named = pool.take()
-    pool.name(named, b"name")
+    pool.name([named], [b"name"])
     pool.drop((named,))
     assert pool.take() != named
     assert pool.block_of == {b"name": named}

@@ -104,6 +104,10 @@ class BlockCache:
         """Let the child hold all computed blocks of the parent; who writes first copies."""
         self._layout.share(parent, child)
 
+    def extend_full(self, sequences: list[Sequence]) -> list[Sequence]:
+        """Give those that only need a new block for their next token one; the others come back."""
+        return self._layout.extend_full(sequences) if isinstance(self._layout, Paged) else sequences
+
     def room(self, sequence: Sequence) -> int:
         """Tokens of its prompt that may be computed now, after more blocks were taken if need be.
 

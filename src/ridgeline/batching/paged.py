@@ -169,11 +169,13 @@ class BlockPool:
             else:
                 self._kept[block] = None
 
-    def name(self, block: int, name: bytes) -> None:
-        """Remember what a held block contains, unless another block with the same is known."""
-        if name not in self.block_of and self._name_of[block] is None:
-            self.block_of[name] = block
-            self._name_of[block] = name
+    def name(self, blocks: list[int], names: list[bytes]) -> None:
+        """Remember what held blocks contain, each unless another block with the same is known."""
+        block_of, name_of = self.block_of, self._name_of
+        for block, name in zip(blocks, names, strict=True):
+            if name_of[block] is None and name not in block_of:
+                block_of[name] = block
+                name_of[block] = name
 
     def unname(self, block: int) -> None:
         """Let nobody find a held block by its content any more; one without a name stays so."""
@@ -268,12 +270,6 @@ class Paged:
         """Room to write [num_computed, num_tokens); False and nothing changed: too few are free."""
         pool, blocks, size = self._pool, sequence.blocks, self._size
         held = (len(blocks) + sequence.dropped) * size
-        if sequence.num_computed == held == num_tokens - 1:  # all but always so
-            if not pool.num_free:
-                return False
-            blocks.append(pool.take())
-            sequence.writable = num_tokens - 1 + size
-            return True
         written = sequence.num_computed // size - sequence.dropped
         shared = written < len(blocks) and pool.references[blocks[written]] > 1
         new = max(0, -(-(num_tokens - held) // size))
@@ -288,6 +284,25 @@ class Paged:
             blocks.append(pool.take())
         sequence.writable = (len(blocks) + sequence.dropped) * size
         return True
+
+    def extend_full(self, sequences: list[Sequence]) -> list[Sequence]:
+        """One block more for each whose next token begins one; the others, or all if few are free.
+
+        All but always these are all that ask, some of them at every step.
+        """
+        if len(sequences) > self._pool.num_free:
+            return sequences
+        size, take = self._size, self._pool.take
+        others = []
+        for sequence in sequences:
+            blocks, computed = sequence.blocks, sequence.num_computed
+            held = (len(blocks) + sequence.dropped) * size
+            if computed == held == len(sequence.tokens) - 1:
+                blocks.append(take())
+                sequence.writable = held + size
+            else:
+                others.append(sequence)
+        return others
 
     def room(self, sequence: Sequence, kept: KeptTokens) -> int:
         """Tokens of its prompt that it has blocks for, after taking some of those that are free."""
@@ -345,10 +360,13 @@ class Paged:
             return
         if len(sequence.hashes) < full:
             self._name(sequence, full)
-        for index in range(sequence.num_remembered, full):
-            held = index if index < self._first_blocks else index - sequence.dropped
+        first, back, blocks = sequence.num_remembered, sequence.dropped, sequence.blocks
+        if not back:
+            self._pool.name(blocks[first:full], sequence.hashes[first:full])
+        for index in range(first, full) if back else ():
+            held = index if index < self._first_blocks else index - back
             if held == index or held >= self._first_blocks:  # else it was given back
-                self._pool.name(sequence.blocks[held], sequence.hashes[index])
+                self._pool.name([blocks[held]], [sequence.hashes[index]])
         sequence.num_remembered = full
 
     def _name(self, sequence: Sequence, num_blocks: int) -> None:

@@ -17,7 +17,7 @@ become longer than the whole cache. Blocks that are held for a handover are outs
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Collection
 
 from ridgeline.batching.blocks import BlockCache, direct_copies
@@ -165,7 +165,8 @@ class Scheduler:
         prompts: list[Sequence] = []
         running = [one for one in self.running if one not in apart] if apart else self.running
         stuck: set[Sequence] = set()
-        for sequence in [one for one in running if one.num_computed >= one.writable]:
+        asking = [one for one in running if one.num_computed >= one.writable]
+        for sequence in self.cache.extend_full(asking):
             if sequence.status is not Status.RUNNING:
                 continue  # gave way to an older one
             if sequence.num_computed < len(sequence.tokens) - 1:
@@ -219,26 +220,33 @@ class Scheduler:
             now: Seconds.
         """
         ended: list[Sequence] = []
-        generated = sum(map(len, sampled))
+        generated = len(sampled)
         for (sequence, start, count, drafts, parents), new in zip(
             step.slices, sampled, strict=True
         ):
             if sequence.finish_reason is not None:
-                generated -= len(new)
+                generated -= 1
                 continue
             tokens = sequence.tokens
             computed = start + count
             if computed < len(tokens):
                 sequence.num_computed = computed
+                generated -= 1
                 continue
-            if len(new) != 1:
-                assert 0 < len(new) <= 1 + len(drafts), "one token, and at most one per draft"
-                self.counters.accepted_tokens += len(new) - 1
-                computed += len(new) - 1
-            tokens += new
-            sequence.num_computed = computed
-            if parents:
-                self.cache.shrink(sequence)
+            if drafts:
+                accepted = len(new) - 1
+                assert 0 <= accepted <= len(drafts), "one token, and at most one per draft"
+                self.counters.accepted_tokens += accepted
+                generated += accepted
+                computed += accepted
+                tokens += new
+                sequence.num_computed = computed
+                if parents:
+                    self.cache.shrink(sequence)
+            else:
+                (token,) = new
+                tokens.append(token)
+                sequence.num_computed = computed
             if sequence.first_token_at is None:
                 sequence.first_token_at = now
             if computed + 1 >= sequence.most_tokens:
@@ -335,9 +343,15 @@ class Scheduler:
 
     def _remove(self, sequence: Sequence) -> None:
         """Strike a sequence out of those who run or wait."""
-        members = self.running if sequence.status is Status.RUNNING else self.waiting
-        # By identity: `remove` compares, which takes five times as long.
-        members[:] = [one for one in members if one is not sequence]
+        if sequence.status is Status.RUNNING:
+            rank = self._order.running_rank
+            place = bisect_left(self.running, rank(sequence), key=rank)
+            while self.running[place] is not sequence:  # forks have their parent's rank
+                place += 1
+            del self.running[place]
+        else:
+            # By identity: `remove` compares, which takes five times as long.
+            self.waiting[:] = [one for one in self.waiting if one is not sequence]
 
     def _chunk(self, sequence: Sequence, slices: list[Slice], left: int) -> int:
         """Compute as much of a prompt as fits; its blocks may be shared from this step on."""
