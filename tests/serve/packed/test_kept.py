@@ -226,3 +226,15 @@ def test_a_mapped_tensor_can_be_written_to_without_changing_the_file(
         for parameter in engine.model.model.parameters():
             parameter.zero_()
     assert only_entry(cache).read_bytes() == whole
+
+
+def test_groups_that_only_ridgeline_multiplies_are_kept_without_a_measurement(
+    tmp_path: Path, llama: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "cache_folder", lambda: tmp_path / "measured")
+    monkeypatch.setattr(choice, "_seconds", lambda layer, x: layer(x).norm().item() or 1.0)
+    choice._kernel_for.cache_clear()
+    first = tokens(llama, weights="int4", group_size=8)
+    assert only_entry(cache).exists()
+    assert tokens(llama, weights="int4", group_size=8) == first
+    choice._kernel_for.cache_clear()

@@ -34,6 +34,7 @@ from ridgeline.records.store import read_record, write_record
 from ridgeline.serve.messages import LinearKernel
 from ridgeline.serve.weights.linears import DenseLinear, Int4Linear, Int8Linear, W8A8Linear
 from ridgeline.serve.weights.torch_linears import (
+    INT4_GROUPS,
     TorchInt4Linear,
     TorchInt8Linear,
     TorchW8A8Linear,
@@ -78,7 +79,9 @@ class Format:
 
 
 def kernel_for(form: Format) -> LinearKernel:
-    """Whose kernel to use, measured once per machine and number of threads."""
+    """Whose kernel to use, measured once per machine and number of threads if both have one."""
+    if form.kind == "int4" and form.group not in INT4_GROUPS:
+        return only_ridgeline(form.name)
     return _kernel_for(form, torch.get_num_threads())
 
 
