@@ -64,7 +64,7 @@ def test_a_response_that_is_kept_is_there_for_the_key_that_made_it(guarded: Serv
     assert httpx.delete(guarded.address + path, headers=mine, **delete).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/v2/health/live"])
 def test_probes_need_no_key(guarded: Server, path: str) -> None:
     assert guarded.get(path).status_code == 200
 

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from ridgeline.serve.http.service import Service
 
 GIVEN_ID = re.compile(rb"[\x21-\x7e]{1,128}")
-QUIET_PATHS = frozenset({"/health", "/ready", "/metrics", "/ping", "/load"})
+QUIET_PATHS = frozenset({
+    *("/health", "/ready", "/metrics", "/ping", "/load"),
+    *("/health_generate", "/v2/health/live", "/v2/health/ready"),
+})  # fmt: skip
 """Asked every few seconds: logged only when they fail."""
 CLIENT_GONE = 499
 """nginx's status for a client that has closed the connection."""

@@ -146,7 +146,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 async def _untranslatable(request: Request, error: Exception) -> Response:
-    """Of fields that are right in the words of one API, what cannot be asked in OpenAI's."""
+    """Name what one API's words allow and cannot be asked in OpenAI's."""
     assert isinstance(error, ValidationError)
     wrong = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
     return await _invalid(request, RequestValidationError(wrong))

@@ -22,7 +22,10 @@ _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>u[dD][89a-fA-F]..)|.)", re.DOTALL
 )
 """A backslash with what belongs to it; halves of characters that stand together are one."""
-OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/ping"})
+OPEN_PATHS = frozenset({
+    *("/health", "/ready", "/metrics", "/ping"),
+    *("/health_generate", "/v2/health/live", "/v2/health/ready"),
+})  # fmt: skip
 """Paths that need no key, since probes and scrapers have none."""
 KEY_HEADERS = (b"x-api-key", b"api-key", b"x-goog-api-key")
 """Where clients of Anthropic's, of Azure's and of Google's API send their key."""
