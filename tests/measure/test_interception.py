@@ -311,6 +311,29 @@ def test_a_torchscript_program_is_seen_with_the_line_that_made_it(made: str) -> 
     assert site is None or f"torch.jit.{made}" in lines[site.line - 1]
 
 
+@pytest.mark.sweep("frozen", "scripted-static")
+@pytest.mark.parametrize(
+    "kind", ["frozen", "static", "dynamic", "scripted-static", "frozen-static", "frozen-dynamic"]
+)
+def test_a_model_whose_weights_are_no_parameters_steps_all_the_same(kind: str) -> None:
+    report, _ = measured(command("packed_weights.py", kind))
+    assert report.facts is not None
+    [model] = report.facts.models
+    weights, biases = 64 * 256 + 256 * 8, 256 + 8
+    assert model.num_parameters == weights + biases
+    assert model.parameter_bytes == weights * (4 if kind == "frozen" else 1) + biases * 4
+    assert model.name == "Sequential"
+
+
+@pytest.mark.slow
+def test_a_model_that_is_called_alone_for_long_steps_though_a_larger_one_was_called_once() -> None:
+    report, _ = measured(command("made_of_another.py"))
+    assert report.facts is not None
+    [student] = report.facts.models
+    assert student.calls_per_step == 1
+    assert student.num_parameters == 64 * 128 + 128 + 128 * 8 + 8
+
+
 def test_a_stopped_script_leaves_its_checkpoints_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

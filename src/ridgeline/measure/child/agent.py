@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from ridgeline.measure.child.anatomy import is_in_training
 from ridgeline.measure.child.clock import PhaseClock
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.inputs import (
@@ -100,7 +101,7 @@ class Agent:
             return self.is_mine()
         if self.kind == "training" or self._trains:
             return self.is_mine()
-        is_step = not self.clock.depth and self.watched.is_main_model(module)
+        is_step = not self.clock.depth and self.watched.main.is_it(module)
         if not self.thread.inherit(is_step=is_step):
             return False
         if self.on_moved is not None:
@@ -164,12 +165,14 @@ class Agent:
             return False
         self.thread.claim()
         self._begin_first_step(module)
-        training = self.keeps_gradients = torch.is_grad_enabled() and module.training
+        training = self.keeps_gradients = torch.is_grad_enabled() and is_in_training(module)
         if not watch.prepared and (training or self._is_inference_call()):
             watch.prepared = True
             for prepare in self.points.on_model:
                 self.points.call(prepare, module)
         watch.calls += 1
+        if self.kind is None and not self._trains:
+            self.watched.main.called(module, watch.num_parameters)
         self.latest_model = watch
         if watch.site is None or (training and not watch.site_in_training):
             watch.site = user_site()
@@ -177,7 +180,7 @@ class Agent:
         evaluating = self._trains and not torch.is_grad_enabled()
         if evaluating:
             self.watched.count("evaluation")
-            if module.training:
+            if is_in_training(module):
                 self.watched.count("no_grad_in_training", located=False)
         else:
             self.watched.switches.gradients_enabled = torch.is_grad_enabled()
@@ -193,7 +196,7 @@ class Agent:
 
     def _begin_first_step(self, module: nn.Module) -> None:
         """Time it from here on: of a script of slow steps it may be all that is seen."""
-        trains = torch.is_grad_enabled() and module.training
+        trains = torch.is_grad_enabled() and is_in_training(module)
         if trains and self.kind is None and not self._has_begun:
             self._has_begun = True
             self.inputs.begin_step()
@@ -234,7 +237,7 @@ class Agent:
     def _count_inputs(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        if not self.watched.is_main_model(module):
+        if not self.watched.main.is_it(module):
             return
         self.watched.switches.forwards += 1
         if self.watched.weigh_inputs:
@@ -275,7 +278,7 @@ class Agent:
         return not self._trains and self.forwards_seen >= INFERENCE_CALLS // 2
 
     def _maybe_inference_boundary(self, module: nn.Module) -> None:
-        if self.kind == "training" or self.must_train or not self.watched.is_main_model(module):
+        if self.kind == "training" or self.must_train or not self.watched.main.is_it(module):
             return
         self.forwards_seen += 1
         if self._trains:
@@ -340,7 +343,7 @@ class Agent:
             return
         asked = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
         tensors = [one for one in asked if isinstance(one, torch.Tensor)]
-        if self.forwards_seen and not self.watched.are_weights(tensors):
+        if self.forwards_seen and not self.watched.main.has_weights(tensors):
             return
         if not self._ends.by_gradient():
             return

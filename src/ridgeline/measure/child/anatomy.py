@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+_CONSTANT_KINDS = ("prim::Constant", "prim::ConstantMKLDNNTensor")
+"""The kinds of constants in TorchScript's graphs; the second once they are optimised."""
+_PACKED_NAMES = ("_packed_params", "param")
+"""The attributes of quantised layers that hold what they pack."""
+
+
 def parts(module: nn.Module) -> list[nn.Module]:
     """The module and all that it contains, each once, outermost first."""
     found: dict[int, nn.Module] = {}
@@ -42,9 +48,61 @@ def named_parameters(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     return _named_tensors(module, "_parameters")
 
 
+def weights(module: nn.Module) -> list[torch.Tensor]:
+    """Its parameters; of a module that has none, the tensors that it multiplies by all the same.
+
+    Freezing makes parameters constants of the program (`torch.jit.freeze`), and quantisation packs
+    them (`torch.ao.nn.quantized`): neither is a parameter or a buffer any more.
+    """
+    found = parameters(module)
+    if found:
+        return found
+    return [tensor for part in parts(module) for held in _baked(part) for tensor in _tensors(held)]
+
+
+def _baked(part: nn.Module) -> list[Any]:
+    """What is neither parameter nor buffer of a part: constants of its program, packed weights."""
+    if not isinstance(part, sys.modules["torch"].jit.ScriptModule):
+        own = object.__getattribute__(part, "__dict__")
+        return [own[name] for name in _PACKED_NAMES if name in own]
+    packed = [getattr(part, name, None) for name in _PACKED_NAMES]
+    try:
+        graph = part.graph  # a node does not outlive the graph that it is of
+    except RuntimeError:
+        return packed  # a part that only holds others has no program
+    nodes = [node for kind in _CONSTANT_KINDS for node in graph.findAllNodes(kind)]
+    held = [_constant(node) for node in nodes if node.hasAttribute("value")]
+    return packed + held
+
+
+def _constant(node: Any) -> Any:
+    """A program's constant, where it is a tensor of numbers or packed; None for any other."""
+    kind = node.kindOf("value")
+    if kind == "ival":
+        return node.ival("value")
+    tensor = node.t("value") if kind == "t" else None
+    return tensor if tensor is not None and tensor.is_floating_point() and tensor.dim() else None
+
+
+def _tensors(held: Any) -> list[torch.Tensor]:
+    """Weight and bias of a packed layer, or of a packed layer's cells; a tensor itself."""
+    torch = sys.modules["torch"]
+    if isinstance(held, torch.Tensor):
+        return [held]
+    if type(held) is not torch.ScriptObject:
+        return []
+    inside = held.unpack() if hasattr(held, "unpack") else held.__getstate__()
+    return [tensor for one in torch.utils._pytree.tree_leaves(inside) for tensor in _tensors(one)]
+
+
 def buffers(module: nn.Module) -> list[torch.Tensor]:
     """Its buffers, each once."""
     return [buffer for _, buffer in _named_tensors(module, "_buffers")]
+
+
+def is_in_training(module: nn.Module) -> bool:
+    """Is it in training mode? A frozen program has no mode: it is made for evaluation."""
+    return bool(getattr(module, "training", False))
 
 
 def is_unfinished(module: nn.Module) -> bool:

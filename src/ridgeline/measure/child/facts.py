@@ -12,7 +12,14 @@ import torch
 from torch import nn
 
 from ridgeline.measure.child.agent import Agent
-from ridgeline.measure.child.anatomy import children, named_parameters, parameters, parts
+from ridgeline.measure.child.anatomy import (
+    children,
+    is_in_training,
+    named_parameters,
+    parameters,
+    parts,
+    weights,
+)
 from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.usage import Usage, graph_compiles, used_since
 from ridgeline.measure.child.watched import LoaderWatch, ModelWatch, OptimizerWatch
@@ -26,7 +33,7 @@ _ATTENTION_NAMES = ("attention", "attn", "multihead")
 
 
 def model_facts(agent: Agent, steps: int) -> list[ModelFacts]:
-    """Every outermost module with parameters that was called, largest first."""
+    """Every outermost module with weights that was called, largest first."""
     facts = [
         attempt(_model, module, watch, max(steps, 1), otherwise=None)
         for watch in agent.watched.models.values()
@@ -36,7 +43,7 @@ def model_facts(agent: Agent, steps: int) -> list[ModelFacts]:
 
 
 def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
-    weights = parameters(module)
+    held = weights(module)
     modules = parts(module)
     wrapper = type(module).__name__ if type(module).__name__ in _WRAPPERS else None
     inner = module.module if wrapper and isinstance(module.module, nn.Module) else module
@@ -46,15 +53,15 @@ def _model(module: nn.Module, watch: ModelWatch, steps: int) -> ModelFacts:
     convolutions = [m for m in modules if isinstance(m, (nn.Conv1d, nn.Conv2d, nn.Conv3d))]
     names = {type(m).__name__.lower() for m in modules}
     return ModelFacts(
-        name=type(inner).__name__,
+        name=getattr(inner, "original_name", None) or type(inner).__name__,
         num_parameters=watch.num_parameters,
-        num_parameter_tensors=len(weights),
-        parameter_bytes=sum(p.numel() * p.element_size() for p in weights),
-        num_trainable=sum(p.numel() for p in weights if p.requires_grad),
-        dtype=str(weights[0].dtype).removeprefix("torch."),
-        device=str(watch.device_of(weights[0])),
+        num_parameter_tensors=len(held),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in held),
+        num_trainable=sum(p.numel() for p in held if p.requires_grad),
+        dtype=str(held[0].dtype).removeprefix("torch."),
+        device=str(watch.device_of(held[0])),
         num_modules=len(modules),
-        training=bool(module.training),
+        training=is_in_training(module),
         repeated_block=block,
         num_repeated=repeats,
         has_convolutions=bool(convolutions),
@@ -146,7 +153,7 @@ def _optimizer(
     optimizer: torch.optim.Optimizer, watch: OptimizerWatch, steps: int
 ) -> OptimizerFacts:
     groups = [group for group in optimizer.param_groups if isinstance(group, dict)]
-    weights = [
+    stepped = [
         p for group in groups for p in group.get("params", ()) if isinstance(p, torch.Tensor)
     ]
     state = [
@@ -158,8 +165,8 @@ def _optimizer(
     ]
     return OptimizerFacts(
         name=type(optimizer).__name__,
-        num_parameter_tensors=len(weights),
-        num_parameters=sum(p.numel() for p in weights),
+        num_parameter_tensors=len(stepped),
+        num_parameters=sum(p.numel() for p in stepped),
         fused=any(bool(group.get("fused")) for group in groups),
         foreach=any(bool(group.get("foreach")) for group in groups),
         supports_fused="fused" in inspect.signature(type(optimizer).__init__).parameters,
@@ -263,7 +270,7 @@ def _device_name(agent: Agent) -> str:
     if not models:
         return "cpu"
     _, largest, watch = max(models, key=lambda model: model[0])
-    weight = next((weight for _, weight in named_parameters(largest)), None)
+    weight = next(iter(weights(largest)), None)
     if weight is None:
         return "cpu"
     device = watch.device_of(weight)

@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ridgeline.measure.child.agent import Agent
-from ridgeline.measure.child.anatomy import buffers, parameters
+from ridgeline.measure.child.anatomy import buffers, weights
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.wire import MemorySample
 
@@ -49,10 +49,10 @@ class LiveMemory:
         self._note("other", force=True)
 
     def _count_weights(self, module: torch.nn.Module) -> None:
-        for parameter in parameters(module):
-            self._add(parameter, "weights")
-            if parameter.grad is not None:
-                self._add(parameter.grad, "gradients")
+        for weight in weights(module):
+            self._add(weight, "weights")
+            if weight.grad is not None:
+                self._add(weight.grad, "gradients")
         for buffer in buffers(module):
             self._add(buffer, "weights")
 

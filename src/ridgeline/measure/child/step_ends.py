@@ -110,7 +110,7 @@ class StepEnds:
             self._unstepped_since = perf_counter()
         inside = self._clock.is_inside("optimizer")
         if not (inside or self._moved):
-            before, self._weights = self._weights, self._watched.weights_in_a_number()
+            before, self._weights = self._weights, self._watched.main.weights_in_a_number()
             self._moved = before is not None and before != self._weights
         many = self._unstepped >= PATIENT_BACKWARDS and not inside
         long = self._unstepped >= 3 and perf_counter() - self._unstepped_since >= PATIENT_SECONDS

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -14,14 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ridgeline.measure.child.anatomy import is_unfinished, parameters
+from ridgeline.measure.child.anatomy import is_unfinished, weights
 from ridgeline.measure.child.fetch_times import FetchTimes
 from ridgeline.measure.child.guard import attempt, guarded
+from ridgeline.measure.child.main_model import MainModel
 from ridgeline.measure.child.sites import user_site
 from ridgeline.records import LoaderFacts, Site
 from ridgeline.records.script_facts import Habit, HabitName
-
-_TELLING_WEIGHTS = 4
 
 
 @dataclass(slots=True)
@@ -171,11 +169,7 @@ class Watched:
         """Tensors that the main model was last given, a cache of keys among them."""
         self.anchored = False
         """The anchor optimizer is settled."""
-        self._largest = 0
-        self._main: weakref.ref[nn.Module] | None = None
-        """The first module of that many parameters."""
-        self._main_shapes: Counter[torch.Size] = Counter()
-        """The shapes of its parameters when it was counted; a functional call takes them away."""
+        self.main = MainModel()
         self._iterators: dict[int, tuple[weakref.ref[Any], LoaderWatch]] = {}
         self._gc_started = 0.0
         self._gc_counts = True
@@ -187,7 +181,7 @@ class Watched:
         return bool(self.optimizers)
 
     def model(self, module: nn.Module) -> ModelWatch | None:
-        """The watch of an outermost module; None when it has, and will have, no parameters."""
+        """The watch of an outermost module; None when it has, and will have, no weights."""
         watch = self.models.get(id(module))
         if watch is None or watch.module() is not module:
             watch = ModelWatch(module=weakref.ref(module), num_parameters=0, unfinished=True)
@@ -198,45 +192,14 @@ class Watched:
 
     def _count(self, module: nn.Module, watch: ModelWatch) -> None:
         watch.unfinished = False  # what fails here is not tried at every call
-        found = parameters(module)
+        found = weights(module)
         watch.num_parameters = sum(parameter.numel() for parameter in found)
         watch.is_meta = bool(found) and found[0].is_meta
         watch.device = found[0].device if found else None
         watch.unfinished = is_unfinished(module)
         if watch.is_meta:
             return
-        main_lives = self._main is not None and self._main() is not None
-        equal = watch.num_parameters == self._largest
-        if watch.num_parameters > self._largest or (equal and not main_lives):
-            self._largest = watch.num_parameters
-            self._main = watch.module
-            self._main_shapes = Counter(one.shape for one in found)
-
-    def is_main_model(self, module: nn.Module) -> bool:
-        """Is this the largest outermost module so far, the first of several that are equal?
-
-        A flow calls its equal layers one after the other: that is one call of a model, not many.
-        """
-        return self._main is not None and self._main() is module
-
-    @guarded(otherwise=False)
-    def are_weights(self, tensors: list[torch.Tensor]) -> bool:
-        """Are these tensors most of the main model's weights, by their shapes?
-
-        By shapes, for a functional call is given other tensors in the weights' place.
-        """
-        common = self._main_shapes & Counter(tensor.shape for tensor in tensors)
-        return 2 * sum(shape.numel() * times for shape, times in common.items()) > self._largest
-
-    @guarded()
-    def weights_in_a_number(self) -> float | None:
-        """The sum of the main model's smallest weights, which no step leaves as it is."""
-        module = self._main() if self._main is not None else None
-        if module is None:
-            return None
-        trained = [weight.detach() for weight in parameters(module) if weight.requires_grad]
-        smallest = sorted(trained, key=torch.Tensor.numel)[:_TELLING_WEIGHTS]
-        return sum(float(weight.double().sum()) for weight in smallest)
+        self.main.counted(module, watch.num_parameters)
 
     def optimizer_made(self, optimizer: torch.optim.Optimizer, site: Site | None) -> None:
         """Remember where an optimizer was constructed."""
