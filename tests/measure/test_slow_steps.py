@@ -22,6 +22,7 @@ TRAINING = (
     "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
 )
 SLOW = str(Path(__file__).parent / "scripts" / "slow_steps.py")
+FUNCTIONS = str(Path(__file__).parent / "scripts" / "functions_alone.py")
 
 
 def test_slow_steps_give_a_profile_of_few_within_the_budget(
@@ -61,6 +62,16 @@ def test_whoever_waits_for_the_first_step_is_told_where_the_script_stands(
     ]
     assert "did not answer for 6 s before its first step: it is at " in last
     assert "slow_steps.py:14 in evaluate" in last
+
+
+@pytest.mark.slow
+def test_whoever_computes_by_functions_alone_is_told_that_they_make_no_step(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["doctor", "--budget", "8", "--", FUNCTIONS]) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "functions_alone.py:8 in " in last
+    assert "no model was called by then (a step is a call of an nn.Module" in last
 
 
 @pytest.mark.slow

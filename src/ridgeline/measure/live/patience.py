@@ -25,6 +25,8 @@ _UNASKED_SHARE, _LEAST_UNASKED_SECONDS = 0.25, 20.0
 """Share of the patience for a script that listens and has computed nothing since; at least so long,
 for whoever sends the requests has to be told first."""
 
+_STEP = "a step is a call of an nn.Module, one of an optimizer, or a gradient; functions make none"
+
 
 class OutOfPatience(ScriptError):
     """The script is alive, but the time for it is over."""
@@ -102,6 +104,8 @@ class Patience:
                     f"{self._place()}; give it more time with --budget, or {smaller}"
                 )
             cure = "give it more time with --budget, or less to do before it trains"
+            if not stepped and self._called_nothing():
+                cure = f"no model was called by then ({_STEP}); {cure}"
             raise OutOfPatience(
                 f"`{self._command}` did not answer for {waited:.0f} s {when}"
                 f"{self._place()}; {self._requests() or cure}"
@@ -137,6 +141,11 @@ class Patience:
         """Is the first step under way, and not what is compiled for it?"""
         told = self._standpoint()
         return told is not None and told.has_begun and not told.compiles
+
+    def _called_nothing(self) -> bool:
+        """Has the script called no model so far, as far as it tells?"""
+        told = self._standpoint()
+        return told is not None and not (told.calls or told.has_begun or told.compiles)
 
     def _evaluates(self) -> bool:
         """Does a script that trains run forwards without gradients, as far as it tells?"""
