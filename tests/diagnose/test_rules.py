@@ -369,6 +369,7 @@ def test_where_no_operator_was_looked_at_none_is_counted(cause: str) -> None:
         counted = [name for name in finding.evidence if "operator" in name]
         assert not [name for name in counted if finding.evidence[name] == 0], finding
         assert " 0 operators" not in finding.summary
+        assert " 0 s of " not in finding.summary
 
 
 @pytest.mark.parametrize("steps", [1, 20])

@@ -54,18 +54,19 @@ def _anomaly(reading: Reading) -> list[Finding]:
     tracing = min(recorded * _NODES_PER_CALL, reading.gap_seconds("forward"))
     spent = checking + tracing
     waiting = reading.gap_seconds("backward")  # each check asks for its answer
+    seen = ""
+    evidence: Evidence = {}
+    if checks:
+        step = duration(reading.step_seconds)
+        seen = f": {duration(checking)} of {step} per step in the checks alone"
+        evidence = {"check_seconds": checking, "num_checks": total_calls(checks)}
     return reading.finding(
         "anomaly-mode",
         touched_seconds=spent + waiting,
         saves_seconds=(0.8 * spent, spent + 0.8 * waiting),
         confidence=0.95,
-        summary=f"Anomaly detection checks every gradient for NaN: {duration(checking)} of "
-        f"{duration(reading.step_seconds)} per step in the checks alone.",
-        evidence={
-            "check_seconds": checking,
-            "num_checks": total_calls(checks),
-            "backward_seconds": reading.phase_seconds("backward"),
-        },
+        summary=f"Anomaly detection checks every gradient for NaN{seen}.",
+        evidence=evidence | {"backward_seconds": reading.phase_seconds("backward")},
         where=[reading.profile.settings.backward_site],
         cure="Remove `torch.autograd.set_detect_anomaly(True)`; turn it on only to find an error.",
         effort="line",
