@@ -128,6 +128,29 @@ def test_a_shell_gets_the_script_that_completes() -> None:
         assert f"complete_{shell}" in done.stdout
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_stream_without_some_characters_shows_others_in_their_place(encoding: str) -> None:
+    program = Path(sys.executable).with_name("ridgeline")
+    done = subprocess.run(
+        [program, "calc", "bubble", "--help"],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "Usage" in done.stdout.decode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("calc bubble --help >&-", 0), ("calc nothing 2>&-", 2), ("calc bubble --help <&-", 0)],
+)
+def test_a_closed_stream_swallows_what_is_said(words: str, code: int) -> None:
+    program = Path(sys.executable).with_name("ridgeline")
+    done = subprocess.run(["sh", "-c", f"{program} {words}"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
 def test_help_after_a_first_word_lists_the_second_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--help"]) == 0
     assert "training" in capsys.readouterr().out

@@ -10,6 +10,7 @@ this module imports little.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -32,6 +33,7 @@ INTERRUPTED = 130
 def main() -> None:
     """Entry point of the program; ends the process with the command's exit code."""
     try:
+        _write_whatever_comes()
         _when_interrupted(_end_where_it_is)
         interrupt_again_where_dropped()
         code = run(sys.argv[1:], begin=lambda: _when_interrupted(interrupt))
@@ -41,6 +43,8 @@ def main() -> None:
         _end(_complain("interrupted", INTERRUPTED))
     except BrokenPipeError:  # whoever read our output has gone
         _end(1)
+    except PermissionError as error:
+        _end(_complain(f"{error.filename or 'a file'}: permission denied", 1))
     except Exception as error:  # whichever library found the disk full
         from ridgeline.errors import no_room
 
@@ -49,6 +53,17 @@ def main() -> None:
         path = getattr(error, "filename", None)
         what = f"{path} was not written" if path else "stdout, or another file, is not whole"
         _end(_complain(f"no space left on the disk: {what}; make room and run it again", 1))
+
+
+def _write_whatever_comes() -> None:
+    """A stream that was closed swallows what is said; characters that it has not become `?`."""
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # The lowest descriptor, which is that of the stream; programs started do not get it.
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _end_where_it_is(*_: object) -> None:
