@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.serve.http.servers import Server
 
+from ridgeline.serve.http.protocol.llama_cpp import LlamaCompletionRequest
+
 PROMPT = "SAY the quick é END"
 EVERYTHING_OFF = {
     "dynatemp_range": 0, "dynatemp_exponent": 1, "typical_p": 1, "xtc_probability": 0,
@@ -52,6 +54,15 @@ def test_hints_of_machine_and_cache_are_taken_and_told(stub: Server) -> None:
     response = stub.post("/completion", body)
     told = response.headers["x-without-effect"].split(", ")
     assert told == ["cache_prompt", "samplers", "t_max_predict_ms"]
+
+
+@pytest.mark.parametrize("named", [["top_k", "penalties"], "ke"])
+def test_samplers_that_are_not_named_are_left_out(named: list[str] | str) -> None:
+    given = {"top_k": 7, "top_p": 0.3, "min_p": 0.2, "temperature": 0.4, "repeat_penalty": 1.5}
+    asked = LlamaCompletionRequest.model_validate({"prompt": PROMPT, "samplers": named, **given})
+    sampling = asked.completion()
+    assert (sampling.top_k, sampling.repetition_penalty) == (7, 1.5)
+    assert (sampling.top_p, sampling.min_p, sampling.temperature) == (1, 0, 1)
 
 
 def test_a_conversation_is_written_and_texts_go_to_tokens_and_back(stub: Server) -> None:

@@ -33,6 +33,16 @@ NAMES = {
 """Fields of a completion by their name here, for errors."""
 
 
+_SAMPLERS: dict[str, tuple[str, dict[str, float]]] = {
+    "top_k": ("k", {"top_k": 0}),
+    "top_p": ("p", {"top_p": 1}),
+    "min_p": ("m", {"min_p": 0}),
+    "temperature": ("t", {"temperature": 1}),
+    "penalties": ("e", {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}),
+}
+"""A sampler → its letter, and the fields of a completion that leave it out."""
+
+
 def _biases(given: Any) -> Any:
     """Biases as a mapping, which llama.cpp's clients write as pairs; `false` forbids a token."""
     if not isinstance(given, list):
@@ -50,8 +60,8 @@ class LlamaSampling(Strict):
         *("cache_prompt", "id_slot", "n_keep", "n_cache_reuse", "repeat_last_n", "samplers"),
         *("prompt_limit", "answer_limit", "timings_per_token"),
     })  # fmt: skip
-    """What machine and cache do is decided here; samplers come in one order, penalties see all of
-    the text, and no time ends an answer but the server's own."""
+    """What machine and cache do is decided here; those samplers that are asked for come in one
+    order, penalties see all of the text, and no time ends an answer but the server's own."""
 
     n_predict: int | None = Field(None, ge=-2, lt=2**31)
     """The most new tokens; below 0: as many as the context leaves."""
@@ -108,7 +118,15 @@ class LlamaSampling(Strict):
             "max_tokens": self.n_predict if self.n_predict and self.n_predict > 0 else None,
         }
         told = {name: value for name, value in more.items() if value is not None}
-        return {**found, **told, "return_token_ids": True}
+        return {**found, **told, **self._left_out(), "return_token_ids": True}
+
+    def _left_out(self) -> dict[str, float]:
+        """Fields that leave out each sampler that `samplers`, names or letters, does not name."""
+        if self.samplers is None:
+            return {}
+        absent = [off for name, (letter, off) in _SAMPLERS.items()
+                  if not {name, letter} & set(self.samplers)]  # fmt: skip
+        return {field: value for off in absent for field, value in off.items()}
 
 
 class LlamaCompletionRequest(LlamaSampling):
