@@ -53,3 +53,5 @@ class BatchingPlayback(
     moment_seconds: float
     """The moment that is looked at, the same for all."""
     ways: list[PlayedBatching]
+    assumed: tuple[str, ...] = ()
+    """What is assumed of device, engine and cache: neither measured nor given."""

@@ -56,6 +56,8 @@ class Alternative(Computed, frozen=True, kw_only=True):
     """The change as it was asked for: key=value, …"""
     figures: Figures
     fleet: FleetUse
+    assumed: tuple[str, ...] = ()
+    """What is assumed of this fleet's devices, engine and cache."""
 
 
 class Simulated(LoadTest, frozen=True, kw_only=True, tag_field="record", tag="simulation"):
@@ -71,3 +73,5 @@ class Simulated(LoadTest, frozen=True, kw_only=True, tag_field="record", tag="si
     deployment: dict[str, object]
     """The deployment as simulated, what was left to us included."""
     what_if: tuple[Alternative, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """What is assumed of devices, engine and cache: neither measured nor given."""

@@ -211,13 +211,20 @@ def _bytes_per_token(hosted: Hosted, replica: ServingQuestion) -> float:
     return float(((cached_bytes(hosted, np.array([context])) - hosted.state_bytes) / context)[0])
 
 
-def _assumed(replica: ServingQuestion) -> list[str]:
+def hosting_assumptions(replica: ServingQuestion) -> list[str]:
+    """What is assumed of a replica's device, engine and cache, whatever it is asked."""
     engine, device = engine_called(replica.engine), replica.device
     lines = [*device.assumed, f"an engine of the class {engine.name}: {engine.why}"]
     if is_widened(device, replica.weights):
         lines.append(widening(device, replica.weights))
     if not replica.cache:
         lines.append(f"the cache is kept in {replica.cache_kind}, as usual with {replica.weights}")
+    return lines
+
+
+def _assumed(replica: ServingQuestion) -> list[str]:
+    engine, device = engine_called(replica.engine), replica.device
+    lines = hosting_assumptions(replica)
     if replica.chunk is None:
         lines.append(f"steps carry at most {engine.chunk_on(device):,.0f} prompt tokens")
     if replica.most_sequences is None:

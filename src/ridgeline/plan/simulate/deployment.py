@@ -123,6 +123,8 @@ class Setup:
     steps."""
     named: bool = True
     """Whether blocks are found again by their content; off where that changes nothing."""
+    assumed: tuple[str, ...] = ()
+    """What is assumed of devices, engine and cache; of an engine as measured, nothing."""
 
     def engine_of(self, index: int) -> ReplicaEngine:
         """Times and memory of one replica; those that only compute prompts come first."""

@@ -53,9 +53,11 @@ def play_batching(
     seed = load.seed or 0
     question = SimulationQuestion(load=load, trace=[], seed=seed, model=model, measured=None)
     runs = {}
+    assumed: tuple[str, ...] = ()
     for way in get_args(Batching):
         asked = msgspec.structs.replace(deployment, batching=way)
         setup, _ = setup_of(question, asked, None)
+        assumed = setup.assumed
         fleet = Fleet(
             setup=setup,
             requests=planned(load, [], seed),
@@ -73,6 +75,7 @@ def play_batching(
         seed=seed,
         moment_seconds=moment,
         ways=[_played(way, exchanges, moment) for way, exchanges in runs.items()],
+        assumed=assumed,
     )
 
 

@@ -101,6 +101,7 @@ def simulate_serving(
         quantiles=_quantiles(found.run, figures.window_seconds),
         deployment=_written(setup),
         what_if=tuple(others),
+        assumed=setup.assumed,
     )
 
 
@@ -159,7 +160,9 @@ class _Asked:
         found = self.simulation(setup)
         if found.run.interrupted:
             return None
-        return Alternative(change=change, figures=self.figures(found), fleet=_use(found))
+        return Alternative(
+            change=change, figures=self.figures(found), fleet=_use(found), assumed=setup.assumed
+        )
 
     def figures(self, found: Simulation) -> Figures:
         """By the definitions of `loadtest`."""

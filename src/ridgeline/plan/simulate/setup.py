@@ -15,7 +15,7 @@ from ridgeline.errors import InputError
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.serving.coefficients import read_calibration
 from ridgeline.plan.serving.engines import engine as engine_called
-from ridgeline.plan.serving.estimate import arrays_of, step_clock
+from ridgeline.plan.serving.estimate import arrays_of, hosting_assumptions, step_clock
 from ridgeline.plan.serving.question import replica_of
 from ridgeline.plan.serving.spreads import CROWDING, Neighbourhood, class_of
 from ridgeline.plan.simulate.deployment import (
@@ -137,6 +137,7 @@ def _as_published(
         scaling=scaling,
         seed=question.seed,
         prefill=None if prefill is None else prefill.engine,
+        assumed=_assumed(found, prefill),
     )
     places = [found.place] if prefill is None else [found.place, prefill.place]
     calibration = read_calibration()
@@ -158,6 +159,16 @@ class _Hosted:
     bytes_per_token: float
     """Keys and values of one token, on all its devices together."""
     place: Neighbourhood
+    assumed: tuple[str, ...]
+    """What is assumed of its devices, engine and cache."""
+
+
+def _assumed(found: _Hosted, prefill: _Hosted | None) -> tuple[str, ...]:
+    """What is assumed of a fleet's replicas, once where both kinds are alike."""
+    if prefill is None:
+        return found.assumed
+    alone = [f"for prompts alone: {one}" for one in prefill.assumed if one not in found.assumed]
+    return (*found.assumed, *alone)
 
 
 def _hosted(
@@ -191,6 +202,7 @@ def _hosted(
         cache_kind=replica.cache_kind,
         bytes_per_token=tp * per_token,
         place=replica.place,
+        assumed=tuple(hosting_assumptions(replica)),
     )
 
 

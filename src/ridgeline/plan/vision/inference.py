@@ -166,7 +166,7 @@ def estimate_inference(
         changes=_changes(task, timing.seconds),
         deadline=None if period_seconds is None else _deadline(timing, period_seconds),
         notes=_notes(task, timing),
-        assumed=list(timing.assumed),
+        assumed=[*task.device.assumed, *timing.assumed],
         calibrated=task.pace.changes,
     )
 

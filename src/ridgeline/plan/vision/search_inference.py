@@ -98,7 +98,8 @@ def plan_vision_inference(
         for task in _tasks(network, part, precisions, software, sizes):
             _weigh(task, weighed)
         seen[part.name] = weighed
-    return _plan(network, seen, time.perf_counter() - start)
+    assumed = [f"{part.name}: {said}" for part in parts for said in part.assumed]
+    return _plan(network, seen, assumed, time.perf_counter() - start)
 
 
 def _tasks(
@@ -179,7 +180,9 @@ def _option(
     )
 
 
-def _plan(network: VisionNetwork, seen: dict[str, Weighed], seconds: float) -> VisionInferencePlan:
+def _plan(
+    network: VisionNetwork, seen: dict[str, Weighed], assumed: list[str], seconds: float
+) -> VisionInferencePlan:
     asked = next(iter(seen.values()))
     ground = dict.fromkeys(line for one in seen.values() for line in one.without_ground)
     options = [min(one.options, key=_rank(one)) for one in seen.values() if one.options]
@@ -209,7 +212,7 @@ def _plan(network: VisionNetwork, seen: dict[str, Weighed], seconds: float) -> V
         feasible=sum(len(one.options) for one in seen.values()),
         without_ground=list(ground),
         seconds=seconds,
-        assumed=[_WAIT, _MONEY],
+        assumed=[*assumed, _WAIT, _MONEY],
     )
 
 

@@ -143,7 +143,8 @@ def _notes(
     *,
     parts_of: Sequence[SlotKind],
 ) -> list[str]:
-    notes = []
+    named = {kind.device.name: kind.device for kind in parts_of}
+    notes = [f"{part.name}: assumed: {said}" for part in named.values() for said in part.assumed]
     for mode in ("mps", "time-slicing"):
         if any(one.kind.mode == mode for one in chosen):
             source = sharing_losses()[mode].source

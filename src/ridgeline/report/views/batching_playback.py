@@ -27,6 +27,7 @@ def batching_playback_document(found: BatchingPlayback) -> doc.ReportDocument:
             way_table(found),
             *doc.figure("moment", moment_figure(found), 420),
             *doc.figure("ways", ways_figure(found), 560),
+            doc.Chapter("Assumed, not measured or given", [doc.Lines(found.assumed)]),
         ],
     )
 

@@ -59,8 +59,21 @@ def simulation_document(found: Simulated) -> doc.ReportDocument:
         doc.Chapter("Replicas over the run", doc.figure("replicas", replicas_figure(found), 300)),
         definitions(found),
     ]
+    if assumed := _assumed(found):
+        shown.append(doc.Chapter("Assumed, not measured or given", [doc.Lines(assumed)]))
     shown += [doc.Lines(found.notes, "warning"), doc.Only("page", plots)]
     return doc.ReportDocument(f"Simulation of {found.model}", shown)
+
+
+def _assumed(found: Simulated) -> list[str]:
+    """What is assumed of the fleet, then what is of another one alone."""
+    of_others = [
+        f"{other.change}: {said}"
+        for other in found.what_if
+        for said in other.assumed
+        if said not in found.assumed
+    ]
+    return [*found.assumed, *of_others]
 
 
 def _fleet_line(found: Simulated) -> str:
