@@ -134,6 +134,25 @@ def lost_shard(pictures: NDArray[np.uint8], where: Path) -> Path:
     return where / "part-{00..02}.tar"
 
 
+def in_a_header(pictures: NDArray[np.uint8], where: Path) -> Path:
+    """A shard that ends a few bytes into the header of its third image."""
+    shards(pictures, where)
+    shard = where / "part-00.tar"
+    with tarfile.open(shard) as opened:
+        third = [one for one in opened if one.name.endswith(".png")][2]
+    shard.write_bytes(shard.read_bytes()[: third.offset + 77])
+    return shard
+
+
+def in_an_image(pictures: NDArray[np.uint8], where: Path) -> Path:
+    shards(pictures, where)
+    shard = where / "part-00.tar"
+    with tarfile.open(shard) as opened:
+        second = [one for one in opened if one.name.endswith(".png")][1]
+    shard.write_bytes(shard.read_bytes()[: second.offset_data + 20])
+    return shard
+
+
 def cut_short(pictures: NDArray[np.uint8], where: Path) -> Path:
     folder = flat(pictures, where)
     (folder / "0.png").write_bytes(png(pictures[0])[:300])
@@ -148,6 +167,8 @@ def cut_short(pictures: NDArray[np.uint8], where: Path) -> Path:
         (beside_folders, "images both beside and in folders"),
         (compressed, "is no plain .tar"),
         (lost_shard, "part-02.tar is missing"),
+        (in_a_header, "part-00.tar is cut off or damaged"),
+        (in_an_image, "part-00.tar is cut off or damaged"),
         (cut_short, "0.png: cannot be read as an image"),
     ],
 )

@@ -24,6 +24,8 @@ from ridgeline.records.overwriting import note_input
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _LABELS = (".cls", ".txt", ".json")
+_CUT = "unexpected end of data"
+"""What tarfile says of a member that is shorter than its header has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +151,31 @@ def _samples(where: str, shard: Path) -> list[tuple[str, int, int, str | None]]:
                     label = _label(suffix, content.read(), f"{shard}:{member.name}")
                     if label is not None:
                         labels[key] = label
+            cut = _is_cut(shard, opened.offset)
     except tarfile.ReadError as error:
-        raise InputError(
-            f"{where}: {shard} is no plain .tar ({in_words(error)}); unpack compressed ones with"
-            " gunzip first"
-        ) from None
+        if str(error) != _CUT:
+            raise InputError(
+                f"{where}: {shard} is no plain .tar ({in_words(error)}); unpack compressed ones"
+                " with gunzip first"
+            ) from None
+        cut = True
     except OSError as error:
         raise InputError(f"{where}: {shard}: {in_words(error)}; check it") from None
+    if cut:
+        raise InputError(
+            f"{where}: {shard} is cut off or damaged behind {len(images)} images; copy it again"
+        )
     return [(key, *place, labels.get(key)) for key, place in images.items()]
+
+
+def _is_cut(shard: Path, end: int) -> bool:
+    """Whether something stands where the last header was read that is no end of an archive.
+
+    tarfile takes a header that is cut off or damaged for the end.
+    """
+    with shard.open("rb") as content:
+        content.seek(end)
+        return any(content.read(tarfile.BLOCKSIZE))
 
 
 def _label(suffix: str, content: bytes, where: str) -> str | None:
