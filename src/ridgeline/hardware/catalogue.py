@@ -26,6 +26,7 @@ from ridgeline.hardware.facts import (
     PriceFile,
     Source,
 )
+from ridgeline.hardware.instances import instance
 from ridgeline.hardware.names import read_name
 from ridgeline.records.input_file import read_text, read_toml
 
@@ -57,18 +58,24 @@ def devices() -> list[Device]:
 def device(name: str) -> Device:
     """The device called `name`.
 
-    A canonical name, an alias, or what the driver reports; or one of these with memory, power or a
-    part of the package behind it (`names.py`).
+    A canonical name, an alias, or what the driver reports; one of these with memory, power or a
+    part of the package behind it (`names.py`), or with a second name in brackets; or a machine,
+    of which one device is meant (`instances.py`).
 
     >>> device("NVIDIA H100 80GB HBM3").name
     'H100-SXM-80GB'
     >>> device("RTX4090-24GB").name
     'RTX-4090'
+    >>> device("p5.48xlarge").name
+    'H100-SXM-80GB'
     """
-    found = _known(name) or read_name(name, _known)
+    found = _known(name) or read_name(name, _known) or _with_second_name(name)
     if found is not None:
         return found
     book = catalogue()
+    machine = instance(name)
+    if machine is not None and machine.device in book.devices:
+        return msgspec.structs.replace(book.devices[machine.device], assumed=[machine.said(name)])
     return book.devices[_find(name, book.device_names, "device")]
 
 
@@ -77,6 +84,13 @@ def _known(name: str) -> Device | None:
     book = catalogue()
     canonical = book.device_names.get(_fold(name))
     return None if canonical is None else book.devices[canonical]
+
+
+def _with_second_name(name: str) -> Device | None:
+    """The device of a name with another one of its names in brackets: TPU v6e (Trillium)."""
+    parts = re.fullmatch(r"([^()]+)\(([^()]+)\)\s*", name)
+    first = None if parts is None else _known(parts[1])
+    return first if first is not None and parts is not None and first == _known(parts[2]) else None
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device, Link, Node
+from ridgeline.hardware.instances import instance
 from ridgeline.hardware.nodes import FALLBACK_HOST_LINK, node_of
 
 _FALLBACK_LATENCY_LINK = "nvlink-4"
@@ -78,7 +79,8 @@ def parse_cluster(
     """The cluster that `COUNTxDEVICE` means, with typical surroundings unless given.
 
     Args:
-        text: A count, an x, and a device by any of its names: `64xH100`, `8 x A100-SXM-40GB`.
+        text: A count, an x, and a device by any of its names, or a machine by its: `64xH100`,
+            `8 x A100-SXM-40GB`, `2xp5.48xlarge`.
         domain_size: Devices that the fast fabric joins.
         domain_bytes_per_second: Of one device into that fabric, per direction.
         network_bytes_per_second: Of one device's share of the network cards, per direction.
@@ -89,9 +91,13 @@ def parse_cluster(
     ('H100-SXM-80GB', 8, 50.0)
     """
     num_devices, name = _split(text)
+    machine, contents = instance(name), []
+    if machine is not None:
+        num_devices, name = num_devices * machine.count, machine.device
+        contents = [f"{text.strip()} has {num_devices} x {name}"]
     part = catalogue.device(name)
     _check_overrides(domain_size, domain_bytes_per_second, network_bytes_per_second)
-    assumed = [*part.assumed, *_ambiguity(name, part)]
+    assumed = [*contents, *part.assumed, *_ambiguity(name, part)]
     changes: dict[str, float | int | None] = {
         "domain_size": domain_size,
         "domain_bytes_per_second": domain_bytes_per_second,
