@@ -335,6 +335,18 @@ def test_a_ledger_says_what_is_in_the_stack_and_what_gave_nothing(
 TRACE = SHARED / "a100_critical_path/alexnet_cuda_sync.json.gz"
 
 
+def test_a_trace_of_the_host_alone_is_a_look_at_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "dur": 900.0}
+    events = [event | {"name": "aten::mm", "ts": 1000.0 * step} for step in range(5)]
+    path = tmp_path / "host.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    found = asked(capsys, "--trace", str(path))["profiled"]
+    assert found["source"] == "trace"
+    assert found["evidence"] == "a trace of 4.90 ms of the host, without GPU work"
+
+
 @pytest.mark.skipif(not TRACE.exists(), reason="the shared traces are not beside the checkout")
 def test_a_trace_answers_what_was_seen_on_the_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, "--trace", str(TRACE))

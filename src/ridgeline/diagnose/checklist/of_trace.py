@@ -18,8 +18,13 @@ _HARDLY = 0.02
 
 def _profiled(evidence: Evidence) -> Answer | None:
     window = sum(fact.window_us for fact in evidence.facts)
-    shown = quantity.shown("us", window)
-    return done(f"a trace of {shown} on {len(evidence.facts)} GPUs") if window else None
+    if window:
+        shown = quantity.shown("us", window)
+        return done(f"a trace of {shown} on {len(evidence.facts)} GPUs")
+    host = max((fact.host_span_us for fact in evidence.facts), default=0.0)
+    if not host:
+        return None
+    return done(f"a trace of {quantity.shown('us', host)} of the host, without GPU work")
 
 
 def _limit_known(evidence: Evidence) -> Answer | None:
