@@ -61,6 +61,13 @@ def test_the_stages_of_a_family_make_up_the_whole(kind):
     assert "norm" in around.behind[-1] or around.behind == ("ln_f",)
 
 
+@pytest.mark.parametrize("kind", ["qwen2", "gemma3_text", "llama"])
+@pytest.mark.parametrize("layers", [2, 3])
+def test_a_model_of_few_layers_can_be_cut(kind, layers):
+    around = check_family(_empty(kind, num_hidden_layers=layers), 2)
+    assert around.behind == ("norm",)
+
+
 def test_a_family_whose_layers_share_more_than_the_hidden_state_is_refused():
     with pytest.raises(InputError, match=r"XGLMForCausalLM.*something else.*layout\.pp = 1"):
         check_family(_empty("xglm", num_layers=4), 2)

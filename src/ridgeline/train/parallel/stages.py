@@ -355,7 +355,8 @@ def tiny_config(config: PretrainedConfig) -> PretrainedConfig:
     }
     for name, value in config.to_dict().items():
         if isinstance(value, list) and len(value) == layers:
-            setattr(small, name, value[:NUM_LAYERS])
+            # Kinds of layers by index, over again where there are fewer layers than in the copy.
+            setattr(small, name, [value[index % layers] for index in range(NUM_LAYERS)])
     for name, width in _WIDTHS.items():
         value = getattr(config, name, None)
         if isinstance(value, int) and value > 0 and name in settable:
