@@ -204,6 +204,12 @@ def test_data_that_does_not_fit_is_refused(
         prepare_images(small_recipe(tmp_path, arrays, images=change))
 
 
+def test_tensors_that_are_no_images_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "some.npz", crops=np.zeros((4, 8, 8, 3), np.uint8))
+    with pytest.raises(InputError, match=r"holds crops, which are taken for .* wants pixels"):
+        prepare_images(small_recipe(tmp_path, tmp_path / "some.npz"))
+
+
 def test_validation_classes_are_matched_by_name(tmp_path: Path) -> None:
     for folder, names in (("train", "abc"), ("held", "cb")):
         for name in names:

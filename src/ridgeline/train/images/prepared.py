@@ -89,9 +89,10 @@ def _open(key: str, path: str, cache: str) -> ImageSource:
     else:
         source = open_images(key, Path(path).expanduser())
     if source.ready:
+        names = getattr(source, "arguments", ("pixel_values",)) or ("tensors without names",)
         raise InputError(
-            f"{key} {path}: holds floats that were made ready for one model; training wants pixels:"
-            " images, uint8 [n, height, width, 3]"
+            f"{key} {path}: holds {', '.join(names)}, which are taken for what one model is given;"
+            " training wants pixels: images, uint8 [n, height, width, 3]"
         )
     if source.labels is None:
         raise InputError(
