@@ -13,7 +13,7 @@ from ridgeline.hardware.processors import as_target
 from ridgeline.records.kernel_check import LaunchRoofline
 
 _OF_TRITON = {
-    "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "int8": "int8", "uint8": "int8",
+    "bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32", "int8": "int8", "uint8": "int8",
     "fp8e4nv": "fp8", "fp8e5": "fp8", "fp8e4b8": "fp8", "fp8e5b16": "fp8",
 }  # fmt: skip
 
@@ -45,7 +45,7 @@ def launch_roofline(
     Args:
         target: The architecture, `sm_90`.
         matrix_flops: Of `tl.dot`.
-        matrix_dtype: What it multiplied, as Triton names it; empty without one.
+        matrix_dtype: What it multiplied, as Triton names it, or `tf32`; empty without one.
         vector_flops: Of everything else.
         least_bytes: Bytes read or written at least once.
     """

@@ -118,3 +118,5 @@ class KernelCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     launches: list[KernelLaunch]
     compiled: list[CompiledKernel]
     findings: list[KernelFinding]
+    compared: int
+    """Results that `example()` returned beside what is expected of them."""

@@ -40,6 +40,7 @@ class _Interpreted(msgspec.Struct):
     error: str = ""
     launches: list[KernelLaunch] = []
     findings: list[KernelFinding] = []
+    compared: int = 0
 
 
 def find(target: str) -> tuple[Path, str]:
@@ -94,6 +95,7 @@ def check(target: str, architectures: Sequence[str]) -> KernelCheck:
         launches=seen.launches,
         compiled=built,
         findings=_merged(seen.findings),
+        compared=seen.compared,
     )
 
 

@@ -29,6 +29,7 @@ from ridgeline.from_source import import_file
 from ridgeline.kernels.check import bfloat16, language, libdevice, scalars
 from ridgeline.kernels.check.judging import findings, launch_record
 from ridgeline.kernels.check.on_cuda import on_cuda
+from ridgeline.kernels.check.seen import SeenLaunch
 from ridgeline.kernels.check.watching import LaunchWatch
 from ridgeline.records.kernel_check import KernelFinding
 
@@ -40,6 +41,9 @@ _TIMES_PLAIN = 1.1
 """A result may be so much further away than what was computed plainly in its dtype."""
 _OF_FLOAT32 = 64.0
 """The factor for float32, in which every step rounds."""
+_STEP_OF_TF32 = 2.0**-10
+_OF_TF32 = 2.0
+"""What matmuls in tf32 may cost float32 results, in steps: each of two factors is cut."""
 
 _CURES = {
     "CUDA": "the interpreter runs on the CPU, which has nothing like it: leave it out of example()",
@@ -78,25 +82,36 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
     torch.manual_seed(0)
     torch.set_deterministic_debug_mode("warn")  # torch.empty is filled with NaN
     with on_cuda():
-        module = load(file)
+        try:
+            module = load(file)
+        except (Exception, SystemExit) as error:
+            return {"error": _failure(error, file, "importing it")}
         example = getattr(module, "example", None)
         if not callable(example):
             return {"error": "defines no example(); add a function that calls the kernels"}
         watch.launches.clear()
         try:
             returned = example()
-        except Exception as error:
-            return {"error": _failure(error, file)}
+        except (Exception, SystemExit) as error:
+            return {"error": _failure(error, file, "example()")}
     seen = [one for one in watch.launches if kernel in ("", one.kernel)]
     if not seen:
         named = sorted({one.kernel for one in watch.launches})
         what = f"launches no kernel {kernel}" if kernel else "launches no kernel"
         return {"error": f"example() {what}; it launches {', '.join(named) or 'none'}"}
-    found = [*findings(seen), *_inexact(returned, seen[-1].kernel, file)]
-    return {"launches": [launch_record(one) for one in seen], "findings": found}
+    compared = _compared(returned)
+    wrong = next((one for one in compared if not all(map(torch.is_tensor, one))), None)
+    if wrong is not None:
+        types = ", ".join(type(one).__name__ for one in wrong)
+        return {
+            "error": f"example() returns ({types}); return pairs of tensors, found and expected"
+        }
+    found = [*findings(seen), *_inexact(compared, seen, file)]
+    launches = [launch_record(one) for one in seen]
+    return {"launches": launches, "findings": found, "compared": len(compared)}
 
 
-def _failure(error: BaseException, file: Path) -> str:
+def _failure(error: BaseException, file: Path, what: str) -> str:
     """Why an example failed: the innermost of its own lines, what was said there, and a cure."""
     if isinstance(error, InterpreterError) and error.__cause__ is not None:
         error = error.__cause__
@@ -108,17 +123,22 @@ def _failure(error: BaseException, file: Path) -> str:
     place = f"line {own[-1]}: " if own else ""
     said = in_words(error)
     cure = next((cure for part, cure in _CURES.items() if part in said), "")
-    return f"{place}example() fails: {type(error).__name__}: {said}{cure and f'; {cure}'}"
+    return f"{place}{what} fails: {type(error).__name__}: {said}{cure and f'; {cure}'}"
 
 
-def _inexact(returned: Any, kernel: str, file: Path) -> Iterator[KernelFinding]:
-    for found, expected, *plain in _compared(returned):
+def _inexact(
+    compared: list[tuple[torch.Tensor, ...]], seen: list[SeenLaunch], file: Path
+) -> Iterator[KernelFinding]:
+    cut = any(one.matrix_dtype == "tf32" for one in seen)
+    for found, expected, *plain in compared:
+        kernel = next((one for one in reversed(seen) if one.wrote_to(found)), seen[-1]).kernel
         if found.shape != expected.shape:
             yield _misshapen(found, expected, kernel, file)
             continue
         error, floor = _error(found, expected), _rounding_error(found, expected)
         narrow = found.dtype in (torch.float16, torch.bfloat16)
         allowed = floor * (_TIMES_THE_FLOOR if narrow else _OF_FLOAT32)
+        allowed = max(allowed, _OF_TF32 * _STEP_OF_TF32 if cut and not narrow else 0.0)
         allowed = max([allowed, *(_TIMES_PLAIN * _error(one, expected) for one in plain)])
         if not error <= allowed:
             yield _too_far(found, expected, error, floor, kernel, file)
@@ -180,7 +200,7 @@ def _compared(returned: Any) -> list[tuple[torch.Tensor, ...]]:
     """Tuples of found, expected and perhaps the same computed plainly, whatever holds them."""
     if not isinstance(returned, list | tuple):
         return []
-    if len(returned) in (2, 3) and all(isinstance(one, torch.Tensor) for one in returned):
+    if len(returned) in (2, 3) and any(isinstance(one, torch.Tensor) for one in returned):
         return [tuple(returned)]
     return [tuple(one) for one in returned if isinstance(one, list | tuple) and len(one) in (2, 3)]
 

@@ -2,6 +2,8 @@
 
 - `constexpr` in annotations that are text, by quotes or by `from __future__ import annotations`.
 - Grids given as lists.
+- Arguments that are Python's floats: a compiled kernel gets float32 numbers, which have `.to` and
+  widen what they meet; the interpreter hands them on as they are.
 - `and`, `or` and `not` between tensors: the compiler computes them element by element, every
   operand; Python asks one operand for its truth and gives the other.
 """
@@ -14,7 +16,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import triton.language as tl
+from triton.runtime.interpreter import TensorHandle
 
 from ridgeline.patches import Undo, in_reverse, patch
 
@@ -29,6 +33,7 @@ def install() -> Undo:
         [
             patch("triton.runtime.interpreter:GridExecutor.__init__", _with_texts_and_lists),
             patch("triton.runtime.interpreter:FunctionRewriter._transform_ast", _with_booleans),
+            patch("triton.runtime.interpreter:_implicit_cvt", _with_floats),
         ]
     )
 
@@ -50,6 +55,15 @@ def _tuple_of(grid: Any) -> Any:
     if callable(grid):
         return lambda settings: _tuple_of(grid(settings))
     return tuple(grid) if isinstance(grid, list) else grid
+
+
+def _with_floats(original: Callable[..., Any]) -> Callable[..., Any]:
+    def converted(argument: Any) -> Any:
+        if not isinstance(argument, float):
+            return original(argument)
+        return tl.tensor(TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32)
+
+    return converted
 
 
 def _with_booleans(original: Callable[..., ast.AST]) -> Callable[..., ast.AST]:

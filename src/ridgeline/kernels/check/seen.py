@@ -62,7 +62,7 @@ class SeenLaunch:
     matrix_flops: int = 0
     """Multiplications and additions of `tl.dot`."""
     matrix_dtype: str = ""
-    """What `tl.dot` multiplied last, as Triton names it: `bf16`, `fp8e4nv`."""
+    """What `tl.dot` multiplied last, as Triton names it: `bf16`, `fp8e4nv`; or `tf32`."""
     vector_flops: int = 0
     """Floating-point results of everything else."""
 
@@ -75,6 +75,16 @@ class SeenLaunch:
             if isinstance(one, torch.Tensor):
                 found[name] = one
         return found
+
+    def wrote_to(self, tensor: torch.Tensor) -> bool:
+        """Whether a store or an atomic went to the memory that a tensor lies in."""
+        storage = tensor.untyped_storage()
+        first, behind = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        return any(
+            bool(((one.starts >= first) & (one.starts < behind)).any())
+            for one in self.accesses
+            if one.kind != "load"
+        )
 
     def ranges(self) -> list[tuple[int, int]]:
         """The addresses of the tensors' storages: first, and one behind the last."""

@@ -84,6 +84,7 @@ class LaunchWatch:
             for first, *others in _alike(pruned):
                 for one, kept in zip(storages, before, strict=True):
                     bytes_of(one).copy_(kept)
+                tuner.best_config = first
                 tuner.pre_hook(given | first.all_kwargs(), reset_only=True)
                 if first.pre_hook is not None:
                     first.pre_hook(given | first.all_kwargs())
@@ -192,12 +193,14 @@ class LaunchWatch:
         return create_barrier
 
     def _multiplied(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def create_dot(builder: Any, a: Any, b: Any, *rest: Any) -> Any:
+        def create_dot(builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any) -> Any:
             self._folds += 1
             if self._launch is not None and not self._again:
+                kind = str(a.dtype.scalar)
+                cut = kind == "fp32" and str(precision).endswith("TF32")
                 self._launch.matrix_flops += 2 * int(a.data.size) * int(b.data.shape[-1])
-                self._launch.matrix_dtype = str(a.dtype.scalar)
-            return original(builder, a, b, *rest)
+                self._launch.matrix_dtype = "tf32" if cut else kind
+            return original(builder, a, b, d, precision, *rest)
 
         return create_dot
 

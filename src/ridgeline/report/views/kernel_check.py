@@ -12,7 +12,13 @@ def check_document(found: KernelCheck) -> doc.ReportDocument:
     """Findings first, each with its line and its cure."""
     count = len(found.findings)
     title = "No findings" if not count else f"{count} finding{'s' if count > 1 else ''}"
-    blocks: list[doc.Block] = [doc.Paragraph(f"{title} in {found.file} (Triton {found.triton})")]
+    compared = (
+        f"{found.compared} result{'s' if found.compared > 1 else ''} compared"
+        if found.compared
+        else "no result was compared, as example() returns no pairs of (found, expected)"
+    )
+    told = f"{title} in {found.file} (Triton {found.triton}); {compared}"
+    blocks: list[doc.Block] = [doc.Paragraph(told)]
     for one in found.findings:
         lines = [f"{one.cause} in {one.kernel}: {one.summary}", f"  at {one.where}; {one.cure}"]
         blocks.append(doc.Lines(lines))
