@@ -24,6 +24,7 @@ EXAMPLE_OF = {
     "flash_backward": "flash_attention",
     "weight_kernels": "weight_only",
     "attention_kernels": "paged_attention",
+    "cache_write": "paged_attention",
 }
 """A file of kernels → the example that launches them, where the names differ."""
 _INSTEAD = """

@@ -36,6 +36,7 @@ STRANGERS: dict[str, set[str]] = {
     "made_by_a_function": set(),
     "libdevice": set(),
     "no_barrier": {"missing-barrier"},
+    "tf32": set(),
     "written_for_cuda": set(),
     "written_for_the_compiler": set(),
 }
@@ -139,6 +140,32 @@ def test_every_configuration_of_an_autotuner_is_run_and_compiled(
         assert one["roofline"]["intensity_flops_per_byte"] > 0
 
 
+@pytest.mark.slow
+def test_every_line_of_our_own_kernels_is_run_by_an_example() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.check.lines"],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == ""
+
+
+@pytest.mark.slow
+def test_a_wrong_result_names_the_kernel_that_wrote_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (HERE / "scripts/tf32.py").read_text()
+    file = tmp_path / "tf32.py"
+    file.write_text(text.replace("out, x.double() @", "out, 1.01 * x.double() @"))
+    _, found = checked(str(file), capsys)
+    assert [one["kernel"] for one in found["launches"]] == ["product", "scaled"]
+    assert [(one["cause"], one["kernel"]) for one in found["findings"]] == [("inexact", "product")]
+    assert [one["matrix_dtype"] for one in found["launches"]] == ["tf32", ""]
+
+
 def test_the_documents_say_how_many_mistakes_are_planted() -> None:
     page = (Path(__file__).parents[3] / "docs/reference/kernels.md").read_text()
     own, small = sum(len(one) for one in OWN.values()), len(SMALL)
@@ -184,6 +211,16 @@ def test_the_bytes_of_a_sum_are_three_vectors_and_every_sector_is_used(
             "line 2: example() fails: ValueError",
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            "import sys\nsys.exit(0)\n",
+            "line 2: importing it fails: SystemExit",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "import no_such_module\n",
+            "line 1: importing it fails: ModuleNotFoundError",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_file_that_launches_nothing_is_refused_in_one_line(
@@ -193,9 +230,30 @@ def test_a_file_that_launches_nothing_is_refused_in_one_line(
     if text is not None:
         file.write_text(text)
     assert run(["kernels", "check", str(file)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    said = capsys.readouterr().err.splitlines()
+    (line,) = [one for one in said if "small sizes show as much" not in one]  # a crowded machine
     assert words in line
     assert {one.name for one in tmp_path.iterdir()} <= {"mine.py"}  # no bytecode beside it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("returned", "code", "words"),
+    [
+        ("out, 2.0", 2, "example() returns (Tensor, float); return pairs of tensors"),
+        ("{'out': out}", 0, "no result was compared"),
+        ("[(out, out.double())]", 0, "1 result compared"),
+    ],
+)
+def test_it_says_how_many_results_were_compared(
+    returned: str, code: int, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (HERE / "sound/add.py").read_text()
+    file = tmp_path / "mine.py"
+    file.write_text(text[: text.rindex("    return ")] + f"    return {returned}\n")
+    assert run(["kernels", "check", str(file), "--arch", "sm_90"]) == code
+    said = capsys.readouterr()
+    assert words in " ".join((said.out + said.err).split())
 
 
 @pytest.mark.slow

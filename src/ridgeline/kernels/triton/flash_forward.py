@@ -238,15 +238,10 @@ def load_rows(
     D: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> tl.tensor:
-    """Load [ROWS, BLOCK_D]; `inside` None: every row is there."""
+    """Load [ROWS, BLOCK_D], with zeros where no row or no dimension is."""
     places = at + tl.arange(0, ROWS)[:, None] * stride + dims[None, :]
     if dims.shape[0] == D:
-        if inside is None:
-            found = tl.load(places)
-        else:
-            found = tl.load(places, mask=inside[:, None], other=0.0)
-    elif inside is None:
-        found = tl.load(places, mask=(dims < D)[None, :], other=0.0)
+        found = tl.load(places, mask=inside[:, None], other=0.0)
     else:
         found = tl.load(places, mask=inside[:, None] & (dims < D)[None, :], other=0.0)
     return found

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from ridgeline.kernels.triton.adamw import step
 
-_SIZES = (1, 1000, 17_000, 40)
+_SIZES = (1, 1000, 17_000, 40, 3)  # five tensors in a table of eight rows
 _RATE, _BETAS, _EPS, _DECAY, _NUMBER = 1e-2, (0.9, 0.99), 0.1, 0.1, 3
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Four tensors in bfloat16 with sums in float32, gradients scaled; then all in float32."""
+    """Five tensors in bfloat16 with sums in float32, gradients scaled; then all in float32."""
     return [*_of_kind(torch.bfloat16), *_of_kind(torch.float32)]
 
 

@@ -1,19 +1,31 @@
-"""SwiGLU, forward and backward, at sizes that fill no block."""
+"""The three gates, forward and backward, at sizes that fill no block."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu, silu
 
 from ridgeline.kernels.triton.gated_product import backward, forward
 
+_EXACT: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": silu, "gelu": gelu, "gelu_tanh": partial(gelu, approximate="tanh")
+}  # fmt: skip
+
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Two rows of 1,100 in bfloat16, a part of longer ones; with gradients from float64."""
-    gate, up, dy = (torch.randn(2, size).bfloat16()[:, :1100] for size in (1100, 1124, 1148))
-    y = forward(gate, up, "silu")
-    found = backward(dy, gate, up, "silu")
+    """Two rows of 1,025 in bfloat16, a part of longer ones; with gradients from float64."""
+    return [pair for name in _EXACT for pair in _of_kind(name)]
+
+
+def _of_kind(name: str) -> list[tuple[Tensor, Tensor]]:
+    gate, up, dy = (torch.randn(2, size).bfloat16()[:, :1025] for size in (1025, 1124, 1148))
+    y = forward(gate, up, name)
+    found = backward(dy, gate, up, name)
     wide = [one.double().requires_grad_() for one in (gate, up)]
-    exact = torch.nn.functional.silu(wide[0]) * wide[1]
+    exact = _EXACT[name](wide[0]) * wide[1]
     gradients = torch.autograd.grad(exact, wide, dy.double())
     return [(y, exact), *zip(found, gradients, strict=True)]

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from ridgeline.kernels.triton.grouped_matmul import gradient_of_weight, multiply
 
-_ENDS = (9, 9, 150, 171)
+_ENDS = (9, 9, 150, 170, 171)
+_DEPTH = 321  # one more than tiles hold
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Four experts of 328 x 136 over 171 rows in bfloat16."""
-    x, weight = torch.randn(_ENDS[-1], 328).bfloat16(), torch.randn(4, 328, 136).bfloat16()
+    """Five experts of 321 x 136 over 171 rows in bfloat16."""
+    x, weight = (torch.randn(shape).bfloat16() for shape in ((_ENDS[-1], _DEPTH), (5, _DEPTH, 136)))
     ends = torch.tensor(_ENDS, dtype=torch.int32)
     y = multiply(x, weight, ends)
     dy = torch.randn(_ENDS[-1], 136).bfloat16()

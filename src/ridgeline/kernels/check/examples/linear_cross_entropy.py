@@ -7,16 +7,18 @@ from torch import Tensor
 
 from ridgeline.kernels.triton.linear_cross_entropy import of_chunk
 
-_ROWS, _CLASSES, _IGNORED = 7, 5000, -100
+_ROWS, _CLASSES, _IGNORED = 7, 4097, -100  # one more than a block holds
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Seven rows of 5,000 in bfloat16, one ignored: plain, then with every option."""
-    return [*_case(0.0, 0.0, 0.0), *_case(0.1, 1e-2, 3.0)]
+    """Seven rows of 4,097 in bfloat16, one ignored: plain, with every option, in two steps."""
+    return [*_case(0.0, 0.0, 0.0), *_case(0.1, 1e-2, 3.0), *_case(0.1, 1e-2, 0.0, steps=2)]
 
 
-def _case(smoothing: float, z_loss: float, softcap: float) -> list[tuple[Tensor, Tensor]]:
-    logits = (torch.randn(_ROWS, _CLASSES + 24) * 3).bfloat16()[:, :_CLASSES]
+def _case(
+    smoothing: float, z_loss: float, softcap: float, steps: int = 1
+) -> list[tuple[Tensor, Tensor]]:
+    logits = (torch.randn(_ROWS, _CLASSES + 24) * 3 + 2).bfloat16()[:, :_CLASSES]
     target = torch.randint(_CLASSES, (_ROWS,))
     target[3] = _IGNORED
     weights = torch.rand(_ROWS) + 0.5
@@ -24,7 +26,12 @@ def _case(smoothing: float, z_loss: float, softcap: float) -> list[tuple[Tensor,
     exact = _losses(wide, target, smoothing, z_loss, softcap)
     (gradient,) = torch.autograd.grad(exact @ weights.double(), wide)
     losses, normalizers = torch.empty(_ROWS), torch.empty(_ROWS)
-    of_chunk(logits, target, losses, normalizers, weights, _IGNORED, smoothing, z_loss, softcap)
+    rest = (_IGNORED, smoothing, z_loss, softcap)
+    if steps == 1:
+        of_chunk(logits, target, losses, normalizers, weights, *rest)
+    else:
+        of_chunk(logits, target, losses, normalizers, None, *rest)
+        of_chunk(logits, target, None, normalizers, weights, *rest)
     return [(losses, exact.detach()), (logits, gradient)]
 
 

@@ -9,8 +9,8 @@ from ridgeline.kernels.triton.muon import symmetric_product
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Two matrices of 150 x 90 with themselves, then an update of one that is symmetric."""
-    x = (torch.randn(2, 150, 90) / 8).bfloat16()
+    """Two matrices of 150 x 129 with themselves, then an update of one that is symmetric."""
+    x = (torch.randn(2, 150, 129) / 8).bfloat16()  # one more than tiles hold
     gram = symmetric_product(x, 0.0, 1.0)
     wide = x.double()
     again = symmetric_product(gram, -1.5, 0.5)

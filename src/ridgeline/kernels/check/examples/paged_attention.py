@@ -1,4 +1,4 @@
-"""Attention over a KV cache in blocks: decodes that are split over their keys, and a prompt."""
+"""Attention over a KV cache in blocks: decodes that are split over their keys, prompts, trees."""
 
 from __future__ import annotations
 
@@ -15,66 +15,121 @@ _SCALE = _DIM**-0.5
 def example() -> list[tuple[Tensor, Tensor]]:
     """Prompts in bfloat16, one without a context; decodes over a cache of eight bits in float32."""
     return [
-        *_of([(5, 21), (0, 0), (3, 3)], None, window=None, softcap=None),
+        *_of([(5, 21), (0, 0), (3, 3)], None),
         *_of([(1, 75), (1, 1)], torch.int8, window=66, softcap=20.0),
-        *_of([(1, 20)], torch.float8_e4m3fn, window=None, softcap=None),
+        *_of([(1, 20)], torch.float8_e4m3fn, size=0.05),
+        *_of([(2, 9)], torch.int8, fixed=True),
+        *_of([(1, 9)], torch.float8_e4m3fn, fixed=True),
+        *_of([(6, 30), (4, 11)], None, window=9, first=2, seen=[1, 3, 5, 11, 21, 33, 0, 0, 0, 0]),
+        *_of([(4, 12)], None, seen=[1, 3, 5, 13]),
     ]
 
 
 def _of(
     lengths: list[tuple[int, int]],
     stored: torch.dtype | None,
-    window: int | None,
-    softcap: float | None,
+    window: int | None = None,
+    softcap: float | None = None,
+    size: float = 1.0,
+    first: int = 0,
+    seen: list[int] | None = None,
+    *,
+    fixed: bool = False,
 ) -> list[tuple[Tensor, Tensor]]:
-    """Sequences of (queries, context), all of whose keys and values are written here."""
+    """Sequences of (queries, context), all of whose keys and values are written here.
+
+    With fixed scales, many of these lie in the middle between two numbers of the cache, and some
+    beyond the largest.
+    """
     free = torch.randperm(_BLOCKS).tolist()
     tables = torch.full((len(lengths), 17), 2**30, dtype=torch.int32)
     dtype = torch.float32 if stored else torch.bfloat16
-    tokens = [torch.randn(2, context, _KEY_HEADS, _DIM).to(dtype) for _, context in lengths]
+    tokens = [
+        (size * torch.randn(2, context, _KEY_HEADS, _DIM)).to(dtype) for _, context in lengths
+    ]
+    if fixed:
+        tokens = [(one * 16).round() / 16 for one in tokens]
+        for one in tokens:
+            one[:, 0, :, :2] = torch.tensor([1000.0, -1000.0])
     slots = []
     for row, (_, context) in enumerate(lengths):
         for column in range(-(-context // _BLOCK)):
             tables[row, column] = free.pop()
         places = torch.arange(context)
         slots.append(tables[row][places // _BLOCK].long() * _BLOCK + places % _BLOCK)
-    cache, twin = _empty(stored), _empty(stored)
+    cache, twin = _empty(stored, fixed=fixed), _empty(stored, fixed=fixed)
     num_queries = [count for count, _ in lengths]
     packed = PackedTokens(
         query_starts=torch.tensor([0, *num_queries]).cumsum(0).int(),
         context_lengths=torch.tensor([context for _, context in lengths]).int(),
         block_tables=tables,
-        slots=torch.cat(slots),
+        slots=torch.cat([*slots, torch.tensor([-1])]),
         max_queries=max(num_queries),
         max_context=max(context for _, context in lengths),
+        seen=None if seen is None else torch.tensor(seen),
+        recent=window if first else None,
+        first=first,
     )
-    keys, values = torch.cat(tokens, 1)
+    padding = torch.ones(2, 1, _KEY_HEADS, _DIM, dtype=dtype)
+    keys, values = torch.cat([*tokens, padding], 1)
     write_cache(keys, values, cache, packed)
     write_cache_reference(keys, values, twin, packed)
     queries = torch.randn(sum(num_queries), _HEADS, _DIM).to(dtype)
     sinks = torch.randn(_HEADS)
     found = paged_attention(
-        queries, cache, packed, scale=_SCALE, window=window, softcap=softcap, sinks=sinks
+        queries,
+        cache,
+        packed,
+        scale=_SCALE,
+        window=None if first else window,
+        softcap=softcap,
+        sinks=sinks,
     )
-    kept = torch.stack([_read(cache, part, packed.slots) for part in ("keys", "values")])
+    filled = packed.slots[:-1]
+    kept = torch.stack([_read(cache, part, filled) for part in ("keys", "values")])
     parts = kept.split([context for _, context in lengths], 1)
+    paths = torch.tensor(seen or [0] * sum(num_queries)).split(num_queries)
     exact = [
-        _attended(one, part[0], part[1], window, softcap, sinks)
-        for one, part in zip(queries.split(num_queries), parts, strict=True)
+        _attended(one, part[0], part[1], _sight(len(part[0]), path, window, first), softcap, sinks)
+        for one, part, path in zip(queries.split(num_queries), parts, paths, strict=True)
     ]
-    wanted = torch.stack([_read(twin, part, packed.slots) for part in ("keys", "values")])
-    return [(found, torch.cat(exact)), (kept.float(), wanted)]
+    wanted = torch.stack([_read(twin, part, filled) for part in ("keys", "values")])
+    return [
+        (found, torch.cat(exact)),
+        (kept.float(), wanted),
+        (_everything(cache), _everything(twin)),
+    ]
 
 
-def _empty(stored: torch.dtype | None) -> LayerCache:
+def _sight(context: int, paths: Tensor, window: int | None, first: int) -> Tensor:
+    """Which keys the last tokens of a sequence see, [Q, K]: one after the other, one by one."""
+    root = context - len(paths)
+    found = torch.zeros(len(paths), context, dtype=torch.bool)
+    for query, path in enumerate(paths.tolist()):
+        line = [bit for bit in range(len(paths)) if path >> bit & 1] or list(range(query + 1))
+        for depth, key in enumerate([*range(root), *(root + one for one in line)]):
+            behind = root + len(line) - 1 - depth
+            found[query, key] = window is None or behind < window or depth < first
+    return found
+
+
+def _empty(stored: torch.dtype | None, *, fixed: bool) -> LayerCache:
     shape = (_BLOCKS, _KEY_HEADS, _BLOCK, _DIM)
-    scaled = stored is not None
+    scales: list[Tensor | None] = [None, None]
+    if fixed:
+        scales = [torch.tensor([0.5, 0.25]), torch.tensor([0.25, 0.125])]
+    elif stored is not None:
+        scales = [torch.zeros(shape[:3]), torch.zeros(shape[:3])]
     return LayerCache(
-        keys=torch.zeros(shape).to(stored or torch.bfloat16),
-        values=torch.zeros(shape).to(stored or torch.bfloat16),
-        key_scales=torch.zeros(shape[:3]) if scaled else None,
-        value_scales=torch.zeros(shape[:3]) if scaled else None,
+        torch.zeros(shape).to(stored or torch.bfloat16),
+        torch.zeros(shape).to(stored or torch.bfloat16),
+        *scales,
     )
+
+
+def _everything(cache: LayerCache) -> Tensor:
+    """All that a cache stores, as float64."""
+    return torch.cat([cache.keys.double().flatten(), cache.values.double().flatten()])
 
 
 def _read(cache: LayerCache, part: str, slots: Tensor) -> Tensor:
@@ -82,7 +137,7 @@ def _read(cache: LayerCache, part: str, slots: Tensor) -> Tensor:
     numbers = getattr(cache, part).double()
     scales = cache.key_scales if part == "keys" else cache.value_scales
     if scales is not None:
-        numbers = numbers * scales.double()[..., None]
+        numbers = numbers * scales.double().view(*scales.shape[-3:-2] or (1,), _KEY_HEADS, -1, 1)
     found: Tensor = numbers.transpose(1, 2).reshape(-1, _KEY_HEADS, _DIM)[slots]
     return found
 
@@ -91,18 +146,16 @@ def _attended(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    window: int | None,
+    seen: Tensor,
     softcap: float | None,
     sinks: Tensor,
 ) -> Tensor:
-    """The last tokens of one sequence over all of it, with the whole matrix in float64."""
+    """The last tokens of one sequence over what they see, with the whole matrix in float64."""
     q, k, v = (one.double() for one in (queries, keys, values))
     k, v = (one.repeat_interleave(_HEADS // _KEY_HEADS, 1) for one in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, k) * _SCALE
     if softcap is not None:
         scores = softcap * (scores / softcap).tanh()
-    behind = torch.arange(len(k)) - (len(k) - len(q) + torch.arange(len(q)))[:, None]
-    seen = (behind <= 0) & (behind > -(window or len(k) + 1))
     scores = scores.masked_fill(~seen, float("-inf"))
     sink = sinks.double()[:, None, None].expand(-1, len(q), 1)
     weights = torch.cat([scores, sink], -1).softmax(-1)[..., :-1]

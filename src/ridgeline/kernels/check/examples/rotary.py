@@ -11,12 +11,11 @@ _BATCH, _LENGTH, _DIM = 2, 5, 24
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Three heads of queries and two of keys in bfloat16; halves are pairs, then neighbours."""
+    """Queries and keys in bfloat16, laid out unlike; halves are pairs, then neighbours."""
     found = []
-    for interleaved in (False, True):
-        queries, keys = (
-            torch.randn(_BATCH, _LENGTH, heads, _DIM).bfloat16().transpose(1, 2) for heads in (3, 2)
-        )
+    for interleaved, query_heads, key_heads in ((False, 3, 1), (True, 1, 2)):
+        queries = torch.randn(_BATCH, _LENGTH, query_heads, _DIM).bfloat16().transpose(1, 2)
+        keys = torch.randn(_BATCH, key_heads, _LENGTH, _DIM).bfloat16()
         angles = torch.rand(1, _LENGTH, _DIM // 2) * 6
         angles = angles.repeat_interleave(2, -1) if interleaved else torch.cat([angles] * 2, -1)
         cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
