@@ -19,6 +19,7 @@ def _case(
     smoothing: float, z_loss: float, softcap: float, steps: int = 1
 ) -> list[tuple[Tensor, Tensor]]:
     logits = (torch.randn(_ROWS, _CLASSES + 24) * 3 + 2).bfloat16()[:, :_CLASSES]
+    logits[::2, -1] = 15.0  # the largest comes last
     target = torch.randint(_CLASSES, (_ROWS,))
     target[3] = _IGNORED
     weights = torch.rand(_ROWS) + 0.5

@@ -33,7 +33,7 @@ def example() -> list[tuple[Tensor, Tensor]]:
         )
         # Neighbours cancel nearly, so that sums in fewer bits than float32 are seen to be.
         for one, most in ((wide, None), (x, None), (four, 1), (eight, 20)):
-            one[:, 1::2] = -one[:, ::2] if most is None else one[:, ::2]
+            one[:, 1::2] = -0.875 * one[:, ::2] if most is None else one[:, ::2]
             if most is not None:
                 one[:, 1::2] -= torch.randint_like(one[:, ::2], most + 1) * one[:, ::2].sign()
         floats = (eight.float() / 8).to(torch.float8_e4m3fn)
