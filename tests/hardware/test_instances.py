@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import pytest
 
 from ridgeline.cli.main import run
-from ridgeline.hardware.catalogue import catalogue, device
+from ridgeline.hardware.catalogue import FACTS, catalogue, device
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.hardware.instances import instance, instances
 
@@ -30,12 +31,21 @@ def test_every_machine_has_devices_of_the_catalogue() -> None:
         ("ND96amsr A100 v4", 8, "A100-SXM-80GB"),
         ("NVIDIA DGX H200", 8, "H200-SXM-141GB"),
         ("A3-MEGAGPU-8G", 8, "H100-SXM-80GB"),
+        ("Standard_NC80adis_H100_v5", 2, "H100-NVL-94GB"),
+        ("p6-b300.48xlarge", 8, "B300"),
+        ("DGX A100 320GB", 8, "A100-SXM-40GB"),
+        ("DGX A100", 8, "A100-SXM-80GB"),
     ],
 )
 def test_names_are_read_as_people_write_them(name: str, count: int, part: str) -> None:
     found = instance(name)
     assert found is not None
     assert (found.count, found.device) == (count, part)
+
+
+def test_every_row_names_a_source_and_every_source_has_a_row() -> None:
+    table = tomllib.loads((FACTS / "instances.toml").read_text())
+    assert {row["source"] for row in table["instance"]} == set(table["sources"])
 
 
 def test_a_cluster_of_machines_is_all_devices_in_them() -> None:
