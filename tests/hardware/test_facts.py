@@ -25,7 +25,9 @@ def test_the_devices_that_we_promise_are_there() -> None:
         "Jetson-AGX-Orin-64GB Jetson-AGX-Thor-T5000 A10G Jetson-AGX-Orin-32GB GH200-96GB "
         "GH200-144GB GB300 SA8650P Trainium-1 Trainium-2 Trainium-3 MI325X MI350X RTX-PRO-6000 "
         "RTX-PRO-6000-Server RTX-A6000 RTX-4060 RTX-4070 RTX-4080 RTX-5060 RTX-5070 RTX-5080 "
-        "Gaudi-2"
+        "Gaudi-2 K80 M60 P40 P4 TITAN-V TITAN-RTX TITAN-Xp A2 A16 Quadro-RTX-6000 MI100 MI250 "
+        "TPU-v3 TPU-v4 TPU-v7x Inferentia-2 Max-1550 Max-1100 Arc-A770 Arc-B580 RX-7900-XTX M1-Max "
+        "M4-Max Jetson-Xavier-NX-8GB RTX-4090-Laptop RTX-5090-Laptop"
     )
     assert set(promised.split()) <= {part.name for part in DEVICES}
 
@@ -80,9 +82,11 @@ def test_peaks_are_dense(part: Device) -> None:
 @each([part for part in DEVICES if part.vendor == "AMD" and part.chip.unit != "core"])
 def test_amd_peaks_are_units_times_clock_times_rate(part: Device) -> None:
     clock, fp16_per_cycle = {
+        "CDNA": (1.502e9, 1024),
         "CDNA 2": (1.7e9, 1024),
         "CDNA 3": (2.1e9, 2048),
         "CDNA 4": (2.4e9, 4096),
+        "RDNA 3": (2.5e9, 512),
     }[part.architecture]
     assert part.chip.num_units is not None
     clock = part.chip.clock_hz or clock
@@ -151,6 +155,7 @@ def test_nvlink_adds_up_to_the_rate_that_is_printed_for_the_device() -> None:
 
 def test_amd_and_google_links_add_up_to_the_rate_that_is_printed() -> None:
     printed_both_ways = {"mi300x": 896, "mi250x": 800, "v5e": 400, "v5p": 1200, "v6e": 800}
+    printed_both_ways |= {"mi100": 276, "mi250": 600, "v7x": 1200}
     for name, gigabytes in printed_both_ways.items():
         rate = catalogue.peer_bandwidth_bytes_per_second(catalogue.device(name))
         assert rate == gigabytes / 2 * 1e9
