@@ -63,6 +63,20 @@ def test_a_person_reads_time_memory_and_assumptions(capsys: pytest.CaptureFixtur
         assert words in out
 
 
+@pytest.mark.parametrize(
+    ("device", "precision"), [("H100", "bf16"), ("V100-SXM2-32GB", "fp16"), ("K80", "fp32")]
+)
+def test_a_device_without_bfloat16_trains_in_what_it_has(
+    capsys: pytest.CaptureFixture[str], device: str, precision: str
+) -> None:
+    ask = ["predict", "training", "--model", "gpt2", "--device", device, "--global-batch", "1",
+           "--seq", "1024"]  # fmt: skip
+    assert document(capsys, *ask)["layout"]["precision"] == precision
+    said = document(capsys, *ask, "--precision", "bf16")["assumed"]
+    other = [one for one in said if f"has no bf16: {precision} is taken" in one]
+    assert len(other) == (precision != "bf16")
+
+
 def test_a_prediction_is_also_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert run([*ASK, "--html", str(page)]) == 0

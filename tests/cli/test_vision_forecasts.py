@@ -170,7 +170,7 @@ def test_the_names_of_papers_lead_to_the_same_network(capsys: pytest.CaptureFixt
         (TRAIN[:-2], "--batch"),
         ([*TRAIN, "--device", "A100"], "say the same thing"),
         ([*TRAIN, "--precision", "int8"], "use one of fp32, tf32, bf16, fp16"),
-        ([*TRAIN, "--memory-format", "nhwc"], "use contiguous or channels_last"),
+        ([*TRAIN, "--memory-format", "nhwc"], "is not one of 'contiguous', 'channels_last'"),
         ([*TRAIN, "--optimizer", "lamb"], "use sgd or adamw"),
         ([*TRAIN, "--image", "big"], "give pixels"),
         ([*TRAIN, "--images", "0"], "give a number above 0"),

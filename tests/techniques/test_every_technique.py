@@ -322,6 +322,14 @@ def test_compile_is_not_offered_twice():
     assert fits.reason == "the script compiles already"
 
 
+@pytest.mark.parametrize("name", ["compile", "onnx-runtime", "openvino", "aot-inductor"])
+def test_a_torchscript_program_is_given_to_no_compiler(name: str):
+    given = FAULTY["compile"]
+    scripted = [replace(given.profile.models[0], scripted=True)]
+    fits = technique(name).applies(replaced(given, models=scripted, kind="inference"))
+    assert "TorchScript program" in fits.reason
+
+
 def test_as_many_workers_as_the_step_needs_are_tried_first():
     given = FAULTY["loader-workers"]
     settings = replace(given.profile.settings, cpu_count=16)

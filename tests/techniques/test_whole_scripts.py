@@ -224,6 +224,15 @@ for step in range(40):
 """
 
 
+DRAWN_ANEW = (
+    LINES.replace("class Lines(Dataset):", "class Lines(Dataset):\n    first = 0\n")
+    .replace("index * 31", "self.first + index * 31")
+    .replace("loader = DataLoader(Lines(),", "lines = Lines()\n    loader = DataLoader(lines,")
+    .replace("for _ in range(3):", "for epoch in range(3):\n        lines.first = 1000 * epoch")
+)
+"""The data set draws its samples anew before each epoch, as negatives of a ranking are."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A script, what is applied to it, a line of its patch, and how near the numbers are."""
@@ -236,6 +245,9 @@ class Case:
 
 CASES = {
     "samples": Case("samples-in-memory", LINES, "DataLoader(SamplesInMemory(Lines()), batch", 0.0),
+    "samples drawn anew": Case(
+        "samples-in-memory", DRAWN_ANEW, "DataLoader(SamplesInMemory(lines), batch", 0.0
+    ),
     "samples of workers": Case(
         "samples-in-memory",
         LINES.replace("shuffle=True", "shuffle=True, num_workers=1, prefetch_factor=4"),

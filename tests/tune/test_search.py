@@ -21,7 +21,7 @@ from ridgeline.measure.wire import Applied, Updates
 from ridgeline.records import LedgerRow
 from ridgeline.techniques import Applicability, Context, Gain, technique
 from ridgeline.tune import candidates as choosing
-from ridgeline.tune import questions
+from ridgeline.tune import forecast, questions
 from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.ab_run import ABRun
 from ridgeline.tune.candidates import (
@@ -31,6 +31,7 @@ from ridgeline.tune.candidates import (
     seconds_for_others,
 )
 from ridgeline.tune.costs import Costs
+from ridgeline.tune.forecast import OTHERS, Margin
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.pool import Pool, Variant, VariantFailed
 from ridgeline.tune.search import StackSearch
@@ -342,7 +343,7 @@ def asked_first(found: list[TechniqueCandidate], left_seconds: float, step: floa
 
 def test_the_question_that_gains_most_per_second_comes_first_and_none_that_does_not_fit() -> None:
     quick = [candidate(FASTER, 1.3, 1.8), candidate(FUSED, 1.06, 1.2)]
-    slow = [candidate("onnx-runtime", 1.3, 2.6), candidate("compile", 1.05, 1.2)]
+    slow = [candidate("onnx-runtime", 1.3, 2.6), candidate("compile", 1.2, 1.5)]
     small = [candidate(FROZEN, 1.0, 1.04), candidate("set-to-none", 1.0, 1.02)]
     everything = [*quick, *slow, *small]
     assert asked_first(everything, 600.0, 0.1) == [FASTER, FUSED], "the headline"
@@ -351,6 +352,17 @@ def test_the_question_that_gains_most_per_second_comes_first_and_none_that_does_
     assert asked_first([*slow[1:], *small], 600.0, 0.1) == ["compile"]
     assert asked_first(everything, 5.0, 0.1) == [], "nothing can be finished"
     assert asked_first(everything, 20.0, 2.0) == [], "nor with such steps"
+
+
+def test_of_two_that_expect_the_same_the_one_whose_model_was_right_so_far_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = candidate("compile", 1.1, 1.5), candidate("aot-inductor", 1.1, 1.5)
+    record = {"compile": Margin(technique="compile", rows=9, below=1.4, above=1.0)}
+    record[OTHERS] = Margin(technique=OTHERS, rows=90, below=1.1, above=1.1)
+    monkeypatch.setattr(forecast, "_margins", lambda: record)
+    assert other.promise == pytest.approx(math.log(other.expected))
+    assert one.promise == pytest.approx(math.log(one.expected / 1.4**0.5))
 
 
 @pytest.mark.parametrize(("slowness", "begun"), [(1.0, []), (5.0, [FASTER])])
@@ -409,6 +421,16 @@ def test_what_compiles_for_longer_than_anyone_foresaw_leaves_others_their_time(
     assert row.reason == questions.OTHERS_TURN
     assert one.pool.deadline == until
     assert one.known([], members("compile")) is None  # with more time it is asked again
+
+
+def test_what_has_shown_its_gain_is_checked_in_the_time_that_others_were_to_have(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = search(monkeypatch, tmp_path, {}, [])
+    one.deadline = one.pool.deadline = monotonic() + 100
+    with one.leaving(99):
+        patience = one.verifier.patience()
+    assert patience == pytest.approx(100, abs=2)
 
 
 def test_what_prepared_for_long_is_expected_to_do_so_again(

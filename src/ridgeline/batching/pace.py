@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Iterable
 from statistics import median
 
+from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.limits import Limits
 from ridgeline.batching.sequence import Sequence, Step
 
@@ -120,6 +121,24 @@ class StepPace:
     def withholds(self) -> bool:
         """Whether the next step goes without prompts, to show what decodes take alone."""
         return self._mixed_steps >= KNOWN_FOR_STEPS
+
+    def tokens_of_prompts(
+        self, decodes: int, prompts: list[Sequence], next_ones: list[Sequence], cache: BlockCache
+    ) -> int:
+        """Prompt tokens that fit beside decodes, as `tokens` says.
+
+        Args:
+            decodes: In the step, at least one.
+            prompts: Those under way.
+            next_ones: Those for which there are seats.
+            cache: Knows what of their prompts was computed before.
+        """
+        place = 0
+        if prompts:
+            place = prompts[0].num_computed
+        elif next_ones:
+            place = len(cache.known(next_ones[0])) * cache.block_size
+        return self.tokens(decodes, tokens_of([*prompts, *next_ones][1:]), place=place)
 
     def tokens(self, decodes: int, behind: int, *, place: int = 0) -> int:
         """Prompt tokens that fit beside decodes; 0: this step shows what decodes take alone.

@@ -26,7 +26,7 @@ from ridgeline.batching.invariants import check_books
 from ridgeline.batching.limits import Limits, QueueFull
 from ridgeline.batching.modes import mode
 from ridgeline.batching.orders import ordering
-from ridgeline.batching.pace import StepPace, tokens_of
+from ridgeline.batching.pace import StepPace
 from ridgeline.batching.sequence import (
     Counters,
     FinishReason,
@@ -190,8 +190,8 @@ class Scheduler:
             prompts = [one for one in prompts if one.status is Status.RUNNING]
         most = None
         if self.pace is not None and slices and (prompts or self.waiting):
-            behind = self._behind_the_first(prompts)
-            most = self.pace.tokens(len(slices), behind, place=self._first_place(prompts))
+            next_ones = self.waiting[: max(0, self._most_running - len(self.running))]
+            most = self.pace.tokens_of_prompts(len(slices), prompts, next_ones, self.cache)
         if [None for one in running if one.drafts]:
             share = left // 2 if prompts or self.waiting else left
             left -= give_drafts(slices, share, copies, self.cache, self.counters)
@@ -363,19 +363,6 @@ class Scheduler:
             self.cache.remember(sequence, start + count)
             slices.append(Slice(sequence, start, count))
         return count
-
-    def _behind_the_first(self, prompts: list[Sequence]) -> int:
-        """Tokens of the prompts under way and of those for which there are seats, but for one."""
-        seats = max(0, self._most_running - len(self.running))
-        return tokens_of([*prompts, *self.waiting[:seats]][1:])
-
-    def _first_place(self, prompts: list[Sequence]) -> int:
-        """How far into its prompt the next chunk begins."""
-        if prompts:
-            return prompts[0].num_computed
-        if len(self.running) >= self._most_running:
-            return 0  # nobody is admitted
-        return len(self.cache.known(self.waiting[0])) * self.cache.block_size
 
     def _admit(self, slices: list[Slice], left: int, now: float, most_slices: int | None) -> None:
         """Start those who wait, in order, until seats, budget or blocks run out."""

@@ -14,6 +14,7 @@ import io
 import os
 import signal
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 
 from ridgeline.cli.interrupts import (
     ErrorsAsInterrupts,
@@ -57,12 +58,12 @@ def main() -> None:
 
 def _write_whatever_comes() -> None:
     """A stream that was closed swallows what is said; characters that it has not become `?`."""
-    for name in ("stdin", "stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            # The lowest descriptor, which is that of the stream; programs started do not get it.
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
-        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):
+    if sys.stdout is None:
+        redirect_stdout(open(os.devnull, "w")).__enter__()  # noqa: SIM115 (until the end)
+    if sys.stderr is None:
+        redirect_stderr(open(os.devnull, "w")).__enter__()  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 

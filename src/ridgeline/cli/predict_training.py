@@ -82,8 +82,8 @@ def predict_training(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="The number format of matrix multiplications. Default: bf16; of images the"
-            " device's 16 bits."
+            help="The number format of matrix multiplications. Default: bf16, or what the device"
+            " has of 16 bits; else fp32."
         ),
     ] = None,
     compiled: Annotated[
@@ -194,7 +194,7 @@ def predict_training(
         micro_batch=1 if micro_batch is None else micro_batch,
         global_batch=needed("--global-batch", global_batch),
         recompute=recompute,
-        precision=precision or "bf16",
+        precision=precision or place.device.training_dtype,
         offload=offload,
         compiled=compiled is not False,
     )

@@ -73,6 +73,8 @@ def applies(context: Context) -> Applicability:
         return Applicability(False, "no model was called")
     if any(model.compiled for model in profile.models) or profile.settings.graph_compiles:
         return Applicability(False, "the script compiles already")
+    if profile.models[0].scripted:
+        return Applicability(False, "Dynamo leaves TorchScript programs as they are")
     if profile.models[0].wrapper == "FullyShardedDataParallel":
         return Applicability(False, "fully sharded parameters are compiled before sharding")
     if context.operator_share(*_RECURRENT) > 0.3:

@@ -57,8 +57,15 @@ _WRITTEN = '''class SamplesInMemory(torch.utils.data.Dataset):
 
     def __init__(self, dataset):
         self.dataset = dataset
-        every = [dataset[index] for index in range(len(dataset))]
+        self.keep()
+
+    def keep(self):
+        every = [self.dataset[index] for index in range(len(self.dataset))]
         self.columns = torch.utils.data.default_collate(every)
+        self.made_of = self.attributes()
+
+    def attributes(self):
+        return [id(value) for value in vars(self.dataset).values()]
 
     def __len__(self):
         return len(self.dataset)
@@ -67,6 +74,8 @@ _WRITTEN = '''class SamplesInMemory(torch.utils.data.Dataset):
         return self.dataset[index]
 
     def __getitems__(self, indices):
+        if self.made_of != self.attributes():  # drawn anew for an epoch, say
+            self.keep()
         return self.rows(self.columns, indices)
 
     def __getattr__(self, name):

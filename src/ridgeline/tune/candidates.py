@@ -25,6 +25,7 @@ from ridgeline import quantity
 from ridgeline.measure.wire import Applied
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import Card, Context, Gain, Stage, all_techniques, options_of, technique
+from ridgeline.tune.forecast import leaning
 
 MIN_EXPECTED_GAIN = 1.01
 """A technique that at best brings less than 1 % is not worth a measurement."""
@@ -65,8 +66,12 @@ class TechniqueCandidate:
 
     @property
     def promise(self) -> float:
-        """Logarithm of the gain to reckon with; of one more likely to lose, hardly any."""
-        return max(math.log(self.expected), UNLIKELY * math.log(self.gain.high))
+        """Logarithm of the gain to reckon with, as far as its model was right so far.
+
+        Of one more likely to lose, hardly any.
+        """
+        likely = math.log(self.expected) + leaning(self.applied.technique)
+        return max(likely, UNLIKELY * math.log(self.gain.high))
 
     @property
     def is_slow_to_start(self) -> bool:

@@ -65,6 +65,17 @@ def foretold(names: Sequence[str], model: Gain) -> tuple[float, float]:
     return model.low / margin.below, model.high * margin.above
 
 
+def leaning(name: str) -> float:
+    """By how much a technique's gains lay above the middle of its model's ranges, in logarithms.
+
+    Margins of one width would say that the model is as often too high as too low. Where gains fell
+    far below it and seldom above, the lower one is wider, and the middle of what is shown is lower.
+    """
+    margins = _margins()
+    margin = margins.get(name, margins[OTHERS])
+    return math.log(margin.above / margin.below) / 2
+
+
 def key_of_margin(names: Sequence[str]) -> str:
     """What a row's errors are counted under."""
     return names[0] if len(names) == 1 else TOGETHER

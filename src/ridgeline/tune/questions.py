@@ -86,7 +86,8 @@ class Questions:
             self.memory,
             self.on_progress,
             step_seconds=self.baseline.step_seconds.p50,
-            patience=lambda: max(self.pool.deadline - monotonic(), LEAST_PATIENCE_SECONDS),
+            # What has shown its gain is checked in the time of all, not in its question's alone.
+            patience=lambda: max(self.deadline - monotonic(), LEAST_PATIENCE_SECONDS),
         )
 
     @property

@@ -55,7 +55,7 @@ class Verifier:
         self._command = command
         self._memory = memory
         self._on_progress = on_progress
-        self._patience = patience
+        self.patience = patience
         """How long a side run may keep silent by now."""
         affordable = int(AFFORDABLE_SECONDS / step_seconds) if step_seconds else STEPS
         self._steps = max(LEAST_STEPS, min(STEPS, affordable))
@@ -154,7 +154,7 @@ class Verifier:
     def _run(self, steps: int, sessions: list[Session]) -> list[Trajectory]:
         """Nothing where the runs fail: without them the row is not verified."""
         try:
-            return trajectories(self._command, steps, sessions, patience_seconds=self._patience())
+            return trajectories(self._command, steps, sessions, patience_seconds=self.patience())
         except RidgelineError as error:
             self._on_progress(f"that run failed, so nothing can be verified by it: {error}")
             return [([], Updates()) for _ in sessions]

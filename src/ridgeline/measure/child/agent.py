@@ -174,18 +174,9 @@ class Agent:
         if self.kind is None and not self._trains:
             self.watched.main.called(module, watch.num_parameters)
         self.latest_model = watch
-        if watch.site is None or (training and not watch.site_in_training):
-            watch.site = user_site()
-            watch.site_in_training = training
         evaluating = self._trains and not torch.is_grad_enabled()
-        if evaluating:
-            self.watched.count("evaluation")
-            if is_in_training(module):
-                self.watched.count("no_grad_in_training", located=False)
-        else:
-            self.watched.switches.gradients_enabled = torch.is_grad_enabled()
-            if self.watched.switches.autocast_dtype is None:
-                self.watched.switches.autocast_dtype = _autocast_dtype()
+        watch.called_from(user_site, training=training)
+        self.watched.forward_begins(module, evaluating=evaluating)
         self._forward_depth = self.clock.depth
         self.clock.enter("evaluation" if evaluating else "forward")
         if self.points.around_forward:
@@ -423,10 +414,3 @@ class Agent:
             self.points.call(after)
         if self.on_boundary is not None:
             self.on_boundary()
-
-
-def _autocast_dtype() -> str | None:
-    for device in ("cuda", "cpu"):
-        if torch.is_autocast_enabled(device):
-            return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-    return None

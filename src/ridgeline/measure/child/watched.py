@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ridgeline.measure.child.anatomy import is_unfinished, weights
+from ridgeline.measure.child.anatomy import is_in_training, is_unfinished, weights
 from ridgeline.measure.child.fetch_times import FetchTimes
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.main_model import MainModel
@@ -42,6 +42,12 @@ class ModelWatch:
     """Its parameters have shapes and no values."""
     device: torch.device | None = None
     """Where they were when they were counted."""
+
+    def called_from(self, here: Callable[[], Site | None], *, training: bool) -> None:
+        """Remember where it was first called, and rather where it was called to train."""
+        if self.site is None or (training and not self.site_in_training):
+            self.site = here()
+            self.site_in_training = training
 
     def device_of(self, weight: torch.Tensor) -> torch.device:
         """Where it computes with `weight`, which between functional calls may stay on meta."""
@@ -201,6 +207,17 @@ class Watched:
             return
         self.main.counted(module, watch.num_parameters)
 
+    def forward_begins(self, module: nn.Module, *, evaluating: bool) -> None:
+        """Note under which switches an outermost module is called."""
+        if evaluating:
+            self.count("evaluation")
+            if is_in_training(module):
+                self.count("no_grad_in_training", located=False)
+            return
+        self.switches.gradients_enabled = torch.is_grad_enabled()
+        if self.switches.autocast_dtype is None:
+            self.switches.autocast_dtype = _autocast_dtype()
+
     def optimizer_made(self, optimizer: torch.optim.Optimizer, site: Site | None) -> None:
         """Remember where an optimizer was constructed."""
         self.optimizers[id(optimizer)] = OptimizerWatch(optimizer=weakref.ref(optimizer), site=site)
@@ -315,3 +332,10 @@ class Watched:
             self._gc_started = perf_counter()
         elif self._gc_counts:
             self.switches.gc_seconds += perf_counter() - self._gc_started
+
+
+def _autocast_dtype() -> str | None:
+    for device in ("cuda", "cpu"):
+        if torch.is_autocast_enabled(device):
+            return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return None

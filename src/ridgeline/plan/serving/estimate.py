@@ -18,12 +18,12 @@ from ridgeline.cost.serving.load import (
     outcome_of,
 )
 from ridgeline.cost.serving.mean_steps import RequestLengths, steady_step
+from ridgeline.cost.serving.replica_links import is_joined
 from ridgeline.cost.serving.setting import (
     HOSTED_FIELDS,
     Hosted,
     cached_bytes,
     host,
-    is_joined,
     is_widened,
     matmul_dtype,
     widening,

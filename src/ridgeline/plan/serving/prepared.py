@@ -18,7 +18,8 @@ from ridgeline.cost.arrays import Bools, Floats, Ints
 from ridgeline.cost.serving.disaggregated import WorkerPool, disaggregated_outcome
 from ridgeline.cost.serving.load import KINDS, LoadOutcome, outcome_of
 from ridgeline.cost.serving.mean_steps import RequestLengths
-from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted, is_joined
+from ridgeline.cost.serving.replica_links import is_joined
+from ridgeline.cost.serving.setting import HOSTED_FIELDS, Hosted
 from ridgeline.cost.serving.step import least_step_seconds
 from ridgeline.plan.serving.coefficients import Situation, places, rates_at
 from ridgeline.plan.serving.published import LATENCIES, PublishedServing

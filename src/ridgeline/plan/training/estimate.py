@@ -119,10 +119,13 @@ def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: b
     images = [_IMAGES] if question.model.kind == "vision" else []
     disk = [_DISK] if question.layout.on_disk and _usual(question) else []
     units = [] if device.chip.num_units else [_UNITS.format(device.name, ASSUMED_UNITS)]
+    without = precision in ("bf16", "fp16") and precision not in device.peaks
+    other = [f"{device.name} has no {precision}: {device.training_dtype} is taken"] * without
     return [
         *images,
         *disk,
         *units,
+        *other,
         *trained_sentences(question.trained, question.model),
         f"matmuls reach {share:.0%} of the {precision} peak ({origin})",
         f"software of the class {stack_used.name}; --software names another",

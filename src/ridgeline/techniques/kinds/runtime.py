@@ -50,6 +50,8 @@ def answer_by(card: Card, name: str) -> RuntimeParts:
             return Applicability(False, f"the model is on {context.device}, it runs on a CPU")
         if profile.models[0].compiled or profile.settings.graph_compiles:
             return Applicability(False, "the script compiles already")
+        if profile.models[0].scripted:
+            return Applicability(False, "no runtime takes a TorchScript program")
         missing = runtime(name).missing()
         if missing is not None:
             return Applicability(False, f"not tried: {missing}")

@@ -22,6 +22,7 @@ def example() -> list[tuple[Tensor, Tensor]]:
         *_of([(1, 9)], torch.float8_e4m3fn, fixed=True),
         *_of([(6, 30), (4, 11)], None, window=9, first=2, seen=[1, 3, 5, 11, 21, 33, 0, 0, 0, 0]),
         *_of([(4, 12)], None, seen=[1, 3, 5, 13]),
+        *_of([(1, 75)], None, against=6.0),
     ]
 
 
@@ -33,13 +34,15 @@ def _of(
     size: float = 1.0,
     first: int = 0,
     seen: list[int] | None = None,
+    against: float = 0.0,
     *,
     fixed: bool = False,
 ) -> list[tuple[Tensor, Tensor]]:
     """Sequences of (queries, context), all of whose keys and values are written here.
 
     With fixed scales, many of these lie in the middle between two numbers of the cache, and some
-    beyond the largest.
+    beyond the largest. Where queries and keys point against each other, scores and sinks are so far
+    below zero that no weight is left unless the largest is taken off.
     """
     free = torch.randperm(_BLOCKS).tolist()
     tables = torch.full((len(lengths), 17), 2**30, dtype=torch.int32)
@@ -51,6 +54,8 @@ def _of(
         tokens = [(one * 16).round() / 16 for one in tokens]
         for one in tokens:
             one[:, 0, :, :2] = torch.tensor([1000.0, -1000.0])
+    for one in tokens:
+        one[0] += against
     slots = []
     for row, (_, context) in enumerate(lengths):
         for column in range(-(-context // _BLOCK)):
@@ -74,8 +79,8 @@ def _of(
     keys, values = torch.cat([*tokens, padding], 1)
     write_cache(keys, values, cache, packed)
     write_cache_reference(keys, values, twin, packed)
-    queries = torch.randn(sum(num_queries), _HEADS, _DIM).to(dtype)
-    sinks = torch.randn(_HEADS)
+    queries = (torch.randn(sum(num_queries), _HEADS, _DIM) - against).to(dtype)
+    sinks = torch.randn(_HEADS) - _DIM * _SCALE * against**2
     found = paged_attention(
         queries,
         cache,

@@ -13,15 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ridgeline.trace.columns import (
-    ABSENT,
-    TABLES,
-    Category,
-    Collective,
-    Floats,
-    Kind,
-    no_rows,
-)
+from ridgeline.trace.columns import ABSENT, TABLES, Category, Collective, Floats, Kind, no_rows
 from ridgeline.trace.formats.kineto.events import Role, kind_of
 from ridgeline.trace.sorting import median
 
@@ -33,7 +25,6 @@ _MTIA_WAIT = "event_wait"
 _NO_WORK_ON_MTIA = frozenset({_MTIA_WAIT, "event_record"})
 _CUPTI_WAIT = "Stream Wait Event"
 """What CUPTI calls a stream's wait for another one."""
-
 
 _TS, _DUR, _NAME = attrgetter("ts"), attrgetter("dur"), attrgetter("name")
 _THREAD = attrgetter("pid", "tid")
