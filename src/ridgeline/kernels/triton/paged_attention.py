@@ -160,6 +160,8 @@ def launch_of(
     num_sequences = packed.context_lengths.shape[0]
     wide = head_dim > 128 or queries.dtype == torch.float32
     block_keys = 32 if wide else 64
+    if queries.dtype == torch.float32 and cache.keys.dtype == torch.float8_e4m3fn:
+        block_keys = 16  # widened from 8 bits to 32, more do not fit into an SM's registers
     fitting = triton.next_power_of_2(packed.max_queries * group)
     largest = _LARGEST_TILE // 2 if wide else _LARGEST_TILE
     block_rows = max(min(fitting, largest), triton.next_power_of_2(group), _SMALLEST_TILE)
