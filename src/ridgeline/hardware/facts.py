@@ -6,6 +6,8 @@ of matrix units accumulate in fp32 (int8 in int32) unless a device's `notes` say
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from ridgeline.errors import InputError
@@ -204,10 +206,11 @@ class Device(Fact, frozen=True, kw_only=True):
         return {name: rate for name in DTYPES if (rate := getattr(rates, name)) is not None}
 
     @property
-    def training_dtype(self) -> str:
+    def training_dtype(self) -> Literal["bf16", "fp16", "fp32"]:
         """The dtype that mixed-precision training uses here; fp32 where 16 bits have no rate."""
-        known = (dtype for dtype in ("bf16", "fp16") if dtype in self.peaks)
-        return next(known, "fp32")
+        if "bf16" in self.peaks:
+            return "bf16"
+        return "fp16" if "fp16" in self.peaks else "fp32"
 
     @property
     def ridge_dtype(self) -> str:

@@ -64,8 +64,8 @@ def _baked(part: nn.Module) -> list[Any]:
     """What is neither parameter nor buffer of a part: constants of its program, packed weights."""
     if not isinstance(part, sys.modules["torch"].jit.ScriptModule):
         own = object.__getattribute__(part, "__dict__")
-        return [own[name] for name in _PACKED_NAMES if name in own]
-    packed = [getattr(part, name, None) for name in _PACKED_NAMES]
+        return _packed([own.get(name) for name in _PACKED_NAMES])
+    packed = _packed([getattr(part, name, None) for name in _PACKED_NAMES])
     try:
         graph = part.graph  # a node does not outlive the graph that it is of
     except RuntimeError:
@@ -73,6 +73,11 @@ def _baked(part: nn.Module) -> list[Any]:
     nodes = [node for kind in _CONSTANT_KINDS for node in graph.findAllNodes(kind)]
     held = [_constant(node) for node in nodes if node.hasAttribute("value")]
     return packed + held
+
+
+def _packed(held: list[Any]) -> list[Any]:
+    """What is packed among attributes that may be anything of the user's."""
+    return [one for one in held if type(one) is sys.modules["torch"].ScriptObject]
 
 
 def _constant(node: Any) -> Any:

@@ -149,7 +149,7 @@ def task_of(
     where = cluster if isinstance(cluster, Cluster) else parse_cluster(cluster)
     if global_batch < 1:
         raise InputError(f"global batch is {global_batch}; it must be 1 or more")
-    chosen = tuple(precisions or (_training_precision(where),))
+    chosen = tuple(precisions or (where.device.training_dtype,))
     for precision in chosen:
         _check_precision(where, precision)
         require_precision(software, precision)
@@ -163,11 +163,6 @@ def task_of(
         offload=offload,
         trained=trained,
     )
-
-
-def _training_precision(cluster: Cluster) -> Precision:
-    dtype = cluster.device.training_dtype
-    return "bf16" if dtype == "bf16" else "fp16" if dtype == "fp16" else "fp32"
 
 
 def _check_precision(cluster: Cluster, precision: Precision) -> None:

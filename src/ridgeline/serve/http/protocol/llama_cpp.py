@@ -53,7 +53,21 @@ def _biases(given: Any) -> Any:
     return {str(token): -100.0 if bias is False else bias for token, bias in pairs}
 
 
-class LlamaSampling(Strict):
+class LlamaNumbers(Strict):
+    """How a token is drawn, in llama.cpp's words, which are Ollama's, too."""
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_k: int | None = Field(None, ge=-1, lt=2**31)
+    top_p: float | None = Field(None, ge=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repeat_penalty: float | None = Field(None, ge=0.01, le=10)
+    repeat_last_n: int | None = Field(None, ge=-1, lt=2**31)
+    """How far the penalties look back; here they see all of the text."""
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+
+
+class LlamaSampling(LlamaNumbers):
     """How a text is continued."""
 
     hints: ClassVar[frozenset[str]] = frozenset({
@@ -66,14 +80,6 @@ class LlamaSampling(Strict):
     n_predict: int | None = Field(None, ge=-2, lt=2**31)
     """The most new tokens; below 0: as many as the context leaves."""
     n_cmpl: int | None = Field(None, ge=1, le=128)
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_k: int | None = Field(None, ge=-1, lt=2**31)
-    top_p: float | None = Field(None, ge=0, le=1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    repeat_penalty: float | None = Field(None, ge=0.01, le=10)
-    repeat_last_n: int | None = Field(None, ge=-1, lt=2**31)
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
     seed: int | None = Field(None, ge=-1, le=LARGEST_INT)
     """The seed of drawing; -1 stands for any."""
     stop: list[StopString] | None = Field(None, max_length=256)

@@ -20,6 +20,7 @@ from ridgeline.serve.http.protocol.fields import (
     Text,
     few,
 )
+from ridgeline.serve.http.protocol.llama_cpp import LlamaNumbers
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, NamedChoice, Tool
 
 USUAL_TAG = ":latest"
@@ -62,7 +63,7 @@ KeepAlive = float | Annotated[str, Field(max_length=64)] | None
 Given = Annotated[dict[str, Any], few(64)]
 
 
-class OllamaOptions(Strict):
+class OllamaOptions(LlamaNumbers):
     """How tokens are drawn; what else there is of a machine and its memory alters none of them."""
 
     hints: ClassVar[frozenset[str]] = frozenset({
@@ -74,15 +75,6 @@ class OllamaOptions(Strict):
     """The most new tokens; below 1: as many as the context leaves."""
     seed: int | None = Field(None, ge=-LARGEST_INT, le=LARGEST_INT)
     stop: list[StopString] | StopString | None = Field(None, max_length=256)
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_k: int | None = Field(None, ge=-1, lt=2**31)
-    top_p: float | None = Field(None, ge=0, le=1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    repeat_penalty: float | None = Field(None, ge=0.01, le=10)
-    repeat_last_n: int | None = Field(None, ge=-1, lt=2**31)
-    """How far the penalties look back; here they see all of the text."""
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
     typical_p: Annotated[float, Field(ge=1, le=1)] | None = None
     tfs_z: Annotated[float, Field(ge=1, le=1)] | None = None
     mirostat: Annotated[int, Field(ge=0, le=0)] | None = None
