@@ -220,7 +220,7 @@ def test_an_instruction_that_belongs_to_no_line_is_on_the_first_of_its_function(
     """Python has such instructions, and whoever generates code makes more of them."""
     script = tmp_path / "train.py"
     text = (SCRIPTS / "plain_loop.py").read_text()
-    busy = "\n\ndef busy():\n    for _ in range(300_000):\n        pass\n\n\n"
+    busy = "\n\ndef busy():\n    for _ in range(1_500_000):\n        pass\n\n\n"
     busy += 'busy.__code__ = busy.__code__.replace(co_linetable=b"")\n'
     assert "    optimizer.step()\n" in text
     text = text.replace("    optimizer.step()\n", "    optimizer.step()\n    busy()\n")
