@@ -106,6 +106,16 @@ def test_a_loss_scaler_may_overflow_now_and_then() -> None:
     assert "non-finite" in found(reading(unscaled))
 
 
+def test_a_loss_that_no_optimizer_learns_from_may_not_be_finite_where_a_sampler_turns_it_down() -> (
+    None
+):
+    trained = READINGS["non-finite"].profile
+    assert found(reading(trained))["non-finite"].confidence == 1
+    sampled = found(reading(replace(trained, optimizers=[])))["non-finite"]
+    assert sampled.confidence == 0.5
+    assert "learning rate" not in sampled.cure
+
+
 def test_records_of_collectives_are_no_leak() -> None:
     alone = profile(memory_growth_bytes_per_step=12_000.0)
     assert "memory-leak" in found(reading(alone))

@@ -108,11 +108,15 @@ def _non_finite(reading: Reading) -> list[Finding]:
         summary = f"Gradients were not finite in {bad_gradients} steps, though the loss was."
     return warning(
         "non-finite",
-        confidence=1.0,
+        # Samplers and solvers walk out of a density's support, and turn such a point down.
+        confidence=1.0 if profile.optimizers else 0.5,
         summary=summary,
         evidence=evidence,
         where=[profile.settings.backward_site],
         cure="Lower the learning rate or clip the gradients, and look for a division, "
-        "logarithm or overflow; until then nothing else about this run matters.",
+        "logarithm or overflow; until then nothing else about this run matters."
+        if profile.optimizers
+        else "No optimizer learns from it: where a sampler or a solver turns such a point down, "
+        "leave it. Else look for a division, a logarithm or an overflow.",
         effort="line",
     )

@@ -161,7 +161,8 @@ def files_statement(profile: StepProfile) -> list[doc.Block]:
 
 
 def _warnings(profile: StepProfile) -> list[str]:
-    strange = f"{profile.non_finite} steps had a loss or gradients that were not finite"
+    steps = f"{profile.non_finite} step" + "s" * (profile.non_finite != 1)
+    strange = f"{steps} had a loss or gradients that were not finite"
     return [strange] * bool(profile.non_finite) + list(profile.warnings)
 
 
