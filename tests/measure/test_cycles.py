@@ -28,6 +28,34 @@ def test_a_profile_of_an_agent_holds_whole_cycles_of_playing_and_learning(
     assert profile["habits"]["evaluation"]["calls"] == pytest.approx(20 / 60, rel=0.25)
 
 
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("played", [0, 300])
+def test_a_step_that_calls_its_model_often_is_no_agent_that_played_before(
+    tmp_path: Path, played: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "characters.py"
+    script.write_text(
+        "import torch\n"
+        "cell = torch.nn.GRUCell(8, 8)\n"
+        "optimizer = torch.optim.Adam(cell.parameters())\n"
+        f"for _ in range({played}):\n"
+        "    with torch.no_grad():\n"
+        "        cell(torch.randn(2, 8))\n"
+        "for _ in range(10_000):\n"
+        "    state = torch.zeros(2, 8)\n"
+        "    for character in torch.randn(50, 2, 8):\n"
+        "        state = cell(character, state)\n"
+        "    optimizer.zero_grad()\n"
+        "    state.square().sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    assert run(["doctor", "--steps", "5", "--budget", "30", "--json", "--", str(script)]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    told = [one for one in profile["warnings"] if "by the end of its first step" in one]
+    assert len(told) == (played > 0)
+    assert all("had called its model 300 times more" in " ".join(one.split()) for one in told)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_playing_that_was_not_among_the_timed_steps_is_told_of(

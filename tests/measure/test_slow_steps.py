@@ -433,9 +433,57 @@ def test_the_last_slow_step_speaks_where_none_was_timed() -> None:
     windows = RunWindows(warmup_seconds=[40.0, 30.0])
     windows.slow = [[Report(steps=[], losses=[])], [Report(steps=[step], losses=[])]]
     windows.settle()
+    windows.tell_how_few()
     assert windows.timed[0].steps == [step]
     assert windows.warmup_seconds == [40.0]
     assert windows.warnings[0].startswith("from 1 step:")
+
+
+def _inference(folder: Path, calls: int, seconds: float) -> str:
+    script = folder / "demo.py"
+    script.write_text(
+        "import time, torch\n"
+        "class Slow(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        f"        time.sleep({seconds})\n"
+        "        return super().forward(x)\n"
+        "model = Slow(8, 8).eval()\n"
+        "with torch.no_grad():\n"
+        f"    for image in torch.randn({calls}, 4, 8):\n"
+        "        model(image)\n"
+    )
+    return str(script)
+
+
+def test_a_demo_of_five_images_is_measured_call_by_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = _inference(tmp_path, calls=5, seconds=0.05)
+    assert run(["doctor", "--json", "--", script]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["kind"] == "inference"
+    assert profile["steps"] == 2  # one leads in, one is warm-up, one looks
+    assert 0.05 <= profile["step_seconds"]["p50"] < 0.5
+    assert profile["operator_calls"] > 0
+
+
+def test_a_demo_of_one_image_is_told_to_take_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", "--", _inference(tmp_path, calls=1, seconds=0)]) == 2
+    *_, said = capsys.readouterr().err.splitlines()
+    assert "called its model once: too few to measure; give it more inputs" in said
+
+
+@pytest.mark.slow
+def test_calls_that_take_long_are_steps_before_there_are_eight(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = _inference(tmp_path, calls=20, seconds=6)
+    assert run(["doctor", "--budget", "30", "--json", "--", script]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["kind"] == "inference"
+    assert 6.0 <= profile["step_seconds"]["p50"] < 7.0
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ridgeline.measure.child.anatomy import is_in_training
+from ridgeline.measure.child.call_ends import CallEnds
 from ridgeline.measure.child.clock import PhaseClock
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.inputs import (
@@ -33,9 +34,6 @@ from ridgeline.measure.child.step_ends import StepEnds
 from ridgeline.measure.child.step_thread import StepThread
 from ridgeline.measure.child.updates import UpdateWatch
 from ridgeline.measure.child.watched import ModelWatch, Watched
-
-INFERENCE_CALLS = 8
-"""Outermost calls without optimizer or backward after which a script counts as inference."""
 
 
 class Agent:
@@ -71,11 +69,10 @@ class Agent:
         self._forward_depth = 0
         self.latest_model: ModelWatch | None = None
         """The outermost module that runs, or ran last."""
-        self.forwards_seen = 0
+        self._calls = CallEnds(assumed=assume_inference)
         self._ends = StepEnds(self.watched, self.clock)
         self.must_train = False
         """Calls of a model are no steps, however many (a loader's worker may make some)."""
-        self._assume_inference = assume_inference
         self._only_calls = False
         """Calls of a model stay what steps are, even when something trains after all."""
         self._has_begun = False
@@ -126,7 +123,7 @@ class Agent:
         self._has_begun = False
         self.must_train = True
         self.kind = None
-        self.forwards_seen = 0
+        self._calls.forget()
 
     def forked(self) -> None:
         """This process is a forked child, most often a loader's worker."""
@@ -186,10 +183,14 @@ class Agent:
         return True
 
     def _begin_first_step(self, module: nn.Module) -> None:
-        """Time it from here on: of a script of slow steps it may be all that is seen."""
+        """Time it from here on: of a script of slow steps it may be all that is seen.
+
+        Of one that only infers it may be this call or the next.
+        """
         trains = torch.is_grad_enabled() and is_in_training(module)
-        if trains and self.kind is None and not self._has_begun:
-            self._has_begun = True
+        self._calls.begins()
+        if self.kind is None and not self._has_begun and (trains or not self._trains):
+            self._has_begun = trains
             self.inputs.begin_step()
             self.clock.restart()
 
@@ -212,7 +213,7 @@ class Agent:
         evaluating = self.clock.phase == "evaluation"
         self.clock.leave_to(self._forward_depth)
         if evaluating:
-            self.forwards_seen += 1
+            self._calls.ends(builds_a_graph=False)
         else:
             if self.on_call is not None:
                 self.on_call(module, args, kwargs, result)
@@ -241,11 +242,16 @@ class Agent:
     @property
     def calls_before_training(self) -> int:
         """Outermost calls of a model in a script that has trained nothing yet."""
-        return self.forwards_seen if self.kind is None else 0
+        return self._calls.seen if self.kind is None else 0
+
+    @property
+    def forwards_seen(self) -> int:
+        """Calls of the main model, and evaluations, until it trained."""
+        return self._calls.seen
 
     def let_calls_be_steps(self) -> None:
         """Wait no longer for a step of a training that has not begun; its calls are the steps."""
-        self._assume_inference = self._only_calls = True
+        self._calls.assumed = self._only_calls = True
 
     @property
     def backwards_before_a_step(self) -> int:
@@ -263,22 +269,24 @@ class Agent:
 
     @property
     def _trains(self) -> bool:
-        return self.watched.optimizers_made and not self._assume_inference
+        return self.watched.optimizers_made and not self._calls.assumed
 
     def _is_inference_call(self) -> bool:
-        return not self._trains and self.forwards_seen >= INFERENCE_CALLS // 2
+        return not self._trains and self._calls.are_near()
 
     def _maybe_inference_boundary(self, module: nn.Module) -> None:
         if self.kind == "training" or self.must_train or not self.watched.main.is_it(module):
             return
-        self.forwards_seen += 1
+        self._calls.ends(builds_a_graph=self._has_begun)
         if self._trains:
             return
-        if self.kind is None and self.forwards_seen >= INFERENCE_CALLS:
+        if self.kind is None and self._calls.show_inference():
             self.kind = "inference"
-            self.inputs.steps.clear()
-            self.clock.restart()
-        elif self.kind == "inference":
+            if not self._calls.are_few() or self._has_begun:
+                self.inputs.steps.clear()
+                self.clock.restart()
+                return
+        if self.kind == "inference":
             self._boundary()
 
     # -- backward --------------------------------------------------------------------------

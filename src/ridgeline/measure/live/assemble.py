@@ -300,22 +300,29 @@ class RunWindows:
         )
 
     def settle(self) -> None:
-        """Let the last slow step speak where none could be timed, and say how few there are."""
+        """Let the last slow step speak where none could be timed."""
         if not (self.timed and self.timed[0].steps) and self.seconds():
             self.timed = self.slow[-1]
             self.warmup_seconds = self.warmup_seconds[:-1]
             self.steady = False
-        if 0 < len(self.seconds()) < FEW_STEPS and max(self.seconds()) > 1.0:
-            few = len(self.seconds())
+
+    def tell_how_few(self) -> None:
+        """Say so where few steps were seen, and what was not looked at for that."""
+        few = len(self.seconds())
+        if not 0 < few < FEW_STEPS or max(self.seconds()) <= 1.0:
+            return
+        why, cure = "there was no time for more", "--budget gives it more"
+        if self.ended:
+            why, cure = "the script ended then", "let it run longer"
+        self.warnings.append(
+            f"from {few} step{'s' if few > 1 else ''}: {why}, and what one step differs from "
+            f"another is not known; {cure}"
+        )
+        if not self.looks.get("operators"):
             self.warnings.append(
-                f"from {few} step{'s' if few > 1 else ''}: there was no time for more, and what "
-                "one step differs from another is not known; --budget gives it more"
+                "operators were not looked at: whether arithmetic, memory or the host bounds "
+                "what is computed is not known"
             )
-            if not self.looks.get("operators"):
-                self.warnings.append(
-                    "operators were not looked at: whether arithmetic, memory or the host bounds "
-                    "what is computed is not known"
-                )
 
     def look(self, name: str, rank: int) -> Report | None:
         """What an instrument reported on one rank; None when it did not run."""

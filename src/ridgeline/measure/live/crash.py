@@ -139,10 +139,15 @@ def told_of_no_step(command: str, when: str, crash: Crash) -> str:
     )
 
 
-def told_of_few_steps(command: str, steps: int, crash: Crash) -> str:
+def told_of_few_steps(command: str, steps: int, crash: Crash, *, calls: bool) -> str:
     """Why a command that ended well is too short to measure."""
-    few = f"`{command}` ended {steps} step(s) after its first: too few to measure"
-    return f"{few}; {_advice(crash, 'let it run longer')}"
+    if calls:
+        few = f"`{command}` called its model {'once' if steps == 0 else f'{steps + 1} times'}"
+        more = "give it more inputs: what a first call takes is not what the next ones do"
+    else:
+        few = f"`{command}` ended {steps} step(s) after its first"
+        more = "let it run longer"
+    return f"{few}: too few to measure; {_advice(crash, more)}"
 
 
 def _advice(crash: Crash, otherwise: str) -> str:

@@ -72,8 +72,9 @@ def measure(
         except ScriptFailed as failed:
             raise judged(command, failed, on_progress) from None
         total = windows.seen_steps
-        if windows.forwards_without_steps:
-            session = replace_session(session)
+        if windows.forwards_without_steps and not session.assume_inference:
+            on_progress("no step was seen: measuring again, with each call of the model as a step")
+            session = counting_calls(session)
             continue
         if not windows.ended or windows.complete:
             break
@@ -86,11 +87,13 @@ def measure(
     if not windows.timed or not windows.timed[0].steps:
         crash = crash_of(0, windows.output)  # of a process of its own, perhaps: it did not fail
         raise ScriptError(
-            told_of_few_steps(" ".join(command), total, crash), details=crash.traceback
+            told_of_few_steps(" ".join(command), total, crash, calls=session.assume_inference),
+            details=crash.traceback,
         )
     if wants_looks and plan.window == 0:
         on_progress("running it once more, to look closer")
         windows.looks = _measure_once(start(session), _LOOKS_ONLY, on_progress).looks
+    windows.tell_how_few()
     if callable(ceilings):
         ceilings = ceilings("cuda" if windows.device.startswith("cuda") else "cpu")
     return assemble(command, windows, ceilings)
@@ -100,8 +103,8 @@ def _silent(text: str) -> None:
     """Nobody wants to know."""
 
 
-def replace_session(session: Session) -> Session:
-    """The same session, counting outermost calls as steps."""
+def counting_calls(session: Session) -> Session:
+    """The same session, with outermost calls as steps."""
     return msgspec.structs.replace(session, assume_inference=True)
 
 

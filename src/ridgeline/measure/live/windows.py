@@ -292,8 +292,10 @@ class Measurement:
         if not (first and timed and self.windows.seen_steps):
             return 0.0
         until = first[0].forwards_seen
-        since = timed[0].forwards_seen - until
-        return until - since / self.windows.seen_steps
+        evaluations = (timed[0].forwards_seen - until) / self.windows.seen_steps
+        facts = timed[0].facts
+        own = facts.settings.forwards_per_step if facts is not None else 0.0
+        return until - evaluations - own
 
     def _look(self, name: Instrument) -> None:
         plan, windows = self.plan, self.windows
