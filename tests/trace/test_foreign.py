@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import sqlite3
+import tarfile
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,19 @@ def test_a_database_of_another_program_is_named(
         connection.execute(f"CREATE TABLE {table} (id)")
         connection.commit()
     refused_in_one_line(path, said, capsys)
+
+
+def test_an_archive_of_traces_is_not_read_as_one_trace_whatever_it_is_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name in ("a.json", "b.json"):
+            archive.add(write(tmp_path / name, [call(0, 2, 1), kernel(5, 9, correlation=1)]), name)
+    for name in ("traces.tar.gz", "traces.json.gz"):
+        path = tmp_path / name
+        path.write_bytes(packed.getvalue())
+        refused_in_one_line(path, "unpack it and name the traces inside", capsys)
 
 
 def refused_in_one_line(path: Path, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,8 @@ from ridgeline.errors import InputError
 from ridgeline.trace.sqlite_file import SQLITE_MAGIC, table_names
 
 _DOCUMENT_BYTES = 2**16
+_USTAR, _USTAR_AT = b"ustar", 257
+"""What stands in the first header of a tar archive, and where (POSIX.1-1988)."""
 _SHOWN = 4
 
 
@@ -89,6 +91,11 @@ def foreign_document(path: Path, text: bytes | bytearray) -> InputError | None:
         if program.document and re.search(program.document, start):
             return _refusal(path, program)
     return None
+
+
+def archive(path: Path, text: bytes) -> InputError | None:
+    """The refusal of several files in one, whose events would be taken for one trace's."""
+    return foreign_document(path, text) if text[_USTAR_AT:].startswith(_USTAR) else None
 
 
 def foreign_events(path: Path, seen: Seen) -> InputError | None:

@@ -18,7 +18,7 @@ from typing import Any
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.file_text import BLANKS, text_pieces, without_blank_stretches
-from ridgeline.trace.foreign import Seen, foreign_document, foreign_events
+from ridgeline.trace.foreign import Seen, archive, foreign_document, foreign_events
 from ridgeline.trace.formats.kineto.columns import Columns
 from ridgeline.trace.formats.kineto.document import (
     BROKEN,
@@ -139,6 +139,8 @@ class KinetoReading:
         self._begin(bytes(text), start)
 
     def _begin(self, text: bytes, start: int) -> None:
+        if refusal := archive(self.path, text):
+            raise refusal
         self.opening = text[:_OPENING_BYTES]
         self.before = text[:start].removeprefix(BYTE_ORDER_MARK)
         self.rest = text[next_event(text, start) :]
