@@ -160,6 +160,18 @@ def test_a_sign_of_a_gpu_makes_the_finding_less_sure(
     assert found["confidence"] <= 0.5
 
 
+@pytest.mark.parametrize(("backend", "confidence"), [("nccl", 0.5), ("cpu:gloo", 0.9)])
+def test_processes_that_nccl_joins_have_gpus(
+    tmp_path: Path, backend: str, confidence: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    joined = {"rank": 0, "world_size": 2, "backend": backend}
+    header = {"deviceProperties": [], "distributedInfo": joined}
+    path = write(tmp_path / "x.json", of_the_host(2000), **header)
+    found = first_finding(path, capsys)
+    assert (found["cause"], found["confidence"]) == ("cpu-only", confidence)
+    assert ("nccl" in found["summary"]) == (backend == "nccl")
+
+
 @pytest.mark.parametrize(
     ("event", "said"),
     [
@@ -212,3 +224,23 @@ def test_a_start_before_pages_that_nothing_moved_is_worth_what_it_takes(
     found = first_finding(write(tmp_path / "x.json", events, deviceProperties=GPUS), capsys)
     assert found["cause"] == "host-bound-start-up"
     assert found["worth_us"] == pytest.approx(112_000, rel=0.02)
+
+
+def test_a_context_that_no_call_shows_is_a_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runtimes of OpenMP ask the driver for the primary context, which nsys does not record."""
+    driver = {"category": "cuda_driver"}
+    events = [
+        call(0, 14, name="cuDevicePrimaryCtxSetFlags_v2", **driver),
+        call(99_000, 10, name="cuStreamCreate", **driver),
+        call(99_100, 3_000, name="cuModuleLoadDataEx", **driver),
+        *(call(102_200.0 + 400 * n, 100, 1 + n, "cuLaunchKernel", **driver) for n in range(4)),
+        *(kernel(102_320.0 + 400 * n, 60, correlation=1 + n) for n in range(4)),
+        call(105_000, 46_000, name="cuDevicePrimaryCtxRelease_v2", **driver),
+    ]
+    found = first_finding(write(tmp_path / "x.json", events, deviceProperties=GPUS), capsys)
+    assert found["cause"] == "host-bound-start-up"
+    assert found["worth_us"] == pytest.approx(102_000, rel=0.02)
+    assert found["where"][0] == "a context after cuDevicePrimaryCtxSetFlags_v2 99.0 ms"
+    assert not any("Release" in place for place in found["where"])

@@ -43,8 +43,8 @@ from ridgeline.trace.sorting import distinct
 from ridgeline.trace.start_up_calls import (
     ALLOCATOR,
     allocates_throughout,
-    first_calls,
     gives_memory_back,
+    starts_by_name,
 )
 from ridgeline.trace.time.headroom import Headroom, SlowKernel, headroom
 from ridgeline.trace.time.host_activities import (
@@ -362,12 +362,8 @@ def _pending(causes: IdleCauses) -> dict[str, dict[int, float]]:
 
 
 def _start_up_calls(trace: Trace) -> tuple[str, ...]:
-    host, rows = trace.host, first_calls(trace)
-    rows = rows[np.argsort(-host.duration_us[rows])][:4]
-    return tuple(
-        f"{trace.names[host.name[row]]} {quantity.microseconds(host.duration_us[row])}"
-        for row in rows
-    )
+    longest = starts_by_name(trace)[:4]
+    return tuple(f"{name} {quantity.microseconds(us)}" for name, us in longest)
 
 
 def _floor(view: View) -> float | None:

@@ -21,6 +21,8 @@ _LAUNCH = re.compile(
     r"launch|^(?:ze|cl|url?)\w*append\w*kernel|enqueue\w*kernel|^runFunction", re.IGNORECASE
 )
 """Calls that start work: of CUDA, HIP, MUSA, CANN (`…LaunchKernel`), of SYCL and of MTIA."""
+_GPU_BACKENDS = re.compile(r"nccl|rccl|mccl|cncl|hccl|eccl", re.IGNORECASE)
+"""Backends of torch.distributed that join accelerators and nothing else."""
 _RUNS_ON_GPUS = re.compile(
     r"^aten::_?(cudnn|miopen)_(?!is_acceptable)|^aten::_thnn_fused_"
     r"|^aten::_(scaled_dot_product_)?(efficient|flash|cudnn)_attention(_forward|_backward)?$"
@@ -44,6 +46,8 @@ class Recorded:
     """Operators that run on GPUs alone."""
     gpu_allocations: int = 0
     """Allocations of a GPU's memory."""
+    gpu_backend: str | None = None
+    """The backend of torch.distributed, where it joins accelerators alone."""
     skipped: dict[str, int] = field(default_factory=dict)
     """Events of categories that we do not know."""
     cut: bool = False
@@ -56,6 +60,7 @@ def what_was_recorded(trace: Trace) -> Recorded:
     """The signs of GPU work in a trace."""
     host = trace.host
     names = host.name[host.is_call]
+    joins_gpus = trace.backend is not None and _GPU_BACKENDS.search(trace.backend)
     launching = np.array([bool(_LAUNCH.search(name)) for name in trace.names] or [False])
     on_gpus = np.array([bool(_RUNS_ON_GPUS.search(name)) for name in trace.names] or [False])
     return Recorded(
@@ -65,6 +70,7 @@ def what_was_recorded(trace: Trace) -> Recorded:
         gpu_records=len(trace.gpu_annotations) + len(trace.sync),
         gpu_operators=int(on_gpus[host.name].sum()),
         gpu_allocations=int((trace.memory.device_type != 0).sum()),
+        gpu_backend=trace.backend if joins_gpus else None,
         skipped=trace.skipped,
         cut=trace.cut,
         record_gpu=trace.record_gpu,
@@ -84,6 +90,7 @@ def joined_records(records: Iterable[Recorded]) -> Recorded:
         gpu_records=sum(one.gpu_records for one in several),
         gpu_operators=sum(one.gpu_operators for one in several),
         gpu_allocations=sum(one.gpu_allocations for one in several),
+        gpu_backend=next((one.gpu_backend for one in several if one.gpu_backend), None),
         skipped=dict(skipped),
         cut=any(one.cut for one in several),
         record_gpu=next((one.record_gpu for one in several if one.record_gpu), None),

@@ -31,6 +31,11 @@ _MAKES_A_CONTEXT = 100.0
 """So many times what an allocator's calls usually take is not spent on memory."""
 _PARTS = 5
 """What comes in all but one of so many parts of the time comes throughout."""
+_MAKES_READY = re.compile(
+    r"^(cu|hip)(Init|Ctx(Create|SetFlags)|DevicePrimaryCtx|DeviceGet|DriverGet)"
+)
+"""Calls of the driver that come before the one that makes the context (which CUPTI does not record
+where a program asks for the primary one), and set nothing going."""
 _LOADS_US = 10_000.0
 """The very first call makes the context where it takes so long."""
 _FREED = 0.3
@@ -53,12 +58,30 @@ def start_up_times(trace: Trace, thread: int | None = None) -> Intervals:
     """When `first_calls` ran and CUDA was loaded before them: on one thread, or on any."""
     host, rows = trace.host, first_calls(trace)
     first, since_us = trace.derived("loading", _loading)
+    silent = trace.derived("silent_start", _silent_start)
     if thread is not None:
         rows = rows[host.thread[rows] == thread]
         first = first[host.thread[first] == thread]
-    starts = np.concatenate((host.start_us[rows], np.full(len(first), since_us)))
-    ends = np.concatenate((host.end_us[rows], host.start_us[first]))
-    return union(starts, ends)
+        silent = silent[host.thread[silent[:, 0]] == thread]
+    starts = (host.start_us[rows], np.full(len(first), since_us), host.end_us[silent[:, 0]])
+    ends = (host.end_us[rows], host.start_us[first], host.start_us[silent[:, 1]])
+    return union(np.concatenate(starts), np.concatenate(ends))
+
+
+def starts_by_name(trace: Trace) -> list[tuple[str, float]]:
+    """What starts before the last work of the GPU, and for how many µs, the longest first."""
+    host, rows = trace.host, first_calls(trace)
+    last = float(trace.gpu.end_us.max()) if len(trace.gpu) else np.inf
+    found = [
+        (trace.names[host.name[row]], float(host.duration_us[row]))
+        for row in rows[host.start_us[rows] < last].tolist()
+    ]
+    found += [
+        (f"a context after {trace.names[host.name[ready]]}",
+         float(host.start_us[following] - host.end_us[ready]))
+        for ready, following in trace.derived("silent_start", _silent_start).tolist()
+    ]  # fmt: skip
+    return sorted(found, key=lambda one: -one[1])
 
 
 def _loading(trace: Trace) -> tuple[Ints, float]:
@@ -79,6 +102,24 @@ def _loading(trace: Trace) -> tuple[Ints, float]:
     ranges = host.category == Category.ANNOTATION
     around = int(innermost_at(trace, host.thread[[first]].astype(np.int64), started, ranges)[0])
     return none if around == ABSENT else (np.array([first]), float(host.start_us[around]))
+
+
+def _silent_start(trace: Trace) -> Ints:
+    """The two calls between which a context was made that no call shows; a row, or none.
+
+    Runtimes of OpenMP and SYCL, and Julia, ask the driver for the primary context, which nsys does
+    not record: the thread that made the driver ready is silent for long, before any work.
+    """
+    host, gpu, none = trace.host, trace.gpu, np.zeros((0, 2), np.int64)
+    ready = host.is_call & names_matching(trace, _MAKES_READY)[host.name]
+    if not len(gpu) or not ready.any() or seen_by_torch(trace):
+        return none
+    before = host.is_call & (host.start_us < float(gpu.start_us[0]))
+    calls = np.flatnonzero(before & (host.thread == host.thread[np.flatnonzero(ready)[0]]))
+    calls = calls[np.argsort(host.start_us[calls], kind="stable")]
+    silent_us = host.start_us[calls[1:]] - host.end_us[calls[:-1]]
+    found = np.flatnonzero((silent_us >= _LOADS_US) & ready[calls[:-1]])[:1]
+    return np.stack((calls[found], calls[found + 1]), axis=1)
 
 
 def _first_calls(trace: Trace) -> Ints:

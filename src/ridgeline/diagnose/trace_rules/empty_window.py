@@ -170,4 +170,6 @@ def _sign(signs: Recorded) -> str:
         return f"the header lists {len(signs.gpus)} × {signs.gpus[0]}"
     if signs.gpu_calls:
         return "the host calls a GPU's runtime"
+    if signs.gpu_backend:
+        return f"its processes are joined by {signs.gpu_backend}, which joins GPUs alone"
     return "the file ends early" if signs.cut else ""
