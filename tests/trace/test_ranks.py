@@ -102,6 +102,31 @@ def test_what_does_not_end_together_is_not_matched(tmp_path: Path) -> None:
     assert any("do not end together" in warning for warning in found.warnings)
 
 
+def test_ranks_that_leave_before_others_come_do_not_wait_for_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Halves of an exchange by DeepEP: one puts data, and one that comes later fetches them."""
+    for rank in (0, 1):
+        events = []
+        for number in range(40):
+            at = 1000.0 * number + (250 if (number + rank) % 2 else 0)
+            events.append(call(at - 30, 5, 2 * number + 1))
+            events.append(kernel(at, 600, correlation=2 * number + 1))
+            events.append(call(at - 20, 5, 2 * number + 2))
+            send = "void deep_ep::internode_ll::combine<3, 10, 7168, 9>(void*)"
+            events.append(kernel(at + 600, 100, correlation=2 * number + 2, name=send))
+        extra = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2}}
+        write(tmp_path / f"rank{rank}.json", events, **extra)
+    assert run(["trace", "summary", "--json", str(tmp_path)]) == 0
+    found = json.loads(capsys.readouterr().out)["verdict"]
+    assert "rank-skew" not in [finding["cause"] for finding in found]
+    assert not any("late ranks" in finding["summary"] for finding in found)
+    assert run(["trace", "stragglers", "--json", str(tmp_path)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["matched"], answer["waited_us"]) == (0, 0)
+    assert any("without waiting for everybody" in warning for warning in answer["warnings"])
+
+
 def test_sizes_give_bandwidth_by_transfer_and_a_histogram(tmp_path: Path) -> None:
     size = {"Collective name": "allreduce", "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20,
             "dtype": "Float", "Group size": 2}  # fmt: skip

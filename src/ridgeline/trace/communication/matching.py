@@ -22,6 +22,8 @@ from ridgeline.trace.sorting import median
 
 SAME_CLOCK_US = 50.0
 """Ends of one collective differ by this much on one clock: polling, and the profiler's stamps."""
+_LEAVES_US = 5.0
+"""Nobody leaves a collective so long before the last one has come."""
 _TOGETHER_US = 1000.0
 """Collectives whose ends differ by more than this after alignment do not wait for each other."""
 
@@ -239,7 +241,7 @@ def _matched(
     warnings: list[str],
 ) -> list[MatchedCollective]:
     found = []
-    apart = 0
+    apart = one_sided = 0
     for group in groups.values():
         rows = _same_length(ranks, group, shifts)
         positions = tuple(sorted(rows))
@@ -247,6 +249,9 @@ def _matched(
         ends = np.stack([ranks[p].end_us[rows[p]] + shifts[p] for p in positions], axis=1)
         together = (np.ptp(ends, axis=1) <= _TOGETHER_US) & (starts.max(axis=1) < ends.max(axis=1))
         apart += int((~together).sum())
+        if _is_one_sided(starts[together], ends[together]):
+            one_sided += int(together.sum())
+            continue
         first = positions[0]
         for index in np.flatnonzero(together).tolist():
             own = int(rows[first][index])
@@ -260,11 +265,30 @@ def _matched(
                     end_us=ends[index],
                 )
             )
+    if one_sided:
+        warnings.append(
+            f"{one_sided} communication kernels end on some ranks before others begin them: they "
+            "send or fetch without waiting for everybody, so who waits for whom is not known"
+        )
     if apart:
         warnings.append(
             f"{apart} communication kernels do not end together across ranks and were not matched"
         )
     return found
+
+
+def _is_one_sided(starts: Floats, ends: Floats) -> bool:
+    """Do ranks mostly leave before the last one has come, as those do that only put or get data?
+
+    Halves of an exchange, one that sends and one that waits for data (DeepEP, NVSHMEM), are no
+    collectives. Stamps of clocks that are a little apart are laid on each other first.
+    """
+    if not len(ends):
+        return False
+    apart = np.median(ends - ends.mean(axis=1, keepdims=True), axis=0)
+    apart = np.clip(apart, -SAME_CLOCK_US, SAME_CLOCK_US)
+    early = (starts - apart).max(axis=1) - (ends - apart).min(axis=1) > _LEAVES_US
+    return bool(early.mean() > 0.5)
 
 
 def _messages(ranks: Sequence[RankCollectives]) -> dict[tuple[str, int, int], Group]:
