@@ -137,6 +137,26 @@ def test_dispatch_that_could_not_bound_the_run_has_to_weigh_more_than_what_does(
     assert found[0].confidence == sure
 
 
+@pytest.mark.parametrize(
+    ("host_us", "first"), [(1500, "host-bound"), (1200, "communication-bound")]
+)
+def test_dispatch_that_costs_twice_as_much_as_what_could_bound_the_run_comes_first_as_a_guess(
+    tmp_path: Path, host_us: float, first: str
+) -> None:
+    """Steps that send for a tenth of the run, and then steps whose host is late for a fifth."""
+    sending = train(10, kernel_us=100, talk_us=330)
+    late = train(10, kernel_us=100, host_us=host_us)
+    ends = [event["ts"] + event["dur"] for event in sending]
+    launched = max(event["ts"] for event in sending if event["cat"] == "cuda_runtime")
+    sending.append(call(launched + 5, max(ends) - launched, 0, "cudaStreamSynchronize"))
+    for event in late:
+        event["ts"] += max(ends) + 6
+        if event["args"].get("correlation"):
+            event["args"]["correlation"] += 1000
+    found = verdict(tmp_path, sending + late)
+    assert (found[0].cause, found[0].confidence) == (first, 0.55)
+
+
 def test_waiting_for_the_loader_is_input_bound(tmp_path: Path) -> None:
     found = verdict(tmp_path, train(8, loader=6000, kernel_us=300))
     assert found[0].cause == "input-bound"

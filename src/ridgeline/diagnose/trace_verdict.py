@@ -52,6 +52,8 @@ _UNEVEN = "uneven-kernels"
 """Kernels that are slower than they are at other times are seen to be, not reckoned."""
 _STARTING = "host-bound-start-up"
 _SMALL, _MANY_SMALL = "small-kernels", 0.15
+_TWICE = 2.0
+"""What weighs so many times what could bound the run by itself comes first, as a guess."""
 _FAR_MORE = 3.0
 """So many times what is explained comes first, though nothing explains it."""
 _OF_THE_GPU = ("compute-bound", "memory-bound", "gpu-bound")
@@ -88,7 +90,25 @@ def verdict_of(facts: Sequence[RankFacts]) -> list[TraceFinding]:
         key=lambda one: (_is_skew(one[1], skew), *_importance(one, most, _FAR_MORE * explained))
     )
     others.sort(key=lambda one: (one[1].cause in _NO_RIVALS, -one[0]))
+    _put_the_heavier_first(leading, others)
     return _with_doubt(leading, others, reading)
+
+
+def _put_the_heavier_first(
+    leading: list[tuple[float, TraceFinding]], others: list[tuple[float, TraceFinding]]
+) -> None:
+    """Let a cause lead that could not by itself, where it weighs far more than the one that does.
+
+    A host that costs a quarter of the run is not second to messages that cost a tenth.
+    """
+    if not leading or not others or leading[0][1].cause in (*_INSTEAD, *_OF_THE_GPU):
+        return
+    weight, heaviest = others[0]
+    if heaviest.cause not in (*_NO_RIVALS, *_UNEXPLAINED, _NOT_SHOWN) and (
+        weight > _TWICE * leading[0][0]
+    ):
+        others.pop(0)
+        leading.insert(0, (weight, _at_most(heaviest, _ARGUABLE)))
 
 
 def _weight(finding: TraceFinding, reading: TraceReading, by: str) -> float:

@@ -136,7 +136,7 @@ def verdict_blocks(findings: Sequence[TraceFinding]) -> list[doc.Block]:
 
 
 def _finding(one: TraceFinding) -> doc.Advice:
-    worth = quantity.microseconds(one.worth_us)
+    worth = f", worth up to {quantity.microseconds(one.worth_us)}" if one.worth_us > 0 else ""
     return doc.Advice(
         worth=quantity.percent(one.share),
         sureness=f"confidence {one.confidence:.2f}",
@@ -144,7 +144,7 @@ def _finding(one: TraceFinding) -> doc.Advice:
         cure=f"→ {one.cure}",
         places=[short_name(place) for place in one.where],
         evidence=[evidence_sentence(key, value) for key, value in one.evidence.items()],
-        note=f"{quantity.percent(one.share)} of the window, worth up to {worth}",
+        note=f"{quantity.percent(one.share)} of the window{worth}",
     )
 
 
