@@ -306,6 +306,18 @@ def test_a_copy_of_one_tick_waits_for_the_work_that_ended_as_it_began(tmp_path: 
     assert {one.name: one.us for one in path.classes}["copy"] == pytest.approx(701, abs=2)
 
 
+def test_work_that_was_launched_long_before_it_runs_is_no_launch_latency(tmp_path: Path) -> None:
+    """A profiler that starts while the GPU is at work does not see what the first kernel awaits."""
+    events = [call(0, 5, 1), call(10, 95_045, 0, "cudaStreamSynchronize")]
+    events.append(kernel(95_000, 50, correlation=1))
+    events += [call(95_100.0 + 20 * n, 5, 2 + n) for n in range(20)]
+    events += [kernel(95_110.0 + 20 * n, 12, correlation=2 + n) for n in range(20)]
+    trace = read_kineto(write(tmp_path / "t.json", events))
+    names = {part.name: part.us for part in critical_path([trace]).names}
+    assert names["launched, and nothing shows what it waits for"] == pytest.approx(94_995, rel=1e-3)
+    assert names["launch latency"] < 500
+
+
 def test_a_wrong_class_names_the_right_ones(tmp_path: Path) -> None:
     trace = late_rank(tmp_path, 0, 300)
     with pytest.raises(InputError, match=r"gems.*gemm"):

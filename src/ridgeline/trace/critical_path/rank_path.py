@@ -41,6 +41,7 @@ from ridgeline.trace.critical_path.moments import (
 from ridgeline.trace.host_calls import innermost_at
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, kernel_classes
 from ridgeline.trace.sorting import distinct
+from ridgeline.trace.time.idle import LAUNCH_GAP_US
 from ridgeline.trace.waits import NONE
 from ridgeline.trace.windows import span_us
 
@@ -51,6 +52,9 @@ HOST_CLASSES = {
 }  # fmt: skip
 """Sort of an edge → the name that what-if knows it by; GPU pieces have their kernel's class."""
 STARTING = "before the first event"
+STALLED = "launched, and nothing shows what it waits for"
+"""Work that had been launched for longer than a launch takes (`LAUNCH_GAP_US`): a stall of the
+device or its driver, or work of the GPU that was not recorded."""
 _NO_OPERATOR = "host, no operator"
 ROOT = 0
 """The moment of a `ShortenedGraph` that nothing leads to, and that nothing makes earlier."""
@@ -200,9 +204,12 @@ def _labels(
     edge = moments.edge[nodes, binding[nodes]]
     source = parent[nodes]
     begins = source == NONE
-    # Texts of the trace, then those of edges, then two of our own; unused ones are dropped below.
+    # Texts of the trace, then those of edges, then some of our own; unused ones are dropped below.
     texts = len(trace.names)
     label = texts + edge.astype(np.int64)
+    stalled = (edge == LAUNCH_EDGE) & ~begins
+    stalled[stalled] = (moments.time_us[nodes] - moments.time_us[source])[stalled] >= LAUNCH_GAP_US
+    label[stalled] = texts + len(EDGE_NAMES) + 2
     run = (edge == RUN_EDGE) & ~begins
     label[run] = trace.gpu.name[moments.gpu_event[nodes[run]]]
     returns = np.isin(edge, (SYNC_EDGE, FREE_EDGE, QUEUE_EDGE)) & (binding[nodes] == 0)
@@ -215,7 +222,7 @@ def _labels(
     named = trace.host.name[found] if len(trace.host) else none
     label[own] = np.where(found != NONE, named, none)
     label[begins & ~own] = texts + len(EDGE_NAMES) + 1
-    every = (*trace.names, *EDGE_NAMES.values(), _NO_OPERATOR, STARTING)
+    every = (*trace.names, *EDGE_NAMES.values(), _NO_OPERATOR, STARTING, STALLED)
     used = distinct(label)
     places = np.searchsorted(used, label)
     return places.astype(np.int32), tuple(every[number] for number in used.tolist())
