@@ -67,6 +67,23 @@ def test_kernels_of_any_name_that_take_milliseconds_longer_shared_the_gpu(tmp_pa
     assert found.confidence <= 0.55
 
 
+def test_kernels_too_long_to_be_seen_alone_lose_what_the_short_ones_lose(tmp_path: Path) -> None:
+    """Another process has the GPU for 2 ms after each 3.1 ms of ours; some kernels take 3 ms."""
+    events, now, own, number, away = [], 100.0, 0.0, 0, 0.0
+    for _ in range(ROUNDS):
+        for layer in range(LAYERS):
+            for name, length in (*((name, US * (1 + layer % 3)) for name in NAMES), ("long", 3000)):
+                number += 1
+                turns = (own + length) // 3100 - own // 3100
+                took = length + 2000 * turns
+                events.append(call(0.2 * number, 0.1, number))
+                events.append(kernel(now, took, correlation=number, name=name, grid=[200, 1, 1]))
+                now, own, away = now + took + 1, own + length, away + 2000 * turns
+    found = verdict(tmp_path, events)[0]
+    assert (found.cause, found.confidence) == ("uneven-kernels", 0.55)
+    assert found.worth_us == pytest.approx(away, rel=0.2)
+
+
 @pytest.mark.parametrize(
     "longer",
     [

@@ -6,6 +6,8 @@ group in each round is the same work; what it takes usually is its lower quartil
 What is above that by more than a tenth is not in the program where it hits kernels of many names,
 or hits some far harder than data could, or all that compute from some round on: clocks fall, or
 another process has the GPU in between. A first round that is slow warms up, and does not count.
+Where a process takes the GPU for as long each time, what it takes of kernels shorter than that is
+seen, and the longer ones, which never run without it, lose the same share of their time.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind
+from ridgeline.trace.columns import ABSENT, Floats, Ints, Kind, Mask
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.kernel_names import is_communication
 from ridgeline.trace.windows import View
@@ -35,6 +37,8 @@ _FAR = 4.0
 """Data make a kernel so many times as long next to never; another process does."""
 _WIDE, _PART = 0.4, 0.05
 """Clocks are why, where several names that hold so much of the time get slower at one round."""
+_TURN_US, _TURNS, _ALIKE = 200.0, 8, 0.15
+"""So many times another process has had the GPU for at least that, and as long as mostly."""
 _STEADY = 1.05
 """Rounds before the slow ones are what is usual."""
 _OF_NOTE = 0.02
@@ -126,25 +130,58 @@ def _over_rounds(view: View, same: Ints) -> UnevenKernels | None:
         return None
     slow = slower > 0.5 * (slower.min() + slower.max())
     at_the_end = bool(slow[-int(slow.sum()) :].all() and slower[~slow].max() < _STEADY)
-    names = gpu.name[same]
+    names, hit = gpu.name[same], excess > 0
     lost = np.bincount(names.ravel(), excess.ravel()).astype(np.float64)
     spent = np.bincount(names.ravel(), took.ravel()).astype(np.float64)
     first = np.argsort(-lost)
-    hit = excess > 0
     far = float(np.median((excess / _usual_us(took))[hit])) > _FAR
     touched = float(took[hit.any(axis=1)].sum()) > _WIDE * float(took.sum())
     several = int((lost > _PART * whole).sum()) > 1
     wide = (at_the_end and touched) or _of_many(lost[first], spent[first])
-    if not (far or (several and wide)):
+    taken = _taken_in_turn(took) if far or several else None
+    if not (far or taken or (several and wide)):
         return None
     share = np.zeros(len(gpu))
+    if taken:
+        share[view.rows[gpu.kind[view.rows] == Kind.KERNEL]] = taken
+        excess = np.where(_is_short(took), took - took.min(axis=1, keepdims=True), taken * took)
     share[same] = excess / took
     return UnevenKernels(
-        excess_us=whole, rounds=len(slower), slower=tuple(slower.tolist()),
+        excess_us=float((share * gpu.duration_us)[view.rows].sum()),
+        rounds=len(slower), slower=tuple(slower.tolist()),
         at_the_end=at_the_end,
         longest_us=float(np.median(excess[hit])),
         names=tuple(view.trace.names[name] for name in first[:3].tolist()), share=share,
     )  # fmt: skip
+
+
+def _taken_in_turn(took: Floats) -> float | None:
+    """The share of the GPU's time that another process has, which takes it for as long each time.
+
+    A kernel as long as such a turn, or longer, is never seen without one. It loses as much of its
+    time as the shorter ones, of which most are. None where turns are not to be told.
+    """
+    usual = took.min(axis=1, keepdims=True)
+    excess = np.where(took > _LONGER * usual, took - usual, 0.0)
+    hits = excess[excess >= _TURN_US]
+    if len(hits) < _TURNS:
+        return None
+    turn_us = float(np.median(hits))
+    alike = np.abs(hits / turn_us - np.maximum(1, np.round(hits / turn_us))) < _ALIKE
+    short = usual[:, 0] < turn_us
+    if alike.mean() < _MOSTLY or not short.any():
+        return None
+    lost = float(excess[short].sum())
+    return lost / float(took[short].sum()) if (excess[short] >= _TURN_US).sum() >= _TURNS else None
+
+
+def _is_short(took: Floats) -> Mask:
+    """Which work is short enough to be seen without another process's turn in some round."""
+    usual = took.min(axis=1, keepdims=True)
+    excess = took - usual
+    turn_us = float(np.median(excess[excess >= _TURN_US]))
+    found: Mask = np.broadcast_to(usual < turn_us, took.shape)
+    return found
 
 
 def _groups(view: View, rows: Ints) -> Ints:
