@@ -240,7 +240,7 @@ def test_a_context_that_no_call_shows_is_a_start(
         call(105_000, 46_000, name="cuDevicePrimaryCtxRelease_v2", **driver),
     ]
     found = first_finding(write(tmp_path / "x.json", events, deviceProperties=GPUS), capsys)
-    assert found["cause"] == "host-bound-start-up"
+    assert (found["cause"], found["confidence"]) == ("host-bound-start-up", 0.55)
     assert found["worth_us"] == pytest.approx(102_000, rel=0.02)
     assert found["where"][0] == "a context after cuDevicePrimaryCtxSetFlags_v2 99.0 ms"
     assert not any("Release" in place for place in found["where"])

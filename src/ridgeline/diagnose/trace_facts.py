@@ -45,6 +45,7 @@ from ridgeline.trace.start_up_calls import (
     allocates_throughout,
     gives_memory_back,
     starts_by_name,
+    starts_unseen,
 )
 from ridgeline.trace.time.headroom import Headroom, SlowKernel, headroom
 from ridgeline.trace.time.host_activities import (
@@ -106,6 +107,8 @@ class RankFacts:
     graphs: RankGraphs | None = None
     """The window under each cure, of one rank of a job of few."""
     seen_by_torch: bool = True
+    starts_unseen: bool = False
+    """Is some of the start time of which no call tells what it is?"""
     """Does the trace hold operators or frames of Python, of which ranges are parts?"""
     start_up_calls: tuple[str, ...] = ()
     allocates_throughout: bool = False
@@ -239,6 +242,7 @@ def _of_view(view: View, place: int) -> RankFacts:
         saved_without_work_us=saved.get(ALL_WORK),
         graphs=graphs,
         seen_by_torch=seen_by_torch(trace),
+        starts_unseen=starts_unseen(trace),
         start_up_calls=_start_up_calls(trace),
         allocates_throughout=allocates_throughout(trace),
         gives_memory_back=gives_memory_back(trace),

@@ -68,6 +68,11 @@ def start_up_times(trace: Trace, thread: int | None = None) -> Intervals:
     return union(np.concatenate(starts), np.concatenate(ends))
 
 
+def starts_unseen(trace: Trace) -> bool:
+    """Is a context taken for made where no call shows it?"""
+    return len(trace.derived("silent_start", _silent_start)) > 0
+
+
 def starts_by_name(trace: Trace) -> list[tuple[str, float]]:
     """What starts before the last work of the GPU, and for how many µs, the longest first."""
     host, rows = trace.host, first_calls(trace)

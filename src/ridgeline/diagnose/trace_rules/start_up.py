@@ -53,7 +53,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             "host-bound-start-up",
             of=_start_up_us,
             worth_us=reading.saved("start_up"),
-            confidence=0.55 if _arguable(worst) else 0.85,
+            confidence=0.55 if worst.starts_unseen or _arguable(worst) else 0.85,
             summary=f"{percent(share)} of the window is start-up: the GPU waits while the host "
             f"initialises ({', '.join(worst.start_up_calls[:2])}).",
             evidence={

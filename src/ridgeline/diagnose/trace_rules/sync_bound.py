@@ -17,6 +17,10 @@ LEADS_FROM = 0.18
 LEADS_BY = "worth"
 _LEAST_SHARE = 0.02
 _LEAST_COUNT = 3
+_SURE, _MAY_USE_IT = 0.8, 0.55
+"""Where nothing tells what the host of a program does after a wait, it may use what it waited for:
+then it could not have gone on."""
+_MOSTLY = 0.5
 _EXPLAINS = 0.75
 _AS_MUCH = 0.95
 """Python can be removed from a step, so that waits must be worth as much; dispatch cannot."""
@@ -33,6 +37,12 @@ def _saved_us(reading: TraceReading) -> float:
     """What the run would gain without waits, but for those whose data the host goes on to use."""
     fetched = reading.mean(lambda fact: fact.fetched_us)
     return max(0.0, reading.saved("synchronise") - fetched)
+
+
+def _does_who_knows_what(reading: TraceReading, worst: RankFacts) -> bool:
+    """Is most of the host's part of the idle time nothing that a profiler of calls records?"""
+    of_host = reading.mean(lambda fact: fact.idle_of_host_us)
+    return not worst.seen_by_torch and reading.idle("untraced") > _MOSTLY * of_host
 
 
 def explains_the_host(reading: TraceReading) -> bool:
@@ -69,7 +79,7 @@ def find(reading: TraceReading) -> list[TraceFinding]:
             "sync-bound",
             of=_gap_us,
             worth_us=saved,
-            confidence=0.8,
+            confidence=_MAY_USE_IT if _does_who_knows_what(reading, worst) else _SURE,
             summary=f"After {count} waits of the host for the GPU, the GPU stands still for "
             f"{percent(share)} of the window; without them it would be {time_text(saved)} shorter"
             + (f"; the dearest at {first.operator or first.call} "
