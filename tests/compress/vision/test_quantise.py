@@ -105,6 +105,17 @@ def test_a_convolution_computes_as_integers_do() -> None:
     assert (apart > 0).double().mean() < 2e-3
 
 
+def test_a_bias_far_above_what_its_layer_reads_survives_every_way_to_round() -> None:
+    torch.manual_seed(0)
+    quiet = nn.Conv2d(3, 8, 3)
+    quiet.weight.data *= 1e-7
+    quiet.bias.data.zero_()
+    model = nn.Sequential(quiet, nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    batches = [torch.randn(4, 3, 16, 16) for _ in range(2)]
+    for scheme in ("w8a8-int8", "w8a8-int8-rtn", "w8a8-int8-adaround"):
+        assert lost_db(model, quantise(model, batches, scheme), batches[0]) > 30, scheme
+
+
 @pytest.mark.slow
 def test_onnx_runtime_answers_as_the_module_in_int8_kernels(
     quantised: QuantisedVision, tmp_path: Path

@@ -235,7 +235,7 @@ def _weights(
     found = rounded_to_nearest(graph, layers, scheme, scales)
     if scheme.method == "gptq":
         on_progress("rounding by GPTQ")
-        found |= rounded_by_gptq(graph, layers, scheme, batches)
+        found |= rounded_by_gptq(graph, layers, scheme, batches, scales)
     elif scheme.method == "adaround":
         found = rounded_by_adaround(graph, layers, found, batches, on_progress=on_progress)
     return found

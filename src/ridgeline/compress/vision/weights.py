@@ -66,8 +66,13 @@ def rounded_by_gptq(
     layers: Sequence[VisionLayer],
     scheme: Scheme,
     batches: Sequence[Batch],
+    input_scales: Mapping[str, float],
 ) -> dict[str, Quantised]:
-    """The levels of the layers whose columns can make up for each other."""
+    """The levels of the layers whose columns can make up for each other.
+
+    A layer whose bias needs wider steps than GPTQ takes is not among them (`rounded_to_nearest`
+    widens them): next to that bias what its inputs add does not count.
+    """
     chosen = {
         layer.node: layer
         for layer in layers
@@ -95,7 +100,10 @@ def rounded_by_gptq(
         hessian = mirror(sums.pop(node)) * (2.0 / counts[node])
         seen = CalibrationStatistics(num_tokens=counts[node], hessian=hessian)
         rows = as_rows(weight.float(), layer.axis)
-        found[layer.name] = gptq.quantise(rows, scheme, seen, name=layer.name).quantised
+        rounded = gptq.quantise(rows, scheme, seen, name=layer.name).quantised
+        least = _least(graph, layer, weight, input_scales.get(layer.name))
+        if least is None or bool((rounded.scales.flatten() >= least).all()):
+            found[layer.name] = rounded
     return found
 
 
