@@ -22,6 +22,19 @@ _PATTERN = re.compile(r"(\d+):(\d+)")
 _BLOCK = re.compile(r"(\d+)x(\d+)")
 _LISTED = re.compile(r"\d+\.\d+(?:\+\d+\.\d+)*")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
+_BITS = (
+    "say first what is rounded to how many bits: of networks for images w8a8-int8 or w4a8-int8, of"
+    " language models w8a8, w4a16 or fp8"
+)
+_HALF = "16 bits are no scheme; `ridgeline export --precision bf16` writes networks for images so"
+_USUAL = {
+    **dict.fromkeys(("int4", "ptq", "qdq", "quantize", "quantise", "w8", "w4"), _BITS),
+    **dict.fromkeys(("fp16", "bf16", "float16", "bfloat16", "half"), _HALF),
+    "qat": "rounding that is trained with is the [quantisation] of a recipe: `ridgeline train`",
+    "prune": "say what is removed and how much of it: 50%-channels, 30%-heads, 2:4",
+    "pruning": "say what is removed and how much of it: 50%-channels, 30%-heads, 2:4",
+}
+"""What other tools call a compression → what is said to who asks for it so."""
 
 
 @cache
@@ -56,6 +69,11 @@ def parse(name: str) -> Scheme:
         scheme = _quantisation(parts, numbers, cached)
     else:
         parts.check_known()
+        structure = parts.one_of("structures")
+        if structure:
+            raise parts.wrong(f"does not say how many; give their share, as in 50%-{structure}")
+        if any(one in parts.left for one in ("static", *_names("images", "observers"))):
+            raise parts.wrong(f"does not say to what; {_BITS}")
         raise parts.wrong(
             f"does not say to what; begin with one of {', '.join(_names('numbers', 'cache'))}, or "
             "a pattern (2:4) or share (50%) of weights to remove, or heads (0.1+0.3)"
@@ -104,6 +122,8 @@ class _Parts:
         for part in self.left:
             forms = (_GROUP, _PATTERN, _SHARE, _BLOCK, _LISTED)
             if part not in known and not any(form.fullmatch(part) for form in forms):
+                if part in _USUAL:
+                    raise self.wrong(f"has the unknown part {part!r}; {_USUAL[part]}")
                 near = difflib.get_close_matches(part, known, n=3, cutoff=0.5)
                 if part.isdigit():
                     near = [f"{part}%", f"g{part}"]
@@ -112,6 +132,8 @@ class _Parts:
 
     def check_used(self) -> None:
         """Refuse known parts that do not belong here."""
+        if self.left and self.left[0] in _names("images"):
+            raise self.wrong(f"says {self.left[0]}, which goes with int8, of networks for images")
         if self.left:
             raise self.wrong(f"says {self.left[0]}, which does not go with the rest of it")
 
