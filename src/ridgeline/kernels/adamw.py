@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError
+from ridgeline.kernels.arguments import check_floats, wide
 from ridgeline.kernels.triton import takes
 
 _OPERATORS = torch.library.Library("ridgeline", "FRAGMENT")
@@ -58,12 +59,22 @@ def adamw_step(
         gradient_scale: One float32 on the device that gradients are multiplied by.
 
     Raises:
-        InputError: Lists of several lengths, tensors of several shapes or layouts, a step below 1.
+        InputError: Lists of several lengths, tensors of several shapes or layouts or that are no
+            floats, a parameter twice, a step below 1, betas outside of 0 to 1.
     """
     lengths = {len(one) for one in (parameters, gradients, means, squares)}
     if len(lengths) != 1 or step < 1:
         raise InputError(f"AdamW at step {step} over lists of {sorted(lengths)}; give one length")
+    if not all(0 <= beta < 1 for beta in betas):
+        raise InputError(f"AdamW with betas {betas}; give 0 or more, below 1")
+    if len({id(one) for one in parameters}) < len(parameters):
+        raise InputError("AdamW was given a parameter twice; give each once")
+    if gradient_scale is not None and gradient_scale.numel() != 1:
+        raise InputError(f"gradient_scale is {tuple(gradient_scale.shape)}; give one number")
     for p, g, m, v in zip(parameters, gradients, means, squares, strict=True):
+        if g is None:
+            raise InputError(f"a parameter {tuple(p.shape)} has no gradient; leave it out")
+        check_floats("AdamW", parameter=p, gradient=g, mean=m, square=v)
         alike = p.shape == g.shape == m.shape == v.shape
         if not alike or not p.stride() == m.stride() == v.stride():
             raise InputError(
@@ -95,10 +106,10 @@ def adamw_reference(
     step: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """New parameter, mean and square of one tensor in PyTorch; float64 stays float64."""
-    wide = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
-    p, g, m, v = (one.to(wide) for one in tensors)
+    dtype = wide(tensors[0].dtype)
+    p, g, m, v = (one.to(dtype) for one in tensors)
     if scale is not None:
-        g = g * scale.to(wide)
+        g = g * scale.to(dtype)
     m = m + (1 - beta_1) * (g - m)
     v = beta_2 * v + (1 - beta_2) * g * g
     root = v.sqrt() / (1 - beta_2**step) ** 0.5 + eps
@@ -116,13 +127,15 @@ def _step(
 ) -> None:
     together = list(zip(parameters, gradients, means, squares, strict=True))
     together = [tensors for tensors in together if tensors[0].numel()]
-    if together and takes(together[0][0]):
+    by_kernel = [tensors for tensors in together if all(takes(one) for one in tensors)]
+    if by_kernel:
         from ridgeline.kernels.triton import adamw as kernel
 
-        for alike in _of_one_kind(together):
+        for alike in _of_one_kind(by_kernel):
             kernel.step(alike, scale, *numbers)
-        return
     for tensors in together:
+        if all(takes(one) for one in tensors):
+            continue
         new = adamw_reference(tensors, scale, *numbers)
         for old, value in zip((tensors[0], *tensors[2:]), new, strict=True):
             old.copy_(value)

@@ -27,6 +27,13 @@ from torch import Tensor
 
 from ridgeline.errors import InputError
 from ridgeline.kernels import flash_attention_chunks as chunks
+from ridgeline.kernels.arguments import (
+    check_floats,
+    check_softcap,
+    in_dtype_of_autocast,
+    refuse_second_derivatives,
+    wide,
+)
 from ridgeline.kernels.attention_mask import (
     AttentionMask,
     document_bounds,
@@ -89,7 +96,8 @@ def flash_attention(
 
     Args:
         queries: [B, H, T, D], or [T, H, D] where the mask has sequences; any strides.
-        keys: [B, KV, S, D] or [S, KV, D] in the same dtype; KV divides H.
+        keys: [B, KV, S, D] or [S, KV, D] in the same dtype (under autocast all take its); KV
+            divides H.
         values: As keys.
         mask: Which keys a query sees.
         scale: The factor of the scores; None: 1 / √D.
@@ -101,6 +109,9 @@ def flash_attention(
         InputError: Shapes that do not fit each other.
     """
     packed = mask.sequences is not None
+    check_floats("flash_attention", queries=queries, keys=keys, values=values, sinks=sinks)
+    check_softcap(softcap)
+    queries, keys, values = in_dtype_of_autocast(queries, keys, values)
     _check(queries, keys, values, sinks, packed=packed)
     if packed:
         queries, keys, values = (one.transpose(0, 1)[None] for one in (queries, keys, values))
@@ -141,7 +152,7 @@ def _check(
     if fits:
         heads, key_heads = shapes[0][heads_at], shapes[1][heads_at]
         fits = bool(key_heads) and heads % key_heads == 0 and shapes[0][-1] == shapes[1][-1]
-        fits = fits and (packed or shapes[0][0] == shapes[1][0])
+        fits = fits and bool(shapes[0][-1]) and (packed or shapes[0][0] == shapes[1][0])
     alike = queries.dtype == keys.dtype == values.dtype
     if not fits or not alike:
         given = ", ".join(
@@ -196,11 +207,11 @@ def _all_weights(
 ) -> AttentionResult:
     """All rows of a batch at once; `first` is the number of its first row for dropout."""
     queries, keys, values = tensors
-    wide = queries.dtype if queries.dtype == torch.float64 else torch.float32
+    dtype = wide(queries.dtype)
     batch, heads, length, dim = queries.shape
     num_keys, group = keys.shape[2], heads // keys.shape[1]
-    k, v = (one.to(wide).repeat_interleave(group, 1) for one in (keys, values))
-    scores = queries.to(wide) @ k.transpose(-1, -2) * (dim**-0.5 if scale is None else scale)
+    k, v = (one.to(dtype).repeat_interleave(group, 1) for one in (keys, values))
+    scores = queries.to(dtype) @ k.transpose(-1, -2) * (dim**-0.5 if scale is None else scale)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     rows, places = (torch.arange(size, device=queries.device) for size in (length, num_keys))
@@ -210,7 +221,7 @@ def _all_weights(
         seen = seen & seen_blocks(mask.blocks, mask.block_size, rows, places)
     scores = scores.masked_fill(~seen, float("-inf"))
     if sinks is not None:
-        extra = sinks.to(wide)[None, :, None, None].expand(batch, -1, length, 1)
+        extra = sinks.to(dtype)[None, :, None, None].expand(batch, -1, length, 1)
         scores = torch.cat([scores, extra], -1)
     seen_any = (scores > float("-inf")).any(-1, keepdim=True)
     scores = torch.where(seen_any, scores, 0.0)
@@ -295,8 +306,8 @@ _OPERATORS.impl("flash_attention_backward", _backward, "CompositeExplicitAutogra
 
 @torch.library.register_fake("ridgeline::flash_attention")
 def _forward_shapes(queries: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    wide = torch.float64 if queries.dtype == torch.float64 else torch.float32
-    return torch.empty_like(queries), queries.new_empty(queries.shape[:3], dtype=wide)
+    log_sums = queries.new_empty(queries.shape[:3], dtype=wide(queries.dtype))
+    return torch.empty_like(queries), log_sums
 
 
 @torch.library.register_fake("ridgeline::flash_attention_backward")
@@ -338,3 +349,4 @@ def _differentiate(ctx: Any, dout: Tensor | None, dlog_sums: Tensor | None) -> A
 torch.library.register_autograd(
     "ridgeline::flash_attention", _differentiate, setup_context=_keep, lib=_OPERATORS
 )
+refuse_second_derivatives("flash_attention_backward", _OPERATORS)

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ridgeline.errors import InputError
+from ridgeline.kernels.arguments import check_floats, refuse_second_derivatives, wide
 from ridgeline.kernels.triton import takes
 
 Activation = Literal["silu", "gelu_tanh", "gelu"]
@@ -42,8 +43,9 @@ def gated_product(gate: Tensor, up: Tensor, activation: Activation = "silu") -> 
         activation: SwiGLU's "silu", or GeGLU's "gelu_tanh" (by its tanh formula) or "gelu".
 
     Raises:
-        InputError: Two shapes or dtypes, or an activation that is not known.
+        InputError: Two shapes or dtypes, no floats, or an activation that is not known.
     """
+    check_floats("gated_product", gate=gate, up=up)
     if gate.shape != up.shape or gate.dtype != up.dtype:
         raise InputError(
             f"gate is {gate.dtype} {tuple(gate.shape)} and up {up.dtype} {tuple(up.shape)};"
@@ -56,13 +58,13 @@ def gated_product(gate: Tensor, up: Tensor, activation: Activation = "silu") -> 
 
 def gated_product_reference(gate: Tensor, up: Tensor, activation: Activation = "silu") -> Tensor:
     """Step by step in PyTorch, differentiable; float64 stays float64."""
-    wide = gate if gate.dtype == torch.float64 else gate.float()
+    g = gate.to(wide(gate.dtype))
     if activation == "silu":
-        active = functional.silu(wide)
+        active = functional.silu(g)
     else:
         formula = "tanh" if activation == "gelu_tanh" else "none"
-        active = functional.gelu(wide, approximate=formula)
-    return (active * up.to(wide.dtype)).to(gate.dtype)
+        active = functional.gelu(g, approximate=formula)
+    return (active * up.to(g.dtype)).to(gate.dtype)
 
 
 def _forward(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
@@ -80,18 +82,19 @@ def _backward(
         from ridgeline.kernels.triton import gated_product as kernel
 
         return kernel.backward(dy, gate, up, activation)
-    g, wide = gate.float(), dy.float()
+    dtype = wide(gate.dtype)
+    g, upper = gate.to(dtype), dy.to(dtype)
     if activation == "silu":
         share = torch.sigmoid(g)
         active, slope = g * share, share * (1 + g * (1 - share))
     elif activation == "gelu_tanh":
         share = torch.sigmoid(2 * 0.7978845608028654 * (g + 0.044715 * g**3))
         rate = 2 * 0.7978845608028654 * (1 + 3 * 0.044715 * g**2)
-        active, slope = g * share, share * (1 + g * (1 - share) * rate)
+        active, slope = g * share, share + share * g * (1 - share) * rate
     else:
         share = 0.5 * (1 + torch.erf(g * 0.7071067811865476))
         active, slope = g * share, share + g * 0.3989422804014327 * torch.exp(-0.5 * g * g)
-    dgate, dup = wide * up.float() * slope, wide * active
+    dgate, dup = upper * up.to(dtype) * slope, upper * active
     return dgate.to(gate.dtype).contiguous(), dup.to(up.dtype).contiguous()
 
 
@@ -124,3 +127,4 @@ def _differentiate(ctx: Any, dy: Tensor) -> Any:
 torch.library.register_autograd(
     "ridgeline::gated_product", _differentiate, setup_context=_keep, lib=_OPERATORS
 )
+refuse_second_derivatives("gated_product_backward", _OPERATORS)

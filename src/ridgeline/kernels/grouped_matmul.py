@@ -19,6 +19,11 @@ import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError
+from ridgeline.kernels.arguments import (
+    check_floats,
+    in_dtype_of_autocast,
+    refuse_second_derivatives,
+)
 from ridgeline.kernels.triton import takes
 
 _OPERATORS = torch.library.Library("ridgeline", "FRAGMENT")
@@ -31,13 +36,17 @@ def grouped_matmul(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
     Args:
         x: [T, K].
-        weight: [E, K, N] in x's dtype; any strides, so that [E, N, K] is given transposed.
+        weight: [E, K, N] in x's dtype (under autocast both take its); any strides, so that
+            [E, N, K] is given transposed.
         ends: [E] int32, not falling: where each group's rows end; the last is T. Rows beyond the
             last end are zeros.
 
     Raises:
-        InputError: Shapes or dtypes that do not fit each other.
+        InputError: Shapes or dtypes that do not fit each other; ends that fall or lie beyond T on a
+            CPU (on a GPU what lies beyond is left out).
     """
+    check_floats("grouped_matmul", x=x, weight=weight)
+    x, weight = in_dtype_of_autocast(x, weight)
     if x.dim() != 2 or weight.dim() != 3 or x.shape[1] != weight.shape[1]:
         raise InputError(
             f"x {tuple(x.shape)} and weight {tuple(weight.shape)} do not fit; give [T, K] and"
@@ -53,13 +62,18 @@ def grouped_matmul(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
 
 def grouped_matmul_reference(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """One matmul after the other in PyTorch, differentiable; waits for the device."""
-    places = [0, *ends.tolist()]
-    parts = [
-        x[start:end] @ matrix
-        for start, end, matrix in zip(places, places[1:], weight, strict=False)
-    ]
+    places = _places(ends, len(x))
+    parts = [x[a:b] @ matrix for (a, b), matrix in zip(pairwise(places), weight, strict=True)]
     parts.append(x.new_zeros(len(x) - places[-1], weight.shape[2]))
     return torch.cat(parts)
+
+
+def _places(ends: Tensor, num_rows: int) -> list[int]:
+    """Where groups begin, and where the last one ends."""
+    places = [0, *ends.tolist()]
+    if places != sorted(places) or places[-1] > num_rows:
+        raise InputError(f"ends {places[1:]} of {num_rows} rows; give ends that do not fall")
+    return places
 
 
 def _multiply(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
@@ -75,7 +89,7 @@ def _gradient_of_weight(x: Tensor, dy: Tensor, ends: Tensor) -> Tensor:
         from ridgeline.kernels.triton import grouped_matmul as kernel
 
         return kernel.gradient_of_weight(x, dy, ends)
-    places = [0, *ends.tolist()]
+    places = _places(ends, len(x))
     parts = [x[a:b].T @ dy[a:b] for a, b in pairwise(places)]
     return torch.stack(parts) if parts else x.new_empty(0, x.shape[1], dy.shape[1])
 
@@ -112,3 +126,4 @@ def _differentiate(ctx: Any, dy: Tensor) -> Any:
 torch.library.register_autograd(
     "ridgeline::grouped_matmul", _differentiate, setup_context=_keep, lib=_OPERATORS
 )
+refuse_second_derivatives("grouped_matmul_dweight", _OPERATORS)

@@ -27,6 +27,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ridgeline.errors import InputError
+from ridgeline.kernels import arguments
+from ridgeline.kernels.arguments import wide
 from ridgeline.kernels.triton import takes
 
 Reduction = Literal["mean", "sum", "none"]
@@ -73,7 +75,7 @@ def linear_cross_entropy(
     z_loss: float = 0.0,
     softcap: float | None = None,
 ) -> Tensor:
-    """Cross-entropy of x · weightᵀ + bias, float32: one number, or one a row for "none".
+    """Cross-entropy of x · weightᵀ + bias in float32 or wider: a number, or one a row for "none".
 
     Args:
         x: [..., D].
@@ -90,11 +92,10 @@ def linear_cross_entropy(
         InputError: Shapes that do not fit each other; an unknown reduction; a wrong target on a
             CPU (on a GPU its loss is NaN).
     """
-    _check(x, weight, target, reduction, label_smoothing)
-    device = x.device.type
-    if torch.is_autocast_enabled(device):
-        dtype = torch.get_autocast_dtype(device)
-        x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    arguments.check_floats("linear_cross_entropy", x=x, weight=weight, bias=bias)
+    arguments.check_softcap(softcap)
+    x, weight, bias = arguments.in_dtype_of_autocast(x, weight, bias)
+    _check(x, weight, bias, target, reduction, label_smoothing)
     terms = (ignore_index, label_smoothing, z_loss, softcap or 0.0)
     rows, places = x.reshape(-1, x.shape[-1]), target.reshape(-1)
     learns = [one is not None and one.requires_grad for one in (x, weight, bias)]
@@ -111,13 +112,24 @@ def linear_cross_entropy(
 
 
 def _check(
-    x: Tensor, weight: Tensor, target: Tensor, reduction: str, label_smoothing: float
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    reduction: str,
+    label_smoothing: float,
 ) -> None:
-    if x.shape[:-1] != target.shape or x.shape[-1] != weight.shape[-1]:
+    fits = weight.dim() == 2 and bool(weight.numel())
+    fits = fits and x.shape == (*target.shape, weight.shape[1])
+    if not fits or (bias is not None and bias.shape != weight.shape[:1]):
         raise InputError(
-            f"x {tuple(x.shape)}, weight {tuple(weight.shape)} and target {tuple(target.shape)} do"
-            " not fit; give [..., D], [V, D] and [...]"
+            f"x {tuple(x.shape)}, weight {tuple(weight.shape)}, target {tuple(target.shape)} and"
+            f" bias {bias if bias is None else tuple(bias.shape)} do not fit; give [..., D],"
+            " [V, D], [...] and [V]"
         )
+    alike = len({one.dtype for one in (x, weight, bias) if one is not None}) == 1
+    if not alike or target.dtype != torch.int64:
+        raise InputError("give x, weight and bias in one dtype, and the target in int64")
     if reduction not in ("mean", "sum", "none"):
         raise InputError(f"no reduction {reduction!r}; known: mean, sum, none")
     if not 0 <= label_smoothing <= 1:
@@ -138,7 +150,7 @@ def linear_cross_entropy_reference(
 ) -> Tensor:
     """The loss of all rows at once in PyTorch, differentiable; float64 stays float64."""
     logits = functional.linear(x, weight, bias)
-    logits = logits if logits.dtype == torch.float64 else logits.float()
+    logits = logits.to(wide(logits.dtype))
     if softcap:
         logits = softcap * torch.tanh(logits / softcap)
     logits, places = logits.flatten(0, -2), target.reshape(-1)
@@ -179,20 +191,22 @@ def _of_chunk(
         return
     ignored = target == terms.ignore_index
     places = target.masked_fill(ignored, 0)[:, None]
-    wide = logits.float()
+    capped = logits.to(wide(logits.dtype))
     if terms.softcap:
-        wide = torch.tanh_(wide / terms.softcap).mul_(terms.softcap)
+        capped = torch.tanh_(capped / terms.softcap).mul_(terms.softcap)
     smooth = terms.label_smoothing
     if losses is not None:
         if int(places.min()) < 0 or int(places.max()) >= logits.shape[1]:
             raise InputError(f"a target lies outside of the {logits.shape[1]} classes")
-        torch.logsumexp(wide, 1, out=normalizers)
-        found = normalizers - (1 - smooth) * wide.gather(1, places)[:, 0]
-        found += terms.z_loss * normalizers.square() - smooth * wide.mean(1)
+        torch.logsumexp(capped, 1, out=normalizers)
+        found = normalizers - (1 - smooth) * capped.gather(1, places)[:, 0]
+        found += terms.z_loss * normalizers.square()
+        if smooth:  # else a class that is masked by -inf would make 0 · inf
+            found -= smooth * capped.mean(1)
         losses.copy_(found.masked_fill_(ignored, 0.0))
     if weights is not None:
-        slope = None if not terms.softcap else 1 - (wide / terms.softcap).square()
-        share = wide.sub_(normalizers[:, None]).exp_()
+        slope = None if not terms.softcap else 1 - (capped / terms.softcap).square()
+        share = capped.sub_(normalizers[:, None]).exp_()
         share.mul_((1 + 2 * terms.z_loss * normalizers)[:, None]).sub_(smooth / logits.shape[1])
         share.scatter_add_(1, places, share.new_full((), smooth - 1.0).expand(len(places), 1))
         if slope is not None:
@@ -209,8 +223,8 @@ class _Gradients:
         self.of_x = x.new_empty(x.shape if for_x else 0)
         self.like = weight
         shape = weight.shape if for_weight else (0, 0)
-        self.of_weight = weight.new_zeros(shape, dtype=torch.float32)
-        self.of_bias = weight.new_zeros(shape[0], dtype=torch.float32)
+        self.of_weight = weight.new_zeros(shape, dtype=wide(weight.dtype))
+        self.of_bias = self.of_weight.new_zeros(shape[0])
 
     def add(self, rows: slice, x: Tensor, weight: Tensor, of_logits: Tensor) -> None:
         """Take in the gradient [rows, V] of some rows' logits."""
@@ -218,10 +232,10 @@ class _Gradients:
             torch.mm(of_logits, weight, out=self.of_x[rows])
         if not self.of_weight.numel():
             return
-        self.of_bias += of_logits.sum(0, dtype=torch.float32)
+        self.of_bias += of_logits.sum(0, dtype=self.of_bias.dtype)
         for start in range(0, len(weight), _OUTPUTS_AT_ONCE):
             outputs = slice(start, start + _OUTPUTS_AT_ONCE)
-            if of_logits.dtype == torch.float32:
+            if of_logits.dtype == self.of_weight.dtype:
                 self.of_weight[outputs].addmm_(of_logits[:, outputs].T, x[rows])
             else:
                 self.of_weight[outputs] += of_logits[:, outputs].T @ x[rows]
@@ -234,7 +248,7 @@ class _Gradients:
 def _rows(
     x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *terms: Any
 ) -> tuple[Tensor, Tensor]:
-    losses, normalizers = (x.new_empty(len(x), dtype=torch.float32) for _ in "ln")
+    losses, normalizers = (x.new_empty(len(x), dtype=wide(x.dtype)) for _ in "ln")
     for rows in _chunks(x, weight):
         logits = functional.linear(x[rows], weight, bias)
         _of_chunk(
@@ -259,7 +273,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     *terms, for_x, for_weight = rest
     gradients = _Gradients(x, weight, for_x=for_x, for_weight=for_weight)
-    weights = dlosses.float().contiguous()
+    weights = dlosses.to(wide(x.dtype)).contiguous()
     for rows in _chunks(x, weight):
         logits = functional.linear(x[rows], weight, bias)
         _of_chunk(
@@ -279,10 +293,10 @@ def _reduced(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     *terms, mean, for_x, for_weight = rest
     gradients = _Gradients(x, weight, for_x=for_x, for_weight=for_weight)
-    losses, normalizers = (x.new_empty(len(x), dtype=torch.float32) for _ in "ln")
+    losses, normalizers = (x.new_empty(len(x), dtype=wide(x.dtype)) for _ in "ln")
     kept = target != terms[0]
     count = kept.sum() if mean else kept.new_ones((), dtype=torch.int64)
-    weights = torch.where(kept, 1.0 / count, 0.0)
+    weights = torch.where(kept, 1.0 / count.to(wide(x.dtype)), 0.0)
     for rows in _chunks(x, weight):
         logits = functional.linear(x[rows], weight, bias)
         _of_chunk(
@@ -304,7 +318,7 @@ _OPERATORS.impl("linear_cross_entropy_reduced", _reduced, "CompositeExplicitAuto
 
 @torch.library.register_fake("ridgeline::linear_cross_entropy_rows")
 def _row_shapes(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    losses = x.new_empty(x.shape[0], dtype=torch.float32)
+    losses = x.new_empty(x.shape[0], dtype=wide(x.dtype))
     return losses, torch.empty_like(losses)
 
 
@@ -324,7 +338,7 @@ def _gradient_shapes(
 def _reduced_shapes(
     x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    loss = x.new_empty((), dtype=torch.float32)
+    loss = x.new_empty((), dtype=wide(x.dtype))
     return loss, *_gradient_shapes(x, x, x, weight, *rest[-2:])
 
 
@@ -362,6 +376,8 @@ def _scale_gradients(ctx: Any, dloss: Tensor | None, *_: object) -> Any:
     nothing = (None,) * (ctx.num_inputs - 3)
     if dloss is None:
         return None, None, None, *nothing
+    if torch.is_grad_enabled():  # create_graph: what is kept here knows nothing of x
+        raise InputError(arguments.no_second_derivative("linear_cross_entropy"))
     scaled = (
         (one * dloss).to(one.dtype) if wanted else None
         for one, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad, strict=False)
@@ -381,3 +397,4 @@ torch.library.register_autograd(
     setup_context=_keep_gradients,
     lib=_OPERATORS,
 )
+arguments.refuse_second_derivatives("linear_cross_entropy_backward", _OPERATORS)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError
+from ridgeline.kernels.arguments import check_floats
 from ridgeline.kernels.triton import takes
 
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
@@ -56,16 +57,24 @@ def muon_step(
         dtype: What the iteration computes in.
 
     Raises:
-        InputError: Lists of several lengths, or what is no matrix.
+        InputError: Lists of several lengths, what is no matrix, or gradients unlike parameters.
     """
     lengths = {len(one) for one in (parameters, gradients, momenta)}
     if len(lengths) != 1:
         raise InputError(f"Muon over lists of {sorted(lengths)}; give one length")
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for number, one in enumerate(parameters):
+    for number, (one, *others) in enumerate(zip(parameters, gradients, momenta, strict=True)):
         if one.dim() != 2:
             raise InputError(f"Muon steps matrices; a parameter is {tuple(one.shape)}")
-        groups[one.shape, one.dtype, one.device].append(number)
+        check_floats("Muon", parameter=one)
+        if any((other.shape, other.dtype) != (one.shape, one.dtype) for other in others):
+            told = " and ".join(f"{other.dtype} {tuple(other.shape)}" for other in others)
+            raise InputError(
+                f"a parameter {one.dtype} {tuple(one.shape)} has a gradient and a momentum"
+                f" {told}; give them alike".replace("torch.", "")
+            )
+        if one.numel():
+            groups[one.shape, one.dtype, one.device].append(number)
     for numbers in groups.values():
         p, g, m = ([one[number] for number in numbers] for one in (parameters, gradients, momenta))
         torch._foreach_lerp_(m, g, 1 - momentum)

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError
+from ridgeline.kernels.arguments import check_floats, refuse_second_derivatives, wide
 from ridgeline.kernels.triton import takes
 
 LONGEST_ROW = 8192
@@ -57,7 +58,7 @@ def residual_rms_norm(
         offset: Added to the weight: 1 for models of Gemma's kind.
 
     Raises:
-        InputError: Shapes that do not fit each other, or longer rows.
+        InputError: Shapes that do not fit each other, no floats, or longer rows.
     """
     return _normalise(x, residual, weight, None, eps, offset, centred=False)
 
@@ -84,6 +85,9 @@ def _normalise(
     *,
     centred: bool,
 ) -> tuple[Tensor, Tensor]:
+    check_floats("the norm", x=x, residual=residual, weight=weight, bias=bias)
+    if not x.dim() or not x.shape[-1]:
+        raise InputError(f"x is {tuple(x.shape)}; give [..., D] with a D of at least 1")
     size = x.shape[-1]
     if residual is not None and (residual.shape != x.shape or residual.dtype != x.dtype):
         raise InputError(
@@ -111,15 +115,15 @@ def residual_norm_reference(
 ) -> tuple[Tensor, Tensor]:
     """Step by step in PyTorch, differentiable; float64 stays float64."""
     h = x if residual is None else x + residual
-    wide = h if h.dtype == torch.float64 else h.float()
+    y = h.to(wide(h.dtype))
     if centred:
-        wide = wide - wide.mean(-1, keepdim=True)
-    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+        y = y - y.mean(-1, keepdim=True)
+    y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + eps)
     if weight is not None:
-        wide = wide * (offset + weight.to(wide.dtype))
+        y = y * (offset + weight.to(y.dtype))
     if bias is not None:
-        wide = wide + bias.to(wide.dtype)
-    return wide.to(x.dtype), h
+        y = y + bias.to(y.dtype)
+    return y.to(x.dtype), h
 
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -139,9 +143,9 @@ def _forward(
 
         return kernel.forward(x, residual, weight, bias, eps, offset, centred=centred)
     y, h = residual_norm_reference(x, residual, weight, bias, eps, offset, centred=centred)
-    wide = h.reshape(-1, h.shape[-1]).float()
-    mean = wide.mean(1) if centred else wide.new_empty(0)
-    spread = wide - mean[:, None] if centred else wide
+    rows = h.reshape(-1, h.shape[-1]).to(wide(h.dtype))
+    mean = rows.mean(1) if centred else rows.new_empty(0)
+    spread = rows - mean[:, None] if centred else rows
     rstd = torch.rsqrt(spread.square().mean(1) + eps)
     return y.contiguous(), h.contiguous() if residual is not None else h.new_empty(0), mean, rstd
 
@@ -160,11 +164,12 @@ def _backward(
         from ridgeline.kernels.triton import residual_norm as kernel
 
         return kernel.backward(dy, dh, h, weight, mean, rstd, offset, centred=centred)
-    rows = h.reshape(-1, h.shape[-1]).float()
+    dtype = wide(h.dtype)
+    rows = h.reshape(-1, h.shape[-1]).to(dtype)
     centre = rows - mean[:, None] if centred else rows
     normal = centre * rstd[:, None]
-    wide = dy.reshape(rows.shape).float()
-    weighted = wide if weight is None else wide * (offset + weight.float())
+    upper = dy.reshape(rows.shape).to(dtype)
+    weighted = upper if weight is None else upper * (offset + weight.to(dtype))
     dx = weighted - normal * (weighted * normal).mean(1, keepdim=True)
     if centred:
         dx = dx - weighted.mean(1, keepdim=True)
@@ -174,8 +179,8 @@ def _backward(
     like = h if weight is None else weight
     return (
         dx.to(h.dtype).contiguous(),
-        (wide * normal).sum(0).to(like.dtype),
-        wide.sum(0).to(like.dtype),
+        (upper * normal).sum(0).to(like.dtype),
+        upper.sum(0).to(like.dtype),
     )
 
 
@@ -194,11 +199,11 @@ def _forward_shapes(
     centred: bool,
 ) -> Four:
     rows = x.numel() // x.shape[-1] if x.shape[-1] else 0
-    per_row = x.new_empty(rows, dtype=torch.float32)
+    per_row = x.new_empty(rows, dtype=wide(x.dtype))
     return (
         x.new_empty(x.shape),
         x.new_empty(0 if residual is None else x.shape),
-        torch.empty_like(per_row) if centred else x.new_empty(0, dtype=torch.float32),
+        torch.empty_like(per_row) if centred else x.new_empty(0, dtype=per_row.dtype),
         per_row,
     )
 
@@ -245,3 +250,4 @@ def _differentiate(ctx: Any, dy: Tensor | None, dh: Tensor | None, *_: object) -
 torch.library.register_autograd(
     "ridgeline::residual_norm", _differentiate, setup_context=_keep, lib=_OPERATORS
 )
+refuse_second_derivatives("residual_norm_backward", _OPERATORS)

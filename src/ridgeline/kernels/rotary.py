@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.errors import InputError
+from ridgeline.kernels.arguments import check_floats, wide
 from ridgeline.kernels.triton import takes
 
 _OPERATORS = torch.library.Library("ridgeline", "FRAGMENT")
@@ -44,8 +45,13 @@ def rotary(
         interleaved: Whether neighbours form a pair.
 
     Raises:
-        InputError: Shapes that do not fit each other; cos or sin that want a gradient.
+        InputError: Shapes that do not fit each other; no floats; cos or sin that want a gradient.
     """
+    check_floats("rotary", queries=queries, keys=keys, cos=cos, sin=sin)
+    if queries.dim() != 4 or keys.dim() != 4:
+        raise InputError(
+            f"queries are {tuple(queries.shape)} and keys {tuple(keys.shape)}; give [B, H, T, D]"
+        )
     batch, _, length, dim = queries.shape
     if keys.shape[:1] + keys.shape[2:] != (batch, length, dim) or keys.dtype != queries.dtype:
         raise InputError(
@@ -73,7 +79,7 @@ def rotary_reference(
 def _turned(
     x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, backwards: bool = False
 ) -> Tensor:
-    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    dtype = wide(x.dtype)
     (a, b), (cos_1, cos_2), (sin_1, sin_2) = (
         _pairs(one.to(dtype), interleaved) for one in (x, cos.unsqueeze(1), sin.unsqueeze(1))
     )

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 FOR_SERVING = ("paged_attention", "linear")
 FOR_TRAINING = (
     "residual_norm", "gated_product", "rotary", "linear_cross_entropy", "adamw", "fused_modules",
-    "grouped_matmul", "muon", "flash_attention",
+    "grouped_matmul", "muon", "flash_attention", "odd_inputs",
 )  # fmt: skip
 QUICK = {
     "adamw": "test_a_step_is_that_of_float64[interpreter-torch.float32-torch.float32-1000]",
@@ -32,6 +32,7 @@ QUICK = {
     "linear_cross_entropy": "test_losses_and_gradients_are_those_of_float64[interpreter-mean-all]",
     "muon": "test_symmetric_products_are_those_of_float64_and_symmetric"
     "[interpreter-(2, 70, 33)-torch.float32]",
+    "odd_inputs": "test_small_tensors_are_read_where_they_lie[interpreter-norm-strided]",
     "paged_attention": "test_odd_heads_head_sizes_and_blocks[interpreter-(3, 3)-32-5]",
     "residual_norm": "test_results_and_gradients_are_those_of_float64"
     "[interpreter-(5, 7)-torch.float32-rms]",

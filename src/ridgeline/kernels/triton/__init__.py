@@ -21,8 +21,17 @@ from torch import Tensor
 
 
 def takes(x: Tensor) -> bool:
-    """Whether kernels run where a tensor lies: on a GPU, or on a CPU under the interpreter."""
-    return x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+    """Whether kernels run where a tensor lies: on a GPU, or on a CPU under the interpreter.
+
+    They sum in float32, so float64 goes step by step through PyTorch.
+    """
+    there = x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+    return there and x.dtype != torch.float64
+
+
+def dense(x: Tensor | None) -> Tensor | None:
+    """What a kernel reads by its place alone, such as a weight or a table of starts."""
+    return None if x is None else x.contiguous()
 
 
 def rows_of(x: Tensor) -> Tensor:

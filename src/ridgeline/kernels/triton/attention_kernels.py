@@ -16,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ridgeline.kernels.triton.tiles import decoded, matmul
+from ridgeline.kernels.triton.tiles import decoded, matmul, tanh
 
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -149,7 +149,7 @@ def attention_kernel(
         if key_scales is not None:
             scores *= tl.load(key_scales + scale_place, mask=inside, other=0.0)[None, :]
         if SOFTCAP is not None:
-            scores = SOFTCAP * _tanh(scores / SOFTCAP)
+            scores = SOFTCAP * tanh(scores / SOFTCAP)
         bits = key - root
         stands = key[None, :]
         visible = inside[None, :] & (stands <= position[:, None])
@@ -258,8 +258,3 @@ def _sequence_of(
         else:
             high = middle
     return low - 1
-
-
-@triton.jit
-def _tanh(x: tl.tensor) -> tl.tensor:
-    return 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0)

@@ -18,7 +18,7 @@ from torch import Tensor
 from ridgeline.errors import InputError
 from ridgeline.kernels.attention_mask import Band, visible
 from ridgeline.kernels.flash_problem import FlashProblem
-from ridgeline.kernels.triton import shared_bytes
+from ridgeline.kernels.triton import dense, shared_bytes
 from ridgeline.kernels.triton.flash_backward import along_kernel, key_kernel, query_kernel
 from ridgeline.kernels.triton.flash_forward import forward_kernel
 from ridgeline.kernels.triton.tile_table import first_tile_that_fits
@@ -56,10 +56,10 @@ def forward(problem: FlashProblem, inputs: tuple[Tensor, Tensor, Tensor]) -> tup
         queries,
         keys,
         values,
-        problem.sinks,
+        dense(problem.sinks),
         problem.seed,
-        problem.query_starts,
-        problem.key_starts,
+        dense(problem.query_starts),
+        dense(problem.key_starts),
         problem.bounds,
         *listed[:2],
         problem.scale,
@@ -94,7 +94,7 @@ def backward(
             along,
             dout,
             out,
-            None if dlog_sums is None else dlog_sums.contiguous(),
+            dense(dlog_sums),
             length,
             heads,
             *dout.stride()[:3],
@@ -106,7 +106,7 @@ def backward(
             enable_fp_fusion=True,
         )
     shared = (dout, log_sums, along, queries, keys, values, problem.seed)
-    lengths = (problem.query_starts, problem.key_starts, problem.bounds)
+    lengths = (dense(problem.query_starts), dense(problem.key_starts), problem.bounds)
     strides = [*dout.stride()[:3], *queries.stride()[:3]]
     strides += [*keys.stride()[:3], *values.stride()[:3]]
     if keys.numel():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ridgeline.kernels.triton.tiles import matmul
+from ridgeline.kernels.triton.tiles import matmul, tanh
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -213,7 +213,7 @@ def scores_of(
         found = scores * (scale * LOG2_E)
         slope = scores
     else:
-        capped = 1.0 - 2.0 / (tl.exp2(scores * (scale * (2.0 * LOG2_E / SOFTCAP))) + 1.0)
+        capped = tanh(scores * (scale / SOFTCAP))
         found = capped * (SOFTCAP * LOG2_E)
         slope = 1.0 - capped * capped
     return found, slope

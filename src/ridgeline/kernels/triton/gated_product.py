@@ -39,7 +39,7 @@ def _slope(gate: tl.tensor, share: tl.tensor, ACTIVATION: tl.constexpr) -> tl.te
         slope = share * (1.0 + gate * (1.0 - share))
     elif ACTIVATION == "gelu_tanh":
         rate = 1.5957691216057308 * (1.0 + 0.134145 * gate * gate)
-        slope = share * (1.0 + gate * (1.0 - share) * rate)
+        slope = share + share * gate * (1.0 - share) * rate  # in this order 0 comes before the rate
     else:
         slope = share + gate * 0.3989422804014327 * tl.exp(-0.5 * gate * gate)
     return slope

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ridgeline.errors import InputError
-from ridgeline.kernels.triton import shared_bytes
+from ridgeline.kernels.triton import dense, shared_bytes
 from ridgeline.kernels.triton.tile_table import first_tile_that_fits
 from ridgeline.kernels.triton.tiles import matmul
 
@@ -37,12 +37,19 @@ class ProductTile(NamedTuple):
 
 
 @triton.jit
+def _within(places: tl.tensor, num_rows: tl.tensor) -> tl.tensor:
+    """Ends of groups, none of them outside of the rows whatever was given."""
+    return tl.minimum(tl.maximum(places, 0), num_rows)
+
+
+@triton.jit
 def product_kernel(
     y: tl.tensor,
     x: tl.tensor,
     weight: tl.tensor,
     ends: tl.tensor,
     num_groups: tl.tensor,
+    num_rows: tl.tensor,
     depth: tl.tensor,
     outputs: tl.tensor,
     x_row: tl.tensor,
@@ -59,8 +66,8 @@ def product_kernel(
     tile = tl.program_id(0)
     groups = tl.arange(0, GROUPS)
     known = groups < num_groups
-    last = tl.load(ends + groups, mask=known, other=0)
-    first = tl.load(ends + groups - 1, mask=known & (groups > 0), other=0)
+    last = _within(tl.load(ends + groups, mask=known, other=0), num_rows)
+    first = _within(tl.load(ends + groups - 1, mask=known & (groups > 0), other=0), num_rows)
     tiles = tl.where(known, (last - first + ROWS - 1) // ROWS, 0)
     tile_ends = tl.cumsum(tiles, 0)
     group = tl.sum((known & (tile_ends <= tile)).to(tl.int32), 0)
@@ -96,6 +103,7 @@ def weight_kernel(
     x: tl.tensor,
     dy: tl.tensor,
     ends: tl.tensor,
+    num_rows: tl.tensor,
     depth: tl.tensor,
     outputs: tl.tensor,
     x_row: tl.tensor,
@@ -108,8 +116,8 @@ def weight_kernel(
 ) -> None:
     """One tile of [DEPTH, OUTPUTS] of one group's gradient, summed over the group's rows."""
     group = tl.program_id(2)
-    start = tl.load(ends + group - 1, mask=group > 0, other=0)
-    end = tl.load(ends + group)
+    start = _within(tl.load(ends + group - 1, mask=group > 0, other=0), num_rows)
+    end = _within(tl.load(ends + group), num_rows)
     inputs = (tl.program_id(0) * DEPTH + tl.arange(0, DEPTH)).to(tl.int64)
     columns = (tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)
     total = tl.zeros((DEPTH, OUTPUTS), tl.float32)
@@ -139,8 +147,9 @@ def multiply(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
             y,
             x,
             weight,
-            ends,
+            dense(ends),
             num_groups,
+            num_rows,
             depth,
             outputs,
             *x.stride(),
@@ -167,7 +176,8 @@ def gradient_of_weight(x: Tensor, dy: Tensor, ends: Tensor) -> Tensor:
             dweight,
             x,
             dy,
-            ends,
+            dense(ends),
+            x.shape[0],
             depth,
             outputs,
             *x.stride(),

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ridgeline.kernels.triton import dense
+
 _LARGEST_BLOCK = 4096
 
 
@@ -109,7 +111,7 @@ def of_chunk(
         return
     chunk_kernel[(rows,)](
         logits,
-        target,
+        dense(target),
         losses,
         normalizers,
         weights,

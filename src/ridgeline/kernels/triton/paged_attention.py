@@ -15,7 +15,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ridgeline.kernels.triton import num_processors
+from ridgeline.kernels.triton import dense, num_processors
 from ridgeline.kernels.triton.attention_kernels import attention_kernel, reduce_kernel
 from ridgeline.kernels.triton.cache_write import write_cache_kernel
 
@@ -54,7 +54,7 @@ def write_cache(keys: Tensor, values: Tensor, cache: LayerCache, packed: PackedT
         _bits(cache.values),
         cache.key_scales,
         cache.value_scales,
-        packed.slots,
+        dense(packed.slots),
         *keys.stride()[:2],
         *values.stride()[:2],
         *_cache_strides(cache),
@@ -104,18 +104,18 @@ def paged_attention(
         _bits(cache.values),
         cache.key_scales,
         cache.value_scales,
-        sinks,
-        packed.query_starts,
-        packed.context_lengths,
-        packed.block_tables,
-        packed.seen,
+        dense(sinks),
+        dense(packed.query_starts),
+        dense(packed.context_lengths),
+        _rows_together(packed.block_tables),
+        dense(packed.seen),
         packed.context_lengths.shape[0],
         launch.splits,
         float(scale),
         *queries.stride()[:2],
         *_cache_strides(cache),
         *_scale_strides(cache),
-        packed.block_tables.stride(0),
+        _rows_together(packed.block_tables).stride(0),
         NUM_HEADS=num_heads,
         GROUP=num_heads // num_kv,
         D=head_dim,
@@ -138,7 +138,7 @@ def paged_attention(
             parts,
             maxima,
             sums,
-            sinks,
+            dense(sinks),
             launch.splits,
             NUM_HEADS=num_heads,
             D=head_dim,

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ridgeline.kernels.triton import num_processors, rows_of
+from ridgeline.kernels.triton import dense, num_processors, rows_of
 
 _ELEMENTS_OF_A_TILE = 2048
 """Rows shorter than this share a program."""
@@ -164,8 +164,8 @@ def forward(
             rstd,
             rows,
             added,
-            weight,
-            bias,
+            dense(weight),
+            dense(bias),
             rows.shape[0],
             rows.stride(0),
             0 if added is None else added.stride(0),
@@ -212,7 +212,7 @@ def backward(
         upper,
         added,
         rows,
-        weight,
+        dense(weight),
         mean if centred else None,
         rstd,
         rows.shape[0],

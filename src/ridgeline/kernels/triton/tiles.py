@@ -25,6 +25,18 @@ def matmul(left: tl.tensor, right: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
+def tanh(x: tl.tensor) -> tl.tensor:
+    """The hyperbolic tangent within 4e-7 of itself, which a difference of powers is not near 0.
+
+    The polynomial is tanh(x) / x on |x| ≤ 0.3 in x², fitted at Chebyshev points.
+    """
+    square = x * x
+    series = -0.33333056 + square * (0.13314674 - 0.05035468 * square)
+    far = 1.0 - 2.0 / (tl.exp2(x * 2.8853900817779268) + 1.0)  # 2 log₂ e
+    return tl.where(tl.abs(x) < 0.3, x + x * (square * series), far)
+
+
+@triton.jit
 def decoded(stored: tl.tensor) -> tl.tensor:
     """Stored numbers in a float type that holds each of them exactly; scales not applied."""
     if stored.dtype == tl.uint8:

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ridgeline.kernels.triton import num_processors
+from ridgeline.kernels.triton import dense, num_processors
 from ridgeline.kernels.triton.weight_kernels import tile_kernel, vector_kernel
 
 Format = Literal["int8", "fp8", "int4"]
@@ -50,6 +50,8 @@ def weight_only_linear(
     rows = x.reshape(-1, depth)
     if rows.stride(1) != 1:
         rows = rows.contiguous()
+    packed, scales = packed.contiguous(), scales.contiguous()
+    zeros, bias = dense(zeros), dense(bias)
     num_rows = rows.shape[0]
     group = depth // scales.shape[0]
     if num_rows == 0:
