@@ -38,6 +38,7 @@ STRANGERS: dict[str, set[str]] = {
     "no_barrier": {"missing-barrier"},
     "tf32": set(),
     "written_for_cuda": set(),
+    "larger_scratch": set(),
     "written_for_the_compiler": set(),
 }
 """Kernels as others write them → what is wrong with each."""
@@ -116,6 +117,19 @@ def test_kernels_of_strangers_are_judged(name: str, capsys: pytest.CaptureFixtur
     assert code == (3 if STRANGERS[name] else 0)
     assert all(one["error"] == "" and one["registers"] > 0 for one in found["compiled"])
     assert all(one["roofline"]["bound"] == "memory" for one in found["compiled"])
+
+
+@pytest.mark.slow
+def test_scratch_may_be_larger_than_what_is_written_and_results_may_not(tmp_path: Path) -> None:
+    sound = HERE / "scripts/larger_scratch.py"
+    files = [sound, tmp_path / "whole.py", tmp_path / "short.py"]
+    text = sound.read_text()
+    files[1].write_text(text.replace("return out[: len(x)]", "return out"))
+    files[2].write_text(text.replace("sum_kernel[(len(x),)]", "sum_kernel[(len(x) - 1,)]"))
+    found = judge(files)
+    assert found[sound] == [""]
+    assert "unwritten-output" in found[files[1]]
+    assert "unwritten-output" in found[files[2]]
 
 
 @pytest.mark.slow

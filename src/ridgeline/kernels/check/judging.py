@@ -6,7 +6,7 @@ order of the tile, or of its transpose where that needs fewer: the compiler lays
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,15 +78,22 @@ def _divergent_share(accesses: Sequence[Access]) -> float:
     return mixed / total if total else 0.0
 
 
-def findings(launches: Sequence[SeenLaunch]) -> Iterator[KernelFinding]:
-    """Everything that is wrong or wasteful, launch by launch; then outputs without a value."""
+def findings(
+    launches: Sequence[SeenLaunch], returned: Sequence[torch.Tensor] = ()
+) -> Iterator[KernelFinding]:
+    """Everything that is wrong or wasteful, launch by launch; then outputs without a value.
+
+    Args:
+        launches: All of a run.
+        returned: The tensors that the run came to, if it says so.
+    """
     for seen in launches:
         yield from _outside(seen)
         yield from races(seen)
         yield from without_barrier(seen)
         yield from _not_a_number(seen)
         yield from _uncoalesced(seen)
-    yield from _unwritten(launches)
+    yield from _unwritten(launches, returned)
 
 
 def _outside(seen: SeenLaunch) -> Iterator[KernelFinding]:
@@ -120,9 +127,18 @@ def _distance(seen: SeenLaunch, access: Access) -> int:
 
 
 def _unique_bytes(accesses: Sequence[Access]) -> np.ndarray:
+    return _spread((one.width_bytes, one.starts) for one in accesses)
+
+
+def _bytes(tensors: Sequence[torch.Tensor]) -> np.ndarray:
+    return _spread((one.element_size(), _elements(one)) for one in tensors)
+
+
+def _spread(elements: Iterable[tuple[int, np.ndarray]]) -> np.ndarray:
+    """The address of each byte of elements, given by their widths and where they begin."""
     by_width: dict[int, list[np.ndarray]] = {}
-    for one in accesses:
-        by_width.setdefault(one.width_bytes, []).append(one.starts)
+    for wide, starts in elements:
+        by_width.setdefault(wide, []).append(starts)
     found = [
         (distinct(np.concatenate(starts))[:, None] + np.arange(width, dtype=np.uint64)).reshape(-1)
         for width, starts in by_width.items()
@@ -232,8 +248,18 @@ def _distinct_by_warp(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return np.asarray((first & (ordered != none)).sum(1))
 
 
-def _unwritten(launches: Sequence[SeenLaunch]) -> Iterator[KernelFinding]:
-    """Elements of outputs that held what `torch.empty` leaves, and that no launch has written."""
+def _unwritten(
+    launches: Sequence[SeenLaunch], returned: Sequence[torch.Tensor]
+) -> Iterator[KernelFinding]:
+    """Elements of outputs that held what `torch.empty` leaves, and that no launch has written.
+
+    Where a run says what it came to, what it returns a part of is judged by that part, and what a
+    launch reads again and no one returns is scratch: it may be larger than what is written, and
+    reading what is not would be a finding of its own.
+    """
+    read = _unique_bytes([o for seen in launches for o in seen.accesses if o.kind == "load"])
+    storages = {one.untyped_storage().data_ptr() for one in returned}
+    shown = _bytes(returned)
     written = _unique_bytes([o for seen in launches for o in seen.accesses if o.kind != "load"])
     judged: set[tuple[int, tuple[int, ...]]] = set()
     for seen in launches:
@@ -245,6 +271,10 @@ def _unwritten(launches: Sequence[SeenLaunch]) -> Iterator[KernelFinding]:
                 continue
             judged.add(key)
             left = ~among(places, written) & _poisoned(tensor)
+            if tensor.untyped_storage().data_ptr() in storages:
+                left &= among(places, shown)
+            elif storages and among(places, read).any():
+                continue
             if left.any():
                 count = int(left.sum())
                 yield KernelFinding(
