@@ -142,7 +142,7 @@ class StubEngine:
             text = "regex: unbalanced parenthesis"
             self._out.append(Refused(id=message.id, message=text, parameter="regex"))
             return
-        prompt = self._tokenizer.decode(list(message.prompt))
+        prompt = self._tokenizer.decode(list(message.prompt), skip_special_tokens=False)
         said = ORDER.search(prompt)
         text = said.group(1) if said else " one two three"
         if "FILL" in prompt:
@@ -174,7 +174,8 @@ class StubEngine:
         self._generated += 1
         now = time.monotonic()
         answer.first = answer.first or now
-        whole = self._tokenizer.decode(answer.said)
+        skips = not sampling.keep_special
+        whole = self._tokenizer.decode(answer.said, skip_special_tokens=skips)
         new = whole[len(answer.text) :] if not whole.endswith("�") else ""
         answer.text += new
         length = len(answer.said) >= sampling.max_tokens

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ridgeline.checkpoints.experts import are_turned, one_by_one, own_name, owner_of_own_name
 from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.names import StoredNames, tied_names
+from ridgeline.checkpoints.ties import settle_ties
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
 
@@ -101,6 +102,7 @@ class ModelSkeleton:
     def __init__(self, checkpoint: CheckpointFiles) -> None:
         self.checkpoint = checkpoint
         self.model = _without_weights(checkpoint)
+        settle_ties(self.model, checkpoint)
         self.prefix, self.blocks = _blocks_of(self.model, checkpoint)
         self.pieces = {
             target: one_by_one(owner_of(self.model, target)[0], pieces, len(self.value(target)))

@@ -81,6 +81,35 @@ def read_by_library(model: str | Path, *, option: str = "", what: str = "") -> I
         raise InputError(f"{where}: {absent}{what and what + ': '}{_words(error)}") from None
 
 
+def read_whole(
+    kind: Any, model: str | Path, *, option: str = "", what: str = "", **how: Any
+) -> Any:
+    """A model that a library reads whole, with every weight that it has.
+
+    transformers draws at random what the files lack, and only warns.
+
+    Args:
+        kind: The library's class, which has `from_pretrained`.
+        model: A folder, or a name of the hub.
+        option: That named it.
+        what: Of it is read.
+        how: What the class is told besides.
+
+    Raises:
+        InputError: It cannot be read, or weights are missing.
+    """
+    with read_by_library(model, option=option, what=what):
+        found, about = kind.from_pretrained(model, output_loading_info=True, **how)
+    missing = sorted(about.get("missing_keys", ()))
+    if missing:
+        where = f"{option} {model}".strip()
+        raise InputError(
+            f"{where}: {len(missing)} tensors that config.json asks for are missing, such as"
+            f" {missing[0]}; copy the model again"
+        )
+    return found
+
+
 def _words(error: Exception) -> str:
     """All lines as one; of an error that may say a key only, its type too."""
     if type(error).__name__ == _NOT_FETCHED:

@@ -13,6 +13,7 @@ from ridgeline.serve.http.marked_calls import MarkedCallReader
 from ridgeline.serve.http.protocol.chat import ChatRequest
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.protocol.tools import Tool
+from ridgeline.serve.http.tool_calls import ToolCallReader
 from ridgeline.serve.http.tool_families import (
     check_tool_parser,
     choose_tool_family,
@@ -48,6 +49,24 @@ LIST = (
     ' "arguments": {"city": "Oslo"}}]'
 )
 FIRST, SECOND = '{"city": "Rome", "days": 2}', '{"city": "Oslo"}'
+FIRST_NAMED, SECOND_NAMED = (one.strip(" ") for one in LIST[1:-1].split(", {", 1))
+SECOND_NAMED = "{" + SECOND_NAMED
+
+
+def tagged(prefix: str, kind: str) -> str:
+    """The two calls in tags with a name; `kind` has a place for whether the value is a text."""
+    return "".join(
+        f'<{prefix}invoke name="{name}">\n'
+        + "".join(
+            f'<{prefix}parameter name="{key}"{kind.format(str(isinstance(value, str)).lower())}>'
+            f"{value}</{prefix}parameter>\n"
+            for key, value in given.items()
+        )
+        + f"</{prefix}invoke>\n"
+        for name, given in TWO
+    )
+
+
 WRITTEN = [
     ("qwen3_coder", QWEN),
     ("glm45", GLM),
@@ -81,6 +100,111 @@ WRITTEN = [
     ("granite", "<|tool_call|>" + LIST),
     ("phi4_mini_json", "functools" + LIST),
     ("jamba", f"<tool_calls>{LIST}</tool_calls>"),
+    ("hunyuan_a13b", f"<tool_calls>\n{LIST}\n</tool_calls>"),
+    ("minimax", f"<tool_calls>\n{FIRST_NAMED}\n{SECOND_NAMED}\n</tool_calls>"),
+    (
+        "internlm",
+        (
+            f"<|action_start|><|plugin|>\n{FIRST_NAMED}<|action_end|>\n<|action_start|>"
+            f"<|plugin|>\n{SECOND_NAMED}<|action_end|>\n"
+        ),
+    ),
+    ("nemotron_json", f"<TOOLCALL>{LIST}</TOOLCALL>"),
+    (
+        "longcat",
+        (
+            f"<longcat_tool_call>{FIRST_NAMED}</longcat_tool_call>\n<longcat_tool_call>"
+            f"{SECOND_NAMED}</longcat_tool_call>"
+        ),
+    ),
+    ("granite-20b-fc", f"<function_call> {FIRST_NAMED} <function_call> {SECOND_NAMED}"),
+    (
+        "gigachat3",
+        (
+            f"<|message_sep|>\n\nfunction call<|role_sep|>\n{FIRST_NAMED}\n"
+            f"function call<|role_sep|>\n{SECOND_NAMED}"
+        ),
+    ),
+    ("pangu", f"[unused11]{LIST}[unused12]"),
+    (
+        "cohere_command3",
+        "<|START_ACTION|>[\n"
+        + ",\n".join(
+            f'    {{"tool_call_id": "{number}", "tool_name": "{name}", "parameters": {given}}}'
+            for number, (name, given) in enumerate([("weather", FIRST), ("time", SECOND)])
+        )
+        + "\n]<|END_ACTION|>",
+    ),
+    ("apertus", f'<|tools_prefix|>[{{"weather": {FIRST}}}, {{"time": {SECOND}}}]<|tools_suffix|>'),
+    (
+        "openai",
+        (
+            "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+            f"{FIRST}<|call|><|start|>assistant"
+            " to=functions.time<|channel|>commentary json<|message|>"
+            f"{SECOND}<|call|>"
+        ),
+    ),
+    ("seed_oss", QWEN.replace("tool_call>", "seed:tool_call>")),
+    ("qwen3_coder", QWEN.replace("<tool_call>\n", "")),
+    (
+        "hy_v3",
+        f"<tool_calls>{GLM.replace('<arg_key>city', '<tool_sep><arg_key>city')}</tool_calls>",
+    ),
+    ("glm47", GLM.replace("\n", "")),
+    ("minimax_m2", f"<minimax:tool_call>\n{tagged('', '')}</minimax:tool_call>"),
+    (
+        "deepseek_v32",
+        "<｜DSML｜function_calls>\n"
+        + tagged("｜DSML｜", ' string="{}"')
+        + "</｜DSML｜function_calls>",
+    ),
+    (
+        "step3",
+        "<｜tool_calls_begin｜>"
+        + "".join(
+            f"<｜tool_call_begin｜>function<｜tool_sep｜>{one}</steptml:invoke><｜tool_call_end｜>"
+            for one in tagged("steptml:", "").split("</steptml:invoke>\n")
+            if one
+        )
+        + "<｜tool_calls_end｜>",
+    ),
+    ("minicpm5", tagged("", "").replace("invoke", "function").replace("parameter", "param")),
+    (
+        "kimi_k3",
+        (
+            "<|open|>tools<|sep|>"
+            '<|open|>call tool="weather" index="1"<|sep|>'
+            '<|open|>argument key="city" type="string"<|sep|>'
+            'Rome<|close|>argument<|sep|><|open|>argument key="days" type="number"<|sep|>2'
+            '<|close|>argument<|sep|><|close|>call<|sep|><|open|>call tool="time" index="2"<|sep|>'
+            '<|open|>argument key="city" type="string"<|sep|>Oslo<|close|>argument<|sep|>'
+            "<|close|>call<|sep|><|close|>tools<|sep|>"
+        ),
+    ),
+    (
+        "gemma4",
+        (
+            '<|tool_call>call:weather{city:<|"|>Rome<|"|>,days:2}<tool_call|>'
+            '<|tool_call>call:time{city:<|"|>Oslo<|"|>}<tool_call|>'
+        ),
+    ),
+    (
+        "functiongemma",
+        (
+            "<start_function_call>call:weather{city:<escape>Rome<escape>,days:2}"
+            "<end_function_call><start_function_call>call:time{city:<escape>Oslo<escape>}"
+            "<end_function_call>"
+        ),
+    ),
+    (
+        "lfm2",
+        '<|tool_call_start|>[weather(city="Rome", days=2), time(city="Oslo")]<|tool_call_end|>',
+    ),
+    (
+        "olmo3",
+        '<function_calls>\nweather(city="Rome", days=2)\ntime(city="Oslo")\n</function_calls>',
+    ),
     ("pythonic", "[weather(city=\"Rome\", days=2), time(city='Oslo')]"),
     ("llama4_pythonic", '<|python_start|>[weather(city="Rome", days=2), time(city="Oslo")]'),
 ]
@@ -120,8 +244,57 @@ def test_calls_are_found_whole_and_cut_anywhere(family: str, text: str) -> None:
      "[1, 2] are numbers", "functools.partial(f)", '[open("x")]', "<|tool_call|>", "<tool_c"],
 )  # fmt: skip
 def test_what_is_no_call_stays_text(family: str, text: str) -> None:
-    assert read(family, [text]) == (text, [])
-    assert read(family, list(text)) == (text, [])
+    kept = text
+    for mark in (*tool_families()[family].drop, tool_families()[family].close):
+        kept = kept.replace(mark, "") if mark and mark in kept else kept
+    kept = text if tool_families()[family].open in text else kept
+    assert read(family, [text]) == (kept, [])
+    assert read(family, list(text)) == (kept, [])
+
+
+@pytest.mark.parametrize("family", ["lfm2", "olmo3", "pythonic"])
+def test_python_calls_may_have_jsons_words_and_pythons_names(family: str) -> None:
+    own = tool_families()[family]
+    text = '[f(from="Rome", class=[true, null], a={"b": false})]'
+    body = text if family == "pythonic" else own.open + text + own.close
+    assert read(family, [body]) == (
+        "",
+        [("f", {"from": "Rome", "class": [True, None], "a": {"b": False}})],
+    )
+
+
+def test_objects_with_bare_keys_may_be_deep_and_have_marks_in_texts() -> None:
+    body = 'call:f{a:{b:[<|"|>x{y:1}, "z"<|"|>,2.5],c:true},"d":null}'
+    assert read("gemma4", [f"<|tool_call>{body}<tool_call|>"])[1] == [
+        ("f", {"a": {"b": ['x{y:1}, "z"', 2.5], "c": True}, "d": None})
+    ]
+    assert read("gemma4", ["<|tool_call>call:f{a:}<tool_call|>"])[1] == []
+
+
+def test_a_value_that_is_said_to_be_a_text_stays_one() -> None:
+    name, value = ("f", {"a": "12", "b": [1]})
+    given = '"a" string="true">12', '"b" string="false">[1]'
+    inside = "".join(f"<｜DSML｜parameter name={one}</｜DSML｜parameter>" for one in given)
+    body = f'<｜DSML｜invoke name="f">{inside}</｜DSML｜invoke>'
+    assert read("deepseek_v32", [body]) == ("", [(name, value)])
+
+
+@pytest.mark.parametrize("family", ["hermes", "qwen3_coder", "mistral"])
+def test_text_behind_a_call_keeps_its_signs_however_it_is_cut(family: str) -> None:
+    call = {
+        "hermes": f"<tool_call>{FIRST_NAMED}</tool_call>",
+        "qwen3_coder": QWEN.partition("\n<tool_call>")[0],
+        "mistral": f"[TOOL_CALLS]weather{FIRST}",
+    }[family]
+    text = f"{call}\nIn Rome, a [list]; so"
+    reader: ToolCallReader | MarkedCallReader = (
+        ToolCallReader(frozenset(TOOLS))
+        if family == "hermes"
+        else MarkedCallReader(tool_families()[family], TOOLS)
+    )
+    pieces = [piece for part in text for piece in reader.feed(part)] + reader.finish()
+    assert "".join(piece.content for piece in pieces) == "\nIn Rome, a [list]; so"
+    assert [call.name for call in reader.calls] == ["weather"]
 
 
 def test_values_between_tags_have_their_schemas_types() -> None:

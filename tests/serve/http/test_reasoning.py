@@ -50,6 +50,17 @@ WAYS = [
     ("deepseek_r1", "", "<think> Hm. </think>", "Hm.", ""),
     ("deepseek_r1", "x</think>", " Yes.", "", " Yes."),
     ("seed_oss", "", "<seed:think>Hm.</seed:think>Yes.", "Hm.", "Yes."),
+    ("mistral", "", "[THINK]Hm.[/THINK]Yes.", "Hm.", "Yes."),
+    ("granite", "", "Here is my thought process: Hm. Here is my response: Yes.", "Hm.", "Yes."),
+    ("gemma4", "", "<|channel>thought\nHm.\n<channel|>Yes.", "Hm.", "Yes."),
+    (
+        "apertus",
+        "",
+        "<|inner_prefix|>a<|inner_suffix|>Yes.<|inner_prefix|>b<|inner_suffix|> So.",
+        "ab",
+        "Yes.So.",
+    ),
+    ("cohere_command3", "<|START_THINKING|>", "Hm.<|END_THINKING|>Yes.", "Hm.", "Yes."),
 ]
 
 
@@ -64,7 +75,12 @@ def test_thoughts_are_the_same_however_the_text_is_cut(
     assert read(reader, text, cuts) == (thought, answer)
 
 
-PIECES = st.lists(st.sampled_from(["<think>", "</think>", "<", "/", "th", " ", "\n", "a"]))
+PIECES = st.lists(
+    st.sampled_from(
+        ["<think>", "</think>", "<", "/", "th", " ", "\n", "a", "<|inner_prefix|>",
+         "<|inner_suffix|>", "<|inner_"]
+    )
+)  # fmt: skip
 
 
 @given(PIECES, st.sampled_from(sorted(FAMILIES)), st.sampled_from(["", "<think>", "</think>"]))
@@ -82,6 +98,9 @@ def test_the_family_is_the_one_whose_tags_the_template_has() -> None:
 
     assert chosen("{{ m.split('</think>')[-1] }}") == "qwen3"
     assert chosen("<seed:think>{{ x }}</seed:think>") == "seed_oss"
+    assert chosen("'<|start|>assistant<|channel|>analysis<|message|>'") == "openai_gptoss"
+    assert chosen("'<think>\\n' ~ t ~ '</think>\\n<answer>'") == "hunyuan_a13b"
+    assert check_parser("kimi_k2") == "deepseek_r1"
     assert choose_marks("auto", choose_template(None, None)) == ("none", None)
     with pytest.raises(InputError, match=r"--reasoning-parser qwen: unknown; known are auto, none"):
         check_parser("qwen")

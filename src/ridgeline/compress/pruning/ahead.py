@@ -22,7 +22,7 @@ from ridgeline.checkpoints.layers import Matrix, matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.pruning import weights
 from ridgeline.errors import InputError
-from ridgeline.models.folder import read_by_library
+from ridgeline.models.folder import read_whole
 from ridgeline.records.scheme import Scheme
 
 Layers = Callable[[], Iterable[tuple[str, Tensor]]]
@@ -166,8 +166,7 @@ def in_memory(model: Path) -> nn.Module:
     import torch
     from transformers import AutoModelForCausalLM
 
-    with read_by_library(model):
-        whole: nn.Module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    whole: nn.Module = read_whole(AutoModelForCausalLM, model, dtype=torch.float32)
     return whole.eval().requires_grad_(requires_grad=False)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ridgeline.errors import InputError, MissingExtra
-from ridgeline.models.folder import check_model_folder, read_by_library
+from ridgeline.models.folder import check_model_folder, read_by_library, read_whole
 
 
 class Logits(nn.Module):
@@ -71,14 +71,7 @@ def load_directory(folder: Path, option: str, kind: Any, config: Any) -> Any:
     Raises:
         InputError: Weights are missing, broken or do not fit.
     """
-    with read_by_library(folder, option=option, what="no such model"):
-        model, about = kind.from_pretrained(
-            folder, config=config, output_loading_info=True, local_files_only=True
-        )
-    missing = sorted(about.get("missing_keys", ()))
-    if missing:
-        raise InputError(
-            f"{option} {folder}: {len(missing)} tensors that config.json asks for are missing,"
-            f" such as {missing[0]}; copy the model again"
-        )
+    model = read_whole(
+        kind, folder, option=option, what="no such model", config=config, local_files_only=True
+    )
     return model.eval()

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
 from ridgeline.serve.http.access_log import RequestRecord
+from ridgeline.serve.http.clean_text import CleanText
 from ridgeline.serve.http.conversation import Rendered, render, tokens_of
 from ridgeline.serve.http.growing_chat import GrowingChat
 from ridgeline.serve.http.protocol.chat import (
@@ -88,7 +89,10 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
     marks = service.text.thoughts if grammar is None else None  # it holds from the first token
     if grammar is None:
         grammar = strict_calls(body, service.text.tool_family)
-    special = service.text.special_marks if _reads_marks(body) else frozenset[str]()
+    drop = () if marks is None else marks.drop
+    special = frozenset[str]() if marks is None else service.text.special_in_thoughts
+    if _reads_marks(body):
+        special |= service.text.special_in_calls
     submit = await _submit(service, body, rendered, grammar, adapter, keeps=bool(special))
     report = TokenReport.of(body, [submit])
     choices = [
@@ -96,7 +100,8 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
             index=index,
             thoughts=None if marks is None else ThoughtReader.behind(rendered.text, marks),
             shows_thoughts=body.include_reasoning is not False,
-            reader=reader_of(body, service.text.tool_family, special),
+            reader=reader_of(body, service.text.tool_family, special, drop),
+            clean=CleanText(special.union(drop)),
             one_call=body.parallel_tool_calls is False,
             num_top=(body.top_logprobs or 0) if body.logprobs else None,
             timer=service.meters.timer(record),

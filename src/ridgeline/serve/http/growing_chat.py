@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import UNSET
 
+from ridgeline.serve.http.clean_text import CleanText
 from ridgeline.serve.http.metrics import CompletionTimer
 from ridgeline.serve.http.protocol.chat import (
     ChatChoice,
@@ -39,6 +40,8 @@ class GrowingChat:
     """Thoughts are part of the reply (`include_reasoning`)."""
     reader: Reader | None
     """Finds tool calls; None where none may come."""
+    clean: CleanText
+    """Leaves out of the text what is no text."""
     one_call: bool
     """Calls after the first are dropped (`parallel_tool_calls: false`)."""
     num_top: int | None
@@ -95,10 +98,12 @@ class GrowingChat:
     def _calls_in(self, text: str, *, ends: bool) -> list[CallPiece]:
         """Text of the answer, calls found."""
         if self.reader is None:
-            return [CallPiece(content=text)] if text else []
-        pieces = self.reader.feed(text)
-        if ends:
-            pieces += self.reader.finish()
+            pieces = [CallPiece(content=text)] if text else []
+        else:
+            pieces = self.reader.feed(text)
+            if ends:
+                pieces += self.reader.finish()
+        pieces = self.clean.pieces(pieces, ends=ends)
         return [piece for piece in pieces if piece.index <= 0 or not self.one_call]
 
     def chunks(self, delta: Delta) -> Iterator[ChunkChoice]:

@@ -1,32 +1,31 @@
 """Calls of tools between a family's own marks, found as the text streams (`tool_families.py`).
 
-Between marks stand JSON objects with a name inside or before them, values between tags, or Python
-calls. JSON arguments are passed on as they are written; other values are converted when the call is
-complete, each to the type that the tool's schema gives it.
+Between marks stand JSON objects with a name inside or before them, whose arguments are passed on as
+they are written, or something else (`call_values.py`), which is converted when it is complete.
 """
 
 from __future__ import annotations
 
-import ast
 import json
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+from ridgeline.serve.http.call_values import calls_in
+from ridgeline.serve.http.clean_text import first_mark, held_back
 from ridgeline.serve.http.json_object import ObjectScanner
 from ridgeline.serve.http.protocol.tools import CustomTool, Tool
-from ridgeline.serve.http.tool_calls import Call, CallPiece, json_text, written_arguments
+from ridgeline.serve.http.tool_calls import (
+    ARGUMENTS,
+    BetweenCalls,
+    Call,
+    CallPiece,
+    json_text,
+    written_arguments,
+)
 from ridgeline.serve.http.tool_families import ToolFamily
 
 _SPACE = " \t\r\n"
 LONGEST_HEAD = 512
 """Characters between a mark and the arguments: a name and some signs."""
-LONGEST_PYTHON = 1 << 16
-"""Characters of Python calls that are parsed."""
-_FUNCTION = re.compile(r"<function=([^>\n]+)>(.*?)(?:</function>|$)", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-_PAIR = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -50,6 +49,11 @@ class MarkedCallReader:
     _announced: bool = False
     _spoken: bool = False
     """Text has come, behind which no list of Python calls begins."""
+    _ends: bool = False
+    """No more text comes."""
+    _between: BetweenCalls = field(default_factory=BetweenCalls)
+    _before: int = 0
+    """The number of calls before the mark."""
 
     def feed(self, text: str) -> list[CallPiece]:
         """Take more text of the completion."""
@@ -64,9 +68,12 @@ class MarkedCallReader:
     def finish(self) -> list[CallPiece]:
         """End the text, of which what is undecided is text unless it belongs to a call."""
         pieces: list[CallPiece] = []
+        self._ends = True
+        while self._advance(pieces):
+            pass
         whole = self._within and self._converted(self._text, pieces)
         if not whole and self._scanner is None:
-            self._say((self.family.open if self._within else "") + self._text, pieces)
+            self._say((self._unread_mark if self._within else "") + self._text, pieces)
         self._text = ""
         return pieces
 
@@ -90,7 +97,7 @@ class MarkedCallReader:
 
     def _up_to_mark(self, pieces: list[CallPiece]) -> bool:
         opens = self.family.open
-        if self.family.shape == "python":
+        if self.family.is_whole_text:
             rest = self._text.lstrip(_SPACE)
             rest = next(
                 (rest[len(one) :] for one in self.family.drop if rest.startswith(one)), rest
@@ -99,15 +106,16 @@ class MarkedCallReader:
                 self._text, self._within = rest.removeprefix(opens), True
                 return False
         drop = {*self.family.drop, *self.special} - {opens}
-        marks = sorted(drop if self.family.shape == "python" else {opens, *drop}, key=len)
-        found = [(at, -len(one), one) for one in marks if (at := self._text.find(one)) >= 0]
-        if found:
-            at, _, mark = min(found)
+        marks = drop if self.family.is_whole_text else {opens, *drop}
+        found = first_mark(self._text, marks, ends=self._ends)
+        if found is not None:
+            at, mark = found
             before, self._text = self._text[:at], self._text[at + len(mark) :]
             self._say(before.rstrip(_SPACE) if mark in self.family.marks else before, pieces)
             self._within, self._listed = mark == opens, False
+            self._before = len(self.calls)
             return True
-        kept = _held_back(self._text, marks)
+        kept = held_back(self._text, marks)
         self._say(self._text[: len(self._text) - kept], pieces)
         self._text = self._text[len(self._text) - kept :]
         return False
@@ -120,9 +128,15 @@ class MarkedCallReader:
                 return self._give_up(pieces) if rest[1:].strip(_SPACE) else False
             self._listed, self._text = True, rest[1:]
             return True
+        close = self.family.close
         if self._listed and rest.startswith("]"):
-            self._text, self._within = rest[1:], False
+            self._text, self._listed, self._within = rest[1:], False, bool(close)
             return True
+        if close and rest.startswith(close):
+            self._text, self._within = rest[len(close) :], False
+            return True
+        if close and close.startswith(rest):
+            return False
         head, brace, _ = rest.partition("{")
         if not brace:
             return self._give_up(pieces) if len(rest) > LONGEST_HEAD else False
@@ -139,17 +153,19 @@ class MarkedCallReader:
 
     def _in_object(self, scanner: ObjectScanner, pieces: list[CallPiece]) -> bool:
         if not self._announced:
-            value = scanner.value("name")
-            if value is None and scanner.end is None and not scanner.broken:
+            name = self._name_in(scanner)
+            if name is None and scanner.end is None and not scanner.broken:
                 return False
-            name = None if value is None else json_text(value)
             if name is None:
                 self._scanner = None
                 return self._give_up(pieces)
             self._announce(name, pieces)
         call, end = self.calls[-1], scanner.end
-        own = scanner.text[:end] if self._named else None
-        written = written_arguments(scanner, call.arguments) if own is None else own
+        if self._named:
+            written = scanner.text[:end]
+        else:
+            keys = ARGUMENTS if self.family.name_key else (call.name,)
+            written = written_arguments(scanner, call.arguments, keys)
         call.done = end is not None
         if call.done and not written:
             written = "{}"
@@ -159,8 +175,17 @@ class MarkedCallReader:
             call.arguments = written
         if end is None:
             return False
-        self._text, self._scanner, self._within = scanner.text[end:], None, self._listed
+        self._text, self._scanner = scanner.text[end:], None
+        self._within = self._listed or bool(self.family.close)
         return True
+
+    def _name_in(self, scanner: ObjectScanner) -> str | None:
+        """The function's name in the object under way, when it has come."""
+        key = self.family.name_key
+        if not key:
+            return next(iter(scanner.members), None)
+        value = scanner.value(key)
+        return None if value is None else json_text(value)
 
     def _announce(self, name: str, pieces: list[CallPiece]) -> None:
         pieces.append(CallPiece(index=len(self.calls), name=name))
@@ -169,89 +194,27 @@ class MarkedCallReader:
 
     def _give_up(self, pieces: list[CallPiece]) -> bool:
         """What the mark opened is no call, but text."""
-        self._say(self.family.open, pieces)
+        self._say(self._unread_mark, pieces)
         self._within = self._listed = False
         return True
 
+    @property
+    def _unread_mark(self) -> str:
+        """The mark that opened what goes on, unless a call stood behind it."""
+        return self.family.open if len(self.calls) == self._before else ""
+
     def _converted(self, body: str, pieces: list[CallPiece]) -> bool:
         """Whether a body that is not JSON has calls; they are passed on whole."""
-        match self.family.shape:
-            case "parameters":
-                found = [
-                    (name.strip(), dict(_PARAMETER.findall(inside)))
-                    for name, inside in _FUNCTION.findall(body)
-                ]
-            case "pairs":
-                name = body.partition("<arg_key>")[0].strip()
-                pairs = {key.strip(): value for key, value in _PAIR.findall(body)}
-                found = [(name, pairs)] if pairs or name in self.tools else []
-            case "python":
-                return self._called(_python_calls("[" + body, self.family.drop), pieces)
-            case _:
-                return False
-        typed = [
-            (name, {key: self._typed(name, key, value) for key, value in values.items()})
-            for name, values in found
-        ]
-        return self._called(typed, pieces)
-
-    def _called(self, found: Iterable[tuple[str, dict[str, Any]]], pieces: list[CallPiece]) -> bool:
-        """Pass on complete calls; whether there were any."""
-        before = len(self.calls)
+        found = calls_in(body, self.family, self.tools)
         for name, values in found:
             arguments = json.dumps(values, ensure_ascii=False)
             pieces.append(CallPiece(index=len(self.calls), name=name, arguments=arguments))
             self.calls.append(Call(name, arguments, done=True))
-        return len(self.calls) > before
-
-    def _typed(self, name: str, key: str, text: str) -> Any:
-        """A value between tags, as the tool's schema has it: a text, or else JSON."""
-        tool = self.tools.get(name)
-        properties = ((tool.function.parameters or {}) if tool else {}).get("properties")
-        schema = properties.get(key) if isinstance(properties, dict) else None
-        kind = schema.get("type") if isinstance(schema, dict) else None
-        if kind == "string":
-            return text
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return {"True": True, "False": False, "None": None}.get(text.strip(), text)
+        return bool(found)
 
     def _say(self, text: str, pieces: list[CallPiece]) -> None:
         """Pass on text; space around calls is dropped."""
         self._spoken = self._spoken or bool(text)
-        if text and not (self.calls and not text.strip(_SPACE)):
+        text = self._between.text(text, len(self.calls))
+        if text:
             pieces.append(CallPiece(content=text))
-
-
-def _held_back(text: str, marks: Iterable[str]) -> int:
-    """Characters at the end that may yet be space before a mark, or a mark's beginning."""
-    longest = 0
-    for mark in marks:
-        sizes = range(min(len(mark) - 1, len(text)), longest, -1)
-        longest = next((size for size in sizes if text.endswith(mark[:size])), longest)
-    body = text[: len(text) - longest]
-    return longest + len(body) - len(body.rstrip(_SPACE))
-
-
-def _python_calls(text: str, drop: Iterable[str]) -> list[tuple[str, dict[str, Any]]]:
-    """The calls of a list such as `[f(a=1), g(b="x")]`; none where it is anything else."""
-    for mark in drop:
-        text = text.replace(mark, "")
-    if len(text) > LONGEST_PYTHON:
-        return []
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-        nodes = tree.elts if isinstance(tree, ast.List) else []
-        return [_python_call(node) for node in nodes]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-
-
-def _python_call(node: ast.expr) -> tuple[str, dict[str, Any]]:
-    """One call's name and arguments. Raises ValueError where it is none, or is to be computed."""
-    if not isinstance(node, ast.Call) or node.args:
-        raise ValueError("no call with named arguments")
-    values = {one.arg: ast.literal_eval(one.value) for one in node.keywords if one.arg}
-    json.dumps(values)  # sets and bytes are no JSON
-    return ast.unparse(node.func), values

@@ -26,9 +26,22 @@ class ThoughtMarks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     open: str
     close: str
-    begins_inside: bool
+    begins_inside: bool = False
     """Completions begin with thoughts even where nothing opens them."""
+    again: bool = False
+    """Thoughts may come again behind the answer's beginning."""
+    sign: str = ""
+    """What shows in a chat template that it is this family's; empty: `close` does."""
+    also: tuple[str, ...] = ()
+    """Other names of the family."""
+    drop: tuple[str, ...] = ()
+    """Marks around the answer that are no text."""
     source: str
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """All marks that a reader must see in the text."""
+        return (self.open, self.close, *self.drop)
 
 
 @functools.cache
@@ -39,18 +52,21 @@ def thought_marks() -> dict[str, ThoughtMarks]:
 
 
 def check_parser(name: str) -> str:
-    """The name as it was given. Raises InputError where no family has it."""
-    known = (AUTO, NONE, *thought_marks())
+    """A family's own name, from any of its names. Raises InputError where no family has it."""
+    families = thought_marks()
+    own = {other: one for one, marks in families.items() for other in marks.also}
+    known = (AUTO, NONE, *families, *own)
     if name not in known:
         raise InputError(f"{OPTION} {name}: unknown; known are {', '.join(known)}")
-    return name
+    return own.get(name, name)
 
 
 def choose_marks(name: str, template: ChatTemplate) -> tuple[str, ThoughtMarks | None]:
     """The family that a server reads thoughts of, and how it marks them; None: it reads none."""
     families = thought_marks()
     if name == AUTO:
-        name = next((one for one, m in families.items() if m.close in template.text), NONE)
+        signs = ((one, marks.sign or marks.close) for one, marks in families.items())
+        name = next((one for one, sign in signs if sign in template.text), NONE)
     return name, families.get(name)
 
 
@@ -89,13 +105,18 @@ class ThoughtReader:
     def feed(self, text: str) -> tuple[str, str]:
         """Take some more text: what it brings of thoughts, and of the answer."""
         self._text += text
-        thought = ""
-        if not self._answering:
-            if not self._begun:
-                self._begin()
-            if self._begun and not self._answering:
-                thought = self._think()
-        return thought, self._answer() if self._answering else ""
+        thought = answer = ""
+        more = True
+        while more:
+            if not self._answering:
+                if not self._begun:
+                    self._begin()
+                if self._begun and not self._answering:
+                    thought += self._think()
+            if self._answering:
+                answer += self._answer()
+            more = not self._answering and self.marks.close in self._text
+        return thought, answer
 
     def finish(self) -> tuple[str, str]:
         """End the text here: what is undecided is a thought inside, else part of the answer."""
@@ -130,7 +151,14 @@ class ThoughtReader:
         if self._edge:
             self._text = self._text.lstrip(_SPACE)
             self._edge = not self._text
-        answer, self._text = self._text, ""
+        kept = len(self._text)
+        if self.marks.again:
+            before, tag, behind = self._text.partition(self.marks.open)
+            if tag:
+                self._text, self.inside, self._answering, self._edge = behind, True, False, True
+                return before.rstrip(_SPACE)
+            kept = _held_back(self._text, self.marks.open)
+        answer, self._text = self._text[:kept], self._text[kept:]
         return answer
 
 

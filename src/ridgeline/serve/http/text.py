@@ -22,7 +22,7 @@ from ridgeline.serve.http.image_input import ImageReader
 from ridgeline.serve.http.infill import infill_tokens
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reasoning import NONE, choose_marks
-from ridgeline.serve.http.tool_families import AUTO, choose_tool_family, special_marks
+from ridgeline.serve.http.tool_families import AUTO, choose_tool_family, special_tokens
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.packed.tokenizer import KeptTokenizer, kept_tokenizer, whole_tokenizer
 from ridgeline.serve.vision.processor import read_image_processor
@@ -105,12 +105,15 @@ class TextTokens:
             tool_call_parser, self.template
         )
         """The family whose way of writing tool calls is read."""
-        self.special_marks = special_marks(self.tool_family, tokenizer)
-        """Special tokens that text keeps where calls are looked for, as marks are among them."""
         # A copy, for a truncation set in the file would cut prompts silently.
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()
         self._backend.no_padding()
+        self.special_in_calls = special_tokens(self.tool_family.marks, self._backend)
+        """Special tokens that text keeps where calls are looked for, as marks are among them."""
+        thoughts = () if self.thoughts is None else self.thoughts.marks
+        self.special_in_thoughts = special_tokens(thoughts, self._backend)
+        """Special tokens that text keeps where thoughts are looked for, as marks are among them."""
         self.infill = infill_tokens(self._backend, vocab)
         """How the model is asked for what stands between two texts; None: it was not trained to."""
         self.tokenise_seconds = 0.0

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from ridgeline.serve.http.json_object import ObjectScanner
 
 OPEN, CLOSE, PYTHON_TAG = "<tool_call>", "</tool_call>", "<|python_tag|>"
-_ARGUMENTS = ("arguments", "parameters")
+ARGUMENTS = ("arguments", "parameters")
+"""Keys of the arguments in a call's object."""
 _SPACE = " \t\r\n"
 _BETWEEN = _SPACE + ",;[]"
 """Characters between calls without tags, and around them."""
@@ -49,6 +50,30 @@ class CallPiece:
 
 
 @dataclass(slots=True)
+class BetweenCalls:
+    """Leaves out the signs that stand behind a call, unless text follows them."""
+
+    signs: str = _SPACE
+    _calls: int = 0
+    """The number of calls when something was last said."""
+    _held: str = ""
+    """Signs behind the last call, as long as nothing else has come."""
+    _edge: bool = False
+
+    def text(self, more: str, calls: int) -> str:
+        """The text that is certain, `calls` having come before it."""
+        if calls > self._calls:
+            self._calls, self._held, self._edge = calls, "", True
+        if not self._edge:
+            return more
+        more, self._held = self._held + more, ""
+        if not more.strip(self.signs):
+            self._held, more = more, ""
+        self._edge = not more
+        return more
+
+
+@dataclass(slots=True)
 class ToolCallReader:
     """A reader of one completion; feed it text, and pieces come out in order, nothing twice."""
 
@@ -65,6 +90,7 @@ class ToolCallReader:
     """The object under way is a call: its name has been passed on."""
     _closing: bool = False
     """A tagged object is complete, its closing tag may come."""
+    _between: BetweenCalls = field(default_factory=lambda: BetweenCalls(_BETWEEN))
     _untagged: bool = True
     """Nothing but calls has come, so an object may be another one."""
 
@@ -117,8 +143,9 @@ class ToolCallReader:
             self._say(before + tag, pieces)
             self._text = behind
             return True
-        self._say(before.rstrip(_SPACE), pieces)
-        self._text = tag + behind
+        said = before.rstrip(_SPACE)
+        self._say(said, pieces)
+        self._text = before[len(said) :] + tag + behind
         if rest:
             self._begin_object(rest, tagged=True)
         return bool(rest)
@@ -182,7 +209,8 @@ class ToolCallReader:
 
     def _say(self, text: str, pieces: list[CallPiece]) -> None:
         """Pass on text; only space and separators around calls are dropped."""
-        if text and not (self.calls and not text.strip(_BETWEEN)):
+        text = self._between.text(text, len(self.calls))
+        if text:
             pieces.append(CallPiece(content=text))
 
 
@@ -210,9 +238,11 @@ class NamedCallReader:
         return []
 
 
-def written_arguments(scanner: ObjectScanner, before: str) -> str:
+def written_arguments(
+    scanner: ObjectScanner, before: str, keys: tuple[str, ...] = ARGUMENTS
+) -> str:
     """The arguments in a call's object, as far as they are written; `before`: nothing new is."""
-    key = next((key for key in _ARGUMENTS if key in scanner.members), None)
+    key = next((key for key in keys if key in scanner.members), None)
     if key is None:
         return before
     span = scanner.members[key]

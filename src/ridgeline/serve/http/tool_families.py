@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any, Literal
 
@@ -19,17 +20,23 @@ AUTO, USUAL = "auto", "hermes"
 class ToolFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a family of models writes calls of tools."""
 
-    shape: Literal["json", "objects", "parameters", "pairs", "python"]
+    shape: Literal["json", "objects", "tags", "python", "notation"]
     open: str
     """What stands before a call, or before a list of calls."""
     close: str = ""
-    """What stands behind a call of the shapes parameters and pairs."""
+    """What stands behind a call, or behind all calls of the shape objects."""
     sign: str = ""
     """What shows in a chat template that it is this family's; empty: `open` does."""
     also: tuple[str, ...] = ()
     """Other names of the family."""
     head: str = ""
     """The expression that finds the name where it stands before the arguments."""
+    argument: str = ""
+    """The expression that finds a key and a value of the shape tags."""
+    name_key: str = "name"
+    """The key of the name within an object; empty: the only key is the name."""
+    quote: str = ""
+    """The mark around texts of the shape notation."""
     drop: tuple[str, ...] = ()
     """Marks around calls that are no text."""
     strict_open: str = ""
@@ -41,6 +48,11 @@ class ToolFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def marks(self) -> tuple[str, ...]:
         """All marks that a reader must see in the text."""
         return tuple(one for one in (self.open, self.close, *self.drop) if one)
+
+    @property
+    def is_whole_text(self) -> bool:
+        """Calls are the whole completion, not a part of it between marks."""
+        return self.shape == "python" and not self.close
 
     def name_in(self, head: str) -> str | None:
         """The function's name in what stands before the arguments."""
@@ -77,10 +89,11 @@ def choose_tool_family(name: str, template: ChatTemplate) -> tuple[str, ToolFami
     return name, families[name]
 
 
-def special_marks(family: ToolFamily, tokenizer: Any) -> frozenset[str]:
-    """The tokenizer's special tokens, where a family's marks are among them; else none.
+def special_tokens(marks: Iterable[str], backend: Any) -> frozenset[str]:
+    """The special tokens of a tokenizer proper, where marks are made of them; else none.
 
     Text then keeps special tokens, so that marks are seen; the others are to be taken out of it.
     """
-    special = frozenset(getattr(tokenizer, "all_special_tokens", ()))
-    return special if special & set(family.marks) else frozenset()
+    added = backend.get_added_tokens_decoder().values()
+    special = frozenset(token.content for token in added if token.special)
+    return special if any(one in mark for mark in marks for one in special) else frozenset()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from ridgeline.serve.http.asked_calls import AskedCalls
 from ridgeline.serve.http.marked_calls import MarkedCallReader
 from ridgeline.serve.http.protocol.chat import ChatRequest
@@ -138,7 +140,10 @@ def strict_calls(request: ChatRequest, family: ToolFamily) -> Grammar | None:
 
 
 def reader_of(
-    request: ChatRequest, family: ToolFamily, special: frozenset[str] = frozenset()
+    request: ChatRequest,
+    family: ToolFamily,
+    special: frozenset[str] = frozenset(),
+    drop: tuple[str, ...] = (),
 ) -> Reader | None:
     """A reader that finds the calls in one completion; None where none may come.
 
@@ -146,6 +151,7 @@ def reader_of(
         request: The request.
         family: How the model writes calls.
         special: Special tokens that stand in the text.
+        drop: Marks around the answer that are no text.
     """
     if isinstance(request.tool_choice, NamedToolChoice | CustomToolChoice):
         return NamedCallReader(request.tool_choice.function.name)
@@ -157,6 +163,7 @@ def reader_of(
     if family.shape == "json" or request.tool_choice == "required":  # the grammar writes JSON
         reader = ToolCallReader(frozenset(by_name))
     else:
+        family = replace(family, drop=(*family.drop, *drop))
         reader = MarkedCallReader(family, by_name, special)
     custom = custom_names(request)
     only = frozenset(by_name) if request.only_allowed else None

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ridgeline.errors import InputError
-from ridgeline.models.folder import read_by_library
+from ridgeline.models.folder import read_by_library, read_whole
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.model.kept import KeptStart
 from ridgeline.serve.pipeline_parallel.gate import StageGate
@@ -91,14 +91,14 @@ def read_model(
         if kept is not None:
             kept.notice(layered)
         return layered, None, None
-    with read_by_library(config.model):
-        model = AutoModelForCausalLM.from_pretrained(
-            config.model,
-            config=about,
-            dtype=dtype,
-            attn_implementation="eager",
-            trust_remote_code=config.trust_remote_code,
-        )
+    model = read_whole(
+        AutoModelForCausalLM,
+        config.model,
+        config=about,
+        dtype=dtype,
+        attn_implementation="eager",
+        trust_remote_code=config.trust_remote_code,
+    )
     return model.to(device), None, None
 
 

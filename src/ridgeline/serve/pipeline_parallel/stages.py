@@ -32,6 +32,7 @@ from ridgeline.checkpoints.skeleton import (
     set_tensor,
     stored_pieces,
 )
+from ridgeline.checkpoints.ties import settle_ties
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
 from ridgeline.serve.pipeline_parallel.gate import StageGate
@@ -191,9 +192,11 @@ def _without_weights(
     config: Any, directory: Path, dtype: torch.dtype, *, trust_remote_code: bool
 ) -> Any:
     with read_by_library(directory, what="config.json makes no causal language model"):
-        return empty_model(
+        model = empty_model(
             config, dtype=dtype, attention="eager", trust_remote_code=trust_remote_code
         )
+    settle_ties(model, CheckpointFiles(directory))
+    return model
 
 
 def _layers_of(model: nn.Module) -> tuple[str, nn.ModuleList]:

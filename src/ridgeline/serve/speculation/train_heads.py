@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError
-from ridgeline.models.folder import check_model_folder, read_by_library
+from ridgeline.models.folder import check_model_folder, read_whole
 from ridgeline.records.input_file import read_text
 from ridgeline.serve.speculation.eagle import EagleHead
 from ridgeline.serve.speculation.eagle_facts import EagleFacts
@@ -191,8 +191,7 @@ def _read(path: str) -> tuple[Any, Any]:
 
     check_model_folder(Path(path))
     logging.disable_progress_bar()
-    with read_by_library(path):
-        model = AutoModelForCausalLM.from_pretrained(path, dtype="auto")
+    model = read_whole(AutoModelForCausalLM, path, dtype="auto")
     if torch.cuda.is_available():
         model = model.cuda()
     return model.requires_grad_(requires_grad=False).eval(), read_tokenizer(path)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ridgeline.errors import InputError, in_words
-from ridgeline.models.folder import read_by_library
+from ridgeline.models.folder import read_whole
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import PromptImage
 from ridgeline.serve.vision.axes import axes_between
@@ -72,10 +72,8 @@ def read_apart(
     """
     from transformers import AutoModelForImageTextToText
 
-    with read_by_library(config.model):
-        whole = AutoModelForImageTextToText.from_pretrained(
-            config.model, config=about, dtype=dtype, trust_remote_code=config.trust_remote_code
-        )
+    kind, code = AutoModelForImageTextToText, config.trust_remote_code
+    whole = read_whole(kind, config.model, config=about, dtype=dtype, trust_remote_code=code)
     whole = whole.requires_grad_(requires_grad=False).eval().to(device)
     try:
         with torch.inference_mode():

@@ -24,6 +24,7 @@ from ridgeline.checkpoints.skeleton import (
     set_tensor,
     stored_pieces,
 )
+from ridgeline.checkpoints.ties import settle_ties
 from ridgeline.errors import InputError
 from ridgeline.hardware.freed_memory import LARGE_BYTES, return_freed_memory
 from ridgeline.models.folder import read_by_library
@@ -57,6 +58,7 @@ def read_by_layer(
         return None
     try:
         checkpoint = CheckpointFiles(directory)
+        settle_ties(model, checkpoint)
         pieces = stored_pieces(model, checkpoint)
     except InputError:  # transformers reads it, or says what is wrong
         return None
