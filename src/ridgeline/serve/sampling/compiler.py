@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import msgspec
@@ -36,6 +36,7 @@ from ridgeline.records.input_file import too_deep
 from ridgeline.serve.messages import Grammar
 from ridgeline.serve.sampling.lone_xgrammar import lone_xgrammar
 from ridgeline.serve.sampling.schema import unenforced
+from ridgeline.serve.sampling.schema_forms import known_forms
 from ridgeline.serve.sampling.validate import RequestError
 
 LONGEST_SECONDS = 20.0
@@ -177,10 +178,8 @@ def compile_grammar(compiler: Any, grammar: Grammar) -> Any:
                 '{"type": "object"}', strict_mode=False, max_whitespace_cnt=MOST_SPACES
             )
         case "json_schema":
-            ignored = unenforced(_parsed(grammar))
-            if ignored:
-                raise RequestError(f"cannot be enforced: {ignored}", "grammar")
-            return compiler.compile_json_schema(text, max_whitespace_cnt=MOST_SPACES)
+            schema = _known(_parsed(grammar))
+            return compiler.compile_json_schema(json.dumps(schema), max_whitespace_cnt=MOST_SPACES)
         case "regex":
             return compiler.compile_regex(text)
         case "choice":
@@ -188,11 +187,8 @@ def compile_grammar(compiler: Any, grammar: Grammar) -> Any:
         case "ebnf":
             return compiler.compile_grammar(text)
         case "structural_tag":
-            for schema in _schemas(_parsed(grammar)):
-                ignored = unenforced(schema)
-                if ignored:
-                    raise RequestError(f"cannot be enforced: {ignored}", "grammar")
-            return compiler.compile_structural_tag(text)
+            tag = _with_known_schemas(_parsed(grammar))
+            return compiler.compile_structural_tag(json.dumps(tag))
 
 
 def _parsed(grammar: Grammar) -> Any:
@@ -204,17 +200,25 @@ def _parsed(grammar: Grammar) -> Any:
         raise RequestError(f"not JSON: {error}", "grammar") from None
 
 
-def _schemas(tag: Any) -> Iterator[Any]:
-    """The JSON schemas in a structural tag."""
+def _known(schema: Any) -> Any:
+    """A schema in the forms that are enforced. Raises RequestError where it has none."""
+    found = known_forms(schema)
+    ignored = unenforced(found)
+    if ignored:
+        raise RequestError(f"cannot be enforced: {ignored}", "grammar")
+    return found
+
+
+def _with_known_schemas(tag: Any) -> Any:
+    """A structural tag with its JSON schemas in known forms."""
     if isinstance(tag, list):
-        for one in tag:
-            yield from _schemas(one)
-    elif isinstance(tag, dict):
-        for name, value in tag.items():
-            if name in ("json_schema", "schema"):
-                yield value
-            else:
-                yield from _schemas(value)
+        return [_with_known_schemas(one) for one in tag]
+    if not isinstance(tag, dict):
+        return tag
+    return {
+        name: _known(value) if name in ("json_schema", "schema") else _with_known_schemas(value)
+        for name, value in tag.items()
+    }
 
 
 def _choices(grammar: Grammar) -> str:

@@ -1,8 +1,8 @@
-"""A JSON schema without what no grammar holds: every document of the schema is one of the rest.
+"""A JSON schema without what no grammar holds, in the forms that a grammar knows.
 
 For requests that do not ask for `strict`: OpenAI does its best with their schemas, and so are ours
 enforced as far as they can be. What `schema.unenforced` would refuse is taken out where it stands,
-and told. Nothing is ever added that a document of the schema could break.
+and told; what `schema_forms.known_forms` writes otherwise is not.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ridgeline.serve.sampling.schema import (
     plainly_disjoint,
     unenforced,
 )
+from ridgeline.serve.sampling.schema_forms import known_forms
 
 Told = Callable[[str], None]
 _HOLDING = ("properties", "items", "prefixItems")
@@ -38,12 +39,13 @@ def loosened(schema: Any) -> tuple[Any, tuple[str, ...]]:
     What is no schema is given back as it is.
     """
     try:
-        if unenforced(schema) is None:
+        forms = known_forms(schema)
+        if unenforced(forms) is None:
             return schema, ()
     except (AttributeError, TypeError):
         return schema, ()  # it is no schema, which its compiler says
     told: dict[str, None] = {}
-    return _node(schema, told.setdefault), tuple(told)
+    return _node(forms, told.setdefault), tuple(told)
 
 
 def without_annotations(schema: Any) -> tuple[Any, tuple[str, ...]]:
@@ -76,7 +78,6 @@ def _node(schema: Any, tell: Told) -> Any:
     _only_of_type(found, tell)
     _not_apart(found, tell)
     _plain_text(found, tell)
-    _named_ones(found)
     return _inside(found, lambda one: _node(one, tell))
 
 
@@ -159,11 +160,3 @@ def _plain_text(schema: dict[str, Any], tell: Told) -> None:
         _drop(schema, {"format"}, tell)
     if "(?" in str(schema.get("pattern", "")).replace("(?:", ""):
         _drop(schema, {"pattern"}, tell)
-
-
-def _named_ones(schema: dict[str, Any]) -> None:
-    """Name the required properties that are not described: each may be anything."""
-    named = schema.get("properties", {})
-    missing = [one for one in schema.get("required", ()) if one not in named]
-    if missing:
-        schema["properties"] = {**named, **dict.fromkeys(missing, True)}

@@ -1,0 +1,159 @@
+"""A JSON schema in the forms that xgrammar knows: other words, no document that the schema forbids.
+
+xgrammar 0.2 knows tuples only as 2020-12 writes them, references only along plain names, keywords
+of objects and arrays only beside their type, and takes a bare array or object for an empty one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from ridgeline.serve.sampling.schema import ALONE, ARRAY, NUMBER, OBJECT, STRING, Schema
+
+_SCHEMAS = ("items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "not")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_TABLES = ("properties", "patternProperties", "$defs", "definitions")
+_KINDS = (("object", OBJECT), ("array", ARRAY), ("number", NUMBER), ("string", STRING))
+_OPEN_OBJECT = frozenset({*OBJECT} - {"required", "minProperties", "maxProperties"})
+"""Keywords that say which members an object may have."""
+_COUNTS = frozenset(
+    {"minItems", "maxItems", "minProperties", "maxProperties", "minLength", "maxLength"}
+)
+_DEFINED = "$defs"
+
+
+def known_forms(schema: Schema) -> Schema:
+    """The schema in known forms; what is no schema is given back as it is.
+
+    >>> known_forms({"items": [{"type": "string"}], "additionalItems": False})
+    {'prefixItems': [{'type': 'string'}], 'items': False, 'type': 'array'}
+    >>> known_forms({"type": "array", "minItems": 1})
+    {'type': 'array', 'minItems': 1, 'items': {}}
+    """
+    if not isinstance(schema, dict):
+        return schema
+    moved: dict[str, Schema] = {}
+    found = _node(schema, schema, moved)
+    if moved:
+        found[_DEFINED] = {**found.get(_DEFINED, {}), **moved}
+    return found
+
+
+def _node(schema: Schema, root: Schema, moved: dict[str, Schema]) -> Schema:
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    _reference(found, root, moved)
+    _tuple(found)
+    for key in _TABLES:
+        if isinstance(found.get(key), dict):
+            found[key] = {name: _node(one, root, moved) for name, one in found[key].items()}
+    for key in _LISTS:
+        if isinstance(found.get(key), list):
+            found[key] = [_node(one, root, moved) for one in found[key]]
+    for key in _SCHEMAS:
+        if key in found:
+            found[key] = _node(found[key], root, moved)
+    _without_nothing(found)
+    _typed(found)
+    _named(found)
+    _open(found)
+    return found
+
+
+def _reference(schema: dict[str, Any], root: Schema, moved: dict[str, Schema]) -> None:
+    """Let a reference along a list's number or an escaped name lead to a definition of its own."""
+    target = schema.get("$ref")
+    if not isinstance(target, str) or not target.startswith("#/"):
+        return
+    names = [unquote(one).replace("~1", "/").replace("~0", "~") for one in target[2:].split("/")]
+    place = root
+    plain = True
+    for name in names:
+        if isinstance(place, list) and name.isdecimal() and int(name) < len(place):
+            place, plain = place[int(name)], False
+        elif isinstance(place, dict) and name in place:
+            place = place[name]
+        else:
+            return  # its compiler says that there is none
+    if plain and "/".join(names) == target[2:]:
+        return
+    name = f"at {target[2:]}".translate({ord(sign): "." for sign in "/~%"})
+    schema["$ref"] = f"#/{_DEFINED}/{name}"
+    if name not in moved:
+        moved[name] = True  # it may refer to itself
+        moved[name] = _node(place, root, moved)
+
+
+def _tuple(schema: dict[str, Any]) -> None:
+    """Write a tuple of older drafts as 2020-12 does."""
+    if isinstance(schema.get("items"), list) and "prefixItems" not in schema:
+        schema["prefixItems"] = schema.pop("items")
+        if "additionalItems" in schema:
+            schema["items"] = schema.pop("additionalItems")
+    elif not isinstance(schema.get("items"), list) and "prefixItems" not in schema:
+        schema.pop("additionalItems", None)  # it means nothing there
+    places = schema.get("prefixItems")
+    if isinstance(places, list):
+        if False in places:
+            places, schema["items"] = places[: places.index(False)], False
+        schema["prefixItems"] = [{} if one is True else one for one in places]
+
+
+def _without_nothing(schema: dict[str, Any]) -> None:
+    """Leave out what restricts nothing, and what no document is."""
+    if schema.get("uniqueItems") is False:
+        del schema["uniqueItems"]
+    if schema.get("propertyNames") is True:
+        del schema["propertyNames"]
+    if schema.get("prefixItems") == []:
+        del schema["prefixItems"]
+    for key in _COUNTS & schema.keys():
+        if isinstance(schema[key], float) and schema[key].is_integer():
+            schema[key] = int(schema[key])
+    required = schema.get("required", ())
+    if isinstance(schema.get("properties"), dict) and isinstance(required, list | tuple):
+        schema["properties"] = {
+            name: one
+            for name, one in schema["properties"].items()
+            if one is not False or name in required
+        }
+    for key in ("anyOf", "oneOf"):
+        if isinstance(schema.get(key), list):
+            some = [one for one in schema[key] if one is not False]
+            schema[key] = some or schema[key]
+
+
+def _typed(schema: dict[str, Any]) -> None:
+    """Name the only type that has all the keywords."""
+    if "type" in schema or any(key in schema for key in ALONE):
+        return
+    all_of_types = OBJECT | ARRAY | NUMBER | STRING
+    rest = {key for key in schema if key in all_of_types}
+    kinds = [name for name, keys in _KINDS if rest and rest <= keys]
+    if kinds:
+        schema["type"] = "integer" if "multipleOf" in rest else kinds[0]
+
+
+def _named(schema: dict[str, Any]) -> None:
+    """Name the required members that are not described."""
+    required, named = schema.get("required"), schema.get("properties", {})
+    if not isinstance(required, list) or not isinstance(named, dict):
+        return
+    others = schema.get("additionalProperties", True)
+    missing = [one for one in required if isinstance(one, str) and one not in named]
+    if missing and others is not False and "patternProperties" not in schema:
+        schema["properties"] = {**named, **dict.fromkeys(missing, others)}
+
+
+def _open(schema: dict[str, Any]) -> None:
+    """Say that a bare array or object may have anything in it."""
+    given = schema.get("type")
+    types = given if isinstance(given, list) else [given]
+    if any(key in schema for key in ALONE):
+        return
+    if "array" in types and not {"items", "prefixItems", "unevaluatedItems"} & schema.keys():
+        schema["items"] = {}
+    if "object" in types and not _OPEN_OBJECT & schema.keys():
+        schema["additionalProperties"] = {}
