@@ -29,6 +29,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """The number of most likely tokens that may come; 0: all."""
     top_p: float = 1.0
     min_p: float = 0.0
+    chain: tuple[str, ...] = ()
+    """The order of temperature, min_p, top_k and top_p, of those that are on; empty: the usual."""
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0

@@ -9,6 +9,7 @@ import pytest
 from tests.serve.http.servers import Server
 
 from ridgeline.serve.http.protocol.llama_cpp import LlamaCompletionRequest
+from ridgeline.serve.messages import Sampling
 
 PROMPT = "SAY the quick é END"
 EVERYTHING_OFF = {
@@ -53,16 +54,69 @@ def test_hints_of_machine_and_cache_are_taken_and_told(stub: Server) -> None:
     body = {"prompt": PROMPT, "cache_prompt": True, "samplers": ["top_k"], "t_max_predict_ms": 9}
     response = stub.post("/completion", body)
     told = response.headers["x-without-effect"].split(", ")
-    assert told == ["cache_prompt", "samplers", "t_max_predict_ms"]
+    assert told == ["cache_prompt", "t_max_predict_ms"]
+
+
+ALL = {"top_k": 7, "top_p": 0.3, "min_p": 0.2, "temperature": 0.4}
+
+
+def drawn_by(**given: Any) -> Sampling:
+    """What the engine is told by a request of `/completion`."""
+    asked = LlamaCompletionRequest.model_validate({"prompt": PROMPT, **given}).completion()
+    return asked.sampling(max_tokens=1, logprobs=None, grammar=None, vocab=9)
 
 
 @pytest.mark.parametrize("named", [["top_k", "penalties"], "ke"])
 def test_samplers_that_are_not_named_are_left_out(named: list[str] | str) -> None:
-    given = {"top_k": 7, "top_p": 0.3, "min_p": 0.2, "temperature": 0.4, "repeat_penalty": 1.5}
-    asked = LlamaCompletionRequest.model_validate({"prompt": PROMPT, "samplers": named, **given})
-    sampling = asked.completion()
-    assert (sampling.top_k, sampling.repetition_penalty) == (7, 1.5)
+    sampling = drawn_by(samplers=named, **ALL | {"repeat_penalty": 1})
+    assert (sampling.top_k, sampling.repetition_penalty) == (7, 1)
     assert (sampling.top_p, sampling.min_p, sampling.temperature) == (1, 0, 1)
+    assert sampling.chain == ()
+
+
+def test_samplers_come_in_the_order_that_is_asked_for_or_llama_cpps_own() -> None:
+    assert drawn_by(**ALL).chain == ("top_k", "top_p", "min_p", "temperature")
+    assert drawn_by(samplers="tpmk", **ALL).chain == ("temperature", "top_p", "min_p", "top_k")
+    assert drawn_by(samplers=["temperature", "min_p", "top_k", "top_p"], **ALL).chain == ()
+    assert drawn_by(top_k=7, temperature=0.4).chain == ()  # cut alike in both orders
+    assert drawn_by(samplers="kpi", top_p=0.5).chain == ()
+
+
+@pytest.mark.parametrize("path", ["/completion", "/v1/completions", "/v1/chat/completions"])
+def test_orders_that_are_not_computed_and_samplers_that_are_not_known_are_refused(
+    stub: Server, path: str
+) -> None:
+    given: Any = {"prompt": PROMPT, "max_tokens": 4}
+    if "chat" in path:
+        given = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 4}
+    if path == "/completion":
+        given = {"prompt": PROMPT, "n_predict": 4}
+    penalty = "repeat_penalty" if path == "/completion" else "repetition_penalty"
+    late = stub.post(path, {**given, "samplers": ["top_k", "penalties"], "top_k": 3, penalty: 1.5})
+    assert late.status_code == 400
+    assert "penalties come first here, not behind top_k" in late.json()["error"]["message"]
+    unknown = stub.post(path, {**given, "samplers": ["top_q"]})
+    assert unknown.status_code == 400
+    assert "'top_q' is no sampler" in unknown.json()["error"]["message"]
+    gap = stub.post(path, {**given, "samplers": ["top_k", "infill"]})
+    assert gap.headers["x-without-effect"] == "samplers.infill"
+
+
+def test_all_names_of_a_field_at_once_say_no_more_than_one(stub: Server) -> None:
+    """As SillyTavern sends them."""
+    names = {
+        "model": "library", "max_new_tokens": 3, "max_tokens": 3, "n_predict": 3, "num_predict": 3,
+        "stopping_strings": ["x"], "stop": ["x"], "rep_pen": 1.1, "repeat_penalty": 1.1,
+        "rep_pen_range": 0, "logit_bias": [], "grammar_string": "", "ban_eos_token": False,
+        "timings_per_token": True,
+    }  # fmt: skip
+    del names["rep_pen_range"]
+    body = {"prompt": PROMPT, **EVERYTHING_OFF, **names}
+    for path in ("/completion", "/v1/completions"):
+        more = {} if path == "/completion" else {"repetition_penalty": 1.1}
+        assert stub.post(path, {**body, **more}).status_code == 200
+    other = stub.post("/completion", {**body, "max_new_tokens": 9})
+    assert "max_new_tokens" in other.json()["error"]["message"]
 
 
 def test_a_conversation_is_written_and_texts_go_to_tokens_and_back(stub: Server) -> None:

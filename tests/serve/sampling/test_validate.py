@@ -106,6 +106,7 @@ def test_every_parameter_that_beam_search_does_not_have_is_refused() -> None:
         "top_k": 1,
         "top_p": 0.5,
         "min_p": 0.5,
+        "chain": ("top_p", "temperature"),
         "repetition_penalty": 1.5,
         "presence_penalty": 1.0,
         "frequency_penalty": 1.0,

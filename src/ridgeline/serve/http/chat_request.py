@@ -101,7 +101,7 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
             thoughts=None if marks is None else ThoughtReader.behind(rendered.text, marks),
             shows_thoughts=body.include_reasoning is not False,
             reader=reader_of(body, service.text.tool_family, special, drop),
-            clean=CleanText(special.union(drop)),
+            clean=CleanText(special.union(drop)) if special or drop else None,
             one_call=body.parallel_tool_calls is False,
             num_top=(body.top_logprobs or 0) if body.logprobs else None,
             timer=service.meters.timer(record),

@@ -40,8 +40,8 @@ class GrowingChat:
     """Thoughts are part of the reply (`include_reasoning`)."""
     reader: Reader | None
     """Finds tool calls; None where none may come."""
-    clean: CleanText
-    """Leaves out of the text what is no text."""
+    clean: CleanText | None
+    """Leaves out of the text what is no text; None: all of it is."""
     one_call: bool
     """Calls after the first are dropped (`parallel_tool_calls: false`)."""
     num_top: int | None
@@ -103,7 +103,8 @@ class GrowingChat:
             pieces = self.reader.feed(text)
             if ends:
                 pieces += self.reader.finish()
-        pieces = self.clean.pieces(pieces, ends=ends)
+        if self.clean is not None:
+            pieces = self.clean.pieces(pieces, ends=ends)
         return [piece for piece in pieces if piece.index <= 0 or not self.one_call]
 
     def chunks(self, delta: Delta) -> Iterator[ChunkChoice]:

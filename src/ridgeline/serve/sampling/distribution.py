@@ -18,11 +18,13 @@ A row after drafts is treated as if these had been accepted. Then, each on what 
     top_k         keeps the k most likely                       Fan et al., 1805.04833
     top_p         keeps the fewest most likely with Σp ≥ top_p  Holtzman et al., 1904.09751
 
+A request may ask for these four in another order (`sampler_order.py`), and its row is cut alone.
 Of equally likely tokens at a border some are kept, always the same ones.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -172,19 +174,42 @@ def probabilities(logits: Tensor, samplings: list[Sampling]) -> Tensor:
 
 def candidates(logits: Tensor, samplings: list[Sampling]) -> list[tuple[Tensor, TokenCandidates]]:
     """Groups of rows, [G] indices each, with what they may draw from; the logits are lost."""
+    groups = [
+        (torch.tensor([row], device=logits.device), _in_its_order(logits[row], one))
+        for row, one in enumerate(samplings)
+        if one.chain
+    ]
+    usual = [row for row, one in enumerate(samplings) if not one.chain]
     _scale(logits, samplings)
-    open_rows = [row for row, one in enumerate(samplings) if not restricts(one)]
-    cut_rows = [row for row, one in enumerate(samplings) if restricts(one)]
-    groups = []
+    open_rows = [row for row in usual if not restricts(samplings[row])]
+    cut_rows = [row for row in usual if restricts(samplings[row])]
     if open_rows:
         rows = torch.tensor(open_rows, device=logits.device)
-        mine = logits if not cut_rows else logits[rows]
+        mine = logits if len(open_rows) == len(samplings) else logits[rows]
         groups.append((rows, TokenCandidates(mine.softmax(-1), None)))
     if cut_rows:
         rows = torch.tensor(cut_rows, device=logits.device)
-        mine = logits if not open_rows else logits[rows]
+        mine = logits if len(cut_rows) == len(samplings) else logits[rows]
         groups.extend(_cut(mine, rows, [samplings[row] for row in cut_rows]))
     return groups
+
+
+def _in_its_order(logits: Tensor, sampling: Sampling) -> TokenCandidates:
+    """What a row [V] may draw from, cut in the order that its request asks for."""
+    values, tokens = logits.sort(descending=True)
+    for name in sampling.chain:
+        match name:
+            case "temperature":
+                values = values / sampling.temperature
+            case "top_k":
+                values = values[: sampling.top_k]
+            case "min_p":
+                values = values[values >= values[0] + math.log(sampling.min_p)]
+            case "top_p":
+                share = values.softmax(-1)
+                kept = int((share.cumsum(-1) - share < sampling.top_p).sum())
+                values = values[: max(1, kept)]
+    return TokenCandidates(values.softmax(-1)[None], tokens[None, : len(values)])
 
 
 def _scale(logits: Tensor, samplings: list[Sampling]) -> None:

@@ -87,6 +87,14 @@ def _prompt(submit: Submit, limits: Limits, vocab: int) -> None:
         )
 
 
+def not_too_cold(temperature: float) -> float:
+    """A temperature, or 0 where it leaves nothing but the likeliest token.
+
+    Clients that leave out zeros send the smallest number for one (Go's).
+    """
+    return 0.0 if temperature < COLDEST else temperature
+
+
 def _ranges(sampling: Sampling) -> None:
     infinite = math.inf
     _within(sampling, "min_tokens", 0, infinite, "0 or more")
@@ -183,6 +191,7 @@ def _beams(sampling: Sampling, count: int) -> None:
         "top_k",
         "top_p",
         "min_p",
+        "chain",
         "repetition_penalty",
         "presence_penalty",
         "frequency_penalty",

@@ -17,6 +17,8 @@ from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.let_go import is_let_go
 from ridgeline.serve.http.protocol.switched_off import is_off
 from ridgeline.serve.messages import Grammar, Sampling
+from ridgeline.serve.sampling.sampler_order import INFILL, named_samplers, ordered
+from ridgeline.serve.sampling.validate import not_too_cold
 
 LARGEST_INT = 2**63 - 1
 MOST_FIELDS = 256
@@ -89,7 +91,7 @@ def few(most: int) -> BeforeValidator:
 
 def _asks_nothing(value: Any) -> bool:
     """Whether nothing could follow from a field that is not known here."""
-    return value is None or value in ([], {})
+    return value is None or value in ([], {}, "")
 
 
 def _whole(value: Any) -> Any:
@@ -130,8 +132,12 @@ COMMON_HINTS = frozenset({"spaces_between_special_tokens", "guided_decoding_back
 compiler makes all grammars, and a request's id stands in a header."""
 
 
-ASKED_HINTS = COMMON_HINTS | {"service_tier", "prompt_cache_key", "prompt_cache_retention"}
-"""The hints above, and the ones that OpenAI has for completions and chats alike."""
+_LLAMA_CPPS = {"cache_prompt", "id_slot", "timings_per_token", "return_progress"}
+ASKED_HINTS = (
+    COMMON_HINTS | {"service_tier", "prompt_cache_key", "prompt_cache_retention"} | _LLAMA_CPPS
+)
+"""The hints above, OpenAI's for completions and chats alike, and llama.cpp's: cache and machine are
+not a request's business here, and no progress is told."""
 
 
 class StreamOptions(Strict):
@@ -199,7 +205,10 @@ class SamplingFields(Strict):
     """Zero leaves the most likely token alone."""
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    logit_bias: Annotated[dict[str, Bias], few(MOST_BIASES)] | None = None
+    logit_bias: Annotated[
+        Annotated[dict[str, Bias], few(MOST_BIASES)] | None,
+        BeforeValidator(lambda one: None if one == [] else one),
+    ] = None
     seed: int | None = Field(None, ge=-LARGEST_INT, le=LARGEST_INT)
     stop: Annotated[
         StopString | list[StopString] | None,
@@ -217,9 +226,15 @@ class SamplingFields(Strict):
     """The prefix cache keeps what fits, for everybody, whatever these two say."""
     user: str | None = Field(None, max_length=512)
     """Stands in the request's log line."""
+    cache_prompt: bool | None = None
+    id_slot: int | None = None
+    timings_per_token: bool | None = None
+    return_progress: bool | None = None
     top_k: int | None = Field(None, ge=-1, lt=2**31)
     """The number of most likely tokens that may come; -1 or 0: all."""
     min_p: float | None = Field(None, ge=0, le=1)
+    samplers: Annotated[tuple[str, ...] | None, BeforeValidator(named_samplers)] = None
+    """The samplers that are used, in their order, by llama.cpp's names; absent: ours."""
     repetition_penalty: float | None = Field(None, ge=0.01, le=10)
     min_tokens: int | None = Field(None, ge=0, lt=2**31)
     ignore_eos: bool | None = None
@@ -281,7 +296,8 @@ class SamplingFields(Strict):
     def without_effect(self) -> list[str]:
         """The hints that were given; the reply names them in a header."""
         given = self.hints & self.model_fields_set
-        return sorted(name for name in given if getattr(self, name) is not None)
+        infill = [f"samplers.{INFILL}"] if INFILL in (self.samplers or ()) else []
+        return sorted(name for name in given if getattr(self, name) is not None) + infill
 
     @property
     def usage_in_stream(self) -> bool:
@@ -345,10 +361,10 @@ class SamplingFields(Strict):
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if not self.use_beam_search:  # which has no stop strings
             stop = list(dict.fromkeys((*stop, *stops)))
-        return Sampling(
+        sampling = Sampling(
             max_tokens=max_tokens,
             min_tokens=self.min_tokens or 0,
-            temperature=1.0 if self.temperature is None else self.temperature,
+            temperature=1.0 if self.temperature is None else not_too_cold(self.temperature),
             top_k=1 if self.top_p == 0 else max(0, self.top_k or 0),
             top_p=self.top_p or 1.0,
             min_p=self.min_p or 0.0,
@@ -370,6 +386,10 @@ class SamplingFields(Strict):
             length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
             grammar=grammar,
         )
+        try:
+            return sampling if self.samplers is None else ordered(sampling, self.samplers)
+        except ValueError as error:
+            raise refused(f"samplers: {error}", "samplers") from None
 
 
 def _most(*given: int | None) -> int | None:

@@ -12,6 +12,7 @@ from ridgeline.serve.http.protocol.fields import (
     LARGEST_INT,
     MOST_BIASES,
     MOST_LOGPROBS,
+    AskedModel,
     Bias,
     Schema,
     StopString,
@@ -21,6 +22,7 @@ from ridgeline.serve.http.protocol.fields import (
     few,
 )
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, AnyTool
+from ridgeline.serve.sampling.sampler_order import LLAMA_CPP
 
 NAMES = {
     "max_tokens": "n_predict",
@@ -31,16 +33,6 @@ NAMES = {
     "suffix": "input_suffix",
 }
 """Fields of a completion by their name here, for errors."""
-
-
-_SAMPLERS: dict[str, tuple[str, dict[str, float]]] = {
-    "top_k": ("k", {"top_k": 0}),
-    "top_p": ("p", {"top_p": 1}),
-    "min_p": ("m", {"min_p": 0}),
-    "temperature": ("t", {"temperature": 1}),
-    "penalties": ("e", {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}),
-}
-"""A sampler → its letter, and the fields of a completion that leave it out."""
 
 
 def _biases(given: Any) -> Any:
@@ -71,11 +63,11 @@ class LlamaSampling(LlamaNumbers):
     """How a text is continued."""
 
     hints: ClassVar[frozenset[str]] = frozenset({
-        *("cache_prompt", "id_slot", "n_keep", "n_cache_reuse", "repeat_last_n", "samplers"),
+        *("cache_prompt", "id_slot", "n_keep", "n_cache_reuse", "repeat_last_n"),
         *("prompt_limit", "answer_limit", "timings_per_token"),
     })  # fmt: skip
-    """What machine and cache do is decided here; those samplers that are asked for come in one
-    order, penalties see all of the text, and no time ends an answer but the server's own."""
+    """What machine and cache do is decided here; penalties see all of the text, and no time ends an
+    answer but the server's own."""
 
     n_predict: int | None = Field(None, ge=-2, lt=2**31)
     """The most new tokens; below 0: as many as the context leaves."""
@@ -124,26 +116,21 @@ class LlamaSampling(LlamaNumbers):
             "max_tokens": self.n_predict if self.n_predict and self.n_predict > 0 else None,
         }
         told = {name: value for name, value in more.items() if value is not None}
-        return {**found, **told, **self._left_out(), "return_token_ids": True}
-
-    def _left_out(self) -> dict[str, float]:
-        """Fields that leave out each sampler that `samplers`, names or letters, does not name."""
-        if self.samplers is None:
-            return {}
-        absent = [off for name, (letter, off) in _SAMPLERS.items()
-                  if not {name, letter} & set(self.samplers)]  # fmt: skip
-        return {field: value for off in absent for field, value in off.items()}
+        order = LLAMA_CPP if self.samplers is None else self.samplers
+        return {**found, **told, "samplers": order, "return_token_ids": True}
 
 
 class LlamaCompletionRequest(LlamaSampling):
     """A text or several, to be continued."""
 
+    model: AskedModel = ""
     prompt: Text | Tokens | Annotated[list[Text], Field(min_length=1, max_length=MOST_PROMPTS)]
 
     def completion(self) -> CompletionRequest:
         """The same as a request of `/v1/completions`."""
         alone = {"echo": True, "max_tokens": 0} if self.n_predict == 0 else {}
-        return CompletionRequest.model_validate({**self.fields(), **alone, "prompt": self.prompt})
+        asked = {**self.fields(), **alone, "prompt": self.prompt, "model": self.model}
+        return CompletionRequest.model_validate(asked)
 
 
 class Snippet(Strict):

@@ -22,6 +22,7 @@ from ridgeline.serve.http.protocol.fields import (
 )
 from ridgeline.serve.http.protocol.llama_cpp import LlamaNumbers
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, NamedChoice, Tool
+from ridgeline.serve.sampling.sampler_order import OLLAMA
 
 USUAL_TAG = ":latest"
 """What Ollama's clients put behind a model's name that has no tag."""
@@ -112,7 +113,7 @@ class OllamaOptions(LlamaNumbers):
         """The same as fields of a chat or a completion."""
         same = {"seed", "stop", "temperature", "top_k", "top_p", "min_p", "presence_penalty",
                 "frequency_penalty"}  # fmt: skip
-        found = self.model_dump(include=same, exclude_none=True)
+        found = {**self.model_dump(include=same, exclude_none=True), "samplers": OLLAMA}
         if self.repeat_penalty is not None and self.repeat_last_n != 0:
             found["repetition_penalty"] = self.repeat_penalty
         return found

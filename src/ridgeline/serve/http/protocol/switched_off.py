@@ -1,4 +1,4 @@
-"""Samplers that are not here, at the value at which they do nothing: as good as not given.
+"""Fields that say nothing: samplers that are off, and other names of fields that are given.
 
 Programs that were written for llama.cpp's server, text-generation-webui or KoboldCpp send all that
 they know, mostly switched off; what belongs to a sampler that is off then says nothing, either.
@@ -14,10 +14,17 @@ from typing import Any
 _OFF: dict[str, tuple[float, ...]] = {
     "typical_p": (1,),
     "typical": (1,),
+    "typ_p": (1,),
     "tfs_z": (1,),
     "tfs": (1,),
     "top_a": (0,),
     "top_n_sigma": (-1, 0),
+    "nsigma": (-1, 0),
+    "skew": (0,),
+    "rep_pen": (1,),
+    "repeat_penalty": (1,),
+    "ban_eos_token": (0,),
+    "max_tokens_second": (0,),
     "xtc_probability": (0,),
     "dry_multiplier": (0,),
     "dynatemp_range": (0,),
@@ -35,8 +42,25 @@ _OFF: dict[str, tuple[float, ...]] = {
     "n_discard": (0,),
 }
 """The values at which each does nothing."""
+_SAME: dict[str, tuple[str, ...]] = {
+    "max_new_tokens": ("max_tokens", "n_predict"),
+    "max_tokens": ("n_predict",),
+    "n_predict": ("max_tokens",),
+    "num_predict": ("max_tokens", "n_predict"),
+    "stopping_strings": ("stop",),
+    "stop_sequence": ("stop",),
+    "rep_pen": ("repetition_penalty", "repeat_penalty"),
+    "repeat_penalty": ("repetition_penalty",),
+    "repetition_penalty": ("repeat_penalty",),
+    "sampler_seed": ("seed",),
+}
+"""Other servers' names of fields, which say nothing where the field stands beside them with the
+same value: programs that serve many servers send all names at once."""
 _PARTS: dict[str, tuple[str, ...]] = {
     "xtc_threshold": ("xtc_probability",),
+    "rep_pen_range": ("rep_pen",),
+    "rep_pen_slope": ("rep_pen",),
+    "repetition_penalty_range": ("rep_pen",),
     "dry_base": ("dry_multiplier",),
     "dry_allowed_length": ("dry_multiplier",),
     "dry_penalty_last_n": ("dry_multiplier",),
@@ -56,7 +80,11 @@ def is_off(name: Any, given: dict[Any, Any]) -> bool:
     (True, False)
     >>> is_off("dry_base", {"dry_base": 1.75}), is_off("dry_base", {"dry_multiplier": 1})
     (True, False)
+    >>> is_off("n_predict", {"n_predict": 8, "max_tokens": 8})
+    True
     """
+    if any(one in given and given[one] == given[name] for one in _SAME.get(name, ())):
+        return True
     if name in _PARTS:
         return all(one not in given or is_off(one, given) for one in _PARTS[name])
     value = given.get(name)

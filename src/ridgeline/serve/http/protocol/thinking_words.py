@@ -1,8 +1,9 @@
 """How much a model shall think, in the words of other servers, read as OpenAI's `reasoning_effort`.
 
 OpenRouter's clients send `reasoning` as an object, DeepSeek's, GLM's and Kimi's `thinking`, Groq's
-`reasoning_format`, DashScope's `enable_thinking` beside the messages. What has no counterpart (a
-budget of thoughts, thoughts raw in the text) is left for the types of `chat` to refuse.
+and llama.cpp's `reasoning_format`, DashScope's `enable_thinking` beside the messages. What has no
+counterpart (a budget of thoughts, thoughts raw in the text) is left for the types of `chat` to
+refuse.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def in_openais_words(given: dict[str, Any]) -> dict[str, Any]:
         case {**fields} if set(fields) <= _OBJECT:
             _say(asked, "reasoning", **_of_object(fields))
     match asked.get("reasoning_format"):
-        case "parsed" | "hidden" as form:
+        case "parsed" | "hidden" | "auto" | "deepseek" as form:
             shown = {"include_reasoning": False} if form == "hidden" else {}
             _say(asked, "reasoning_format", **shown)
     if isinstance(asked.get("enable_thinking"), bool):
