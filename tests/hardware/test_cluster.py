@@ -24,6 +24,20 @@ def test_every_device_has_a_typical_cluster_with_a_source(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("few", "many", "gigabytes"),
+    [("8xH200-NVL", "16xH200-NVL", 63.015), ("8xA100-PCIe-80GB", "12xA100-PCIe-80GB", 31.508)],
+)
+def test_what_one_machine_holds_is_not_joined_by_a_network(
+    few: str, many: str, gigabytes: float
+) -> None:
+    together, apart = parse_cluster(few), parse_cluster(many)
+    assert together.domain_size == apart.domain_size == 4
+    assert together.network_bytes_per_second == pytest.approx(1e9 * gigabytes)
+    assert apart.network_bytes_per_second < 1e10
+    assert "8 in one machine, over its host's links" in " ".join(together.assumed)
+
+
+@pytest.mark.parametrize(
     ("text", "domain", "fabric_gigabytes", "network_gigabits"),
     [
         ("64xH100", 8, 450.0, 400.0),

@@ -103,6 +103,21 @@ def test_a_file_and_its_folder_are_the_same_model(tmp_path: Path) -> None:
     assert read_config(file).name == tmp_path.name
 
 
+def test_infinity_as_python_writes_it_is_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**LLAMA, "time_step_limit": [0.0, float("inf")]}))
+    assert read_config(file) == read_config(write(tmp_path, LLAMA))
+
+
+def test_mt5_is_counted_as_its_own_class_is(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 100, "d_model": 24, "d_kv": 8, "d_ff": 40, "num_layers": 2}
+    config = transformers.MT5Config(**sizes, num_heads=3, num_decoder_layers=1)
+    model = transformers.MT5ForConditionalGeneration(config)
+    spec = spec_from_config(config.to_dict(), place="here", name="mt5")
+    assert parameter_count(spec) == sum(one.numel() for one in model.parameters())
+
+
 def test_a_local_folder_wins_when_it_is_written_as_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +137,7 @@ def test_a_local_folder_wins_when_it_is_written_as_a_path(
         ({**LLAMA, "model_type": "lama"}, "model_type 'lama' is not known; did you mean llama"),
         ({**LLAMA, "model_type": "xyzzy"}, "model_type 'xyzzy' is not known; docs"),
         ({**LLAMA, "model_type": "resnet"}, "a vision network"),
+        ({**LLAMA, "model_type": "bart", "is_encoder_decoder": True}, "an encoder-decoder; of"),
         ({**LLAMA, "model_type": 7}, "model_type is 7; it must be a string"),
         ({**LLAMA, "vocab_size": None}, "vocab_size is missing; add it as a whole number"),
         ({**LLAMA, "hidden_size": -64}, "hidden_size is -64; it must be a whole number from 1"),

@@ -98,6 +98,7 @@ def test_an_architecture_without_published_runs_is_called_assumed() -> None:
         ({"layout": Layout(tp=8, global_batch=1), "model": "layers=4,hidden=60,heads=6,vocab=9"},
          "does not divide the 6 heads"),
         ({"layout": Layout(pp=8, vpp=8, global_batch=8)}, "more than the 32 layers"),
+        ({"layout": Layout(dp=8, vpp=2, global_batch=8)}, "--pp is 1; leave it out"),
         ({"layout": Layout(dp=8, ep=2, global_batch=8)}, "has no experts"),
         ({"layout": Layout(dp=8, ep=3, global_batch=8), "model": "Mixtral-8x7B"}, "8 experts"),
         ({"layout": Layout(dp=8, precision="fp8", global_batch=8), "cluster": "8xA100"}, "no fp8"),

@@ -36,6 +36,18 @@ def test_the_recipe_names_the_key_that_was_meant(
     assert line.count("\n") == 1
 
 
+def test_a_word_that_is_none_of_a_list_names_the_list(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = "predict training --model Llama-3-8B --cluster 8xH100 --global-batch 8 --seq 2048"
+    for option, said in (
+        ("--precision fp4", "use bf16, fp16, fp32, fp8"),
+        ("--zero 4", "0, 1, 2, 3"),
+    ):
+        assert run([*asked.split(), *option.split()]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_a_cluster_file_does_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "recipe.toml").write_text(START + RATES)
     cluster = tmp_path / "cluster.toml"

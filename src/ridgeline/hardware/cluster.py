@@ -104,7 +104,7 @@ def parse_cluster(
         "network_bytes_per_second": network_bytes_per_second,
         "oversubscription": oversubscription,
     }
-    assumed += _taken_as_typical(part, changes)
+    assumed += _taken_as_typical(part, num_devices, changes)
     typical = _typical(part, num_devices, assumed)
     if oversubscription is None:
         assumed.append("the network's core carries what its edge does (oversubscription 1)")
@@ -148,7 +148,9 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(name.casefold().split("-"))
 
 
-def _taken_as_typical(part: Device, given: dict[str, float | int | None]) -> list[str]:
+def _taken_as_typical(
+    part: Device, num_devices: int, given: dict[str, float | int | None]
+) -> list[str]:
     """What of the usual node is taken, since it was not given."""
     node, source = node_of(part)
     parts, cures = [], []
@@ -159,7 +161,9 @@ def _taken_as_typical(part: Device, given: dict[str, float | int | None]) -> lis
         if fabric and given["domain_bytes_per_second"] is None:
             cures.append("--domain-bandwidth")
     if given["network_bytes_per_second"] is None:
-        parts.append(f"{node.network_links} x {node.network}")
+        one_box = f"{num_devices} in one machine, over its host's links"
+        cards = f"{node.network_links} x {node.network}"
+        parts.append(one_box if _in_one_box(node, num_devices) else cards)
         cures.append("--network")
     if not parts:
         return []
@@ -169,10 +173,17 @@ def _taken_as_typical(part: Device, given: dict[str, float | int | None]) -> lis
     return [f"nodes as in {node.name}: {', '.join(parts)} ({source.title})"]
 
 
+def _in_one_box(node: Node, num_devices: int) -> bool:
+    """Whether so many devices, more than a fabric joins, stand in one machine."""
+    return node.domain_size < num_devices <= (node.box_size or 0)
+
+
 def _typical(part: Device, num_devices: int, assumed: list[str]) -> Cluster:
     node = node_of(part)[0]
     network = catalogue.link(node.network)
     bandwidth, latency = _fabric(part, node, assumed)
+    host = _host(part, assumed)
+    cards = network.bandwidth_bytes_per_second * node.network_links / node.domain_size
     return Cluster(
         device=part,
         num_devices=num_devices,
@@ -180,11 +191,9 @@ def _typical(part: Device, num_devices: int, assumed: list[str]) -> Cluster:
         domain_bytes_per_second=bandwidth,
         domain_latency_seconds=latency,
         linked_peers=node.linked_peers,
-        network_bytes_per_second=(
-            network.bandwidth_bytes_per_second * node.network_links / node.domain_size
-        ),
+        network_bytes_per_second=host if _in_one_box(node, num_devices) else cards,
         network_latency_seconds=_latency(network, assumed),
-        host_bytes_per_second=_host(part, assumed),
+        host_bytes_per_second=host,
         disk_read_bytes_per_second=TYPICAL_DISK_BYTES_PER_SECOND,
         disk_write_bytes_per_second=TYPICAL_DISK_BYTES_PER_SECOND,
     )

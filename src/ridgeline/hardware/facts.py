@@ -140,6 +140,9 @@ class Node(Fact, frozen=True, kw_only=True):
     domain_size: int
     host_size: int | None = None
     """Devices of one host, where a domain spans several; None: the whole domain is one host."""
+    box_size: int | None = None
+    """Devices of one machine, where the fabric joins only some of them: the others are reached over
+    the host's link."""
     fabric: str | None = None
     """The link that joins the domain; None: the device's own fabric links."""
     linked_peers: int = 1

@@ -38,6 +38,7 @@ ALIKE = {
     "minimax_text_01": "minimax",
     "ministral3": "mistral",
     "mistral4": "deepseek_v3",
+    "mt5": "t5",
     "paddleocr_vl_text": "ernie4_5",
     "phi-msft": "phi",
     "phi4_multimodal": "phi3",
@@ -107,6 +108,10 @@ def spec_from_config(values: Mapping[str, Any], *, place: str, name: str) -> Mod
     reader = known.get(ALIKE.get(kind, kind))
     if kind in NOT_MODELLED:
         keys.refuse("model_type", f"is {kind!r}, which is not modelled: {NOT_MODELLED[kind]}")
+    if reader is None and keys.values.get("is_encoder_decoder") is True:
+        keys.refuse(
+            "model_type", f"is {kind!r}, an encoder-decoder; of these only t5 and mt5 are modelled"
+        )
     if reader is None:
         near = difflib.get_close_matches(kind, [*known, *ALIKE], n=4, cutoff=0.5)
         hint = f"did you mean {', '.join(near)}?" if near else _ALL_FAMILIES

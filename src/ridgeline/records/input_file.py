@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import csv
 import gc
+import json
 import re
 import stat
 import tomllib
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_origin
 
 import msgspec
 
@@ -122,7 +123,7 @@ def parse_json(content: bytes, kind: type[T], *, where: str, cure: str = "") -> 
     if too_deep(plain):
         raise _too_deep(where, cure)
     try:
-        return msgspec.json.decode(plain, type=kind)
+        return _decoded(plain, kind)
     except RecursionError:  # brackets that nobody closes
         raise _too_deep(where, cure) from None
     except msgspec.ValidationError as error:
@@ -130,6 +131,28 @@ def parse_json(content: bytes, kind: type[T], *, where: str, cure: str = "") -> 
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         _text(plain, where, cure)  # which of the two tells of bytes that are no text is msgspec's
         raise InputError(f"{where}: not JSON ({error}){after or '; write it again'}") from None
+
+
+def _decoded(plain: bytes, kind: type[T]) -> T:
+    """The document; of one without fields of its own, what is no number is null.
+
+    JSON has no word for infinity, Python's writer has: published configurations of models with
+    states say `"time_step_limit": [0.0, Infinity]`.
+    """
+    try:
+        return msgspec.json.decode(plain, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        if get_origin(kind) is not dict or not re.search(rb"[:,\[\s](-?Infinity|NaN)\b", plain):
+            raise
+        try:
+            found = json.loads(plain, parse_constant=lambda _: None)
+        except ValueError:
+            found = None
+        if found is None:
+            raise
+        return msgspec.convert(found, type=kind)
 
 
 def read_toml(

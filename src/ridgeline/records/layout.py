@@ -29,6 +29,9 @@ Offload = Literal["none", "optimizer", "optimizer+parameters", "optimizer-on-dis
 read and written portion by portion while the weights are updated, or with it parameters and
 gradients, layer by layer."""
 
+COUNTS = ("dp", "fsdp", "tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch", "global_batch")
+"""Fields that count something, which is there at least once."""
+
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One layout, checked on construction. Fields default to one device, nothing sharded."""
@@ -62,7 +65,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Element-wise chains are fused (torch.compile or hand-written fused kernels)."""
 
     def __post_init__(self) -> None:
-        for name in ("dp", "fsdp", "tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch"):
+        for name in COUNTS:
             if getattr(self, name) < 1:
                 raise InputError(f"layout: {name} is {getattr(self, name)}; it must be 1 or more")
         if (self.dp * self.cp) % self.fsdp:

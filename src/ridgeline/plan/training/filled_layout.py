@@ -7,6 +7,7 @@ import msgspec
 from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.records.layout import Layout
+from ridgeline.records.mistyped import meant
 
 
 def filled_layout(
@@ -57,7 +58,7 @@ def filled_layout(
     try:
         return msgspec.convert({**usual, **given, **sizes}, Layout)
     except msgspec.ValidationError as error:
-        raise InputError(f"layout: {error}") from None
+        raise InputError(f"layout: {error}{meant(error, Layout)}") from None
 
 
 def _data_ranks(cluster: Cluster, tp: int, pp: int, cp: int) -> int:

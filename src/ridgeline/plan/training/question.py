@@ -44,6 +44,11 @@ def check(question: TrainingQuestion) -> None:
             f"--pp {layout.pp} x --vpp {layout.vpp} is more than the {layers} layers of"
             f" {model.name}; use fewer stages"
         )
+    if layout.vpp > 1 and layout.pp == 1:
+        raise InputError(
+            f"--vpp {layout.vpp} cuts what a pipeline rank has into chunks, and --pp is 1; leave it"
+            " out"
+        )
     if layout.offload == "all-on-disk" and layout.zero != 3:
         raise InputError(
             f"--offload all-on-disk keeps shards of parameters on disk, and --zero {layout.zero}"
