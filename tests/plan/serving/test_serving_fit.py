@@ -12,8 +12,11 @@ from ridgeline.cost.serving.setting import ServingLayout
 from ridgeline.plan.serving.coefficients import (
     CALIBRATION,
     LEFT_OUT,
+    Situation,
+    places,
     prior_calibration,
     priors,
+    rates_at,
     read_calibration,
     read_left_out,
 )
@@ -75,6 +78,19 @@ def test_the_shipped_files_are_of_these_priors() -> None:
     assert set(read_calibration(CALIBRATION).values) == names
     for source, left in read_left_out(LEFT_OUT).items():
         assert set(left.values) == names, source
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "fp4"])
+def test_a_card_s_few_units_sustain_more_of_their_peak_than_a_b200_s(precision: str) -> None:
+    cases = [
+        Situation(
+            architecture="Blackwell", device=device, precision=precision, widened=0.0,
+            fabric=False, engine="native", served=False,
+        )
+        for device in ("RTX-PRO-6000-Server", "B200")
+    ]  # fmt: skip
+    card, server = rates_at(places(cases), read_calibration().logs()).gemm
+    assert card > server
 
 
 def test_an_interval_is_as_wide_as_its_spread() -> None:
