@@ -107,6 +107,14 @@ def test_what_a_pass_through_experts_is_late_the_other_pass_does_not_make_up() -
         assert found == pytest.approx(lost, abs=1e-9)
 
 
+def test_captured_launches_cost_the_host_nothing() -> None:
+    one = setting(TINY, FOUR)
+    captured = replace(one, software=as_arrays(replace(stack("megatron"), captured=True)))
+    layers = np.array([12.0])
+    assert launch_seconds(one, layers)[0] > 0.0
+    assert launch_seconds(captured, layers) == (0.0, 0.0)
+
+
 def test_every_parameter_costs_the_host_its_share_of_an_update() -> None:
     """Fewer experts on a device, fewer tensors to hand over."""
     whole = update_seconds(setting(MIXTURE, FOUR))[0]

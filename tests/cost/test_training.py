@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ridgeline.cost.arrays import join
 from ridgeline.cost.training.coefficients import Coefficients
+from ridgeline.cost.training.communication import passes_beside
 from ridgeline.cost.training.estimate import (
     Estimates,
     estimate_one,
@@ -81,6 +82,14 @@ def test_more_bandwidth_never_slows_a_step(layout: Layout) -> None:
         domain_bytes_per_second=2 * slow.domain_bytes_per_second,
     )
     assert estimate(layout, fast).step_seconds[0] <= estimate(layout, slow).step_seconds[0]
+
+
+def test_gradients_of_interleaved_chunks_travel_beside_the_other_chunks() -> None:
+    one = Layout(dp=4, tp=1, pp=4, global_batch=64)
+    layouts = [msgspec.structs.replace(one, vpp=chunks) for chunks in (1, 2, 4)]
+    few = msgspec.structs.replace(one, vpp=4, global_batch=8)
+    beside = passes_beside(stack_layouts([*layouts, few]))
+    assert beside.tolist() == [1.0, 2.0, 3.0, 1.5]
 
 
 def test_buckets_that_grow_with_the_ranks_let_a_run_scale_weakly() -> None:

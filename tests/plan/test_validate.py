@@ -162,6 +162,11 @@ def test_choosing_never_looks_at_the_answer() -> None:
         ({"gpu": "V100-SXM2-32GB", "precision": ""}, "legacy"),
         ({"note": "NeMo 24.07"}, "megatron"),
         ({"source": "InternLM/InternEvo"}, "internevo"),
+        ({"note": "Megatron-LM of 2024"}, "megatron-lm"),
+        ({"note": "Megatron-LM, NeMo 24.07"}, "megatron"),
+        ({"note": "PaddlePaddle 2.5", "precision": "fp16"}, "paddle"),
+        ({"source": "NVIDIA/dgxc-benchmarking"}, "megatron"),
+        ({"source_path": "training/nvidia/llama2_7b", "note": "transformers"}, "hugging-face"),
         ({"note": "reported tflops=193 (Megatron formula)"}, "torch"),
         ({}, "torch"),
     ],
@@ -184,6 +189,9 @@ def test_words_of_a_row_name_the_software(changes: dict[str, str], name: str) ->
         ("litgpt config hub", "", "sums_whole_gradients", True),
         ("axolotl", "", "step_copies", True),
         ("torchtitan", "", "step_copies", False),
+        ("NeMo", "CUDA graphs", "captured", True),
+        ("NeMo", "partial CUDA graphs", "captured", False),
+        ("NeMo", "", "captured", False),
     ],
 )
 def test_a_note_says_what_a_step_frees(source: str, note: str, field: str, value: bool) -> None:

@@ -73,6 +73,8 @@ class TrainingNote:
     overlapped_experts: bool
     forced_balance: bool
     """Whether the router is overruled, so that all experts get as many tokens."""
+    captured: bool
+    """Whether the whole step is captured in CUDA graphs."""
     recompute_modules: frozenset[str]
     """The modules that are recomputed, as Megatron-core names them; empty: none are named."""
     releases: Releases | None
@@ -127,6 +129,7 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
         hierarchical_dispatch=bool(re.search(r"\b(deepep|hybridep)\b", words)),
         overlapped_experts=bool(re.search(overlap, words)),
         forced_balance=bool(re.search(r"force[d_ -]*(load[_ -])?balanc", words)),
+        captured=bool(re.search(r"(?<!partial )(?<!no )(?<!without )cuda graphs?\b", words)),
         recompute_modules=frozenset(modules[1].split("+") if modules else ()),
         releases=(
             Releases(count=int(releases[1]), ratio=float(releases[3]) / float(releases[2]))

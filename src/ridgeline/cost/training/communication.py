@@ -32,6 +32,7 @@ from ridgeline.cost.training.collectives import (
     send_seconds,
 )
 from ridgeline.cost.training.layer import LayerPass, total
+from ridgeline.cost.training.layouts import Layouts
 from ridgeline.cost.training.matmuls import busiest_rank
 from ridgeline.cost.training.setting import Setting
 from ridgeline.cost.training.sharding import (
@@ -221,11 +222,25 @@ def _shard_waits(setting: Setting, layer: LayerPass, layers: Floats) -> Floats:
     return np.asarray(exposed + traffic.first_layer + slowed + copied)
 
 
+def passes_beside(layouts: Layouts) -> Floats:
+    """Micro-batches in whose passes a step's gradients and weights travel.
+
+    Of one chunk a rank, all gradients are there in the last micro-batch's backward pass. Chunks of
+    an interleaved pipeline take turns, each with `pp` micro-batches: the gradients of the first are
+    there when the others have all of theirs before them (Narayanan et al., arXiv 2104.04473,
+    section 2.2.2).
+    """
+    turns = np.minimum(layouts.num_microbatches, layouts.pp)
+    others = (layouts.vpp - 1.0) / layouts.vpp
+    return np.where(layouts.vpp > 1, np.maximum(turns * others, 1.0), 1.0)
+
+
 def exposed_data_seconds(setting: Setting, stage: Floats) -> Floats:
     """Gradient and weight traffic of a step that one stage's micro-batch (`stage`) cannot hide."""
     reduced, gathered = step_reduction(setting)
     share = setting.rates.data_overlap * np.where(setting.software.overlap_data, 1.0, 0.0)
-    forward = stage / (3.0 + setting.repeated_share)
-    backward = stage - forward
+    window = passes_beside(setting.layouts)
+    forward = window * stage / (3.0 + setting.repeated_share)
+    backward = window * stage - forward
     exposed = np.maximum(reduced - share * backward, LEAST_BUCKET * reduced)
     return exposed + np.maximum(gathered - share * forward, LEAST_BUCKET * gathered)

@@ -57,7 +57,8 @@ def launch_seconds(setting: Setting, layers: Floats) -> tuple[Floats, Floats]:
     core = np.where(software.repeats_core, layers * OPERATORS_OF_ATTENTION_CORE * each, 0.0)
     core = core + np.where(software.repeats_experts, layers * routed, 0.0)
     again = np.where(setting.selects_core, core, setting.repeated_share * once)
-    return once, once + again
+    launched = np.where(software.captured, 0.0, 1.0)
+    return launched * once, launched * (once + again)
 
 
 def update_seconds(setting: Setting) -> Floats:

@@ -65,6 +65,8 @@ class Stack:
     hook_seconds: Number = 0.0
     """Host time of one pass through a layer in hooks around its modules, which gather their weights
     and give them back one by one."""
+    captured: Flag = False
+    """A step's launches are replayed from CUDA graphs: the host launches a graph, not operators."""
     dropout: Flag = False
     weight_bytes: Number = 2.0
     """Bytes per weight of the copy that the matmuls read."""

@@ -214,7 +214,8 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
     """The class of software, by words of the row (`stacks.toml` says what each class does)."""
     words = f"{cells['source']} {cells.get('source_path', '')} {cells.get('note', '')}".lower()
     found = stack_of(words.replace("megatron formula", "").replace("megatron flops formula", ""))
-    if _precision(cells) == "fp16" or (found is None and "V100" in cells["gpu"]):
+    unnamed = found is None or found.name == "megatron"
+    if unnamed and (_precision(cells) == "fp16" or (found is None and "V100" in cells["gpu"])):
         found = stack("legacy")
     found = found or stack("torch")
     changes: dict[str, float | bool] = {}
@@ -244,6 +245,8 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
         changes["forced_balance"] = True
     if cells.get("recompute", "").lower() == BY_OPERATOR:
         changes["selective_operators"] = True
+    if note.captured:
+        changes["captured"] = True
     if note.overlapped_experts:
         changes["overlap_experts"] = True
     return replace(found, **changes)  # type: ignore[arg-type]
