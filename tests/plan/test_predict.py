@@ -14,7 +14,9 @@ from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.hardware.storage import StorageRates, save_storage
 from ridgeline.plan.training.disk import cluster_with_disk
 from ridgeline.plan.training.estimate import predict_training
+from ridgeline.plan.training.trained import Trained
 from ridgeline.records.layout import Layout
+from ridgeline.records.recipe_compression import RecipeAdapter
 
 LAYOUT = Layout(dp=8, fsdp=8, zero=3, global_batch=16, recompute="full")
 
@@ -89,6 +91,21 @@ def test_everything_on_disk_costs_what_zero_infinity_counts_and_no_memory_of_the
 def test_an_architecture_without_published_runs_is_called_assumed() -> None:
     words = " ".join(predict(cluster="8xMI355X").assumed)
     assert "assumed: no published run with bf16 on CDNA 4" in words
+
+
+def test_the_interval_is_wider_where_no_run_was_fitted_until_one_is_measured(
+    tmp_path: Path,
+) -> None:
+    def width(path: Path | None = None, **changes: object) -> float:
+        low, high = predict(path, {"step_seconds": 2.0}, **changes).interval
+        return high / low
+
+    adapters = Trained(adapter=RecipeAdapter(kind="lora", rank=16))
+    assert width() < width(software="deepspeed") < width(software="deepspeed", trained=adapters)
+    assert width() < width(trained=adapters)
+    assert width(tmp_path, software="deepspeed") == pytest.approx(width(tmp_path))
+    words = " ".join(predict(software="deepspeed").assumed)
+    assert "class deepspeed, no run of which was fitted" in words
 
 
 @pytest.mark.parametrize(

@@ -75,13 +75,21 @@ def estimate_training(
 ) -> Estimates:
     """Step time, its terms and memory of one model and cluster under many layouts."""
     setting = setting_of(model, cluster, workload, layouts, coefficients)
-    return estimate_setting(setting, np.full(len(layouts), _sigma(model, coefficients)))
+    return estimate_setting(
+        setting, np.full(len(layouts), spread_of(model, workload, coefficients))
+    )
 
 
-def _sigma(model: ModelSpec, coefficients: Coefficients) -> float:
+def spread_of(model: ModelSpec, workload: Workload, coefficients: Coefficients) -> float:
+    """Standard deviation of log(true / predicted) for such a model in such software."""
     if model.kind == "vision":
         return max(IMAGE_SIGMA, coefficients.sigma)
-    return coefficients.sigma if model.experts is None else coefficients.sigma_experts
+    spread = coefficients.sigma if model.experts is None else coefficients.sigma_experts
+    if not np.all(workload.stack.fitted):
+        spread *= coefficients.wider_software
+    if np.any(workload.adapters.rank):
+        spread *= coefficients.wider_adapters
+    return spread
 
 
 def estimate_setting(setting: Setting, sigma: Floats) -> Estimates:

@@ -14,6 +14,8 @@ class Stack:
     name: str = "torch"
     cues: tuple[str, ...] = ()
     """Patterns that name a member of the class in the words of a published table."""
+    fitted: Flag = True
+    """Whether the table that the coefficients are fitted to holds runs of it."""
     fused_attention: Flag = True
     """FlashAttention or like; else the score matrix goes through memory."""
     attention_rate: Number = 1.0

@@ -120,6 +120,7 @@ def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: b
     disk = [_DISK] if question.layout.on_disk and _usual(question) else []
     units = [] if device.chip.num_units else [_UNITS.format(device.name, ASSUMED_UNITS)]
     without = precision in ("bf16", "fp16") and precision not in device.peaks
+    unfitted = "" if stack_used.fitted else ", no run of which was fitted"
     other = [f"{device.name} has no {precision}: {device.training_dtype} is taken"] * without
     return [
         *images,
@@ -128,7 +129,7 @@ def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: b
         *other,
         *trained_sentences(question.trained, question.model),
         f"matmuls reach {share:.0%} of the {precision} peak ({origin})",
-        f"software of the class {stack_used.name}; --software names another",
+        f"software of the class {stack_used.name}{unfitted}; --software names another",
     ]
 
 

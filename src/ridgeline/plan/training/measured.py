@@ -158,6 +158,8 @@ def calibrate(
         calibration_with(parameters, logs, base)(device),
         sigma=min(MEASURED_SIGMA, shipped.sigma),
         sigma_experts=min(MEASURED_SIGMA_EXPERTS, shipped.sigma_experts),
+        wider_software=1.0,
+        wider_adapters=1.0,
     )
     changes = [
         CoefficientChange(name=one.name, before=one.prior, after=float(value))

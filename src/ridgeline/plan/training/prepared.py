@@ -15,7 +15,7 @@ import numpy as np
 
 from ridgeline.cost.arrays import Floats, as_arrays, join
 from ridgeline.cost.training.attention import attended_tokens, attention_flops
-from ridgeline.cost.training.estimate import VERDICTS, estimate_setting
+from ridgeline.cost.training.estimate import VERDICTS, estimate_setting, spread_of
 from ridgeline.cost.training.layouts import FULL, stack_layouts
 from ridgeline.cost.training.setting import Setting, setting_of
 from ridgeline.cost.training.step import step_flops
@@ -53,7 +53,10 @@ def prepare(runs: Sequence[PublishedTraining], calibration: Calibration) -> Prep
         setting=setting,
         sigma=np.array(
             [
-                math.hypot(_sigma(run, calibration), _unstated_spread(run, one, calibration))
+                math.hypot(
+                    spread_of(run.model, run.workload, calibration(run.cluster.device)),
+                    _unstated_spread(run, one, calibration),
+                )
                 for run, one in zip(runs, chosen, strict=True)
             ]
         ),
@@ -93,11 +96,6 @@ def _unstated_spread(run: PublishedTraining, chosen: Candidate, calibration: Cal
     found = estimate_setting(setting, np.zeros(len(alike)))
     fits = found.verdict != OOM
     return float(np.std(np.log(found.step_seconds[fits]))) if fits.any() else 0.0
-
-
-def _sigma(run: PublishedTraining, calibration: Calibration) -> float:
-    coefficients = calibration(run.cluster.device)
-    return coefficients.sigma if run.model.experts is None else coefficients.sigma_experts
 
 
 def _setting(
