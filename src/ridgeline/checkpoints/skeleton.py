@@ -23,6 +23,7 @@ from ridgeline.checkpoints.names import StoredNames, tied_names
 from ridgeline.checkpoints.ties import settle_ties
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library
+from ridgeline.records.input_file import without_collection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +242,7 @@ def read_generation_config(model: Any, directory: Path) -> None:
             model.generation_config = GenerationConfig.from_pretrained(directory)
 
 
+@without_collection()  # what libraries make as they are loaded stays
 def _without_weights(checkpoint: CheckpointFiles) -> Any:
     from transformers import AutoConfig
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import read_by_library
-from ridgeline.records.input_file import read_json
+from ridgeline.records.input_file import read_json, without_collection
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -36,6 +36,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
+@without_collection()  # what libraries make as they are loaded stays
 def read_tokenizer(
     model: str | Path,
     *,

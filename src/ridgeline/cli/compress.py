@@ -18,6 +18,7 @@ from ridgeline.cli.image_options import ImageOptions
 from ridgeline.cli.interrupts import ErrorsAsInterrupts
 from ridgeline.cli.output_options import Json
 from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
+from ridgeline.records.input_file import without_collection
 
 if TYPE_CHECKING:
     from ridgeline.compress.evaluate.judge import Bench, OnProgress
@@ -186,7 +187,8 @@ def compress(
     changes = bool(wanted or target or merge_adapter)
     if not changes and not export:
         raise InputError("say what to do: --scheme NAME, --target LOSS, --merge-adapter, --export")
-    from ridgeline.compress.material import Material
+    with without_collection():  # of what libraries make as they are loaded nothing goes
+        from ridgeline.compress.material import Material
 
     material = Material(
         model=model,

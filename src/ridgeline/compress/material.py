@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -215,17 +217,55 @@ def calibration_tokens(
     tokenizer = tokenizer_of("MODEL", model)
     length = min(length, positions_of("MODEL", model) or length)
     whole = _content(text, option)
-    ids = torch.tensor(tokenizer(whole, add_special_tokens=False, verbose=False)["input_ids"])
+    generator = torch.Generator().manual_seed(seed)
+    found = _cut_out(tokenizer, whole, sequences, length, generator)
+    if found is not None:
+        return found
+    ids = torch.tensor(_numbers(tokenizer, [whole])[0])
     count = min(sequences, len(ids) // length)
     if not count:
         raise InputError(
             f"{option} {text}: {len(ids)} tokens; at least one sequence of {length} is needed"
         )
-    generator = torch.Generator().manual_seed(seed)
     share = len(ids) // count
     offsets = torch.randint(0, share - length + 1, (count,), generator=generator)
     starts = torch.arange(count) * share + offsets
     return torch.stack([ids[start : start + length] for start in starts.tolist()])
+
+
+_CHARACTERS = 8
+"""Characters that are cut out of a long text for each token: most tokens are shorter."""
+
+
+def _cut_out(
+    tokenizer: Any, whole: str, sequences: int, length: int, generator: torch.Generator
+) -> Tensor | None:
+    """Pieces of a long text, each from a part of it that is tokenised alone, [sequences, length].
+
+    None: the text is short, or its tokens are long, so that all of it has to be looked at.
+    """
+    share, size = len(whole) // sequences, _CHARACTERS * length
+    if share < 2 * size:
+        return None
+    offsets = torch.randint(0, share - size - size // 2, (sequences,), generator=generator).tolist()
+    parts = []
+    for number, offset in enumerate(offsets):
+        start = number * share + offset
+        space = _SPACE.search(whole, start, start + size // 2)
+        start = space.start() if space else start  # a word is not cut
+        parts.append(whole[start : start + size])
+    numbers = _numbers(tokenizer, parts)
+    if min(map(len, numbers)) < length:
+        return None
+    return torch.tensor([found[:length] for found in numbers])
+
+
+_SPACE = re.compile(r"\s")
+
+
+def _numbers(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    found: list[list[int]] = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    return found
 
 
 def _content(text: Path, option: str) -> str:

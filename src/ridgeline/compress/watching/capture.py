@@ -24,7 +24,7 @@ from ridgeline.compress.heap import give_back
 from ridgeline.compress.watching.attention import KEYS_AND_VALUES
 from ridgeline.compress.watching.lanes import num_lanes, side_by_side
 from ridgeline.compress.watching.matmuls import BATCHED, PLACES, own_rows, weights_met
-from ridgeline.compress.watching.statistics import CalibrationStatistics, add_products, mirror
+from ridgeline.compress.watching.statistics import CalibrationStatistics, add_inputs, mirror
 from ridgeline.records.scheme import NumberFormat
 
 Matmul = tuple[Matrix, ...]
@@ -219,7 +219,7 @@ class Gatherer:
         if "hessian" in self._wanted:
             if "hessian" not in self._sums:
                 self._sums["hessian"] = torch.zeros(flat.shape[1], flat.shape[1])
-            add_products(self._sums["hessian"], flat)
+            add_inputs(self._sums["hessian"], flat)
         if not self._wanted - {"rows", "hessian"}:
             return
         flat = flat.float()

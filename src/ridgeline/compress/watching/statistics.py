@@ -55,6 +55,18 @@ def add_products(sums: Tensor, x: Tensor) -> None:
         sums[rows, start:].addmm_(wide[:, rows].T, wide[:, start:])
 
 
+def add_inputs(sums: Tensor, x: Tensor) -> None:
+    """Add xᵀx of a chunk of calibration to the upper triangle of `sums`.
+
+    bfloat16 inputs are rounded to bytes where that takes half the time. GPTQ adds 1 % of the mean
+    to the diagonal; what rounding adds is half a percent of a column's own part at most.
+    """
+    if x.dtype == torch.bfloat16 and column_products.rounded_is_faster():
+        column_products.add_rounded_products(sums, x)
+    else:
+        add_products(sums, x)
+
+
 def mirror(sums: Tensor) -> Tensor:
     """`sums`, with its lower triangle as its upper one."""
     for start in range(0, len(sums), _BLOCK):

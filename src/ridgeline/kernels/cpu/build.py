@@ -40,7 +40,7 @@ LIBRARIES: dict[str, tuple[tuple[str, ...], ...]] = {
     "linear_int8": (("linear_int8",),),
     "linear_int4": (("linear_int4",),),
     "linear_w8a8": (("linear_w8a8",),),
-    "column_products": (("column_products",),),
+    "column_products": (("column_products", "rounded_products"),),
     "integer_rounding": (("column_walk", "range_search"),),
 }
 """Library → what is compiled for it, the longest first: sources that stand together are compiled as
