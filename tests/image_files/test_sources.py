@@ -60,10 +60,14 @@ def shards(pictures: NDArray[np.uint8], where: Path) -> Path:
                     ("cls", CLASSES[LABELS[place]].encode()),
                     ("png", png(pictures[place])),
                 ):
-                    member = tarfile.TarInfo(f"images/{place:04d}.{suffix}")
-                    member.size = len(content)
-                    file.addfile(member, io.BytesIO(content))
+                    add_member(file, f"images/{place:04d}.{suffix}", content)
     return where / "part-{00..01}.tar"
+
+
+def add_member(file: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    file.addfile(member, io.BytesIO(content))
 
 
 def npz(pictures: NDArray[np.uint8], where: Path) -> Path:
@@ -153,6 +157,21 @@ def in_an_image(pictures: NDArray[np.uint8], where: Path) -> Path:
     return shard
 
 
+def parted(pictures: NDArray[np.uint8], where: Path) -> Path:
+    """Shards of which one ends with an image, and the next begins with its label."""
+    shards(pictures, where)
+    with tarfile.open(where / "part-00.tar", "w") as file:
+        for name, content in (
+            ("images/0000.cls", b"bee"),
+            ("images/0000.png", png(pictures[0])),
+            ("images/0009.png", png(pictures[1])),
+        ):
+            add_member(file, name, content)
+    with tarfile.open(where / "part-01.tar", "a") as file:
+        add_member(file, "images/0009.cls", b"cat")
+    return where / "part-{00..01}.tar"
+
+
 def cut_short(pictures: NDArray[np.uint8], where: Path) -> Path:
     folder = flat(pictures, where)
     (folder / "0.png").write_bytes(png(pictures[0])[:300])
@@ -169,6 +188,7 @@ def cut_short(pictures: NDArray[np.uint8], where: Path) -> Path:
         (lost_shard, "part-02.tar is missing"),
         (in_a_header, "part-00.tar is cut off or damaged"),
         (in_an_image, "part-00.tar is cut off or damaged"),
+        (parted, "images/0009 has its image there and its label in"),
         (cut_short, "0.png: cannot be read as an image"),
     ],
 )

@@ -223,3 +223,24 @@ def test_it_imports_no_heavy_library() -> None:
         "sys.exit(bool({'torch', 'plotly', 'scipy'} & set(sys.modules)))\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_window_of_attention_is_told_where_the_result_hangs_on_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["calc", "kv-cache", "model=mistral-7b", "seq=32768", "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["assumed"]
+    assert told.startswith("Mistral-7B-v0.1: 32 of 32 layers see, and keep, the last 4,096 tokens")
+    assert run(["calc", "kv-cache", "model=gemma-2-9b", "seq=32768"]) == 0
+    assert "21 of 42 layers" in capsys.readouterr().out
+    for model, tokens in (("mistral-7b", 4096), ("llama-3-8b", 32768)):
+        assert not calculate("kv-cache", [f"model={model}", f"seq={tokens}"]).assumed
+
+
+def test_what_a_devices_name_left_open_is_told() -> None:
+    given = ["model=llama-3-8b", "seq=2000"]
+    assert not calculate("decode", [*given, "device=H100-SXM-80GB"]).assumed
+    (told,) = calculate("decode", [*given, "device=H100"]).assumed
+    assert told.startswith("H100 is read as H100-SXM-80GB; it could also be")
+    (told,) = calculate("decode", [*given, "device=MI250X-1GCD"]).assumed
+    assert told.startswith("1 of the 2 devices")

@@ -39,4 +39,4 @@ def calc(
     result = {formula: found.result}
     if is_dataclass(found.result) and not isinstance(found.result, type):
         result = asdict(found.result)
-    print_document(calc_document(about(formula), result))
+    print_document(calc_document(about(formula), result, found.assumed))

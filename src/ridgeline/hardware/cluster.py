@@ -97,7 +97,7 @@ def parse_cluster(
         contents = [f"{text.strip()} has {num_devices} x {name}"]
     part = catalogue.device(name)
     _check_overrides(domain_size, domain_bytes_per_second, network_bytes_per_second)
-    assumed = [*contents, *part.assumed, *_ambiguity(name, part)]
+    assumed = [*contents, *part.assumed, *ambiguity(name, part)]
     changes: dict[str, float | int | None] = {
         "domain_size": domain_size,
         "domain_bytes_per_second": domain_bytes_per_second,
@@ -133,7 +133,7 @@ def _split(text: str) -> tuple[int, str]:
     return count, found[2]
 
 
-def _ambiguity(name: str, part: Device) -> list[str]:
+def ambiguity(name: str, part: Device) -> list[str]:
     """A sentence when the words of `name` fit several devices, of which `part` is the usual one."""
     words = set(re.split(r"[\s_/()-]+", name.casefold()))
     fits = [other.name for other in catalogue.devices() if words <= _words(other.name)]

@@ -97,17 +97,26 @@ def open_shards(where: str, path: Path, shards: tuple[Path, ...]) -> ShardImages
 
     Raises:
         InputError: A shard cannot be read, is compressed, or holds no images, or only some have
-            labels.
+            labels, or one has it in another shard.
     """
     entries: list[tuple[int, int, int, str]] = []
     said: list[str | None] = []
+    alone: dict[str, Path] = {}
     for place, shard in enumerate(shards):
         note_input(shard)
-        for key, offset, size, label in _samples(where, shard):
+        samples, without_image = _samples(where, shard)
+        alone |= dict.fromkeys(without_image, shard)
+        for key, offset, size, label in samples:
             entries.append((place, offset, size, key))
             said.append(label)
     if not entries:
         raise InputError(f"{where}: no shard holds images; members are named key.jpg and key.cls")
+    for label, (at, _, _, key) in zip(said, entries, strict=True):
+        if label is None and key in alone:
+            raise InputError(
+                f"{shards[at]}: {key} has its image there and its label in {alone[key]}; write a"
+                " sample's members side by side into one shard"
+            )
     without = next((place for place, label in enumerate(said) if label is None), None)
     labels: NDArray[np.int64] | None = None
     classes: tuple[str, ...] = ()
@@ -131,8 +140,10 @@ def open_shards(where: str, path: Path, shards: tuple[Path, ...]) -> ShardImages
     )
 
 
-def _samples(where: str, shard: Path) -> list[tuple[str, int, int, str | None]]:
-    """(key, offset, size, label) of each image of a shard."""
+def _samples(
+    where: str, shard: Path
+) -> tuple[list[tuple[str, int, int, str | None]], frozenset[str]]:
+    """(key, offset, size, label) of each image of a shard, and the keys of labels without one."""
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, str] = {}
     try:
@@ -165,7 +176,8 @@ def _samples(where: str, shard: Path) -> list[tuple[str, int, int, str | None]]:
         raise InputError(
             f"{where}: {shard} is cut off or damaged behind {len(images)} images; copy it again"
         )
-    return [(key, *place, labels.get(key)) for key, place in images.items()]
+    samples = [(key, *place, labels.get(key)) for key, place in images.items()]
+    return samples, frozenset(labels.keys() - images.keys())
 
 
 def _is_cut(shard: Path, end: int) -> bool:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 import msgspec
@@ -45,7 +46,9 @@ from ridgeline.cost import (
 from ridgeline.cost.serving import decode, draft_trees, kv_cache, kv_layouts, speculation
 from ridgeline.errors import InputError, in_words
 from ridgeline.hardware.catalogue import device
+from ridgeline.hardware.cluster import ambiguity
 from ridgeline.hardware.facts import Device
+from ridgeline.models.layers import is_windowed, num_layers
 from ridgeline.models.load import load_model
 from ridgeline.models.spec import ModelSpec
 
@@ -159,6 +162,8 @@ class Calculation:
     formula: str
     given: dict[str, str]
     result: object
+    assumed: tuple[str, ...] = ()
+    """What was taken for granted of a model or a device that was given by its name."""
 
 
 def calculate(formula: str, given: Sequence[str]) -> Calculation:
@@ -185,9 +190,29 @@ def calculate(formula: str, given: Sequence[str]) -> Calculation:
         raise InputError(f"calc {formula}: {what}; {usage(formula)}")
     try:
         result = _call(function, values)
+        assumed = tuple(_assumed(function, values, result))
     except (ValueError, ZeroDivisionError) as error:
         raise InputError(f"calc {formula}: {in_words(error)}") from None
-    return Calculation(formula=formula, given=values, result=result)
+    return Calculation(formula=formula, given=values, result=result, assumed=assumed)
+
+
+def _assumed(
+    function: Callable[..., object], values: Mapping[str, str], result: object
+) -> Iterator[str]:
+    """What a device's name left open, and a window of attention where the result hangs on it."""
+    for one in arguments(function):
+        if one.kind is Device and one.name in values:
+            part = device(values[one.name])
+            yield from (*part.assumed, *ambiguity(values[one.name], part))
+        if one.kind is ModelSpec and one.name in values:
+            model = load_model(values[one.name])
+            seeing_all = {one.name: msgspec.structs.replace(model, sliding_window=0)}
+            if model.sliding_window and _call(function, values, seeing_all) != result:
+                windowed = sum(is_windowed(model, layer) for layer in range(num_layers(model)))
+                yield (
+                    f"{model.name}: {windowed} of {num_layers(model)} layers see, and keep, the "
+                    f"last {model.sliding_window:,} tokens only"
+                )
 
 
 def usage(formula: str) -> str:
@@ -261,16 +286,25 @@ def _subject(function: Callable[..., object]) -> str:
     return function.__module__.rpartition(".")[2]
 
 
-def _call(function: Callable[..., object], values: Mapping[str, str]) -> object:
+def _call(
+    function: Callable[..., object],
+    values: Mapping[str, str],
+    instead: Mapping[str, object] = MappingProxyType({}),
+) -> object:
+    """The function's result for texts, with some arguments replaced by what they are to be."""
+
+    def read(name: str, kind: Any) -> object:
+        return instead[name] if name in instead else _read(name, values[name], kind)
+
     hints = get_type_hints(function)
     given: dict[str, object] = {}
     for name in inspect.signature(function).parameters:
         kind = hints[name]
         if _is_record(kind):
             own = {one.name: one.kind for one in _fields_of(kind) if one.name in values}
-            given[name] = kind(**{field: _read(field, values[field], own[field]) for field in own})
+            given[name] = kind(**{field: read(field, own[field]) for field in own})
         elif name in values:
-            given[name] = _read(name, values[name], kind)
+            given[name] = read(name, kind)
     return function(**given)
 
 

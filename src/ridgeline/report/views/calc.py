@@ -10,7 +10,9 @@ from ridgeline.report import document as doc
 MOST_ROWS = 40
 
 
-def calc_document(title: str, values: Mapping[str, object]) -> doc.ReportDocument:
+def calc_document(
+    title: str, values: Mapping[str, object], assumed: Sequence[str] = ()
+) -> doc.ReportDocument:
     """Names with what stands for them: the result's parts, or what each formula is about.
 
     Rows of a kind stand in a table; what nests deeper is for --json.
@@ -27,6 +29,8 @@ def calc_document(title: str, values: Mapping[str, object]) -> doc.ReportDocumen
             pairs.append((name, str(value)))
     rest = [f"With --json there is more: {', '.join(deep)}."] if deep else []
     blocks = [doc.Paragraph(title), doc.Values(pairs, listed=True), *tables]
+    if assumed:
+        blocks.append(doc.Paragraph(f"Assumed: {'; '.join(assumed)}."))
     return doc.ReportDocument(title, [*blocks, doc.Lines(rest, "dim")])
 
 
