@@ -251,6 +251,16 @@ def test_calls_go_on_in_another_thread_of_a_pool_while_the_first_waits_in_vain()
         assert sum(call.calls for call in seen if call.name == "aten::addmm") == 2 * 4
 
 
+@pytest.mark.slow
+def test_operators_that_are_given_functions_run_and_are_seen_from_within() -> None:
+    with Conductor(command("given_functions.py"), Session()) as run:
+        run.steps(2)
+        calls = run.steps(2, "operators")[0].operators
+    flops = {call.name: call.flops for call in calls}
+    assert flops["aten::bmm"] > 0, "of the attention"
+    assert flops["aten::mm"] == 2 * (2 * 256 * 256 * 16), "of the branch"
+
+
 def test_operators_carry_exact_flops_and_bytes() -> None:
     with Conductor(command("plain_loop.py"), Session()) as run:
         run.steps(5)

@@ -23,6 +23,7 @@ from ridgeline.errors import InputError, in_words
 from ridgeline.export import orders
 from ridgeline.export.check_inputs import CheckCase, arguments, read_check_inputs
 from ridgeline.export.model_source import load_model
+from ridgeline.measure.higher_order import is_higher_order, run_inside
 from ridgeline.records.runtime_export import Likeness
 from ridgeline.runtimes.capture.structure import UnknownStructure, flatten
 
@@ -196,12 +197,16 @@ def _bytes(tensor: Tensor) -> bytes:
 class _Operators(TorchDispatchMode):
     """Every operator of a pass in order, and how many of each kind compute something."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
         self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if is_higher_order(func):
+            return run_inside(self, func, args, kwargs or {})
         said = [self._said(one) for one in (*args, *(kwargs or {}).items())]
         self.lines.append(f"{func} {said}")
         name = func._schema.name.removeprefix("aten::")

@@ -31,6 +31,7 @@ from ridgeline.measure.child.flop_formulas import (
 from ridgeline.measure.child.guard import attempt, guarded
 from ridgeline.measure.child.live_memory import LiveMemory
 from ridgeline.measure.child.sites import user_site
+from ridgeline.measure.higher_order import is_higher_order, run_inside
 from ridgeline.measure.wire import OperatorCall
 from ridgeline.records import SyncPoint
 
@@ -49,6 +50,8 @@ SYNC_KINDS: dict[Any, str] = {
 
 class OperatorMode(TorchDispatchMode):
     """Collects until taken off; one instance per window."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, agent: Agent) -> None:
         super().__init__()
@@ -75,6 +78,8 @@ class OperatorMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._paused or self.finished:
             return func(*args, **kwargs)
+        if is_higher_order(func):
+            return run_inside(self, func, args, kwargs)
         if func not in self._whole:
             # Inference mode hands `conv2d` and `linear` on whole; elsewhere autograd takes them
             # apart before they come here, into what FLOPs are known of.

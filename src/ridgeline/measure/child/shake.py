@@ -29,6 +29,7 @@ from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.operators import renew
 from ridgeline.measure.child.own_tensors import OwnTensors
 from ridgeline.measure.child.points import Points
+from ridgeline.measure.higher_order import is_higher_order, run_inside
 from ridgeline.records.matmuls import MATMULS
 
 _SEED = 20260229
@@ -139,6 +140,8 @@ class Shaker:
 class _Products(TorchDispatchMode):
     """Sees every operator below autograd, and moves what matmuls compute."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, shaker: Shaker) -> None:
         super().__init__()
         self._shaker = shaker
@@ -146,6 +149,8 @@ class _Products(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if is_higher_order(func):
+            return run_inside(self, func, args, kwargs or {})
         out = func(*args, **(kwargs or {}))
         if func._schema.name in MATMULS:
             for tensor in tree_leaves(out):

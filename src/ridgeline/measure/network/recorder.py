@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ridgeline.measure.higher_order import is_higher_order, run_inside
 from ridgeline.measure.network.describe import (
     ATTENTION,
     DispatchedCall,
@@ -49,6 +50,8 @@ RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the type checker
     """The operators of what runs inside it, in their order."""
 
+    supports_higher_order_operators = True
+
     def __init__(
         self, given: list[torch.Tensor], is_complete: Callable[[], bool] = lambda: False
     ) -> None:
@@ -79,6 +82,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to the 
         """Run the operator and write it down."""
         del types
         kwargs = kwargs or {}
+        if is_higher_order(operator):
+            return run_inside(self, operator, args, kwargs)
         name = operator._schema.name.partition("::")[2].rstrip("_")
         if name in DATA_DEPENDENT and self._reads_image(args) and self._is_complete():
             self.stopped_at = name
