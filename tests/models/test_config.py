@@ -118,6 +118,17 @@ def test_mt5_is_counted_as_its_own_class_is(tmp_path: Path) -> None:
     assert parameter_count(spec) == sum(one.numel() for one in model.parameters())
 
 
+def test_the_text_of_emu3_is_counted_as_its_own_class_is() -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 100, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = transformers.Emu3TextConfig(**sizes, **heads, pad_token_id=0)
+    model = transformers.Emu3ForCausalLM(config)
+    values = {"model_type": "emu3", "text_config": config.to_dict()}
+    spec = spec_from_config(values, place="here", name="emu3")
+    assert parameter_count(spec) == sum(one.numel() for one in model.parameters())
+
+
 def test_a_local_folder_wins_when_it_is_written_as_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +148,8 @@ def test_a_local_folder_wins_when_it_is_written_as_a_path(
         ({**LLAMA, "model_type": "lama"}, "model_type 'lama' is not known; did you mean llama"),
         ({**LLAMA, "model_type": "xyzzy"}, "model_type 'xyzzy' is not known; docs"),
         ({**LLAMA, "model_type": "resnet"}, "a vision network"),
+        ({**LLAMA, "model_type": "convnext"}, "a vision network"),
+        ({**LLAMA, "model_type": "text_unheard_of"}, "'text_unheard_of' is not known; docs"),
         ({**LLAMA, "model_type": "bart", "is_encoder_decoder": True}, "an encoder-decoder; of"),
         ({**LLAMA, "model_type": 7}, "model_type is 7; it must be a string"),
         ({**LLAMA, "vocab_size": None}, "vocab_size is missing; add it as a whole number"),

@@ -25,6 +25,7 @@ ALIKE = {
     "MiniMaxText01": "minimax",
     "RefinedWeb": "falcon",
     "RefinedWebModel": "falcon",
+    "emu3_text_model": "llama",
     "gemma3": "gemma3_text",
     "glm4v_moe_text": "glm4_moe",
     "glm4v_text": "glm4",
@@ -65,6 +66,7 @@ NOT_MODELLED = {
     "deepseek_v4": "its cache is compressed, not a key for each token",
     "jetmoe": "its attention is a mixture of experts, too",
     "longformer": "some of its tokens attend by projections of their own",
+    "mllama_text_model": "some of its layers attend to images, not to tokens",
     "reformer": "its attention goes by hashes, and its layers are reversible",
     "rembert": "its two embeddings have widths of their own",
     "whisper": "it hears: its two stacks have sequences of different lengths",
@@ -74,8 +76,14 @@ NOT_MODELLED = {
     "zamba2": "its layers share one attention",
 }
 """Model types that could be named but not counted, and why."""
-CONVOLUTIONAL = ("resnet", "efficientnet", "mobilenet_v1", "mobilenet_v2")
-"""Model types that are lists of operators, not transformers of tokens."""
+OF_IMAGES = (
+    "beit", "bit", "convnext", "convnextv2", "cvt", "data2vec-vision", "deit", "dinov2",
+    "dinov2_with_registers", "efficientnet", "focalnet", "hiera", "levit", "mobilenet_v1",
+    "mobilenet_v2", "mobilevit", "mobilevitv2", "poolformer", "pvt", "pvt_v2", "regnet", "resnet",
+    "segformer", "swiftformer", "swin", "swinv2", "vit_msn",
+)  # fmt: skip
+"""Model types of networks for images that have no reader: lists of operators, as `roofline` counts
+them from their modules."""
 _ALL_FAMILIES = "docs/reference/models.md lists all that are read"
 
 
@@ -101,7 +109,7 @@ def spec_from_config(values: Mapping[str, Any], *, place: str, name: str) -> Mod
     if not kind:
         keys.refuse("model_type", f"is missing; add it, as transformers has it ({_ALL_FAMILIES})")
     known = readers()
-    if kind in CONVOLUTIONAL:
+    if kind in OF_IMAGES:
         keys.refuse(
             "model_type", f"is {kind!r}, a vision network; ridgeline roofline hf:FOLDER counts it"
         )
@@ -113,7 +121,7 @@ def spec_from_config(values: Mapping[str, Any], *, place: str, name: str) -> Mod
             "model_type", f"is {kind!r}, an encoder-decoder; of these only t5 and mt5 are modelled"
         )
     if reader is None:
-        near = difflib.get_close_matches(kind, [*known, *ALIKE], n=4, cutoff=0.5)
+        near = difflib.get_close_matches(kind, [*known, *ALIKE], n=3, cutoff=0.75)
         hint = f"did you mean {', '.join(near)}?" if near else _ALL_FAMILIES
         keys.refuse("model_type", f"{kind!r} is not known; {hint}")
     return msgspec.structs.replace(reader(keys), name=name)
