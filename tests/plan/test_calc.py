@@ -244,3 +244,22 @@ def test_what_a_devices_name_left_open_is_told() -> None:
     assert told.startswith("H100 is read as H100-SXM-80GB; it could also be")
     (told,) = calculate("decode", [*given, "device=MI250X-1GCD"]).assumed
     assert told.startswith("1 of the 2 devices")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("sequences model=qwen2-7b device=MI300X seq=3 dtype=abc", "abc: not a known dtype"),
+        ("rounding-noise known_bits=999999 asked_bits=3", "the numbers are too large"),
+        ("amdahl-saved seconds=3 of_seconds=3", "there is no finite number for these"),
+        ("needed-speedup deadline_seconds=3 stage_seconds=1 other_seconds=4", "∞: never"),
+    ],
+)
+def test_what_has_no_finite_answer_is_one_line(
+    words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["calc", *words.split()]) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    assert says in told.err
+    assert told.err.count("\n") == 1

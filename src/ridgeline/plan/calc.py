@@ -191,8 +191,12 @@ def calculate(formula: str, given: Sequence[str]) -> Calculation:
     try:
         result = _call(function, values)
         assumed = tuple(_assumed(function, values, result))
+    except OverflowError:
+        raise InputError(f"calc {formula}: the numbers are too large for it") from None
     except (ValueError, ZeroDivisionError) as error:
         raise InputError(f"calc {formula}: {in_words(error)}") from None
+    if isinstance(result, float) and not math.isfinite(result):
+        raise InputError(f"calc {formula}: there is no finite number for these ({about(formula)})")
     return Calculation(formula=formula, given=values, result=result, assumed=assumed)
 
 

@@ -16,6 +16,7 @@ from ridgeline.cost.operator import WIDTHS, ModelOperator
 from ridgeline.cost.operators import Phase, model_operators
 from ridgeline.cost.serving.kept_model import keeping
 from ridgeline.cost.serving.kv_cache import kv_cache_bytes
+from ridgeline.errors import InputError
 from ridgeline.hardware.facts import Device
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.layers import num_layers
@@ -40,6 +41,10 @@ class Server:
     """Time per step that nothing hides: scheduling, sampling, launches."""
     fabric: Fabric | None = None
     """Joins the tensor-parallel devices; None: communication is not counted."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in WIDTHS:
+            raise InputError(f"{self.dtype}: not a known dtype; use one of {', '.join(WIDTHS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
