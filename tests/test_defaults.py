@@ -79,8 +79,8 @@ PAIRS = [
           "dynamic_delay": "dynamic_delay_seconds",
           "warmup": "warmup_seconds", "slo_ttft": "ttft_seconds", "slo_tpot": "tpot_seconds",
           "slo_itl": "itl_seconds", "slo_e2e": "e2e_seconds"},
-         ("steps", "alone", "scale_on", "scale_target", "scale_ttft", "scale_itl",
-          "scale_up_after", "scale_down_after")),
+         ("steps", "alone", "autoscaler_manifest", "scale_on", "scale_target",
+          "scale_ttft", "scale_itl", "scale_up_after", "scale_down_after")),
 ]  # fmt: skip
 LEFT_TO_THE_TRACE = {("simulate_serving.simulate_serving", "arrivals")}
 """None on the command line: a trace's own times where one is given, and else the default."""

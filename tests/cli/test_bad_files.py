@@ -111,6 +111,10 @@ READS: dict[tuple[str, str], tuple[str, str]] = {
     ("train", "against"): ("train recipe.toml --out out --against folder-of-PATH", TABLE),
     ("launch", "files"): ("launch --check PATH", TABLE),
     ("launch", "state"): ("launch recipe.toml --on kubernetes --dry-run --state PATH", TABLE),
+    ("simulate serving", "autoscaler_manifest"): (
+        "simulate serving --model llama3.1-8b --gpu H100 --autoscaler-manifest PATH",
+        TABLE,
+    ),
     ("launch", "cluster"): ("launch recipe.toml --on slurm --cluster PATH --dry-run", TABLE),
     ("compress", "model"): ("compress model-of-PATH --scheme w8a16 --out out --unjudged", TABLE),
     ("compress", "calibration"): (

@@ -195,6 +195,60 @@ def test_kept_tokens_hold_a_bounded_cache_and_read_less(
     assert simulated(capsys, *longer, "--kv-recent", "500").requests.ok == 2
 
 
+HPA = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: server}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: server}
+  minReplicas: %s
+  maxReplicas: 3
+  metrics:
+  - type: Pods
+    pods:
+      metric: {name: ridgeline_open_requests}
+      target: {type: AverageValue, averageValue: "%s"}
+"""
+
+
+def test_an_autoscalers_manifest_decides_as_kubernetes_will(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    eager, lazy = tmp_path / "eager.yaml", tmp_path / "lazy.yaml"
+    eager.write_text(HPA % (1, 2))
+    lazy.write_text(HPA % (1, 500))
+    load = (*GPU, *FEW, "--requests", "300", "--startup", "2", "--no-interval")
+    other = ("--what-if", "scale-target=1000")
+    found = simulated(capsys, *load, "--autoscaler-manifest", str(eager), *other)
+    assert found.fleet.most_replicas == 3
+    assert found.what_if[0].fleet.most_replicas == 1  # it has left the manifest
+    looks = [time for time, _ in found.fleet.replicas[1:]]
+    assert looks
+    assert all((time % 15.0) in (0.0, 2.0) for time in looks)  # once in 15 s, ready 2 s later
+    found = simulated(capsys, *load, "--autoscaler-manifest", str(lazy))
+    assert found.fleet.most_replicas == 1
+
+
+def test_an_autoscalers_manifest_that_cannot_be_simulated_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "hpa.yaml"
+    path.write_text(HPA % (0, 2))
+    option = ("--autoscaler-manifest", str(path))
+    assert "a replica at any time" in complaint(capsys, *GPU, *option)
+    assert "leave --replicas" in complaint(capsys, *GPU, *option, "--replicas", "1:4")
+    path.write_text("apiVersion: apps/v1\nkind: Deployment\n")
+    assert "0 autoscalers in it" in complaint(capsys, *GPU, *option)
+    path.write_text(
+        "apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nspec: {maxReplicas: 3}"
+    )
+    assert "launch --check" in complaint(capsys, *GPU, *option)
+    path.write_text(
+        (HPA % (1, 2)).replace("type: Pods\n    pods:", "type: Resource\n    resource:")
+    )
+    assert "Resource is not read" in complaint(capsys, *GPU, *option)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

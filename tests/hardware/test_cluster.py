@@ -129,3 +129,16 @@ def test_a_pair_of_a_full_mesh_has_the_links_between_the_two_alone() -> None:
     mesh, switch = parse_cluster("8xMI300X"), parse_cluster("8xH100")
     assert [mesh.joined_bytes_per_second(n) / 64e9 for n in (2, 4, 8)] == [1.0, 3.0, 7.0]
     assert switch.joined_bytes_per_second(2) == switch.joined_bytes_per_second(8) == 450e9
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("8xK80", "2 of them with 12 GiB each, which 16xK80-1GCD"),
+        ("A16", "4 of them with 16 GiB each, which 4xA16-1GCD"),
+    ],
+)
+def test_a_board_of_several_devices_says_what_each_of_them_has(asked: str, told: str) -> None:
+    assert told in " ".join(parse_cluster(asked if "x" in asked else f"1x{asked}").assumed)
+    assert "software sees" not in " ".join(parse_cluster("8xK80-1GCD").assumed)
+    assert "software sees" not in " ".join(parse_cluster("8xH100").assumed)

@@ -125,8 +125,10 @@ def compress(
     from ridgeline.cli.show import progress, show_answer
 
     _let_threads_sleep()
-    from ridgeline.compress.images.recognised import is_image_model
-    from ridgeline.compress.saved.exports import check_formats
+    with without_collection():  # of what libraries make as they are loaded nothing goes
+        from ridgeline.compress.images.recognised import is_image_model
+        from ridgeline.compress.material import Material
+        from ridgeline.compress.saved.exports import check_formats
     from ridgeline.models.quiet import quiet_libraries
     from ridgeline.records.scheme_names import parse
     from ridgeline.report.views.compress import compression_document
@@ -187,9 +189,6 @@ def compress(
     changes = bool(wanted or target or merge_adapter)
     if not changes and not export:
         raise InputError("say what to do: --scheme NAME, --target LOSS, --merge-adapter, --export")
-    with without_collection():  # of what libraries make as they are loaded nothing goes
-        from ridgeline.compress.material import Material
-
     material = Material(
         model=model,
         out=out,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -10,6 +12,7 @@ from ridgeline.cli.option_groups import OptionGroup
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
+    from ridgeline.batching.scaling.policies import Policy
     from ridgeline.batching.scaling.settings import Scaling
 
 
@@ -64,6 +67,30 @@ class ScalingOptions(OptionGroup, frozen=True, kw_only=True):
             up_after=self.scale_up_after,
             down_after=self.scale_down_after,
         )
+
+
+def scaled_by(manifest: Path, given: ScalingOptions) -> tuple[Scaling, Callable[[], Policy]]:
+    """The bounds of an autoscaler's manifest, and what makes the policy that it is.
+
+    Raises:
+        InputError: It is not understood, lets nobody be there, or options say otherwise.
+    """
+    from ridgeline.batching.scaling.settings import Scaling
+    from ridgeline.launch.kube.scaling_policy import read_policy
+
+    if given != ScalingOptions():
+        raise InputError(
+            "--autoscaler-manifest: it says how many replicas there may be and what they follow;"
+            " leave --replicas and --scale-… out"
+        )
+    policy = read_policy(manifest)
+    if policy.minimum < 1:
+        raise InputError(
+            f"--autoscaler-manifest {manifest}: the simulation has a replica at any time; write at"
+            " least 1 as the smallest number"
+        )
+    scaling = Scaling(minimum=policy.minimum, maximum=policy.maximum)
+    return scaling, lambda: read_policy(manifest)
 
 
 def replica_bounds(text: str) -> tuple[int, int]:

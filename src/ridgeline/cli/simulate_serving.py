@@ -12,7 +12,7 @@ from ridgeline.cli import engine_options as options
 from ridgeline.cli import forecast_options as forecast
 from ridgeline.cli.load_options import LoadOptions
 from ridgeline.cli.output_options import Html, Json
-from ridgeline.cli.scaling_options import ScalingOptions
+from ridgeline.cli.scaling_options import ScalingOptions, scaled_by
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -53,6 +53,13 @@ def simulate_serving(
     guesses: forecast.ChainOptions,
     kept_tokens: options.KeptTokensOptions,
     scale: ScalingOptions,
+    autoscaler_manifest: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.yaml",
+            help="A HorizontalPodAutoscaler or ScaledObject that decides.",
+        ),
+    ] = None,
     router: Annotated[
         Literal["prefix", "least-open", "round-robin"],
         typer.Option(help="How requests are routed."),
@@ -89,7 +96,9 @@ def simulate_serving(
     from ridgeline.records.load import Load
     from ridgeline.report.views.simulate import simulation_document
 
-    scaling = scale.scaling()
+    scaling, policy = scale.scaling(), None
+    if autoscaler_manifest is not None:
+        scaling, policy = scaled_by(autoscaler_manifest, scale)
     deployment = _deployment(
         {
             "gpu": gpu,
@@ -97,7 +106,7 @@ def simulate_serving(
             "weights": weights,
             "cache": cache,
             "engine": engine,
-            "replicas": scale.least,
+            "replicas": scale.least if scaling is None else scaling.minimum,
             "router": router,
             "kv_blocks": kv_blocks,
             "batching": batching,
@@ -120,6 +129,7 @@ def simulate_serving(
             model=None if model is None else load_model(model),
             measured=_measured(steps, alone, batch_options.max_tokens_per_step),
             scaling=scaling,
+            policy=policy,
             what_if=what_if or (),
             interval=interval,
             on_progress=on_progress,

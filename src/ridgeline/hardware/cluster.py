@@ -10,6 +10,7 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
+from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.facts import Device, Link, Node
@@ -97,7 +98,7 @@ def parse_cluster(
         contents = [f"{text.strip()} has {num_devices} x {name}"]
     part = catalogue.device(name)
     _check_overrides(domain_size, domain_bytes_per_second, network_bytes_per_second)
-    assumed = [*contents, *part.assumed, *ambiguity(name, part)]
+    assumed = [*contents, *part.assumed, *ambiguity(name, part), *_seen_apart(num_devices, part)]
     changes: dict[str, float | int | None] = {
         "domain_size": domain_size,
         "domain_bytes_per_second": domain_bytes_per_second,
@@ -141,6 +142,17 @@ def ambiguity(name: str, part: Device) -> list[str]:
     if part.name not in fits or not others:
         return []
     return [f"{name} is read as {part.name}; it could also be {', '.join(others)}"]
+
+
+def _seen_apart(num_devices: int, part: Device) -> list[str]:
+    """A sentence on a part that software sees as several devices: none has all of its memory."""
+    dies = part.chip.logical_devices
+    if dies == 1:
+        return []
+    each = quantity.binary_memory(part.memory.capacity_bytes / dies)
+    seen = f"software sees {dies} of them with {each} each"
+    counted = f"{num_devices * dies}x{part.name}-1GCD counts"
+    return [f"{part.name} is counted as one device; {seen}, which {counted}"]
 
 
 @functools.cache

@@ -47,6 +47,11 @@ def read_policy(path: Path) -> Hpa | Keda:
         return policy_of_manifest(found[0])
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise InputError(
+            f"{path}: no {found[0]['kind']} that can be read; `ridgeline launch --check {path}`"
+            " says what it lacks"
+        ) from None
 
 
 def policy_of_manifest(manifest: Mapping[str, Any]) -> Hpa | Keda:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,7 @@ import msgspec
 
 from ridgeline.batching.kept_tokens import KeptTokens
 from ridgeline.batching.limits import Batching, Limits, Order
+from ridgeline.batching.scaling.policies import Policy
 from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError
 from ridgeline.plan.simulate.drafting import COST, Drafting, drafting_of
@@ -123,6 +125,8 @@ class Setup:
     steps."""
     named: bool = True
     """Whether blocks are found again by their content; off where that changes nothing."""
+    policy: Callable[[], Policy] | None = None
+    """Makes what decides of a fleet that scales; None: what `scaling` says."""
     assumed: tuple[str, ...] = ()
     """What is assumed of devices, engine and cache; of an engine as measured, nothing."""
 

@@ -98,7 +98,7 @@ class Fleet:
             self._slots.start(slot, 0.0)
             self._slots.mark_ready(slot)
         if setup.scaling is not None:
-            self._policy = policy_of(setup.scaling)
+            self._policy = setup.policy() if setup.policy else policy_of(setup.scaling)
 
     def simulate(self) -> Simulation:
         """Run to the last completion, or until Ctrl-C."""

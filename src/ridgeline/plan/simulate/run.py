@@ -14,6 +14,7 @@ from ridgeline import quantity
 from ridgeline.batching.load.stamps import RunStamps
 from ridgeline.batching.load.summary import DEFINITIONS, request_seconds, summarise, timeline
 from ridgeline.batching.load.workload import describe, planned
+from ridgeline.batching.scaling.policies import Policy
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cost.training.estimate import COVERAGE_80
 from ridgeline.errors import InputError, Interrupted
@@ -46,6 +47,7 @@ def simulate_serving(
     model: ModelSpec | None = None,
     measured: Fitted | None = None,
     scaling: Scaling | None = None,
+    policy: Callable[[], Policy] | None = None,
     what_if: Sequence[str] = (),
     interval: bool = True,
     on_progress: OnProgress = lambda _: None,
@@ -58,6 +60,8 @@ def simulate_serving(
         model: Of a deployment on a GPU; of a measured engine, only where prompts are handed over.
         measured: Times of an engine's steps, instead of those of a GPU.
         scaling: Of a fleet that scales; begins with `deployment.replicas`.
+        policy: Makes what decides instead of `scaling`, whose bounds and limits count all the same;
+            another fleet that scales otherwise has none.
         what_if: Other fleets, each as `key=value,…` (`what_if.py`).
         interval: Also simulate a slower and a faster engine.
         on_progress: Told what is under way.
@@ -70,7 +74,9 @@ def simulate_serving(
     seed = load.seed if load.seed is not None else random.SystemRandom().getrandbits(32)
     load = msgspec.structs.replace(load, seed=seed)
     trace = trace_of(load)
-    question = SimulationQuestion(load=load, trace=trace, seed=seed, model=model, measured=measured)
+    question = SimulationQuestion(
+        load=load, trace=trace, seed=seed, model=model, measured=measured, policy=policy
+    )
     asked = _Asked(question, on_progress)
     setup, unsure = setup_of(question, deployment, scaling)
     changed = [(change, _changed(question, deployment, scaling, change)) for change in what_if]
@@ -110,6 +116,8 @@ def _changed(
 ) -> Setup:
     """Another fleet that is asked for; what cannot be is said before anything is simulated."""
     other, scaled = changed_by(deployment, scaling, change)
+    if scaled != scaling:
+        question = replace(question, policy=None)
     try:
         return setup_of(question, other, scaled)[0]
     except InputError as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
+from ridgeline.batching.scaling.policies import Policy
 from ridgeline.batching.scaling.settings import Scaling
 from ridgeline.cost.serving.kv_cache import bytes_per_token
 from ridgeline.cost.serving.setting import cached_bytes
@@ -40,6 +42,8 @@ class SimulationQuestion:
     seed: int
     model: ModelSpec | None
     measured: Fitted | None
+    policy: Callable[[], Policy] | None = None
+    """Makes what decides of a fleet that scales; None: what its settings say."""
 
     @property
     def mean_lengths(self) -> tuple[float, float]:
@@ -80,10 +84,12 @@ def setup_of(
     """
     check_deployment(deployment, scaling)
     if question.measured is not None:
-        return _as_measured(question, deployment, scaling, question.measured)
-    if question.model is None or not deployment.gpu:
+        setup, unsure = _as_measured(question, deployment, scaling, question.measured)
+    elif question.model is not None and deployment.gpu:
+        setup, unsure = _as_published(question, deployment, scaling, question.model)
+    else:
         raise InputError("give --model and --gpu, or --steps with a measured engine's step log")
-    return _as_published(question, deployment, scaling, question.model)
+    return replace(setup, policy=question.policy), unsure
 
 
 def _as_measured(
