@@ -146,19 +146,6 @@ def test_a_person_sees_the_measured_ceilings(measured: Ceilings) -> None:
     assert "operator dispatch" in text
 
 
-@pytest.mark.parametrize(
-    ("words", "name"), [(["rtx3090ti"], "RTX-3090-Ti"), (["NVIDIA H20", "--json"], "H20-96GB")]
-)
-def test_a_device_may_be_named_without_its_flag(words: list[str], name: str) -> None:
-    assert run(*words) == run("--device", *words)
-    assert name in run(*words)
-
-
-def test_two_names_of_devices_are_refused() -> None:
-    with pytest.raises(InputError, match="name one device"):
-        run("h20", "--device", "a100")
-
-
 def test_a_person_sees_a_device_with_its_sources() -> None:
     text = run("--device", "h100")
     assert "989.4 Top/s" in text

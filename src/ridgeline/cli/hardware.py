@@ -31,9 +31,6 @@ from ridgeline.report.views.hardware import (
 
 
 def hardware(
-    name: Annotated[
-        str | None, typer.Argument(metavar="DEVICE", help="The same as --device DEVICE.")
-    ] = None,
     probe: Annotated[
         bool, typer.Option("--probe", help="Measure this machine's real ceilings now (~15 s).")
     ] = False,
@@ -56,9 +53,6 @@ def hardware(
     json: Json = False,
 ) -> None:
     """What this machine is; --probe measures what it can do."""
-    if name is not None and device not in (None, name):
-        raise InputError(f"{name} and --device {device}: name one device")
-    device = name if device is None else device
     if ranks:
         _links(ranks, probe=probe, json=json)
         return

@@ -181,6 +181,8 @@ _MARKS: tuple[tuple[str, frozenset[str]], ...] = tuple(
         ("accelerate", "fsdp_config"),
         ("transformers' Trainer", "per_device_train_batch_size"),
         ("Lightning", "trainer model"),
+        ("DeepSpeed or transformers' Trainer", "gradient_accumulation_steps"),
+        ("Hydra", "_target_"),
     )
 )
 """Whose it is → keys that it has, all of them; the first that fits."""
