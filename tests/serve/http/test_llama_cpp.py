@@ -102,15 +102,21 @@ def test_orders_that_are_not_computed_and_samplers_that_are_not_known_are_refuse
     assert gap.headers["x-without-effect"] == "samplers.infill"
 
 
+def test_how_far_penalties_look_back_is_nothing_where_they_are_off(stub: Server) -> None:
+    body = {"prompt": PROMPT, "repeat_last_n": 64, "repeat_penalty": 1, "presence_penalty": 0}
+    assert stub.post("/v1/completions", body).status_code == 200
+    on = stub.post("/v1/completions", {**body, "presence_penalty": 1})
+    assert "repeat_last_n" in on.json()["error"]["message"]
+
+
 def test_all_names_of_a_field_at_once_say_no_more_than_one(stub: Server) -> None:
     """As SillyTavern sends them."""
     names = {
         "model": "library", "max_new_tokens": 3, "max_tokens": 3, "n_predict": 3, "num_predict": 3,
         "stopping_strings": ["x"], "stop": ["x"], "rep_pen": 1.1, "repeat_penalty": 1.1,
-        "rep_pen_range": 0, "logit_bias": [], "grammar_string": "", "ban_eos_token": False,
+        "logit_bias": [], "grammar_string": "", "ban_eos_token": False,
         "timings_per_token": True,
     }  # fmt: skip
-    del names["rep_pen_range"]
     body = {"prompt": PROMPT, **EVERYTHING_OFF, **names}
     for path in ("/completion", "/v1/completions"):
         more = {} if path == "/completion" else {"repetition_penalty": 1.1}

@@ -50,6 +50,20 @@ def test_a_conversation_is_answered_in_blocks(client: anthropic.Anthropic) -> No
     assert counted.input_tokens == found.usage.input_tokens + cached
 
 
+@pytest.mark.parametrize("content", ["Be kind.", [{"type": "text", "text": "Be kind."}]])
+def test_the_system_may_speak_within_the_conversation(stub: Server, content: Any) -> None:
+    """As it does in Claude Code's requests since 2.1."""
+    said = [*user("hi"), {"role": "system", "content": content}]
+    counts = [
+        stub.post("/v1/messages/count_tokens", {"model": "library", "messages": one}).json()
+        for one in (user("hi"), said)
+    ]
+    written = stub.post("/tokenize", {"prompt": "system: Be kind.\n", "add_special_tokens": False})
+    more = counts[1]["input_tokens"] - counts[0]["input_tokens"]
+    assert more == len(written.json()["tokens"])
+    assert stub.post("/v1/messages?beta=true", {**COMMON, "messages": said}).status_code == 200
+
+
 def test_thoughts_text_and_tools_are_blocks_in_their_order(client: anthropic.Anthropic) -> None:
     found = client.messages.create(**COMMON, messages=user(ORDER), tools=[WEATHER])
     thought, text, call = found.content

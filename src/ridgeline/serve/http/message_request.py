@@ -14,6 +14,7 @@ from ridgeline.serve.http.protocol.messages import (
     InputTool,
     MessagesRequest,
     SearchResultBlock,
+    SystemTurn,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -87,6 +88,8 @@ def _messages(body: MessagesRequest) -> list[dict[str, Any]]:
     for turn in body.messages:
         if isinstance(turn, UserTurn):
             messages += _of_user(turn)
+        elif isinstance(turn, SystemTurn):
+            messages.append({"role": "system", "content": joined(turn.content)})
         else:
             messages.append(_of_assistant(turn))
     return messages

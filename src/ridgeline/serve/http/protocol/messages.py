@@ -188,7 +188,16 @@ class AssistantTurn(Strict):
     content: Text | Annotated[list[AssistantBlock], Field(min_length=1, fail_fast=True)]
 
 
-Turn = Annotated[UserTurn | AssistantTurn, Field(discriminator="role")]
+class SystemTurn(Strict):
+    """What the system says within the conversation, as Claude Code's requests have it."""
+
+    carried_in = "messages"
+
+    role: Literal["system"]
+    content: Text | Annotated[list[TextBlock], Field(min_length=1, fail_fast=True)]
+
+
+Turn = Annotated[UserTurn | AssistantTurn | SystemTurn, Field(discriminator="role")]
 
 
 class InputTool(Strict):

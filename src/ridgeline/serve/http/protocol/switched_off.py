@@ -23,7 +23,12 @@ _OFF: dict[str, tuple[float, ...]] = {
     "skew": (0,),
     "rep_pen": (1,),
     "repeat_penalty": (1,),
+    "repetition_penalty": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
     "ban_eos_token": (0,),
+    "add_bos_token": (1,),
+    "min_tokens": (0,),
     "max_tokens_second": (0,),
     "xtc_probability": (0,),
     "dry_multiplier": (0,),
@@ -56,11 +61,15 @@ _SAME: dict[str, tuple[str, ...]] = {
 }
 """Other servers' names of fields, which say nothing where the field stands beside them with the
 same value: programs that serve many servers send all names at once."""
+_PENALTIES = (
+    "repeat_penalty", "rep_pen", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 _PARTS: dict[str, tuple[str, ...]] = {
     "xtc_threshold": ("xtc_probability",),
-    "rep_pen_range": ("rep_pen",),
+    "repeat_last_n": _PENALTIES,
+    "rep_pen_range": _PENALTIES,
     "rep_pen_slope": ("rep_pen",),
-    "repetition_penalty_range": ("rep_pen",),
+    "repetition_penalty_range": _PENALTIES,
     "dry_base": ("dry_multiplier",),
     "dry_allowed_length": ("dry_multiplier",),
     "dry_penalty_last_n": ("dry_multiplier",),
