@@ -304,7 +304,7 @@ def test_an_operator_lets_unknown_fields_go_and_the_reply_names_them(lenient: Se
     response = lenient.post("/v1/chat/completions", body, headers={"api-key": "secret"})
     assert response.status_code == 200, response.text
     assert response.headers["x-without-effect"].split(", ") == ["num_ctx", "think"]
-    body |= {"web_search_options": {"a": 1}}  # which is known, and not served
+    body |= {"moderation": {"a": 1}}  # which is known, and not served
     response = lenient.post("/v1/chat/completions", body, headers={"api-key": "secret"})
     assert response.status_code == 400
 

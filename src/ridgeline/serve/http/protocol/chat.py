@@ -189,12 +189,16 @@ class ChatRequest(SamplingFields):
     """A conversation to be answered."""
 
     hints: ClassVar[frozenset[str]] = ASKED_HINTS | {
-        "store", "prediction", "prompt_cache_options", "verbosity",
+        "store", "prediction", "prompt_cache_options", "verbosity", "web_search_options",
+        "search_parameters",
     }  # fmt: skip
 
     messages: list[Message] = Field(min_length=1, max_length=4096)
     max_tokens: MostTokens = None
     """The older name of the next."""
+    web_search_options: dict[str, Any] | None = None
+    search_parameters: dict[str, Any] | None = None
+    """Searches of OpenAI's and xAI's servers; there are none here, nor is the model told of any."""
     max_completion_tokens: MostTokens = None
     """The most new tokens; as many as the context leaves, if absent."""
     logprobs: bool | None = None
@@ -234,7 +238,6 @@ class ChatRequest(SamplingFields):
     include_reasoning: bool | None = None
     """Whether the reply has the thoughts; yes if absent."""
     verbosity: Literal["low", "medium", "high"] | None = None
-    web_search_options: None = None
 
     _only_allowed: bool = PrivateAttr(default=False)
     _functions: bool = PrivateAttr(default=False)
