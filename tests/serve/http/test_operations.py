@@ -66,6 +66,16 @@ def test_metrics_have_vllms_names_and_count(stub: Server) -> None:
     assert grown("request_generation_tokens_sum") == usage["completion_tokens"]
 
 
+def test_what_the_engine_counts_is_told_as_soon_as_the_answer(stub: Server) -> None:
+    """Not with the next heartbeat: who asks at once would find the counts of half a second ago."""
+    before = value(stub.get("/metrics").text, "generation_tokens_total")
+    for turn in range(1, 6):
+        given = {"model": "library", "prompt": "SAY a b c d END", "max_tokens": 50}
+        tokens = stub.post("/v1/completions", given).json()["usage"]["completion_tokens"]
+        after = value(stub.get("/metrics").text, "generation_tokens_total")
+        assert after - before == turn * tokens
+
+
 def test_the_memory_ledger_is_served(stub: Server) -> None:
     ledger = stub.get("/memory").json()
     assert ledger["tokens"] == ledger["num_blocks"] * ledger["block_size"]

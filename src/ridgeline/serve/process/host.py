@@ -35,7 +35,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.freed_memory import LARGE_BYTES, return_freed_memory
 from ridgeline.measure.parent_death import die_with_parent
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.messages import Abort, Failed, FromEngine, Ready, Stats, ToEngine
+from ridgeline.serve.messages import Abort, Delta, Failed, FromEngine, Ready, Stats, ToEngine
 from ridgeline.serve.process.frames import config as config_decoder
 from ridgeline.serve.process.frames import frame, read_frame, to_engine
 
@@ -132,8 +132,8 @@ class Host:
                 engine.step()
             out = engine.take()
             stats = engine.stats()
-            if stats.adapters != self._stats.adapters:
-                out.insert(0, stats)  # before the `Done`, so that the name is known with it
+            if stats.adapters != self._stats.adapters or any(map(_ends, out)):
+                out.insert(0, stats)  # first, so that names and counts are known with the answer
             self._stats = stats
             self._step_began = None
             if out:
@@ -227,6 +227,11 @@ class Host:
         began = self._step_began
         age = 0.0 if began is None else max(0.0, now - began)
         return msgspec.structs.replace(self._stats, at=now, step_age_seconds=age)
+
+
+def _ends(message: FromEngine) -> bool:
+    """Whether an answer ends with a message."""
+    return isinstance(message, Delta) and message.finish_reason is not None
 
 
 def main() -> int:
