@@ -81,3 +81,14 @@ def test_our_own_errors_and_ctrl_c_stay_as_they_are(tmp_path: Path) -> None:
         with pytest.raises(type(error)) as caught, read_by_library(tmp_path):
             raise error
         assert caught.value is error
+
+
+def test_a_models_file_is_no_folder_and_no_name_of_the_hub(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"GGUF")
+    with pytest.raises(InputError) as caught, read_by_library(path, option="--model"):
+        raise AssertionError("nothing is asked of it")
+    assert str(caught.value) == (
+        f"--model {path}: is a file, where a model's folder or a name of the hub is wanted; models"
+        " in one file (GGUF) are not read"
+    )

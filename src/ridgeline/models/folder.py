@@ -68,6 +68,12 @@ def read_by_library(model: str | Path, *, option: str = "", what: str = "") -> I
     Raises:
         InputError: In place of any error that is none of ours.
     """
+    where = f"{option} {model}".strip()
+    if Path(model).is_file():
+        raise InputError(
+            f"{where}: is a file, where a model's folder or a name of the hub is wanted; models in"
+            " one file (GGUF) are not read"
+        )
     if not Path(model).is_dir():
         stay_offline_without_hub()
     try:
@@ -76,7 +82,6 @@ def read_by_library(model: str | Path, *, option: str = "", what: str = "") -> I
     except RidgelineError:
         raise
     except Exception as error:  # a model's files can be wrong in any way
-        where = f"{option} {model}".strip()
         absent = "" if Path(model).is_dir() else "no such directory; as a hub id: "
         raise InputError(f"{where}: {absent}{what and what + ': '}{_words(error)}") from None
 
