@@ -151,6 +151,21 @@ def test_every_lesson_has_an_exercise_and_stands_in_the_list(
             "line 2: ZeroDivisionError",
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            ["coalescing", "--check", "silent.py"],
+            "solve() returned nothing; return the result",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["coalescing", "--check", "words.py"],
+            "solve() returned str; return the numbers",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["divergence", "--check", "silent.py"],
+            "what solve() takes or gives does not fit",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_bad_input_is_one_line(
@@ -163,6 +178,8 @@ def test_bad_input_is_one_line(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("x = 1\n")
     (tmp_path / "broken.py").write_text("def solve(:\n")
+    (tmp_path / "silent.py").write_text("def solve(*given):\n    pass\n")
+    (tmp_path / "words.py").write_text("def solve(*given):\n    return 'right'\n")
     (tmp_path / "fails.py").write_text("def solve(rows, columns):\n    return 1 / 0\n")
     assert run(["lesson", *words]) == 2
     out, err = capsys.readouterr()
@@ -170,6 +187,16 @@ def test_bad_input_is_one_line(
     assert said in err.splitlines()[-1]
     assert (tmp_path / "mine.py").read_text() == "x = 1\n"
     assert not (tmp_path / "new.py").exists()
+
+
+def test_a_loop_that_never_ends_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(conduct, "LONGEST_SECONDS", 0.1)
+    file = tmp_path / "endless.py"
+    file.write_text("def solve(x):\n    while True:\n        pass\n")
+    assert run(["lesson", "coalescing", "--check", str(file)]) == 2
+    assert "no marks after 0.1 s; look for a loop" in capsys.readouterr().err
 
 
 @given(st.lists(st.integers(0, 4096), max_size=200), st.integers(1, 8), st.sampled_from([16, 64]))

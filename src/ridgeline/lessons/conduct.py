@@ -23,6 +23,8 @@ from ridgeline.records.lesson import Lesson, LessonGrade, LessonTime, LessonTitl
 
 _ROOM = Path(__file__).parent
 _EXTRA = "lessons"
+LONGEST_SECONDS = 300.0
+"""Marking ends then: an answer takes seconds, and a loop that never ends takes all there are."""
 _NEEDED = ("torch", "triton", "numba")
 Answer = TypeVar("Answer")
 
@@ -140,14 +142,21 @@ def _answer(
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
         given = [wanted.name, wanted.title, str(file or ""), str(answer)]
-        done = subprocess.run(
-            [sys.executable, "-m", "ridgeline.lessons.process", *given],
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "ridgeline.lessons.process", *given],
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=None if file is None else LONGEST_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise InputError(
+                f"--check {file}: no marks after {LONGEST_SECONDS:g} s; look for a loop that never"
+                " ends"
+            ) from None
         if not answer.is_file():
             last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
             if file is not None:

@@ -125,7 +125,7 @@ def graded(name: str, file: Path) -> LessonGrade:
     except BaseException as error:  # whatever a learner's code may raise, its own exits included
         lines = [one.lineno for one in traceback.extract_tb(error.__traceback__)
                  if Path(one.filename) == file]  # fmt: skip
-        place = f"line {lines[-1]}: " if lines else ""
+        place = f"line {lines[-1]}: " if lines else "what solve() takes or gives does not fit: "
         raise InputError(f"{place}{type(error).__name__}: {in_words(error)}") from None
     return LessonGrade(
         name=name, file=str(file), passed=all(one.passed for one in marks), marks=marks

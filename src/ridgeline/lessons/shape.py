@@ -82,9 +82,19 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
 
 
 def right(found: Any, expected: Tensor, allowed: float = 1e-5) -> LessonMark:
-    """The mark that each exercise begins with: the result is that of the reference."""
+    """The mark that each exercise begins with: the result is that of the reference.
+
+    Raises:
+        InputError: There is no result, or one that is no numbers.
+    """
+    if found is None:
+        raise InputError("solve() returned nothing; return the result that the task asks for")
     if not isinstance(found, Tensor):
-        found = torch.as_tensor(found) if found is not None else torch.full((), float("nan"))
+        try:
+            found = torch.as_tensor(found)
+        except (TypeError, ValueError, RuntimeError):
+            kind = type(found).__name__
+            raise InputError(f"solve() returned {kind}; return the numbers of the task") from None
     return marked("relative error", relative_error(found, expected), "at most", allowed)
 
 
