@@ -189,6 +189,26 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "new.py").exists()
 
 
+WITHOUT_A_KERNEL = {
+    "coalescing": "x.sum(0)", "layouts": "x.mean(1)", "launch-geometry": "x + given[0]",
+    "reduction": "x.sum()", "number-formats": "x.float().sum(1)", "bank-conflicts": "x.T.copy()",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITHOUT_A_KERNEL)
+def test_an_answer_that_launches_no_kernel_does_not_pass(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skip_without_its_packages(name)
+    file = tmp_path / "mine.py"
+    file.write_text(f"def solve(x, *given):\n    return {WITHOUT_A_KERNEL[name]}\n")
+    code, found = answered(name, "--check", str(file), capsys=capsys)
+    assert code == 3
+    assert found["marks"][0]["passed"]
+    assert not all(one["passed"] for one in found["marks"])
+
+
 def test_a_loop_that_never_ends_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

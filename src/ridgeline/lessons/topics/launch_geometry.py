@@ -133,3 +133,4 @@ def grade(learner: ModuleType) -> Iterator[LessonMark]:
         found, launches = watched(solution(learner), x, y)
         yield right(found, x.double() + y.double())
         yield marked(f"idle lanes of {size:,} numbers", launches.idle_lanes, "at most", 64)
+        yield marked("launches", len(launches.seen), "at least", 1)

@@ -123,3 +123,4 @@ def grade(learner: ModuleType) -> Iterator[LessonMark]:
     yield right(found, x.double().mean(1))
     yield marked("sectors of a load", launches.sectors_of("load"), "at most", 4)
     yield marked("bytes loaded", launches.loaded_bytes, "at most", x.numel() * 4)
+    yield marked("launches", len(launches.seen), "at least", 1)
