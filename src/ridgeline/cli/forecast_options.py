@@ -288,13 +288,13 @@ def network_seen(
     Presets are meant by their name; a script's, a library's or an exported program is built and
     counted for images of this size.
     """
-    from ridgeline.measure.network.source import is_module, read_network
+    from ridgeline.measure.network.source import TAKES_INPUTS, is_module, read_network
     from ridgeline.plan.vision.question import vision_name
 
     if is_module(model):
         return read_network(model, image_size_of(image), inputs)
     if inputs is not None:
-        raise InputError(f"--inputs {inputs}: only a model of a script takes it, as script.py:NAME")
+        raise InputError(f"--inputs {inputs}: {TAKES_INPUTS}")
     return model if vision_name(model) is not None else None
 
 

@@ -24,6 +24,7 @@ from ridgeline.errors import InputError, in_words
 from ridgeline.measure.network.directory import class_of, read_config
 from ridgeline.measure.network.libraries import LibraryModel, find_library_model
 from ridgeline.measure.network.scripted import model_of, run_script, split_script
+from ridgeline.measure.network.without_cuda import cuda_means
 
 USUAL_SIZE = (224, 224)
 
@@ -136,9 +137,10 @@ def _from_folder(folder: Path) -> BuiltModule:
 
 
 def _from_script(path: Path, thing: str, device: str) -> BuiltModule:
-    if device == "meta":
-        made = model_of(run_script(path), thing, make=on_meta).to(device)
-    else:
-        made = model_of(run_script(path), thing).to(device)
+    with cuda_means(device):
+        if device == "meta":
+            made = model_of(run_script(path), thing, make=on_meta).to(device)
+        else:
+            made = model_of(run_script(path), thing).to(device)
     channels = (one.in_channels for one in made.modules() if isinstance(one, torch.nn.Conv2d))
     return BuiltModule(module=made, name=thing or path.stem, channels=next(channels, 3))

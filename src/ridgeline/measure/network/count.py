@@ -20,6 +20,7 @@ import torch
 from ridgeline.errors import InputError, in_words
 from ridgeline.measure.network.example import ExampleInputs, fitted, image_example
 from ridgeline.measure.network.recorder import FusedFunctions, Recorder, following_layers
+from ridgeline.measure.network.without_cuda import cuda_means
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator
 
 
@@ -66,10 +67,12 @@ def record_operators(
     module.eval()
     name = name or type(module).__name__
     example = fitted(inputs or image_example(image_size, channels), module, name).beside(module)
+    device = next((one.device for one in module.parameters()), torch.device("meta"))
     recorder = Recorder(example.tensors, lambda: not _unvisited(module, recorder.visited))
     with (
         torch.no_grad(),
         without_fast_path(),
+        cuda_means(device),
         following_layers(module, recorder),
         FusedFunctions(recorder),
         recorder,
@@ -77,8 +80,14 @@ def record_operators(
         try:
             module(*example.positional, **example.named)
         except Exception as error:  # whatever a user's module raises
-            if recorder.stopped_at and not _unvisited(module, recorder.visited):
+            waiting = _unvisited(module, recorder.visited)
+            if recorder.stopped_at and not waiting:
                 return recorder.operators
+            if recorder.stopped_at:
+                raise InputError(
+                    f"{name}: how often {waiting[0]} runs waits for what {recorder.last_path()}"
+                    " finds in the image, so that it cannot be counted"
+                ) from error
             height, width = image_size
             shown = f"an image of {height}x{width}" if inputs is None else inputs.said()
             raise InputError(

@@ -117,6 +117,8 @@ def _refuse(error: BaseException, what: str, path: Path) -> NoReturn:
     ]
     if isinstance(error, ImportError) and error.name == path.stem and error.path == str(path):
         why = f"{why}: it has the name of a module that it imports; call it otherwise"
+    if "not compiled with CUDA" in why:
+        why = f"{why}: there is no CUDA here; name the device of an input or a parameter instead"
     if isinstance(error, SyntaxError) and error.filename == str(path):
         lines, why = [error.lineno], error.msg
     where = f", {path.name} line {lines[-1]}" if lines else ""

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import math
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from ridgeline.measure.network.example import ExampleInputs
 
 COLOURS = 3
+TWO_STAGES = re.compile("waits for|also needs")
+"""In what is said where a sample of the arguments would not help, or is asked for already."""
+TAKES_INPUTS = "only a model that is built takes it, as script.py:NAME or torchvision:NAME"
+OF_OTHER_INPUTS = (
+    "what takes no single image (video, stereo, points, cameras) needs a sample of each argument:"
+    " --inputs FILE.npz"
+)
 PREFIXES = (*(f"{one}:" for one in LIBRARIES), "hf:")
 
 
@@ -38,12 +46,12 @@ def read_network(
     >>> read_network("resnet50").parameters
     25557032
     """
-    of_script = ".py:" in source or source.endswith(".py")
-    if inputs is not None and not of_script:
-        raise InputError(f"--inputs {inputs}: only a model of a script takes it, as script.py:NAME")
+    of_script = is_of_script(source)
+    if inputs is not None and (not is_module(source) or source.endswith(".pt2")):
+        raise InputError(f"--inputs {inputs}: {TAKES_INPUTS}")
     library = source.partition(":")[0]
     is_absent = library in LIBRARIES and importlib.util.find_spec(library) is None
-    may_be_preset = is_absent or not is_module(source)
+    may_be_preset = inputs is None and (is_absent or not is_module(source))
     if may_be_preset and not Path(source).exists() and find_name(source) is not None:
         return load_network(source, image_size)
     if importlib.util.find_spec("torch") is None:
@@ -79,13 +87,20 @@ def _counted(
 
     try:
         return count(built.channels)
-    except InputError:
+    except InputError as error:
         # The first convolution may stand behind a rearrangement of pixels, and take more than
         # colours.
         if built.channels != COLOURS:
             with contextlib.suppress(InputError):
                 return count(COLOURS)
+        if example is None and not TWO_STAGES.search(str(error)):
+            raise InputError(f"{error}; {OF_OTHER_INPUTS}") from error
         raise
+
+
+def is_of_script(source: str) -> bool:
+    """Whether `source` names a thing of a Python file, or the file."""
+    return ".py:" in source or source.endswith(".py")
 
 
 def is_vision(source: str) -> bool:

@@ -47,6 +47,10 @@ def vision_name(model: str | Path) -> str | None:
     return next((name for name in map(find_name, spellings) if name is not None), None)
 
 
+NOTHING_NEAR = "or sizes as layers"
+"""In what is said of a name that is like none."""
+
+
 def check_known(model: str) -> ModelSpec:
     """The model of tokens that is meant; an unknown name that looks like one of images says so.
 
@@ -55,9 +59,13 @@ def check_known(model: str) -> ModelSpec:
     """
     try:
         return load_model(model)
-    except InputError:
+    except InputError as error:
         near = [] if "=" in model or Path(model).suffix else nearest_names(model)
         alike = [one for one in near if SequenceMatcher(None, fold(model), fold(one)).ratio() > 0.8]
+        if not alike and NOTHING_NEAR in str(error):
+            raise InputError(
+                f"{error}; a network for images as timm:NAME, hf:FOLDER or script.py:FUNCTION"
+            ) from None
         if not alike:
             raise
         raise InputError(
