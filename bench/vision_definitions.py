@@ -6,6 +6,8 @@ benchmark uses.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import nn
 
@@ -19,6 +21,47 @@ SIZES = {
     "vit_base_patch16_reg8_gap_256": (256, 256),
     "vit_medium_patch16_reg4_256": (256, 256),
 }
+YOLO = {
+    **{f"yolov5{size}u": f"yolov5{size}.yaml" for size in "nsmlx"},
+    **{f"yolov9{size}": f"yolov9{size}.yaml" for size in "tsmce"},
+    **{f"yolov10{size}": f"yolov10{size}.yaml" for size in "nsmblx"},
+    **{f"yolo12{size}": f"yolo12{size}.yaml" for size in "nsmlx"},
+    **{f"yolo26{size}": f"yolo26{size}.yaml" for size in "nsmlx"},
+    **{
+        f"{version}{size}{task.replace('-', '_')}": f"{version}{size}{task}.yaml"
+        for version in ("yolov8", "yolo11")
+        for task in ("", "-seg", "-pose", "-obb", "-cls")
+        for size in ("nsm" if task else "nsmlx")
+    },
+}
+"""Names of Ultralytics' networks, and what its package calls their definitions. Anchor-free
+YOLOv5 is `yolov5nu` there."""
+
+
+def _yolo_size(name):
+    return (224, 224) if name.endswith("_cls") else (1024, 1024) if "_obb" in name else (640, 640)
+
+
+SIZES |= {name: _yolo_size(name) for name in YOLO}
+
+
+def _yolo(definition):
+    from ultralytics.nn import tasks
+
+    kinds = {"-seg": "Segmentation", "-pose": "Pose", "-obb": "OBB", "-cls": "Classification"}
+    kind = next((kinds[task] for task in kinds if task in definition), "Detection")
+    model = getattr(tasks, f"{kind}Model")(definition, verbose=False)
+    # The head asks its strides for numbers, of which tensors of the meta device have none.
+    if kind != "Classification":
+        model.model[-1].register_forward_pre_hook(_with_numbers)
+    return model
+
+
+def _with_numbers(head, _):
+    head.stride = [8.0, 16.0, 32.0]
+
+
+globals().update({name: functools.partial(_yolo, given) for name, given in YOLO.items()})
 
 
 def mobilenetv1_025():

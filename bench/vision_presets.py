@@ -1,14 +1,15 @@
 """Count the networks that Ridgeline ships as presets: `src/ridgeline/models/vision/presets.csv.gz`.
 
     python bench/vision_presets.py --table published_vision.csv.gz --cache FOLDER [--at-most N]
-    python bench/vision_presets.py --cache FOLDER --write
+    python bench/vision_presets.py --cache FOLDER --write [--add]
     python bench/vision_presets.py --table published_vision.csv.gz --compare
 
-The first form, with timm and torchvision installed, counts what `--cache` lacks (N models in a
-call, which takes a second each); the second writes the file; the third says which rows of the table
-have other GMACs or activations. Every architecture of timm is counted
-at its own image size and at twice that, from which other sizes are interpolated; a size of the
-table where interpolation is off by more than a part in 200 is stored beside them.
+The first form, with timm, torchvision and ultralytics installed, counts what `--cache` lacks (N
+models in a call, which takes a second each); the second writes the file, with `--add` the present
+one and what is cached; the third says which rows of the table have other GMACs or activations.
+Every architecture of timm is counted at its own image size and at twice that, from which other
+sizes are interpolated; a size of the table where interpolation is off by more than a part in 200 is
+stored beside them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from pathlib import Path
 from vision_definitions import SIZES
 
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator
-from ridgeline.models.vision.presets import FILE, find_name, load_network, network_names
+from ridgeline.models.vision.presets import (
+    FILE,
+    find_name,
+    load_network,
+    network_index,
+    network_names,
+    stored_networks,
+)
 from ridgeline.models.vision.rows import COLUMNS, GROWING, read_row, write_row
 from ridgeline.models.vision.sizes import resize
 
@@ -77,6 +85,8 @@ def main() -> None:
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--at-most", type=int, default=10_000)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--add", action="store_true")
+    parser.add_argument("--only", default="", help="names that hold this")
     given = parser.parse_args()
     if given.compare:
         compare(given.table)
@@ -84,15 +94,36 @@ def main() -> None:
     if given.write:
         files = sorted(given.cache.glob("*.pkl"))
         found = [pickle.loads(path.read_bytes()) for path in files]  # noqa: S301  # our own
-        write_presets([one for one in found if not isinstance(one, str)])
+        counted = {one.name: one for one in found if not isinstance(one, str)}
+        kept = [one for one in shipped() if one.name not in counted] if given.add else []
+        write_presets([*kept, *counted.values()])
+        network_index.cache_clear()
         print(f"{len(network_names())} models, {FILE.stat().st_size:,} bytes in {FILE}")
         return
     given.cache.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
-    count_missing(given.table, given.cache, given.at_most)
+    count_missing(given.table, given.cache, given.at_most, given.only)
 
 
-def count_missing(table: Path, cache: Path, at_most: int) -> None:
+def shipped() -> list[Counted]:
+    """What the file holds, in the order of its index."""
+    found = []
+    for name, (first, *more) in network_index().items():
+        small, large = stored_networks(first)
+        found.append(
+            Counted(
+                name=name,
+                family=first.family,
+                small=small,
+                large=large if first.larger else None,
+                others=[stored_networks(one)[0] for one in more if one.larger is None],
+                pair=next((stored_networks(one) for one in more if one.larger), None),
+            )
+        )
+    return found
+
+
+def count_missing(table: Path, cache: Path, at_most: int, only: str) -> None:
     from ridgeline.measure.network.torchvision_schemas import let_torchvision_import
 
     kept = let_torchvision_import()
@@ -104,6 +135,7 @@ def count_missing(table: Path, cache: Path, at_most: int) -> None:
     sources = [(one, f"timm:{RENAMED.get(one, one)}") for one in names]
     sources += [(one, f"torchvision:{one}") for one in ONLY_TORCHVISION]
     sources += [(one, f"{DEFINITIONS}:{one}") for one in SIZES]
+    sources = [one for one in sources if only in one[0]]
     missing = [one for one in sources if not (cache / f"{one[0]}.pkl").exists()]
     print(f"{len(missing)} of {len(sources)} to count", flush=True)
     for name, source in missing[:at_most]:

@@ -64,7 +64,7 @@ def load_network(name: str, image_size: int | tuple[int, int] | None = None) -> 
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     exact = [one for one in entries if size in (None, one.size)]
     if exact:
-        return _networks(exact[0])[0]
+        return stored_networks(exact[0])[0]
     assert size is not None
     if min(size) < SMALLEST:
         raise InputError(
@@ -76,7 +76,7 @@ def load_network(name: str, image_size: int | tuple[int, int] | None = None) -> 
         raise InputError(
             f"{name}: takes images of {sizes} alone, not {size[0]}x{size[1]}; leave the size out"
         )
-    small, large = _networks(growing[0])
+    small, large = stored_networks(growing[0])
     return resize(small, large, size)
 
 
@@ -90,7 +90,7 @@ def find_name(name: str) -> str | None:
 
 def network_names() -> list[str]:
     """Names of all presets, as their libraries write them."""
-    return list(_index())
+    return list(network_index())
 
 
 def nearest_names(name: str, *, cutoff: float = 0.5) -> list[str]:
@@ -105,7 +105,7 @@ def _entries(name: str) -> list[Entry]:
         near = nearest_names(name)
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise InputError(f"unknown vision model {name!r}{hint}")
-    return _index()[known]
+    return network_index()[known]
 
 
 def _spellings(name: str) -> list[str]:
@@ -120,11 +120,11 @@ def names() -> dict[str, str]:
     """Folded spelling → preset."""
     with ALIASES.open() as file:
         known = {fold(row["alias"]): row["preset"] for row in csv.DictReader(file)}
-    return known | {fold(name): name for name in _index()}
+    return known | {fold(name): name for name in network_index()}
 
 
 @functools.cache
-def _index() -> dict[str, list[Entry]]:
+def network_index() -> dict[str, list[Entry]]:
     """Preset → its entries, the default size first."""
     text, _ = _unpack(_file(), 0)
     rows = csv.reader(line for line in text.splitlines() if not line.startswith("#"))
@@ -146,7 +146,7 @@ def _index() -> dict[str, list[Entry]]:
 
 
 @functools.lru_cache(maxsize=32)
-def _networks(entry: Entry) -> tuple[VisionNetwork, VisionNetwork]:
+def stored_networks(entry: Entry) -> tuple[VisionNetwork, VisionNetwork]:
     """The network at its first and its second size."""
     _, start = _unpack(_file(), 0)
     lines = _member(start + entry.offset)[entry.first : entry.first + entry.lines]
