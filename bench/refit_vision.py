@@ -3,6 +3,8 @@
     python bench/refit_vision.py shared/data/published_vision.csv.gz            only report
     python bench/refit_vision.py shared/data/published_vision.csv.gz --write    and ship it
 
+`vision_runtimes.csv` joins the table: runtimes on processors of which it has no run.
+
 Writes `src/ridgeline/plan/vision/coefficients.toml` and `left_out.csv`, which holds the
 coefficients of fits without one device, and without one family of models, for each of them.
 Intervals are conformal: the 80 % quantile of the absolute errors of rows whose device (or family)
@@ -38,6 +40,7 @@ from ridgeline.plan.vision.fit import (
 from ridgeline.plan.vision.published import PublishedVision, read_table
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "published_vision.csv.gz"
+RUNTIMES = Path(__file__).with_name("vision_runtimes.csv")
 ROUNDS = {"device": 8, "family": 3}
 """Rounds of a fit that starts at the one to all rows: a family is a smaller part than a device."""
 INSIDE = 0.82
@@ -59,7 +62,7 @@ def main() -> None:
         print(f"{PUBLISHED} is not here: nothing to fit to")
         return
     began = time.perf_counter()
-    read = read_table(options.table)
+    read = [*read_table(options.table), *read_table(RUNTIMES)]
     prepared = prepare([one for one in read if isinstance(one, PublishedVision)])
     use = usable_rows(prepared)
     logs = fit(prepared, use, None, rounds=30)

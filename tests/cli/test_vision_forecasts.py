@@ -357,3 +357,61 @@ def test_a_network_of_the_users_own_script_is_counted_and_predicted(
         given = [*words, "--model", f"{script}:camera", "--image", "128x256", "--json"]
         assert run(given) == 0, words
         assert "camera" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "software"),
+    [("yolo11n", "orin", "tensorrt"), ("YOLOv8s-seg", "t4", "onnxruntime"),
+     ("yolov5mu", "raspberry-pi-5", "onnxruntime"), ("yolo26n", "i5-5200u", "openvino")],
+)  # fmt: skip
+def test_detectors_are_predicted_by_name_under_the_runtimes_of_cameras(
+    model: str, device: str, software: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["predict", "inference", "--model", model, "--device", device, "--software", software]
+    assert run([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["image_size"] == [640, 640]
+    assert 0.0005 < found["latency_seconds"] < 30
+
+
+def test_16_bits_are_summed_in_16_where_tensorrt_may(capsys: pytest.CaptureFixture[str]) -> None:
+    def seconds(device: str, software: str) -> float:
+        words = ["predict", "inference", "--model", "vgg16", "--batch", "64", "--precision", "fp16"]
+        assert run([*words, "--device", device, "--software", software, "--json"]) == 0
+        return float(json.loads(capsys.readouterr().out)["latency_seconds"])
+
+    # An A10G has the RTX 3080's chip and the same rate whatever the sums; GeForce cards halve it.
+    gains = [seconds(one, "eager") / seconds(one, "tensorrt") for one in ("rtx-3080", "a10g")]
+    assert gains[0] > 1.2 * gains[1]
+
+
+def test_a_script_that_names_cuda_is_counted_where_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "ramp.py"
+    script.write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.first = torch.nn.Conv2d(3, 8, 3).cuda()\n"
+        "        self.ramp = torch.arange(8, device='cuda').float()\n"
+        "    def forward(self, image):\n"
+        "        cost = torch.FloatTensor(8).zero_().cuda() + self.ramp\n"
+        "        return self.first(image) * cost[None, :, None, None].to('cuda:0')\n"
+    )
+    words = ["predict", "inference", "--model", f"{script}:Net", "--device", "orin", "--json"]
+    assert run(words) == 0
+    assert json.loads(capsys.readouterr().out)["latency_seconds"] > 0
+
+
+def test_what_takes_no_single_image_is_told_of_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "clip.py"
+    script.write_text("import torch\ndef net():\n    return torch.nn.Conv3d(3, 4, 3)\n")
+    words = ["predict", "inference", "--model", f"{script}:net", "--device", "orin"]
+    assert run(words) == 2
+    assert "needs a sample of each argument: --inputs FILE.npz" in capsys.readouterr().err
+    assert run([*words[:3], "segformer-b0", *words[4:]]) == 2
+    assert "timm:NAME, hf:FOLDER or script.py:FUNCTION" in capsys.readouterr().err

@@ -94,6 +94,27 @@ def test_a_pytorch_without_fused_attention_is_predicted_slower(tmp_path: Path) -
     assert old.predicted < 0.9 * new.predicted
 
 
+def test_runs_on_several_devices_are_predicted_with_what_these_wait_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = (
+        "lab,,resnet50,resnet,224x224,128,amp_fp16,channels_last,PyTorch 2.4 eager,train,"
+        "A100-SXM-80GB,{count},img_per_s,2500,4.11,25.56,11.11,"
+    )
+    path = table(tmp_path, *(row.format(count=count) for count in (1, 2, 8)))
+    assert run(["validate", "vision", str(path), "--calibration", "shipped", "--json"]) == 0
+    rates = [
+        one["predicted"] / one["n_gpus"] for one in json.loads(capsys.readouterr().out)["rows"]
+    ]
+    assert rates[0] > rates[1] > rates[2] > 0.9 * rates[0], "published ones lose 2 to 10 %"
+
+
+def test_a_row_whose_own_table_doubts_its_unit_says_too_little(tmp_path: Path) -> None:
+    found = validate_vision(table(tmp_path, ROW.format(gpu="RTX 3090") + "per image; check unit"))
+    assert found.overall.insufficient == 1
+    assert "doubts the unit" in found.rows[0].reason
+
+
 def test_an_unknown_calibration_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="use unseen, shipped or none"):
         validate_vision(table(tmp_path, ROW.format(gpu="RTX 3090")), calibration="best")

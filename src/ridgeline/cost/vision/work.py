@@ -79,6 +79,10 @@ which each waits for one at twice the distance (Hensgen, Finkel and Manber, 1988
 HALVES = ("tensorrt", "ncnn-vulkan")
 """Software that multiplies 16 bits in 16 bits on vector units too; libraries behind the others
 widen them to 32 there (cuDNN's pseudo-half convolutions), and gain traffic alone."""
+NARROW = ("tensorrt",)
+"""Software that sums products of 16 bits in 16 bits: matrix units then run at half their rate in 8
+bits, where GeForce cards halve the rate of sums in 32 (NVIDIA, "Ampere GA102 GPU architecture",
+appendix A)."""
 WIDENED = 16.0
 """Operations of 8 bits per cycle of a core without an instruction that multiplies them into 32: 16
 numbers in a register, two instructions for their products and sums, one unit for integers."""
@@ -203,6 +207,8 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     widened = setting.software not in HALVES and not processor and not has_matrix_units(device)
     if widened and dtype in ("fp16", "bf16"):
         peak = device.peaks["fp32"]
+    if dtype == "fp16" and setting.software in NARROW and on_matrix_units(device, dtype):
+        peak = max(peak, device.peaks.get("int8", 0.0) / 2.0)
     if setting.software in SHADERS:
         peak = min(peak, SHADER_GAIN * device.peaks["fp32"])
     vector = device.peaks.get("fp32", peak) * share

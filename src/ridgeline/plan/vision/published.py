@@ -2,11 +2,12 @@
 
 Empty cells are filled by rule, never by looking at the value:
 
+- Metric: a note that says to check its unit makes a row insufficient.
 - Batch: of an Offline scenario of MLPerf `OFFLINE_BATCH`; otherwise a blank makes a row
   insufficient.
 - Image size: the one that the model's authors use.
-- Precision: `uint8` is int8; ncnn's default is fp16 where the device has a rate for it. 32 bits on
-  tensor cores of Ampere and newer are TF32 in PyTorch, Paddle and TensorRT.
+- Precision: `uint8` is int8; of 32 bits ncnn and OpenVINO make 16 on a processor that has a rate
+  for them. 32 bits on tensor cores of Ampere and newer are TF32 in PyTorch, Paddle and TensorRT.
 - Layout: contiguous, unless stated.
 - Several devices: the batch is that of one, the rate that of all.
 
@@ -25,12 +26,15 @@ from pathlib import Path
 import msgspec
 
 from ridgeline.cost.vision.setting import MATRIX_DTYPES, MemoryFormat, VisionJob, VisionSetting
+from ridgeline.cost.vision.work import is_processor
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
+from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.models.vision.presets import load_network
 from ridgeline.plan.table_cells import Unreadable, positive, read_cells, whole
+from ridgeline.plan.vision.data_parallel import compute_within, step_on
 from ridgeline.records.input_file import read_toml
 
 COLUMNS = (
@@ -54,6 +58,8 @@ class SoftwareClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pattern: str
     one_by_one: bool = False
     """A query of several images is answered image by image, and the time of one is stated."""
+    halves: bool = False
+    """Unless told otherwise it makes 16 bits of 32 where a processor has a rate for them."""
     host_for_8_bits: str = ""
     """Class of software, on the host's processor, that runs a network of 8 bits instead."""
 
@@ -96,20 +102,28 @@ class PublishedVision:
 
     @property
     def seconds(self) -> float:
-        """The published time of one batch on one device."""
-        return self.in_seconds(self.published)
+        """The published time of one batch on one device, without what devices exchange."""
+        step = self._step_or_rate(self.published)
+        cluster = self._exchanging()
+        return step if cluster is None else compute_within(cluster, self.network, step)
 
-    def in_seconds(self, value: float) -> float:
-        """Seconds of a batch from a value in the row's own metric; its own inverse for rates."""
+    def in_metric(self, seconds: float) -> float:
+        """One device's time of a batch, and what devices exchange, in the row's own metric."""
+        cluster = self._exchanging()
+        step = seconds if cluster is None else step_on(cluster, self.network, seconds).seconds
+        return 1e3 * step if self.metric == "latency_ms" else self._step_or_rate(step)
+
+    def _step_or_rate(self, value: float) -> float:
+        """Seconds of a step from a value in the row's own metric; its own inverse for rates."""
         if self.metric == "latency_ms":
             return value * 1e-3
         return self.setting.batch * self.num_devices / value
 
-    def in_metric(self, seconds: float) -> float:
-        """A time of a batch in the row's own metric."""
-        if self.metric == "latency_ms":
-            return seconds * 1e3
-        return self.setting.batch * self.num_devices / seconds
+    def _exchanging(self) -> Cluster | None:
+        """The devices that reduce their gradients in every step."""
+        if self.setting.task != "train" or self.num_devices == 1:
+            return None
+        return parse_cluster(f"{self.num_devices}x{self.device.name}")
 
 
 def read_table(path: Path) -> list[PublishedVision | Unreadable]:
@@ -150,6 +164,8 @@ def _published(number: int, cells: Mapping[str, str]) -> PublishedVision:
     network = _network(cells["model"], cells["input_hw"])
     _same_network(network, cells.get("gmacs", ""))
     note = cells.get("note", "")
+    if "check unit" in note:
+        raise _TooLittle("the table itself doubts the unit of its metric")
     batch = _batch(cells, software)
     if metric == "latency_ms" and "per image" in note:
         value = value * batch
@@ -159,7 +175,7 @@ def _published(number: int, cells: Mapping[str, str]) -> PublishedVision:
         model=cells["model"],
         family=cells["family"],
         gpu=cells["gpu"],
-        num_devices=max(1, int(positive(cells["n_gpus"]) or 1)) if metric == "img_per_s" else 1,
+        num_devices=max(1, int(positive(cells["n_gpus"]) or 1)),
         metric=metric,
         published=value,
         network=network,
@@ -167,7 +183,7 @@ def _published(number: int, cells: Mapping[str, str]) -> PublishedVision:
         setting=VisionSetting(
             task=_job(cells["task"]),
             batch=batch,
-            precision=_precision(cells["precision"], device),
+            precision=_precision(cells["precision"], device, software),
             memory_format=_layout(cells["memory_format"]),
             software=software.name,
             fused_attention=re.search(UNFUSED, cells["software"]) is None,
@@ -282,9 +298,11 @@ def _layout(text: str) -> MemoryFormat:
     return "channels_last" if text == "channels_last" else "contiguous"
 
 
-def _precision(text: str, device: Device) -> str:
+def _precision(text: str, device: Device, software: SoftwareClass) -> str:
     wide = "tf32" if "tf32" in device.peaks else "fp32"
     half = "fp16" if "fp16" in device.peaks else "fp32"
+    if software.halves and is_processor(device):
+        wide = half
     known = {"uint8": "int8", "fp32_or_tf32": wide, "fp32": wide, "tf32": wide}
     found = half if text.startswith("ncnn default") else known.get(text, text)
     if found not in MATRIX_DTYPES:

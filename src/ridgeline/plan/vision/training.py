@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ridgeline.cost import money
-from ridgeline.cost.collective_volume import Fabric
 from ridgeline.cost.training.estimate import TIGHT
-from ridgeline.cost.vision.data_parallel import Overlap, ParallelStep, parallel_step
+from ridgeline.cost.vision.data_parallel import ParallelStep
 from ridgeline.cost.vision.input_pipeline import (
     STORED_BYTES,
     core_seconds,
@@ -33,6 +32,7 @@ from ridgeline.hardware import catalogue
 from ridgeline.hardware.cluster import Cluster, parse_cluster
 from ridgeline.models.vision.network import VisionNetwork
 from ridgeline.plan.training.coefficients import coefficients_for
+from ridgeline.plan.vision.data_parallel import step_on
 from ridgeline.plan.vision.measured import (
     AS_SHIPPED,
     MeasuredImages,
@@ -62,8 +62,6 @@ from ridgeline.records.vision_estimate import (
 )
 
 MOST_LAYERS = 6
-GRADIENT_BYTES = 4
-"""Gradients of 32-bit weights, which is what DistributedDataParallel reduces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,26 +245,12 @@ def _check(task: VisionTrainingTask) -> None:
 
 
 def _step(task: VisionTrainingTask, timing: Timing, passes: int) -> ParallelStep:
-    cluster, rates = task.cluster, coefficients_for(task.cluster.device)
-    inside = cluster.joined_bytes_per_second(cluster.num_devices)
-    fabric = Fabric(
-        domain_size=cluster.domain_size,
-        domain_bytes_per_second=inside * float(rates.domain),
-        network_bytes_per_second=(
-            cluster.network_bytes_per_second * float(rates.network) / cluster.oversubscription
-        ),
-        domain_latency_seconds=cluster.domain_latency_seconds * float(rates.bulk_latency),
-        network_latency_seconds=cluster.network_latency_seconds * float(rates.bulk_latency),
-    )
-    # Gradients travel under the last of several passes.
-    share = float(rates.data_overlap) if task.overlap is None else task.overlap
-    overlap = Overlap(share=share / passes, contention=float(rates.contention))
-    return parallel_step(
+    return step_on(
+        task.cluster,
+        task.network,
         passes * timing.seconds,
-        float(GRADIENT_BYTES * task.network.parameters),
-        cluster.num_devices,
-        fabric,
-        overlap,
+        passes=passes,
+        overlap=task.overlap,
         input_seconds=_input_seconds(task),
     )
 
