@@ -24,7 +24,7 @@ from ridgeline.records.lesson import Lesson, LessonGrade, LessonTime, LessonTitl
 _ROOM = Path(__file__).parent
 _EXTRA = "lessons"
 LONGEST_SECONDS = 300.0
-"""Marking ends then: an answer takes seconds, and a loop that never ends takes all there are."""
+"""An answer is marked within seconds; one that takes so long has a loop that never ends."""
 _NEEDED = ("torch", "triton", "numba")
 Answer = TypeVar("Answer")
 
