@@ -212,6 +212,15 @@ def test_asking_is_not_blamed_for_what_a_line_computes() -> None:
     assert diagnose([seen], limits()).findings == ()
 
 
+def test_side_work_of_inference_is_told_without_words_of_training() -> None:
+    seen = READINGS["side-work"].profile
+    assert "training" in found(reading(seen))["side-work"].cure
+    infers = found(reading(replace(seen, kind="inference")))["side-work"]
+    assert not {"training", "optimizer", "backward"} & set(
+        f"{infers.summary} {infers.cure}".replace(".", " ").replace(",", " ").split()
+    )
+
+
 def test_a_model_that_is_called_by_a_method_of_its_own_is_no_side_work() -> None:
     seen = READINGS["side-work"].profile
     beside = sum(op.seconds for op in seen.operators if op.phase == "other")

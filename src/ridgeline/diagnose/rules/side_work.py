@@ -37,6 +37,7 @@ def find(reading: Reading) -> list[Finding]:
     weights = reading.weight_shapes()
     on_weights = min(seconds, total_seconds(op for op in operators if is_on(op, weights)))
     mostly = on_weights > 0.4 * seconds
+    trains = reading.profile.kind == "training"
     seen: Counter[str] = Counter()
     for line in lines:
         seen[str(line.site)] += round(1e6 * line.share)
@@ -46,7 +47,8 @@ def find(reading: Reading) -> list[Finding]:
         saves_seconds=((0.5 if mostly else 0.1) * seconds, (0.95 if mostly else 0.8) * seconds),
         confidence=0.65 if mostly else 0.5,
         summary=f"{duration(seconds)} per step, {percent(reading.share(seconds))} of it, go into "
-        f"{'the weights' if mostly else 'tensors'} outside of forward, backward and optimizer.",
+        f"{'the weights' if mostly else 'tensors'} outside of "
+        f"{'forward, backward and optimizer' if trains else 'the model'}.",
         evidence={
             "side_work_seconds": seconds,
             "on_weights_seconds": on_weights,
@@ -55,7 +57,9 @@ def find(reading: Reading) -> list[Finding]:
         },
         where=[place for place, _ in seen.most_common(3)],
         cure="Do it every so many steps, on less, or in place, if the training does not depend on "
-        "it.",
+        "it."
+        if trains
+        else "Do it on less, in place, in larger batches, or beside the model's next call.",
         effort="line" if mostly else "code",
     )
 
