@@ -142,3 +142,28 @@ def test_the_first_steps_of_a_script_are_weighed_where_trainings_are_compared() 
     assert len(seen.norms) == WEIGHED_STEPS
     assert seen.tensors == [2] * WEIGHED_STEPS
     assert seen.short is False
+
+
+def _one_optimizer_each(first: int, lr: float = 1e-3) -> Updates:
+    """Parameters with an optimizer each; a step ends with the first of them that steps."""
+    torch.manual_seed(0)
+    layer = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+    optimizers = [torch.optim.Adam([p], lr=lr) for p in layer.parameters()]
+    optimizers = optimizers[first:] + optimizers[:first]
+    watch = UpdateWatch(4)
+    for _ in range(5):
+        layer(torch.ones(3, 4)).sum().backward()
+        for optimizer in optimizers:
+            watch.before_step(optimizer)
+            if optimizer is optimizers[0]:
+                watch.boundary()
+    return watch.report()
+
+
+def test_optimizers_of_single_parameters_may_step_in_any_order() -> None:
+    base = _one_optimizer_each(0)
+    for first in range(4):
+        other = _one_optimizer_each(first)
+        for equivalence in ("bit-equal", "rounding", "statistical"):
+            assert update_fault(equivalence, base, other, None) is None
+    assert update_fault("rounding", base, _one_optimizer_each(2, lr=2e-3), None) is not None

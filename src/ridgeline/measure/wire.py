@@ -105,7 +105,7 @@ class Updates(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tensors: list[int] = []
     """How many parameters had a gradient that is not zero, step by step."""
     settings: list[dict[str, float]] = []
-    """What the optimizers' groups say (`lr`, `weight_decay`, …), weighted by their elements."""
+    """What the groups say (`lr`, `weight_decay`, …): means over the `elements` that stepped."""
     short: bool | None = None
     """Do all weights fit in 16 bits? None: not looked at yet."""
 

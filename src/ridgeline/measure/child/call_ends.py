@@ -1,7 +1,7 @@
 """Which calls of a model are steps by themselves: those of a script that trains nothing.
 
 Eight calls without a training show that the script infers. Fewer do where they compute for long,
-since eight may then not come in time, and one does where a run before has shown it.
+since eight may then not come in time; and one does where a run before has shown it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from time import perf_counter
 
 CALLS = 8
 """So many calls of the model, and nothing trained meanwhile: it infers."""
-SLOW_CALLS, SLOW_SECONDS = 2, 10.0
-"""So many calls that have computed for so long together."""
+SLOW = ((1, 30.0), (2, 10.0))
+"""So many calls that have computed for so many seconds together."""
 
 
 class CallEnds:
@@ -54,4 +54,4 @@ class CallEnds:
     def _wanted(self) -> int:
         if self.assumed:
             return 1
-        return SLOW_CALLS if self._seconds >= SLOW_SECONDS else CALLS
+        return next((calls for calls, seconds in SLOW if self._seconds >= seconds), CALLS)

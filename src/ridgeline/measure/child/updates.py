@@ -68,7 +68,7 @@ class UpdateWatch:
         return Updates(
             norms=[math.hypot(*norms) for norms in weighed],
             tensors=[sum(norm > 0 for norm in norms) for norms in weighed],
-            settings=[{name: float(sum_) for name, sum_ in step.items()} for step in settings],
+            settings=[_means(step) for step in settings],
             short=None if short is None else bool(short),
         )
 
@@ -76,12 +76,20 @@ class UpdateWatch:
 def _add_settings(sums: dict[str, Any], group: dict[str, Any]) -> None:
     """Add a group's settings to those of the others, each times the elements it is for."""
     elements = sum(parameter.numel() for parameter in group["params"])
+    sums["elements"] = sums.get("elements", 0) + elements
     for name in _SETTINGS:
         found = group.get(name)
         for number, value in enumerate(found if isinstance(found, (tuple, list)) else [found]):
             if isinstance(value, (bool, int, float)) or _is_number(value):
                 key = f"{name}[{number}]" if isinstance(found, (tuple, list)) else name
                 sums[key] = sums.get(key, 0.0) + elements * value
+
+
+def _means(sums: dict[str, Any]) -> dict[str, float]:
+    """Each setting as the mean over the elements of a step, and how many there were."""
+    elements = max(sums["elements"], 1)
+    means = {name: float(total) / elements for name, total in sums.items()}
+    return means | {"elements": float(sums["elements"])}
 
 
 def _is_number(value: Any) -> bool:
