@@ -9,12 +9,12 @@ from ridgeline.measure.child.call_ends import CallEnds
 
 
 def _shown_after(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, *, graph: bool = False, assumed: bool = False
+    monkeypatch: pytest.MonkeyPatch, seconds: float, *, graph: bool = False, few: bool = False
 ) -> int:
     """Calls of so many seconds each until inference is shown, of nine at most."""
     now = 0.0
     monkeypatch.setattr(call_ends, "perf_counter", lambda: now)
-    calls = CallEnds(assumed=assumed)
+    calls = CallEnds(few=few)
     for number in range(1, 10):
         calls.begins()
         now += seconds
@@ -43,4 +43,4 @@ def test_calls_that_a_backward_may_follow_are_waited_for_however_long_they_take(
 def test_one_call_is_enough_where_a_run_before_has_shown_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert _shown_after(monkeypatch, 0.001, assumed=True) == 1
+    assert _shown_after(monkeypatch, 0.001, few=True) == 1

@@ -467,6 +467,30 @@ def test_a_demo_of_five_images_is_measured_call_by_call(
     assert profile["operator_calls"] > 0
 
 
+def test_a_demo_that_warms_up_what_it_wraps_is_measured_by_the_calls_of_the_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "detect.py"
+    script.write_text(
+        "import torch\n"
+        "class Wrapper(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.model = torch.nn.Linear(8, 8)\n"
+        "    def forward(self, x):\n"
+        "        return self.model(x)\n"
+        "detector = Wrapper().eval()\n"
+        "with torch.no_grad():\n"
+        "    detector.forward(torch.zeros(1, 8))\n"
+        "    for image in torch.randn(6, 4, 8):\n"
+        "        detector(image)\n"
+    )
+    assert run(["doctor", "--json", "--", str(script)]) == 0
+    profile = json.loads(capsys.readouterr().out)["profile"]
+    assert profile["steps"] >= 2
+    assert profile["samples_per_second"] > 0
+
+
 def test_a_demo_of_one_image_is_told_to_take_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,6 +80,8 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """First steps whose gradients are weighed, for the comparison of two trainings."""
     assume_inference: bool = False
     """Count outermost calls as steps although the script constructs an optimizer."""
+    few_calls: bool = False
+    """Each call is a step: a run before has shown that there are too few to wait for eight."""
     waits: Waits | None = None
     """When outermost calls begin to count as steps, where nothing trains; None: never."""
     stack: list[Applied] = []

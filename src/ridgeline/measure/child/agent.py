@@ -39,9 +39,7 @@ from ridgeline.measure.child.watched import ModelWatch, Watched
 class Agent:
     """Receives what the hooks see; calls `on_boundary` at the end of every step."""
 
-    def __init__(
-        self, points: Points, *, assume_inference: bool = False, recording: bool = True
-    ) -> None:
+    def __init__(self, points: Points, *, calls: CallEnds, recording: bool = True) -> None:
         self.points = points
         self.recording = recording
         """False: the stack is applied, nothing is measured or remembered."""
@@ -69,7 +67,7 @@ class Agent:
         self._forward_depth = 0
         self.latest_model: ModelWatch | None = None
         """The outermost module that runs, or ran last."""
-        self._calls = CallEnds(assumed=assume_inference)
+        self._calls = calls
         self._ends = StepEnds(self.watched, self.clock)
         self.must_train = False
         """Calls of a model are no steps, however many (a loader's worker may make some)."""
@@ -168,8 +166,8 @@ class Agent:
             for prepare in self.points.on_model:
                 self.points.call(prepare, module)
         watch.calls += 1
-        if self.kind is None and not self._trains:
-            self.watched.main.called(module, watch.num_parameters)
+        if not self._trains and (self.kind is None or self._calls.few):
+            self.watched.main.called(module, watch.num_parameters, few=self._calls.few)
         self.latest_model = watch
         evaluating = self._trains and not torch.is_grad_enabled()
         watch.called_from(user_site, training=training)

@@ -8,6 +8,7 @@ import msgspec
 
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.alone import lend_size
+from ridgeline.measure.child.call_ends import CallEnds
 from ridgeline.measure.child.conversation import Conversation
 from ridgeline.measure.child.entropy import pin_entropy
 from ridgeline.measure.child.guard import attempt, write_to
@@ -29,7 +30,8 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     folder = Path(session_folder)
     session = _session(folder)
     points = Points()
-    agent = Agent(points, assume_inference=session.assume_inference, recording=session.report)
+    calls = CallEnds(assumed=session.assume_inference, few=session.few_calls)
+    agent = Agent(points, calls=calls, recording=session.report)
     agent.updates = UpdateWatch(session.weighed_steps)
     if session.nvtx:
         agent.clock.listener = NvtxRanges()

@@ -17,9 +17,11 @@ SLOW = ((1, 30.0), (2, 10.0))
 class CallEnds:
     """Told of every call of a model, until one has shown that calls are the steps."""
 
-    def __init__(self, *, assumed: bool) -> None:
+    def __init__(self, *, assumed: bool = False, few: bool = False) -> None:
         self.assumed = assumed
-        """Calls are steps from the first on, although the script makes an optimizer."""
+        """Calls are steps although the script makes an optimizer."""
+        self.few = few
+        """They are from the first on."""
         self.seen = 0
         """Calls that have ended."""
         self._seconds = 0.0
@@ -52,6 +54,6 @@ class CallEnds:
         return self._wanted() < CALLS
 
     def _wanted(self) -> int:
-        if self.assumed:
+        if self.few:
             return 1
         return next((calls for calls, seconds in SLOW if self._seconds >= seconds), CALLS)

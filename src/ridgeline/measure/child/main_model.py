@@ -13,8 +13,9 @@ from ridgeline.measure.child.anatomy import parameters, weights
 from ridgeline.measure.child.guard import guarded
 
 _TELLING_WEIGHTS = 4
-_CALLS_OF_AN_EQUAL = 8
-"""A module of as many weights that is called so often without the main model takes its place."""
+_CALLS_OF_AN_EQUAL, _FEW_CALLS_OF_AN_EQUAL = 8, 2
+"""A module of as many weights that is called so often without the main model takes its place; and
+where a script has few calls."""
 _CALLS_OF_ANOTHER, _SECONDS_OF_ANOTHER = 64, 10.0
 """The same for one of fewer weights, and for how long the main model was not called."""
 
@@ -47,7 +48,7 @@ class MainModel:
         if num_weights > self._num_weights or (num_weights == self._num_weights and is_gone):
             self._take(module, num_weights)
 
-    def called(self, module: nn.Module, num_weights: int) -> None:
+    def called(self, module: nn.Module, num_weights: int, *, few: bool = False) -> None:
         """An outermost module was called in a script that trains nothing and has yet to step."""
         if self.is_it(module):
             self._called = monotonic()
@@ -57,7 +58,8 @@ class MainModel:
         calls = self._others[id(module)]
         is_equal = num_weights == self._num_weights
         is_long = calls >= _CALLS_OF_ANOTHER and monotonic() - self._called > _SECONDS_OF_ANOTHER
-        if is_long or (is_equal and calls >= _CALLS_OF_AN_EQUAL):
+        enough = _FEW_CALLS_OF_AN_EQUAL if few else _CALLS_OF_AN_EQUAL
+        if is_long or (is_equal and calls >= enough):
             self._take(module, num_weights)
 
     def _take(self, module: nn.Module, num_weights: int) -> None:

@@ -72,7 +72,7 @@ def measure(
         except ScriptFailed as failed:
             raise judged(command, failed, on_progress) from None
         total = windows.seen_steps
-        if windows.forwards_without_steps and not session.assume_inference:
+        if windows.forwards_without_steps and not session.few_calls:
             on_progress("no step was seen: measuring again, with each call of the model as a step")
             session = counting_calls(session)
             continue
@@ -87,7 +87,7 @@ def measure(
     if not windows.timed or not windows.timed[0].steps:
         crash = crash_of(0, windows.output)  # of a process of its own, perhaps: it did not fail
         raise ScriptError(
-            told_of_few_steps(" ".join(command), total, crash, calls=session.assume_inference),
+            told_of_few_steps(" ".join(command), total, crash, calls=session.few_calls),
             details=crash.traceback,
         )
     if wants_looks and plan.window == 0:
@@ -105,7 +105,7 @@ def _silent(text: str) -> None:
 
 def counting_calls(session: Session) -> Session:
     """The same session, with outermost calls as steps."""
-    return msgspec.structs.replace(session, assume_inference=True)
+    return msgspec.structs.replace(session, assume_inference=True, few_calls=True)
 
 
 def _plan_for(plan: MeasurementPlan, total: int) -> MeasurementPlan:
