@@ -97,9 +97,9 @@ def settings_fault(base: Updates, other: Updates, shaken: Updates | None) -> str
     It says so also where losses are equal, and where a script does not repeat itself.
     """
     disturbed = shaken.settings if shaken is not None else []
-    begun = _begins_in_part(base) or _begins_in_part(other)
+    begun = max(_whole_from(base), _whole_from(other))
     for step, (was, now) in enumerate(zip(base.settings, other.settings, strict=False)):
-        if step == 0 and begun:
+        if step < begun:
             continue
         moved = disturbed[step] if step < len(disturbed) else was
         for name in was.keys() & now.keys():
@@ -109,14 +109,17 @@ def settings_fault(base: Updates, other: Updates, shaken: Updates | None) -> str
     return None
 
 
-def _begins_in_part(updates: Updates) -> bool:
-    """Did other optimizers step in the first step than in the next?
+def _whole_from(updates: Updates) -> int:
+    """From which step on do as many elements step as in the last two; none, where these differ?
 
-    Where each parameter has an optimizer of its own, a step ends with that which came first, and
-    which that is may differ from run to run: they stand in a set.
+    Where each parameter has an optimizer of its own, made when it is first stepped, a step ends
+    with each of them at first; and which comes first may differ from run to run, for parameters
+    stand in a set.
     """
-    first = [step.get("elements") for step in updates.settings[:2]]
-    return len(first) == 2 and first[0] != first[1]
+    elements = [step.get("elements") for step in updates.settings]
+    if len(elements) > 1 and elements[-2] != elements[-1]:
+        return len(elements)
+    return next((n for n in range(len(elements), 0, -1) if elements[n - 1] != elements[-1]), 0)
 
 
 def _fault_beside_seeds(base: Updates, other: Updates, seeds: Sequence[Updates]) -> str | None:
