@@ -159,6 +159,7 @@ class Agent:
             # which only the shapes are there computes nothing.
             return False
         self.thread.claim()
+        self._calls.begins()
         self._begin_first_step(module)
         training = self.keeps_gradients = torch.is_grad_enabled() and is_in_training(module)
         if not watch.prepared and (training or self._is_inference_call()):
@@ -186,7 +187,6 @@ class Agent:
         Of one that only infers it may be this call or the next.
         """
         trains = torch.is_grad_enabled() and is_in_training(module)
-        self._calls.begins()
         if self.kind is None and not self._has_begun and (trains or not self._trains):
             self._has_begun = trains
             self.inputs.begin_step()
