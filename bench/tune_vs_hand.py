@@ -35,7 +35,7 @@ from bench.public_tuned import conditions, has_row, read_rows, run, where_and_wh
 from tests.public.table import Start, link_inputs, read_table, started
 
 from ridgeline.measure.probe import ceilings
-from ridgeline.measure.wire import Applied
+from ridgeline.measure.wire import Applied, CallsAsSteps
 from ridgeline.records import Ledger
 from ridgeline.records.store import read_record
 from ridgeline.techniques import Context, options_of, technique
@@ -139,7 +139,7 @@ def judge(case: Case) -> dict[str, str]:
         contextlib.chdir(case.start.folder),
         pool_of_runs() as pool,
     ):
-        pool.assume_inference = ledger.baseline.kind == "inference"
+        pool.calls = CallsAsSteps(assumed=ledger.baseline.kind == "inference")
         try:
             interval = run_ab(pool, *sides, plan).interval
         except VariantFailed as failure:

@@ -455,50 +455,6 @@ def _inference(folder: Path, calls: int, seconds: float) -> str:
     return str(script)
 
 
-def test_a_demo_of_five_images_is_measured_call_by_call(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = _inference(tmp_path, calls=5, seconds=0.05)
-    assert run(["doctor", "--json", "--", script]) == 0
-    profile = json.loads(capsys.readouterr().out)["profile"]
-    assert profile["kind"] == "inference"
-    assert profile["steps"] == 2  # one leads in, one is warm-up, one looks
-    assert 0.05 <= profile["step_seconds"]["p50"] < 0.5
-    assert profile["operator_calls"] > 0
-
-
-def test_a_demo_that_warms_up_what_it_wraps_is_measured_by_the_calls_of_the_whole(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = tmp_path / "detect.py"
-    script.write_text(
-        "import torch\n"
-        "class Wrapper(torch.nn.Module):\n"
-        "    def __init__(self):\n"
-        "        super().__init__()\n"
-        "        self.model = torch.nn.Linear(8, 8)\n"
-        "    def forward(self, x):\n"
-        "        return self.model(x)\n"
-        "detector = Wrapper().eval()\n"
-        "with torch.no_grad():\n"
-        "    detector.forward(torch.zeros(1, 8))\n"
-        "    for image in torch.randn(6, 4, 8):\n"
-        "        detector(image)\n"
-    )
-    assert run(["doctor", "--json", "--", str(script)]) == 0
-    profile = json.loads(capsys.readouterr().out)["profile"]
-    assert profile["steps"] >= 2
-    assert profile["samples_per_second"] > 0
-
-
-def test_a_demo_of_one_image_is_told_to_take_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["doctor", "--", _inference(tmp_path, calls=1, seconds=0)]) == 2
-    *_, said = capsys.readouterr().err.splitlines()
-    assert "called its model once: too few to measure; give it more inputs" in said
-
-
 @pytest.mark.slow
 def test_calls_that_take_long_are_steps_before_there_are_eight(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

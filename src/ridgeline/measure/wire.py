@@ -67,6 +67,19 @@ class Waits(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From then on they are, although what they compute waits for a backward."""
 
 
+class CallsAsSteps(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How calls of a model count, as runs of the script before have shown."""
+
+    assumed: bool = False
+    """Outermost calls are steps although the script constructs an optimizer."""
+    few: bool = False
+    """Each of them is one: there are too few to wait for eight."""
+    repeats: int = 0
+    """Each is made so often once more, on what it was given: there are too few to be timed."""
+    model: int | None = None
+    """Which of the modules that are called is the model, in the order of their first calls."""
+
+
 class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Written to the session folder before the child starts."""
 
@@ -78,10 +91,7 @@ class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Disturb parameters and gradients by this relative size: what would rounding do?"""
     weighed_steps: int = 0
     """First steps whose gradients are weighed, for the comparison of two trainings."""
-    assume_inference: bool = False
-    """Count outermost calls as steps although the script constructs an optimizer."""
-    few_calls: bool = False
-    """Each call is a step: a run before has shown that there are too few to wait for eight."""
+    calls: CallsAsSteps = CallsAsSteps()
     waits: Waits | None = None
     """When outermost calls begin to count as steps, where nothing trains; None: never."""
     stack: list[Applied] = []
@@ -278,6 +288,8 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Technique → why it changed nothing, where it says so."""
     preparing: list[str] = []
     """Techniques that will take effect after some more steps."""
+    main_model: int | None = None
+    """Which of the modules that were called is the model, in the order of their first calls."""
     forwards_seen: int = 0
     """Outermost forwards of the main model since the start."""
     ended: bool = False

@@ -14,7 +14,7 @@ import msgspec
 
 from ridgeline.errors import InputError
 from ridgeline.measure.live.command import script_path
-from ridgeline.measure.wire import Updates
+from ridgeline.measure.wire import CallsAsSteps, Updates
 from ridgeline.records import LedgerRow, StepProfile
 from ridgeline.records.store import read_record, write_record
 
@@ -24,6 +24,8 @@ class Answers(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     fingerprint: str
     baseline: StepProfile | None = None
+    calls: CallsAsSteps = CallsAsSteps()
+    """How calls of the model counted in it."""
     profiles: dict[str, StepProfile] = {}
     """Profiles of the script with a stack, by the stack in words."""
     seeds: list[list[float]] | None = None

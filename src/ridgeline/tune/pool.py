@@ -24,7 +24,15 @@ from ridgeline.measure.guard.guardian import Outcome
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
 from ridgeline.measure.statistics.cycles import StepCycle
-from ridgeline.measure.wire import Applied, Hello, Instrument, Report, Session, Updates
+from ridgeline.measure.wire import (
+    Applied,
+    CallsAsSteps,
+    Hello,
+    Instrument,
+    Report,
+    Session,
+    Updates,
+)
 from ridgeline.techniques import environment_of
 from ridgeline.tune.stack import ENTRY
 from ridgeline.tune.updates import WEIGHED_STEPS
@@ -244,8 +252,7 @@ class Pool:
         """In which long steps return, as a profile saw them."""
         self.length: int | None = None
         """Steps after which the script ends by itself, once a run has; the fewest seen."""
-        self.assume_inference = False
-        """Count outermost calls as steps although the script constructs an optimizer."""
+        self.calls = CallsAsSteps()
         self.has_memory_looked_at = True
         """Each copy runs some steps under the profiler before it is timed."""
         self._saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))
@@ -314,7 +321,7 @@ class Pool:
             fix_seed=True,
             weighed_steps=WEIGHED_STEPS,
             saved_folder=str(self._saved / "files"),
-            assume_inference=self.assume_inference,
+            calls=self.calls,
         )
         conductor = Conductor(variant.command, session, entry=ENTRY, cwd=variant.cwd)
         conductor.__enter__()

@@ -86,6 +86,7 @@ class Questions:
             self.memory,
             self.on_progress,
             step_seconds=self.baseline.step_seconds.p50,
+            calls=self.pool.calls,
             # What has shown its gain is checked in the time of all, not in its question's alone.
             patience=lambda: max(self.deadline - monotonic(), LEAST_PATIENCE_SECONDS),
         )

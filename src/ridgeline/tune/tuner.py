@@ -31,6 +31,7 @@ from ridgeline.diagnose import diagnose
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.ceilings import Ceilings
 from ridgeline.hardware.environment import installed
+from ridgeline.measure.live.few_calls import told_of_repeats
 from ridgeline.measure.live.operator_times import steps_to_profile
 from ridgeline.measure.live.profile import measure
 from ridgeline.measure.live.windows import LiveRun, MeasurementPlan
@@ -137,10 +138,10 @@ def _begin(
         plan = dataclasses.replace(_BASELINE, budget_seconds=seconds, start_seconds=start)
         pool.deadline, pool.least_patience_seconds = latest, seconds
         baseline = _profile(job.command, [], ceilings, plan, pool, on_progress)
-        memory.answers.baseline = baseline
+        memory.answers.baseline, memory.answers.calls = baseline, pool.calls
         memory.save()
     refuse_training(baseline.kind, job.period_seconds)
-    pool.assume_inference = baseline.kind == "inference"
+    pool.calls = replace(memory.answers.calls, assumed=baseline.kind == "inference")
     pool.cycle = cycle_of(baseline.step_samples)
     profiled = steps_to_profile(LOOK_STEPS, baseline.operator_calls)
     pool.has_memory_looked_at = profiled == LOOK_STEPS
@@ -159,7 +160,7 @@ def _begin(
         on_progress=on_progress,
         on_row=_unseen,
         pool=pool,
-        notes=_told_of_cycles(pool),
+        notes=_told_of_cycles(pool) + told_of_repeats(pool.calls),
     )
     pool.room = search.copies_that_fit()
     return search
@@ -207,10 +208,10 @@ def _profile(
     variant = Variant(command=command, stack=tuple(stack))
 
     def conduct(session: Session) -> AbstractContextManager[LiveRun]:
-        pool.assume_inference = session.assume_inference
+        pool.calls = session.calls
         return pool.borrow(variant)
 
-    session = Session(stack=stack, fix_seed=True, assume_inference=pool.assume_inference)
+    session = Session(stack=stack, fix_seed=True, calls=pool.calls)
     return measure(
         command,
         plan,

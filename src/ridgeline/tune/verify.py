@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.guard.kept import put_back
 from ridgeline.measure.live.conductor import Conductor
-from ridgeline.measure.wire import Applied, Session, Updates
+from ridgeline.measure.wire import Applied, CallsAsSteps, Session, Updates
 from ridgeline.records import LossCheck
 from ridgeline.techniques import environment_of
 from ridgeline.tune.losses import SHAKES, check_losses
@@ -50,11 +50,13 @@ class Verifier:
         on_progress: Callable[[str], None],
         *,
         step_seconds: float = 0.0,
+        calls: CallsAsSteps = CallsAsSteps(),  # noqa: B008
         patience: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._command = command
         self._memory = memory
         self._on_progress = on_progress
+        self._calls = calls
         self.patience = patience
         """How long a side run may keep silent by now."""
         affordable = int(AFFORDABLE_SECONDS / step_seconds) if step_seconds else STEPS
@@ -153,6 +155,7 @@ class Verifier:
 
     def _run(self, steps: int, sessions: list[Session]) -> list[Trajectory]:
         """Nothing where the runs fail: without them the row is not verified."""
+        sessions = [replace(session, calls=self._calls) for session in sessions]
         try:
             return trajectories(self._command, steps, sessions, patience_seconds=self.patience())
         except RidgelineError as error:

@@ -27,6 +27,7 @@ from ridgeline.measure.child.inputs import (
 )
 from ridgeline.measure.child.nested_steps import NestedSteps
 from ridgeline.measure.child.points import Points
+from ridgeline.measure.child.repeated_calls import RepeatedCalls
 from ridgeline.measure.child.seen_losses import SeenLosses
 from ridgeline.measure.child.sites import user_site
 from ridgeline.measure.child.stated import Stated
@@ -61,6 +62,8 @@ class Agent:
         """Called with module, arguments and result as an outermost call ends (instruments)."""
         self.on_moved: Any = None
         """Called in the thread in which the steps go on, when it is another than before."""
+        self.repeats: RepeatedCalls | None = None
+        """Makes each call that is a step again."""
         self.thread = StepThread()
         self._steps = NestedSteps(self.clock)
         self._forward_context: ExitStack | None = None
@@ -191,6 +194,9 @@ class Agent:
             self._has_begun = trains
             self.inputs.begin_step()
             self.clock.restart()
+        elif self.repeats is not None and self.watched.main.is_it(module):
+            self.inputs.begin_step()
+            self.clock.begin_late()  # what lies between two calls is not repeated
 
     def after_forward(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any

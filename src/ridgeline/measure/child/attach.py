@@ -16,6 +16,7 @@ from ridgeline.measure.child.habits import watch_habits
 from ridgeline.measure.child.hooks import Hooks
 from ridgeline.measure.child.nvtx_ranges import NvtxRanges
 from ridgeline.measure.child.points import Points
+from ridgeline.measure.child.repeated_calls import RepeatedCalls
 from ridgeline.measure.child.saved_files import SavedFiles
 from ridgeline.measure.child.seeds import fix_seeds, offset_seeds
 from ridgeline.measure.child.shake import Shaker
@@ -30,9 +31,12 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
     folder = Path(session_folder)
     session = _session(folder)
     points = Points()
-    calls = CallEnds(assumed=session.assume_inference, few=session.few_calls)
+    calls = CallEnds(assumed=session.calls.assumed, few=session.calls.few)
     agent = Agent(points, calls=calls, recording=session.report)
+    if session.calls.repeats:
+        agent.repeats = RepeatedCalls(session.calls.repeats)
     agent.updates = UpdateWatch(session.weighed_steps)
+    agent.watched.main.chosen = session.calls.model
     if session.nvtx:
         agent.clock.listener = NvtxRanges()
     hooks = Hooks(agent)

@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 BOUNDARY = "boundary"
+BEGIN = "begin"
 OTHER = "other"
 
 
@@ -80,6 +81,10 @@ class PhaseClock:
         if self.listener is not None:
             self.listener.stepped()
 
+    def begin_late(self) -> None:
+        """The step under way begins only now: what went before is of no step."""
+        self._mark(BEGIN)
+
     def restart(self) -> None:
         """Forget what was marked; the next step begins now."""
         self._marks = [(BOUNDARY, self._now())]
@@ -101,6 +106,8 @@ class PhaseClock:
             before = moment
             if name == BOUNDARY:
                 steps.append(current)
+                current = {}
+            elif name == BEGIN:
                 current = {}
             else:
                 phase = name

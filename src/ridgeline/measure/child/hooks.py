@@ -138,7 +138,10 @@ class Hooks:
     ) -> Any:
         self._inside = None
         self._arm()
-        return self.agent.after_forward(module, args, kwargs, result)
+        result = self.agent.after_forward(module, args, kwargs, result)
+        if self.agent.repeats is not None:
+            self.agent.repeats.follow(self.agent, module, args, kwargs, result)
+        return result
 
     def _compile(self) -> None:
         """`module.compile()` replaces the call itself: time the compiled call instead."""

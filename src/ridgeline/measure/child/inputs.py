@@ -30,22 +30,27 @@ def tensor_bytes(value: Any) -> int:
     return sum(t.numel() * t.element_size() for t in tensors_in(value))
 
 
-def bytes_within(value: Any) -> int:
-    """Bytes of all tensors that can be reached from what a model is given, each counted once.
+def tensors_within(value: Any) -> list[torch.Tensor]:
+    """All tensors that can be reached from what a model is given or returns, each once.
 
     A cache of keys and values may be an object of any class: its attributes are looked into.
     """
-    found: dict[int, int] = {}
+    found: dict[int, torch.Tensor] = {}
     seen: set[int] = set()
     todo = [(value, _DEEPEST)]
     while todo:
         item, depth = todo.pop()
         if isinstance(item, torch.Tensor):
-            found[id(item)] = item.numel() * item.element_size()
+            found[id(item)] = item
         elif depth and id(item) not in seen and not isinstance(item, (nn.Module, type)):
             seen.add(id(item))
             todo += [(part, depth - 1) for part in _parts_of(item)]
-    return sum(found.values())
+    return list(found.values())
+
+
+def bytes_within(value: Any) -> int:
+    """Bytes of all tensors that can be reached from what a model is given."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_within(value))
 
 
 def _parts_of(item: Any) -> list[Any]:

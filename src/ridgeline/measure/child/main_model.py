@@ -29,6 +29,8 @@ class MainModel:
     """
 
     def __init__(self) -> None:
+        self.chosen: int | None = None
+        """Which of the modules that are called it is, where a run before has shown it."""
         self._num_weights = 0
         self._module: weakref.ref[nn.Module] | None = None
         self._shapes: Counter[torch.Size] = Counter()
@@ -38,18 +40,24 @@ class MainModel:
         self._others: Counter[int] = Counter()
         """Calls of other modules since, by identity."""
 
-    def is_it(self, module: nn.Module) -> bool:
+    def is_it(self, module: nn.Module | None) -> bool:
         """Is this module the main model?"""
-        return self._module is not None and self._module() is module
+        return module is not None and self._module is not None and self._module() is module
 
-    def counted(self, module: nn.Module, num_weights: int) -> None:
-        """A module's weights were counted: it may be the largest."""
+    def counted(self, module: nn.Module, num_weights: int, place: int) -> None:
+        """A module's weights were counted: it may be the largest, or in the place of the chosen."""
+        if self.chosen is not None:
+            if place == self.chosen:
+                self._take(module, num_weights)
+            return
         is_gone = self._module is None or self._module() is None
         if num_weights > self._num_weights or (num_weights == self._num_weights and is_gone):
             self._take(module, num_weights)
 
     def called(self, module: nn.Module, num_weights: int, *, few: bool = False) -> None:
         """An outermost module was called in a script that trains nothing and has yet to step."""
+        if self.chosen is not None:
+            return
         if self.is_it(module):
             self._called = monotonic()
             self._others.clear()

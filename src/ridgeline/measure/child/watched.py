@@ -205,7 +205,19 @@ class Watched:
         watch.unfinished = is_unfinished(module)
         if watch.is_meta:
             return
-        self.main.counted(module, watch.num_parameters)
+        self.main.counted(module, watch.num_parameters, list(self.models).index(id(module)))
+
+    def place_of_main(self, *, is_known: bool) -> int | None:
+        """Which of the modules that were called is the model, in the order of their first calls.
+
+        Where no step has shown it: the largest, and of equal ones that which was called most, for a
+        script may warm up what it wraps.
+        """
+        watches = list(self.models.values())
+        if is_known:
+            return next((i for i, one in enumerate(watches) if self.main.is_it(one.module())), None)
+        sizes = [(watch.num_parameters, watch.calls) for watch in watches]
+        return sizes.index(max(sizes)) if sizes else None
 
     def forward_begins(self, module: nn.Module, *, evaluating: bool) -> None:
         """Note under which switches an outermost module is called."""

@@ -252,6 +252,12 @@ class RunWindows:
     seen_steps: int = 0
     forwards_without_steps: bool = False
     """The script called a model but ended without a step."""
+    main_model: int | None = None
+    """Which of the modules that the first rank called is its model."""
+    forwards_seen: int = 0
+    """Calls of a model until it trained, on the first rank."""
+    infers: bool = False
+    """It trains nothing, as far as was told."""
     ended: bool = False
     complete: bool = False
     steady: bool = False
@@ -269,11 +275,15 @@ class RunWindows:
         for losses, report in zip(self.losses, reports, strict=True):
             losses.extend(report.losses)
         self.seen_steps += len(reports[0].steps)
+        self.forwards_seen = reports[0].forwards_seen
+        self.main_model = reports[0].main_model
         for report in reports:
+            if report.facts is not None:
+                self.infers = report.facts.kind == "inference"
             self.warnings += [w for w in report.warnings if w not in self.warnings]
         if any(report.ended for report in reports):
             self.ended = True
-            self.forwards_without_steps = self.seen_steps == 0 and reports[0].forwards_seen > 0
+            self.forwards_without_steps = self.seen_steps == 0 and self.forwards_seen > 0
 
     def seconds(self) -> list[float]:
         """Seconds of the timed steps, or of the last step before them when there are none."""

@@ -19,6 +19,12 @@ from ridgeline.measure.live.alone import judged
 from ridgeline.measure.live.assemble import RunWindows, assemble
 from ridgeline.measure.live.conductor import ENTRY, Conductor
 from ridgeline.measure.live.crash import ScriptFailed, crash_of, told_of_few_steps
+from ridgeline.measure.live.few_calls import (
+    as_they_are,
+    counting_calls,
+    repeating,
+    told_of_repeats,
+)
 from ridgeline.measure.live.patience import OutOfPatience
 from ridgeline.measure.live.windows import WINDOW, LiveRun, Measurement, MeasurementPlan, Progress
 from ridgeline.measure.wire import Session, Waits
@@ -65,19 +71,30 @@ def measure(
     session = session or Session()
     on_progress = on_progress or _silent
     wants_looks = plan.window > 0
-    for _ in range(3):
+    may_repeat = True
+    for _ in range(4):
         start = conduct or _starter(command, plan, entry, on_progress)
         try:
             windows = _measure_once(start(session), plan, on_progress)
         except ScriptFailed as failed:
+            if session.calls.repeats:
+                session, may_repeat = as_they_are(session), False
+                on_progress(f"with its calls repeated it fails ({failed}): measuring without")
+                continue
             raise judged(command, failed, on_progress) from None
         total = windows.seen_steps
-        if windows.forwards_without_steps and not session.few_calls:
+        if windows.forwards_without_steps and not session.calls.few:
             on_progress("no step was seen: measuring again, with each call of the model as a step")
-            session = counting_calls(session)
+            session, may_repeat = repeating(counting_calls(session), windows), False
             continue
         if not windows.ended or windows.complete:
             break
+        again = repeating(session, windows)
+        if may_repeat and again is not session:
+            on_progress(f"it calls its model {total + 1} times: measuring again, each made again")
+            session, may_repeat = again, False
+            continue
+        session = as_they_are(session)  # no call can be repeated, as a run has shown by now
         shorter = _plan_for(plan, total)
         if shorter == plan:
             break
@@ -87,13 +104,14 @@ def measure(
     if not windows.timed or not windows.timed[0].steps:
         crash = crash_of(0, windows.output)  # of a process of its own, perhaps: it did not fail
         raise ScriptError(
-            told_of_few_steps(" ".join(command), total, crash, calls=session.few_calls),
+            told_of_few_steps(" ".join(command), total, crash, calls=session.calls.few),
             details=crash.traceback,
         )
     if wants_looks and plan.window == 0:
         on_progress("running it once more, to look closer")
         windows.looks = _measure_once(start(session), _LOOKS_ONLY, on_progress).looks
     windows.tell_how_few()
+    windows.warnings += told_of_repeats(session.calls)
     if callable(ceilings):
         ceilings = ceilings("cuda" if windows.device.startswith("cuda") else "cpu")
     return assemble(command, windows, ceilings)
@@ -101,11 +119,6 @@ def measure(
 
 def _silent(text: str) -> None:
     """Nobody wants to know."""
-
-
-def counting_calls(session: Session) -> Session:
-    """The same session, with outermost calls as steps."""
-    return msgspec.structs.replace(session, assume_inference=True, few_calls=True)
 
 
 def _plan_for(plan: MeasurementPlan, total: int) -> MeasurementPlan:
