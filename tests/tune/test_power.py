@@ -339,3 +339,14 @@ def test_the_disturbance_reaches_each_call_under_inference_mode() -> None:
     shaker.end()
     undisturbed = model(torch.ones(4, 20))
     assert not any(torch.equal(answer, undisturbed) for answer in answers)
+
+
+def test_a_model_that_is_traced_and_compared_is_disturbed_only_after_that() -> None:
+    points, shaker, model, rows = Points(), Shaker(2.0**-4), dense().eval(), torch.ones(4, 20)
+    shaker.install(points)
+    for seen in points.around_forward:
+        seen(model)
+    traced = torch.jit.trace(model, rows)  # compares, and raises where matmuls differ
+    moved = [traced(rows) for _ in range(2)]
+    shaker.end()
+    assert not torch.equal(*moved)

@@ -12,8 +12,10 @@ Numerical Algorithms", 2002, section 3.5: matmuls are bounded norm-wise.)
 
 from __future__ import annotations
 
+import functools
 import math
 import random
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakSet
@@ -23,13 +25,13 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.hooks import RemovableHandle
 
 from ridgeline.measure.child.guard import attempt
 from ridgeline.measure.child.operators import renew
 from ridgeline.measure.child.own_tensors import OwnTensors
 from ridgeline.measure.child.points import Points
 from ridgeline.measure.higher_order import is_higher_order, run_inside
+from ridgeline.patches import Undo, patch
 from ridgeline.records.matmuls import MATMULS
 
 _SEED = 20260229
@@ -47,15 +49,30 @@ class Shaker:
         self._products = _Products(self)
         self._own_tensors = OwnTensors(self._products)
         self._begun = False
-        self._hook: RemovableHandle | None = None
+        self._undo: list[Undo] = []
         self._moved: WeakSet[nn.Module] = WeakSet()
 
     def install(self, points: Points) -> None:
         """Disturb every model that is called from now on, and every step."""
         points.around_forward.append(self._seen)
-        self._hook = register_optimizer_step_pre_hook(
+        hook = register_optimizer_step_pre_hook(
             lambda optimizer, *_: attempt(self.before_step, optimizer, otherwise=None)
         )
+        tracing = patch("torch.jit._trace:trace_module", self._still_meanwhile)
+        self._undo = [hook.remove, tracing]
+
+    def _still_meanwhile(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """TorchScript compares what it has traced with the model, and raises where they differ."""
+
+        @functools.wraps(original)
+        def trace_module(*args: Any, **kwargs: Any) -> Any:
+            self._products.still = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._products.still = False
+
+        return trace_module
 
     def _seen(self, model: nn.Module) -> AbstractContextManager[None]:
         """Before a forward, training or not: an inference script has no other moment."""
@@ -80,9 +97,8 @@ class Shaker:
 
     def end(self) -> None:
         """Leave matmuls and steps alone again."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        while self._undo:
+            self._undo.pop()()
         if self._begun:
             self._begun = False
             self._products.__exit__(None, None, None)
@@ -145,6 +161,8 @@ class _Products(TorchDispatchMode):
     def __init__(self, shaker: Shaker) -> None:
         super().__init__()
         self._shaker = shaker
+        self.still = False
+        """Let matmuls be what they are."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -152,7 +170,7 @@ class _Products(TorchDispatchMode):
         if is_higher_order(func):
             return run_inside(self, func, args, kwargs or {})
         out = func(*args, **(kwargs or {}))
-        if func._schema.name in MATMULS:
+        if func._schema.name in MATMULS and not self.still:
             for tensor in tree_leaves(out):
                 if isinstance(tensor, torch.Tensor):
                     attempt(self._shaker.move, tensor, otherwise=None)
