@@ -49,7 +49,14 @@ def _profile(script: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(capsys.readouterr().out)["profile"])
 
 
-@pytest.mark.parametrize("calls", [1, 2, 5])
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param(1),
+        pytest.param(2, marks=pytest.mark.slow),
+        pytest.param(5, marks=pytest.mark.slow),
+    ],
+)
 def test_a_demo_of_a_few_images_is_measured_by_calls_made_again_without_what_lies_between(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], calls: int
 ) -> None:
@@ -70,6 +77,7 @@ def test_a_demo_that_warms_up_what_it_wraps_is_measured_by_the_calls_of_the_whol
     assert profile["step_seconds"]["p50"] >= 0.02  # the wrapped model does not sleep
 
 
+@pytest.mark.slow
 def test_calls_that_draw_are_made_as_often_as_the_script_makes_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
