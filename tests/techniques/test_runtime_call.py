@@ -97,7 +97,7 @@ def test_an_int8_program_that_is_too_far_off_never_answers(monkeypatch: pytest.M
             pixels = images(8)
             assert torch.equal(model(pixels), model._call_impl(pixels))
     assert points.effects == {}
-    assert points.preparing == set()
+    assert points.preparing == {}
     assert "int8 needs 90" in points.refused["onnx-runtime"]
 
 
@@ -107,3 +107,63 @@ def test_what_the_script_raises_is_the_scripts_own() -> None:
     with torch.no_grad(), pytest.raises(RuntimeError, match="expected input"):
         model(torch.rand(2, 5, 64, 64))
     assert "in PyTorch itself" in points.refused["onnx-runtime"]
+
+
+class Wraps(torch.nn.Module):
+    """A detector's wrapper that holds a model in evaluation mode and is in training mode itself."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model.eval()
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.model(pixels)
+        return found
+
+
+@pytest.mark.slow
+def test_a_wrapper_that_nobody_called_eval_of_is_answered_like_the_model_in_it() -> None:
+    model = Wraps(modules.WritesAView())
+    assert model.training
+    points, _ = under("onnx-runtime", model)
+    with torch.no_grad():
+        for _ in range(2):
+            pixels = images()
+            assert torch.allclose(model(pixels), model._call_impl(pixels), atol=1e-5)
+    assert "Wraps answered by ONNX Runtime" in points.effects["onnx-runtime"]
+
+
+def test_a_model_in_training_mode_stays_in_eager_pytorch_and_the_row_says_what_to_call() -> None:
+    model = modules.HasDropout().train()
+    points, _ = under("openvino", model, int8=True)
+    with torch.no_grad():
+        model(images())
+    assert points.effects == {}
+    assert points.preparing == {}, "nobody waits for it"
+    assert "in which its BatchNorm2d computes something else" in points.refused["openvino"]
+    assert points.refused["openvino"].endswith("call model.eval()")
+
+
+@pytest.mark.slow
+def test_one_of_two_models_that_is_refused_does_not_hide_that_the_other_is_answered() -> None:
+    detector, reader = modules.WritesAView().eval(), modules.UsesNumpy().eval()
+    points, _ = under("onnx-runtime", detector)
+    for prepare in points.on_model:
+        points.call(prepare, reader)
+    with torch.no_grad():
+        for _ in range(2):
+            detector(images())
+            reader(images())
+    words = points.effects["onnx-runtime"]
+    assert "WritesAView answered by ONNX Runtime" in words
+    assert "leaves torch with .numpy()" in words
+
+
+def test_what_is_still_to_come_is_said_in_words() -> None:
+    model = modules.WritesAView().eval()
+    points, _ = under("onnx-runtime", model, int8=True)
+    assert points.preparing == {"onnx-runtime": "its first inputs were to be recorded"}
+    with torch.no_grad():
+        for _ in range(3):
+            model(images())
+    assert points.preparing["onnx-runtime"].startswith("3 of its inputs were recorded")

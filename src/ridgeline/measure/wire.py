@@ -286,10 +286,10 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Technique → what it changed; a technique that changed nothing is absent."""
     refused: dict[str, str] = {}
     """Technique → why it changed nothing, where it says so."""
-    preparing: list[str] = []
-    """Techniques that will take effect after some more steps."""
     main_model: int | None = None
     """Which of the modules that were called is the model, in the order of their first calls."""
+    preparing: dict[str, str] = {}
+    """Technique that will take effect after some more steps → how far it is, in words."""
     forwards_seen: int = 0
     """Outermost forwards of the main model since the start."""
     ended: bool = False

@@ -85,6 +85,8 @@ class ABRun:
     had_no_effect: bool = False
     refusal: str = ""
     """Why it had no effect, where B's techniques say so."""
+    too_short: str = ""
+    """Why there were no rounds, where it was the script that ended."""
 
     @property
     def cpu_interval(self) -> RatioInterval:
@@ -143,6 +145,7 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
         _keep_losses(result, name, live)
         if live.ended:
             pool.ended(live)
+            result.too_short = _ended_early(live)
             return
     if not _took_effect(a, b, sides[1].applied):
         result.had_no_effect, result.refusal = True, _refusal(a, b, sides[1])
@@ -393,7 +396,17 @@ def _keep_losses(result: ABRun, name: str, live: Live) -> None:
 def _refusal(a: Variant, b: Variant, live: Live) -> str:
     """What the techniques that B adds say of why they changed nothing."""
     added = [t.technique for t in b.stack if t not in a.stack]
+    waits = [live.preparing[name] for name in added if name in live.preparing]
+    if waits:
+        return f"it was still preparing when the time was up: {waits[0]}; give more with --budget"
     return "; ".join(live.refused[name] for name in added if name in live.refused)
+
+
+def _ended_early(live: Live) -> str:
+    """Why a script that ended before it was timed was too short."""
+    waits = next(iter(live.preparing.values()), "")
+    steps = f"the script ended after {live.index} steps"
+    return f"{steps}, when {waits}" if waits else f"{steps}, before one was timed"
 
 
 def _took_effect(a: Variant, b: Variant, applied: dict[str, str]) -> bool:

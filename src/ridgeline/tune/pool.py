@@ -80,8 +80,8 @@ class Live:
         """CPU time of the process on rank 0 over all steps so far."""
         self.applied: dict[str, str] = {}
         self.refused: dict[str, str] = {}
-        self.preparing: list[str] = []
-        """Techniques that have not taken effect yet, and will."""
+        self.preparing: dict[str, str] = {}
+        """Technique that has not taken effect yet, and will → how far it is, in words."""
         self.is_warm = False
         self.settled_after = 0
         """Steps among `seconds` before it was warm."""

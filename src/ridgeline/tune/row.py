@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.statistics.sequential import side_by_side
 from ridgeline.measure.wire import Applied
 from ridgeline.records import LedgerRow, LossCheck
@@ -71,7 +70,7 @@ def measured(asked: Asked, result: ABRun, check: LossCheck, threshold: float) ->
         verification=f"{check.kind}: {check.summary}; gradients "
         + ("finite" if finite else "not finite"),
         kept=interval.low > bar and verified,
-        reason=_reason(interval, check, finite=finite, bar=bar) + _by_cpu_time(asked, result, bar),
+        reason=_reason(result, check, finite=finite, bar=bar) + _by_cpu_time(asked, result, bar),
         loss_check=check,
         rounds=interval.rounds,
         startup_seconds=result.startup_seconds,
@@ -134,9 +133,11 @@ def _by_cpu_time(asked: Asked, result: ABRun, bar: float) -> str:
     return f"; in CPU time {cpu.in_words}: measure again on a quiet machine"
 
 
-def _reason(interval: RatioInterval, check: LossCheck, *, finite: bool, bar: float) -> str:
+def _reason(result: ABRun, check: LossCheck, *, finite: bool, bar: float) -> str:
+    interval = result.interval
     if interval.rounds == 0:
-        return "no round could be measured: the script is too short, or the time ran out"
+        why = result.too_short or "the script is too short, or the time ran out"
+        return f"no round could be measured: {why}"
     figures = interval.in_words
     if interval.high < bar:
         return f"not faster: {figures}"

@@ -190,7 +190,7 @@ class Conversation:
             instrument=self._instrument.name,
             applied=dict(agent.points.effects),
             refused=dict(agent.points.refused),
-            preparing=sorted(agent.points.preparing),
+            preparing=dict(agent.points.preparing),
             resident_bytes=resident_bytes(),
             cpu_seconds=process_time() - self._usage["cpu_seconds"],
             main_model=agent.watched.place_of_main(is_known=agent.kind is not None),

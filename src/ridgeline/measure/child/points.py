@@ -59,8 +59,8 @@ class Points:
 
     refused: dict[str, str] = field(default_factory=dict)
     """Technique → why it changed nothing, in words: the module cannot be converted."""
-    preparing: set[str] = field(default_factory=set)
-    """Techniques that take effect after some more steps: they record inputs first."""
+    preparing: dict[str, str] = field(default_factory=dict)
+    """Technique that takes effect after some more steps → how far it is, in words."""
     failed: dict[str, str] = field(default_factory=dict)
     """Technique → the line that says where in its code it failed."""
 
@@ -72,7 +72,7 @@ class Points:
     def refuse(self, technique: str, why: str) -> None:
         """Say that `technique` changes nothing in this script, and why."""
         self.refused[technique] = why
-        self.preparing.discard(technique)
+        self.preparing.pop(technique, None)
         self.effects.pop(technique, None)
 
     def call(self, callback: Callable[..., Any], *args: Any, otherwise: Any = None) -> Any:
@@ -114,7 +114,7 @@ class Points:
     def fails(self, technique: str, error: Exception) -> None:
         """A technique whose code fails has changed nothing, and is not asked again."""
         self.failed[technique] = note(error)
-        self.preparing.discard(technique)
+        self.preparing.pop(technique, None)
         self.effects.pop(technique, None)
 
 

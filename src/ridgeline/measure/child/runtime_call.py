@@ -6,8 +6,11 @@ answers in its place; a program whose answers are too far off never does. Until 
 call that the program does not take, the script gets the module's own answer.
 
 No error leaves: a conversion that fails is a refusal with its line, and the module goes on in
-eager PyTorch. The files of a conversion are removed once they are loaded, and random generators
-stand where they stood.
+eager PyTorch. So does one in training mode, as far as its layers compute something else in it: a
+wrapper that nobody called `eval()` of may hold a model that is in evaluation mode. The files of a
+conversion are removed once they are loaded, and random generators stand where they stood.
+
+A script may call several models. What is told of the technique is what all of them do.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from ridgeline.measure.child.inputs import tensors_in
 from ridgeline.measure.child.points import Points
 from ridgeline.runtimes import Free, ModelCall, Precision, Runtime
 from ridgeline.runtimes.capture.converting import convert
+from ridgeline.runtimes.capture.program import differs_in_training
 
 MOST_SHAPES = 4
 """Shapes of inputs for which a program is made; calls of other shapes stay in eager PyTorch."""
@@ -52,20 +56,55 @@ class LoadedProgram:
     """It was near enough, and answers in the module's place."""
 
 
+class RuntimeCalls:
+    """The models of a script that one runtime answers for, and what is told of them together."""
+
+    def __init__(
+        self, points: Points, technique: str, runtime: Runtime, precision: Precision
+    ) -> None:
+        self._points = points
+        self._technique = technique
+        self._runtime = runtime
+        self._precision = precision
+        self._calls: list[RuntimeCall] = []
+
+    def of(self, module: nn.Module) -> RuntimeCall:
+        """What `module(...)` shall run from now on."""
+        call = RuntimeCall(module, self._runtime, self._precision, self.tell)
+        self._calls.append(call)
+        self.tell()
+        return call
+
+    def tell(self) -> None:
+        """Pass on what changed, what did not and why, and what is still to come."""
+        points, name = self._points, self._technique
+        effects = [call.effect for call in self._calls if call.effect]
+        refusals = [call.refusal for call in self._calls if call.refusal]
+        most = max(call.seen for call in self._calls)
+        # Nobody waits for a model that is hardly ever called.
+        waits = [c.waits_for for c in self._calls if c.waits_for and 2 * c.seen >= most]
+        if effects:
+            points.changed(name, "; ".join([*effects, *refusals]))
+        elif refusals:
+            points.refuse(name, "; ".join(dict.fromkeys(refusals)))
+        points.preparing.pop(name, None)
+        if waits:
+            points.preparing[name] = waits[0]
+
+
 class RuntimeCall:
     """What `module(...)` runs from now on."""
 
     def __init__(
         self,
-        points: Points,
-        technique: str,
         module: nn.Module,
         runtime: Runtime,
         precision: Precision,
+        tell: Callable[[], None],
     ) -> None:
-        self._points = points
-        self._technique = technique
         self._module = module
+        self._modal = differs_in_training(module)
+        self._tell_all = tell
         self._runtime = runtime
         self._precision = precision
         self._call = module._call_impl
@@ -76,12 +115,19 @@ class RuntimeCall:
         """One for any batch, once a second size of batch was seen."""
         self._notes: list[str] = []
         self.given_up = False
-        if precision == "int8":
-            points.preparing.add(technique)
+        self.seen = 0
+        """Calls so far."""
+        self.effect = ""
+        """What answers in the module's place, in words."""
+        self.refusal = ""
+        """Why nothing does, in words."""
+        self.waits_for = "its first inputs were to be recorded" if precision == "int8" else ""
+        """What has to come before it answers, in words."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The answer, of the program where there is one for this call."""
-        if self.given_up or self._module.training:
+        self.seen += 1
+        if self.given_up or self._is_in_training():
             return self._call(*args, **kwargs)
         program = self._guarded(self._program_for, ModelCall(args, kwargs))
         if program is not None and program.answers:
@@ -105,9 +151,23 @@ class RuntimeCall:
             self._give_up(note(error))
         return None
 
+    def _is_in_training(self) -> bool:
+        """Would a layer compute something else in this call than a graph does? Then say so."""
+        layer = next((layer for layer in self._modal if layer.training), None)
+        if layer is not None and not self.refusal:
+            self.refusal = (
+                f"{type(self._module).__name__} is called in training mode, in which its "
+                f"{type(layer).__name__} computes something else in each call; call model.eval()"
+            )
+            self.waits_for = ""
+            self._tell_all()
+        return layer is not None
+
     def _give_up(self, why: str) -> None:
         self.given_up = True
-        self._points.refuse(self._technique, why)
+        self.effect, self.waits_for = "", ""
+        self.refusal = why
+        self._tell_all()
         self._recorded.clear()
         self._programs.clear()
 
@@ -122,7 +182,7 @@ class RuntimeCall:
     # -- programs --------------------------------------------------------------------------
 
     def _program_for(self, call: ModelCall) -> LoadedProgram | None:
-        key = _key(call)
+        key = (self._module.training, *_key(call))
         if key in self._programs:
             return self._programs[key]
         if self._free is not None and self._takes(self._free, call, key):
@@ -141,6 +201,7 @@ class RuntimeCall:
         """Record one more call, unless there are enough to convert."""
         if not _is_enough(self._recorded, _CALIBRATION):
             self._recorded.append(self._copies(*call))
+            self._waits_for(f"{len(self._recorded)} of its inputs were recorded for int8's ranges")
         return _is_enough(self._recorded, _CALIBRATION)
 
     def _another_shape(self, call: ModelCall, key: Key) -> LoadedProgram | None:
@@ -214,6 +275,7 @@ class RuntimeCall:
         with torch.no_grad():
             agreement.add(wanted, program.run(*call.args, **call.kwargs))
         if self._precision == "int8" and not _enough_compared(agreement):
+            self._waits_for(f"int8 was compared on {agreement.calls} inputs")
             return
         # A script, or a technique below, that rounds to bfloat16 is no nearer to itself.
         rounded = self._precision == "fp32" and torch.is_autocast_enabled("cpu")
@@ -222,8 +284,12 @@ class RuntimeCall:
             self._give_up(f"{self._runtime.CARD.title} in {self._precision}: {refusal}")
             return
         program.answers = True
-        self._points.preparing.discard(self._technique)
+        self.refusal, self.waits_for = "", ""
         self._tell()
+
+    def _waits_for(self, words: str) -> None:
+        self.waits_for = words
+        self._tell_all()
 
     def _tell(self) -> None:
         answering = [one for one in self._programs.values() if one is not None and one.answers]
@@ -237,7 +303,8 @@ class RuntimeCall:
         if eager:
             words.append(f"{eager} more in eager PyTorch")
         words += self._notes
-        self._points.changed(self._technique, "; ".join(dict.fromkeys(words)))
+        self.effect = "; ".join(dict.fromkeys(words))
+        self._tell_all()
 
 
 def _key(call: ModelCall) -> Key:

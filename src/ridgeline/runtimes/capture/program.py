@@ -167,11 +167,17 @@ def flat_calls(captured: Captured, calls: Sequence[ModelCall]) -> list[list[Tens
     return found
 
 
+def differs_in_training(module: nn.Module) -> dict[nn.Module, str]:
+    """The layers that compute something else in training mode, and their names."""
+    named = module.named_modules()
+    return {m: name for name, m in named if isinstance(m, _DIFFERS_IN_TRAINING)}
+
+
 def _refuse_training(module: nn.Module) -> None:
-    named = [(n, m) for n, m in module.named_modules() if m.training]
-    layers = [(n, m) for n, m in named if isinstance(m, _DIFFERS_IN_TRAINING)]
-    if layers:
-        name, layer = layers[0]
+    layers = differs_in_training(module)
+    layer = next((layer for layer in layers if layer.training), None)
+    if layer is not None:
+        name = layers[layer]
         raise ExportError(
             f"{type(layer).__name__} `{name or 'self'}` is in training mode, where it computes "
             "something else in each call; call model.eval() before exporting",

@@ -74,15 +74,15 @@ def answer_by(card: Card, name: str) -> RuntimeParts:
 
     def apply(points: Points, options: Options) -> Undo:
         """Put the runtime in the place of each outermost model's call."""
+        from ridgeline.measure.child.runtime_call import RuntimeCalls
+
+        answering = RuntimeCalls(points, card.name, runtime(name), _precision(options))
         replaced: list[nn.Module] = []
 
         def replace(module: nn.Module) -> None:
-            from ridgeline.measure.child.runtime_call import RuntimeCall
-
             if module._compiled_call_impl is not None:
                 return
-            answering = RuntimeCall(points, card.name, module, runtime(name), _precision(options))
-            module._compiled_call_impl = answering
+            module._compiled_call_impl = answering.of(module)
             replaced.append(module)
             if points.time_compiled_call is not None:
                 points.time_compiled_call(module)
