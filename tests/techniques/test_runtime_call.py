@@ -40,8 +40,24 @@ def under(name: str, model: torch.nn.Module, **options: bool) -> tuple[Points, A
     return points, undo
 
 
+def counted_conversions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What stays free in each conversion from now on."""
+    runtime_call = importlib.import_module("ridgeline.measure.child.runtime_call")
+    convert, seen = runtime_call.convert, []
+
+    def counting(*args: Any, dynamic: tuple[str, ...], **kwargs: Any) -> Any:
+        seen.append(dynamic)
+        return convert(*args, dynamic=dynamic, **kwargs)
+
+    monkeypatch.setattr(runtime_call, "convert", counting)
+    return seen
+
+
 @pytest.mark.slow
-def test_the_script_gets_its_answers_at_every_shape_and_its_call_back() -> None:
+def test_the_script_gets_its_answers_at_every_shape_and_its_call_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    converted = counted_conversions(monkeypatch)
     torch.manual_seed(0)
     model = modules.WritesAView().eval()
     points, undo = under("onnx-runtime", model)
@@ -53,6 +69,7 @@ def test_the_script_gets_its_answers_at_every_shape_and_its_call_back() -> None:
             assert torch.equal(now, torch.get_rng_state())
     assert "WritesAView answered by ONNX Runtime in fp32 (SQNR" in points.effects["onnx-runtime"]
     assert "4 shapes of inputs" in points.effects["onnx-runtime"]
+    assert len(converted) == 3, "the batch is free in the second, and the size in the third"
     assert random.getstate() == states[1]
     assert np.random.get_state()[1].tolist() == states[2]  # noqa: NPY002
     undo()
@@ -167,3 +184,19 @@ def test_what_is_still_to_come_is_said_in_words() -> None:
         for _ in range(3):
             model(images())
     assert points.preparing["onnx-runtime"].startswith("3 of its inputs were recorded")
+
+
+@pytest.mark.slow
+def test_images_of_many_sizes_are_answered_by_one_program_in_int8_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    converted = counted_conversions(monkeypatch)
+    torch.manual_seed(0)
+    model = modules.WritesAView().eval()
+    points, _ = under("openvino", model, int8=True)
+    with torch.no_grad():
+        for call in range(36):
+            model(images(1, 32 + 4 * (call % 9)))
+    assert converted == [("size",)]
+    assert "9 shapes of inputs" in points.effects["openvino"]
+    assert points.preparing == {}

@@ -36,8 +36,10 @@ from ridgeline.runtimes import Free, ModelCall, Precision, Runtime
 from ridgeline.runtimes.capture.converting import convert
 from ridgeline.runtimes.capture.program import differs_in_training
 
-MOST_SHAPES = 4
-"""Shapes of inputs for which a program is made; calls of other shapes stay in eager PyTorch."""
+MOST_PROGRAMS = 4
+"""Conversions of a module; shapes that no program takes then stay in eager PyTorch."""
+_MOST_SHAPES = 256
+"""Shapes that are kept in mind, each with what answers for it."""
 _CALIBRATION = (4, 16, 32)
 """Calls to take int8's ranges from: at least, at most, and samples after which it is enough."""
 _COMPARISON = (2, 8, 16)
@@ -54,6 +56,8 @@ class LoadedProgram:
     agreement: OutputAgreement = field(default_factory=OutputAgreement)
     answers: bool = False
     """It was near enough, and answers in the module's place."""
+    was_near: bool = False
+    """It answers for other shapes already: one call of this one is enough to compare."""
 
 
 class RuntimeCalls:
@@ -109,10 +113,14 @@ class RuntimeCall:
         self._precision = precision
         self._call = module._call_impl
         self._recorded: list[ModelCall] = []
+        self._shapes: list[list[torch.Size]] = []
         self._programs: dict[Key, LoadedProgram | None] = {}
         """By shape; None: calls of that shape stay in eager PyTorch."""
-        self._free: LoadedProgram | None = None
-        """One for any batch, once a second size of batch was seen."""
+        self._flexible: LoadedProgram | None = None
+        """One that takes any batch, or size of image, once a second was seen."""
+        self._free: set[Free] = set()
+        """In what the shapes that were seen differ."""
+        self._conversions = 0
         self._notes: list[str] = []
         self.given_up = False
         self.seen = 0
@@ -185,15 +193,15 @@ class RuntimeCall:
         key = (self._module.training, *_key(call))
         if key in self._programs:
             return self._programs[key]
-        if self._free is not None and self._takes(self._free, call, key):
-            return self._programs[key]
-        if len(self._programs) >= MOST_SHAPES:
+        if len(self._programs) >= _MOST_SHAPES:
             return None
+        if self._flexible is not None and self._takes(self._flexible, call, key):
+            return self._programs[key]
         if self._precision == "int8" and not self._has_recorded(call):
             return None
-        if self._programs:
-            return self._another_shape(call, key)
-        made = self._programs[key] = self._made(call, ())
+        made = self._programs[key] = self._for_shape(call)
+        if made is None:
+            self._tell()
         # What ranges were taken from proves nothing: int8 is compared from the next call on.
         return None if self._precision == "int8" else made
 
@@ -201,40 +209,51 @@ class RuntimeCall:
         """Record one more call, unless there are enough to convert."""
         if not _is_enough(self._recorded, _CALIBRATION):
             self._recorded.append(self._copies(*call))
+            self._shapes.append(_shapes(call))
             self._waits_for(f"{len(self._recorded)} of its inputs were recorded for int8's ranges")
         return _is_enough(self._recorded, _CALIBRATION)
 
-    def _another_shape(self, call: ModelCall, key: Key) -> LoadedProgram | None:
-        """A program with a free batch, else one of this shape; None: neither can be made."""
-        for free in (("batch",), ()):
-            if free and self._free is not None:
-                continue
+    def _for_shape(self, call: ModelCall) -> LoadedProgram | None:
+        """A program free in what shapes differ in, else one of this shape; None: neither is made.
+
+        Raises:
+            RidgelineError: The module's first program cannot be made.
+        """
+        self._shapes.append(_shapes(call))
+        self._free |= _differences(self._shapes)
+        wanted: list[tuple[Free, ...]] = [tuple(sorted(self._free))] if self._free else []
+        for free in (*wanted, ()):
+            if self._conversions >= MOST_PROGRAMS:
+                return None
+            self._conversions += 1
             try:
-                made = self._made(call, free)  # type: ignore[arg-type]
+                made = self._made(call, free)
             except RidgelineError as error:
+                if not free and self._conversions <= 1 + bool(wanted):
+                    raise
                 self._notes.append(in_words(error))
                 continue
-            self._free = made if free else self._free
-            self._programs[key] = made
+            self._flexible = made if free else self._flexible
             return made
-        self._programs[key] = None
-        self._tell()
         return None
 
     def _takes(self, program: LoadedProgram, call: ModelCall, key: Key) -> bool:
-        """Does a program with a free batch answer this shape too?"""
+        """Does a program that is free in its shapes answer this one too?"""
         try:
             with torch.no_grad():
                 program.run(*call.args, **call.kwargs)
         except RidgelineError:
             return False
-        self._programs[key] = LoadedProgram(program.run)
+        near = program.answers
+        agreement = OutputAgreement() if near else program.agreement
+        self._programs[key] = LoadedProgram(program.run, agreement, was_near=near)
         return True
 
     def _made(self, call: ModelCall, free: tuple[Free, ...]) -> LoadedProgram:
         example = self._copies(*call)
         shape = _key(call)
-        calibration = [one for one in self._recorded if _key(one) == shape] or self._recorded
+        alike = [one for one in self._recorded if free or _key(one) == shape]
+        calibration = alike or self._recorded
         with (
             tempfile.TemporaryDirectory(prefix="ridgeline-runtime-") as folder,
             _generators_kept(),
@@ -274,7 +293,8 @@ class RuntimeCall:
         agreement = program.agreement
         with torch.no_grad():
             agreement.add(wanted, program.run(*call.args, **call.kwargs))
-        if self._precision == "int8" and not _enough_compared(agreement):
+        enough = program.was_near or _enough_compared(agreement)
+        if self._precision == "int8" and not enough:
             self._waits_for(f"int8 was compared on {agreement.calls} inputs")
             return
         # A script, or a technique below, that rounds to bfloat16 is no nearer to itself.
@@ -313,6 +333,24 @@ def _key(call: ModelCall) -> Key:
     plain = (bool, int, float, str, type(None))
     rest = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, plain)]
     return (len(call.args), *call.kwargs, *tensors, *rest)
+
+
+def _shapes(call: ModelCall) -> list[torch.Size]:
+    return [tensor.shape for tensor in tensors_in((call.args, dict(call.kwargs)))]
+
+
+def _differences(seen: list[list[torch.Size]]) -> set[Free]:
+    """Do inputs of the same kind differ in their batch, or images in height and width?"""
+    found: set[Free] = set()
+    for shapes in seen:
+        if [len(shape) for shape in shapes] != [len(shape) for shape in seen[0]]:
+            continue
+        for here, there in zip(shapes, seen[0], strict=True):
+            if len(here) and here[0] != there[0]:
+                found.add("batch")
+            if len(here) == 4 and here[2:] != there[2:]:
+                found.add("size")
+    return found
 
 
 def _is_enough(calls: list[ModelCall], limits: tuple[int, int, int]) -> bool:
