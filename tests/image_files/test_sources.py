@@ -204,3 +204,94 @@ def test_what_cannot_be_read_is_named_in_one_line(
 
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_sixteen_bits_of_grey_are_not_cut_off_and_numbers_without_a_range_are_refused(
+    tmp_path: Path,
+) -> None:
+    ramp = np.linspace(0, 65535, 600).reshape(20, 30)
+    (tmp_path / "cat").mkdir()
+    for name, kind in (("a.png", np.uint16), ("b.tif", np.uint16), ("c.tif", np.float32)):
+        Image.fromarray(ramp.astype(kind)).save(tmp_path / "cat" / name)
+    source = open_images("--images", tmp_path)
+    for place in (0, 1):
+        pixels = source.read(place)
+        assert (pixels.min(), pixels.max()) == (0, 255)
+        assert abs(float(pixels.mean()) - 127.5) < 1
+    with pytest.raises(InputError, match="floating-point numbers of 32 bits, and nothing says"):
+        source.read(2)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "is empty"),
+        (b"<html>", "of no format that Pillow knows"),
+        (b"II*\0\x08\0\0\0\1", "cannot be read"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_what_is_no_image_is_named_without_a_word_of_our_own_buffers(
+    content: bytes, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "a.TIFF").write_bytes(content)
+    with pytest.raises(InputError, match=why) as refusal:
+        open_images("--images", tmp_path).read(0)
+    assert "BytesIO" not in str(refusal.value)
+    assert str(refusal.value).endswith("remove it")
+
+
+def what_it_says(where: Path) -> str:
+    """The size of the first image, or why it cannot be read."""
+    try:
+        height, width, _ = open_images("--images", where).read(0).shape
+    except InputError as refusal:
+        return str(refusal)
+    return f"{height} × {width}"
+
+
+def test_every_cut_of_an_animation_is_read_or_refused_in_one_line(
+    pictures: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    frames = [Image.fromarray(picture) for picture in pictures]
+    for suffix in ("gif", "webp", "tif", "png"):
+        whole = io.BytesIO()
+        frames[0].save(
+            whole, suffix.replace("tif", "tiff"), save_all=True, append_images=frames[1:]
+        )
+        content = whole.getvalue()
+        for cut in range(1, len(content), max(1, len(content) // 12)):
+            (tmp_path / f"a.{suffix}").write_bytes(content[:cut])
+            said = what_it_says(tmp_path)
+            assert said == "20 × 30" or said.endswith("remove it"), (suffix, cut)
+        (tmp_path / f"a.{suffix}").unlink()
+
+
+def test_folders_are_followed_through_links_and_hidden_ones_are_passed_over(
+    pictures: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    photos, others = tmp_path / "photos", tmp_path / "others"
+    class_folders(pictures, photos)
+    others.mkdir()
+    (others / "far.JFIF").write_bytes(png(pictures[0]))
+    (photos / "cat" / "more").symlink_to(others)
+    (photos / "cat" / "circle").symlink_to(photos / "cat")
+    hidden = photos / "cat" / ".ipynb_checkpoints"
+    hidden.mkdir()
+    (hidden / "2-checkpoint.png").write_bytes(png(pictures[2]))
+    source = open_images("--images", photos)
+    assert len(source) == 7
+    assert source.labels is not None
+    assert source.labels.tolist() == [0, 0, 1, 1, 1, 1, 2]
+
+
+def test_the_parts_of_a_data_set_are_no_classes(
+    pictures: NDArray[np.uint8], tmp_path: Path
+) -> None:
+    for part in ("train", "val"):
+        class_folders(pictures, tmp_path / part)
+    with pytest.raises(InputError, match=r"parts of a data set, not classes; give one.*/train$"):
+        open_images("images.path", tmp_path)
+    class_folders(pictures, tmp_path / "other")
+    assert open_images("images.path", tmp_path).classes == ("other", "train", "val")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,10 @@ from ridgeline.records.input_file import read_bytes, read_text
 
 LABELS = "labels.csv"
 """The table of a flat folder."""
+_PARTS = frozenset(
+    {"train", "training", "val", "valid", "validation", "dev", "eval", "test", "testing"}
+)
+"""Names of folders that are parts of a data set, not classes, in small letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +79,50 @@ def open_folder(
         raise InputError(
             f"--labels {labels}: the folders of {path} are the classes; leave --labels out"
         )
+    _refuse_parts(where, path, within)
     files = [one for found in within.values() for one in found]
     numbers = np.repeat(np.arange(len(within)), [len(found) for found in within.values()])
     return FolderImages(str(path), tuple(files), numbers.astype(np.int64), tuple(within))
+
+
+def _refuse_parts(where: str, path: Path, within: dict[str, list[Path]]) -> None:
+    """Refuse a folder above those of a data set's parts, each with folders of classes.
+
+    Raises:
+        InputError: A model would learn to tell training images from validation images.
+    """
+    direct = any(one.parent == path / name for name, found in within.items() for one in found)
+    if direct or not all(name.lower() in _PARTS for name in within):
+        return
+    first = next((name for name in within if name.lower().startswith("train")), next(iter(within)))
+    raise InputError(
+        f"{where}: its folders ({', '.join(within)}) are parts of a data set, not classes; give one"
+        f" of them, such as {path / first}"
+    )
 
 
 def _found(path: Path) -> tuple[list[Path], dict[str, list[Path]]]:
     """Images in a folder, and those below each of its folders."""
     flat = _images(path.iterdir())
     folders = sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
-    return flat, {one.name: found for one in folders if (found := _images(one.rglob("*")))}
+    return flat, {one.name: found for one in folders if (found := _images(_below(one)))}
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The files below a folder, past hidden folders, and through links that lead to no circle."""
+    seen: set[Path] = set()
+    pending = [folder]
+    while pending:
+        here = pending.pop()
+        real = here.resolve()
+        if real in seen:
+            continue
+        seen.add(real)
+        for one in here.iterdir():
+            if one.is_dir():
+                pending += [] if one.name.startswith(".") else [one]
+            else:
+                yield one
 
 
 def _sorted_out(path: Path, known: Sequence[Path]) -> tuple[list[Path], dict[str, list[Path]]]:
@@ -132,6 +170,6 @@ def _read_table(table: Path) -> dict[str, str]:
     return said
 
 
-def _images(paths: object) -> list[Path]:
-    found = (one for one in paths if one.suffix.lower() in SUFFIXES)  # type: ignore[attr-defined]
+def _images(paths: Iterable[Path]) -> list[Path]:
+    found = (one for one in paths if one.suffix.lower() in SUFFIXES)
     return sorted(one for one in found if one.is_file() and not one.name.startswith("."))
