@@ -4,6 +4,7 @@
     ├── InputError              2   what the user gave is wrong: a flag, a file, a value
     │   ├── MissingExtra        2   an optional dependency is not installed
     │   ├── ExportError         2   a module that another runtime cannot take: whose line, what cure
+    │   ├── NotCounted          2   a vision network whose operators no sample of inputs shows
     │   └── ScriptError         2   the user's own script failed (it also fails without us)
     ├── ChildDied               1   the measured process was killed or vanished
     ├── OurDefect               1   the user's script fails, but not without us
@@ -88,6 +89,13 @@ class ExportError(InputError):
         """Which of the known kinds of failure, e.g. `data-dependent-shape`."""
         self.log = log
         """File with what torch and the runtime said; empty where they said nothing."""
+
+
+class NotCounted(InputError):
+    """A network's operators cannot be counted, and another sample of its inputs would not help.
+
+    What it finds in an image decides what runs, or the message asks for a sample already.
+    """
 
 
 class ScriptError(InputError):

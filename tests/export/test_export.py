@@ -467,3 +467,15 @@ def test_a_model_of_one_batch_alone_is_exported_for_that_batch(tmp_path: Path) -
     words = ["export", f"{script}:One", "--to", "torch-export", "--check", str(inputs)]
     assert run([*words, "--out", str(tmp_path / "out"), "--no-speed"]) == 0
     assert (tmp_path / "out" / "torch-export").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm")
+def test_one_line_that_fixes_the_batch_is_told_of_once(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--to", "torch-export", "--no-speed"]
+    code, found, said = exported("looping", tmp_path / "out", check, *words, capsys=capsys)
+    assert code == 0, said
+    notes = found["rows"][1]["notes"]
+    assert sum("fixes the batch" in note for note in notes) == 1, notes

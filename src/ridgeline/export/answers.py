@@ -246,7 +246,8 @@ def convert(order: orders.ConvertOrder) -> orders.ConvertAnswer:
             notes.append(str(error).replace(f" (the whole message: {error.log})", ""))
             continue
         seconds = time.perf_counter() - started
-        return orders.ConvertAnswer(free=made.free, notes=[*notes, *made.notes], seconds=seconds)
+        said = list(dict.fromkeys([*notes, *made.notes]))  # the same line may fix batch and size
+        return orders.ConvertAnswer(free=made.free, notes=said, seconds=seconds)
     raise RidgelineError("no attempt at a conversion was left")
 
 

@@ -44,6 +44,13 @@ class Noisy(nn.Module):
         return x + self.noise if torch.compiler.is_compiling() else x
 
 
+class Looping(nn.Module):
+    """Writes out a loop over the batch, which a graph keeps as long as it was."""
+
+    def forward(self, x):
+        return torch.stack([one for one in x])
+
+
 class Slow(nn.Module):
     """Takes a minute to export, and says that it has begun."""
 
@@ -75,6 +82,10 @@ def wrong_at_other_sizes():
 
 def disturbed():
     return network(after=Noisy(2.0))
+
+
+def looping():
+    return network(after=Looping())
 
 
 def slow():

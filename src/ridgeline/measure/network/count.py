@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ridgeline.errors import InputError, in_words
+from ridgeline.errors import InputError, NotCounted, in_words
 from ridgeline.measure.network.example import ExampleInputs, fitted, image_example
 from ridgeline.measure.network.recorder import FusedFunctions, Recorder, following_layers
 from ridgeline.measure.network.without_cuda import cuda_means
@@ -84,7 +84,7 @@ def record_operators(
             if recorder.stopped_at and not waiting:
                 return recorder.operators
             if recorder.stopped_at:
-                raise InputError(
+                raise NotCounted(
                     f"{name}: how often {waiting[0]} runs waits for what {recorder.last_path()}"
                     " finds in the image, so that it cannot be counted"
                 ) from error

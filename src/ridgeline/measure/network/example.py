@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, NotCounted
 from ridgeline.image_files.tensors import open_inputs
 
 
@@ -83,7 +83,7 @@ def fitted(example: ExampleInputs, module: nn.Module, name: str) -> ExampleInput
     """The example by the names that forward has.
 
     Raises:
-        InputError: Forward takes more than it holds, or others.
+        NotCounted: Forward takes more than it holds, or others.
     """
     parameters = inspect.signature(module.forward).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
@@ -102,7 +102,7 @@ def fitted(example: ExampleInputs, module: nn.Module, name: str) -> ExampleInput
     if unknown or lacking:
         wrong = f"has no argument {', '.join(unknown)}" if unknown else ""
         wrong = wrong or f"also needs {', '.join(lacking)}"
-        raise InputError(
+        raise NotCounted(
             f"{name}: forward({', '.join(parameters)}) {wrong}; give a sample of each with"
             " --inputs FILE, an .npz with an array for each argument, by name"
         )

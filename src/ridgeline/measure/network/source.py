@@ -10,11 +10,10 @@ import contextlib
 import importlib.util
 import math
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ridgeline.errors import InputError, MissingExtra
+from ridgeline.errors import InputError, MissingExtra, NotCounted
 from ridgeline.measure.network import LIBRARIES
 from ridgeline.models.presets import known_presets
 from ridgeline.models.vision.network import VisionNetwork
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from ridgeline.measure.network.example import ExampleInputs
 
 COLOURS = 3
-TWO_STAGES = re.compile("waits for|also needs")
-"""In what is said where a sample of the arguments would not help, or is asked for already."""
 TAKES_INPUTS = "only a model that is built takes it, as script.py:NAME or torchvision:NAME"
 OF_OTHER_INPUTS = (
     "what takes no single image (video, stereo, points, cameras) needs a sample of each argument:"
@@ -93,7 +90,7 @@ def _counted(
         if built.channels != COLOURS:
             with contextlib.suppress(InputError):
                 return count(COLOURS)
-        if example is None and not TWO_STAGES.search(str(error)):
+        if example is None and not isinstance(error, NotCounted):
             raise InputError(f"{error}; {OF_OTHER_INPUTS}") from error
         raise
 
