@@ -86,14 +86,15 @@ def patch(name: str, make: Callable[[Any], Any]) -> Undo:
     A release that lacks the name costs what hangs on it, and a line on stderr, not the run.
 
     Args:
-        name: As it stands in the list.
+        name: As it stands in the list; `*` there is any file, whose models have that function.
         make: Is given what stands there now, and returns what shall.
 
     Returns:
         What puts back what stood there. Where someone has replaced the name again since, theirs
         stays, and a line says so.
     """
-    why = reasons("patched")[name]
+    listed = reasons("patched")
+    why = listed[name] if name in listed else listed[f"*:{name.rpartition(':')[2]}"]
     path, _, attribute = name.rpartition("." if "." in name.partition(":")[2] else ":")
     try:
         owner = pkgutil.resolve_name(path)

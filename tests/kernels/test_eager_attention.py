@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
+    BertConfig,
+    BertModel,
     Gemma2Config,
     GptOssConfig,
     LlamaConfig,
     MistralConfig,
+    T5Config,
+    T5EncoderModel,
 )
 
 from ridgeline.kernels.fused_modules import fuse_modules
@@ -52,13 +58,19 @@ def run(model: nn.Module, **more: object) -> list[torch.Tensor]:
 def attention_nodes(model: nn.Module, **more: object) -> int:
     """How many steps of the backward are ours."""
     tokens = torch.arange(22).view(2, 11) % 61
-    pending, seen = [model(input_ids=tokens, labels=tokens, **more).loss.grad_fn], set()
+    loss = model(input_ids=tokens, labels=tokens, **more).loss
+    return sum("flash_attention" in type(node).__name__ for node in graph_of(loss))
+
+
+def graph_of(result: torch.Tensor) -> set[object]:
+    """Every step of the backward of a result."""
+    pending, seen = [result.grad_fn], set()
     while pending:
         node = pending.pop()
         if node is not None and node not in seen:
             seen.add(node)
             pending += [one for one, _ in node.next_functions]
-    return sum("flash_attention" in type(node).__name__ for node in seen)
+    return seen
 
 
 @pytest.mark.parametrize(
@@ -98,4 +110,25 @@ def test_a_model_that_calls_attention_as_one_is_left_alone() -> None:
     model = small("llama", attn_implementation="sdpa")
     found, undo = fuse_modules(model)
     assert "attentions" not in found
+    undo()
+
+
+@pytest.mark.parametrize(
+    ("model", "nodes"),
+    [
+        (lambda: BertModel(BertConfig(**{**SMALL, "hidden_size": 32})), 2),
+        (lambda: T5EncoderModel(T5Config(d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
+                                         vocab_size=64, attn_implementation="eager")), 0),
+    ],
+    ids=["every token sees every other", "positions add to the scores"],
+)  # fmt: skip
+def test_encoders_compute_the_same(model: Callable[[], nn.Module], nodes: int) -> None:
+    torch.manual_seed(0)
+    encoder = model().eval()
+    tokens = torch.arange(22).view(2, 11) % 61
+    before = encoder(input_ids=tokens)[0]
+    _, undo = fuse_modules(encoder)
+    after = encoder(input_ids=tokens)[0]
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-5)
+    assert sum("flash_attention" in type(one).__name__ for one in graph_of(after)) == nodes
     undo()

@@ -10,20 +10,27 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM as Models
 from transformers import (
+    CohereConfig,
     Gemma2Config,
     GemmaConfig,
+    GlmConfig,
     GPT2Config,
+    GPTNeoXConfig,
     LlamaConfig,
     MistralConfig,
+    NemotronConfig,
+    Olmo2Config,
+    OlmoConfig,
+    Phi3Config,
     Qwen2Config,
     Qwen3Config,
 )
 
-from ridgeline.kernels.fused_modules import fuse_modules
+from ridgeline.kernels.fused_modules import fuse_modules, left_alone
 
 SMALL = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0,
 }  # fmt: skip
 NORMS_GATES_TURNS = {
     LlamaConfig: (5, 2, 1),
@@ -32,7 +39,16 @@ NORMS_GATES_TURNS = {
     Qwen3Config: (9, 2, 1),
     GemmaConfig: (5, 2, 1),
     Gemma2Config: (9, 2, 1),
+    Phi3Config: (5, 2, 1),  # gate and up in one matrix
+    GlmConfig: (5, 2, 1),  # the same, and a part of each head turned, its neighbours paired
+    CohereConfig: (3, 2, 1),  # neighbours paired, layers beside each other
+    GPTNeoXConfig: (5, 0, 1),  # a part of each head turned
+    OlmoConfig: (5, 2, 1),  # norms without weights
+    Olmo2Config: (9, 2, 1),
+    NemotronConfig: (5, 0, 1),  # layer norms with 1 + weight
 }
+"""Families of models → how many norms, gated MLPs and rotary functions they have."""
+_QUICK = (LlamaConfig, Gemma2Config, GlmConfig, NemotronConfig)
 
 
 def small(config: type, **changes: object) -> nn.Module:
@@ -52,13 +68,13 @@ def run(model: nn.Module) -> list[torch.Tensor]:
 @pytest.mark.parametrize(
     "config",
     [
-        pytest.param(one, marks=() if one in (LlamaConfig, Gemma2Config) else pytest.mark.slow)
+        pytest.param(one, marks=() if one in _QUICK else pytest.mark.slow)
         for one in NORMS_GATES_TURNS
     ],
     ids=lambda one: one.__name__,
 )
 def test_a_model_computes_the_same_and_is_put_back(config: type) -> None:
-    model = small(config)
+    model = small(config).eval()  # some have dropout by default
     for name, parameter in model.named_parameters():
         if "norm" in name:
             nn.init.normal_(parameter, std=0.3)
@@ -68,7 +84,7 @@ def test_a_model_computes_the_same_and_is_put_back(config: type) -> None:
     assert tuple(found[kind] for kind in kinds) == NORMS_GATES_TURNS[config]
     names = {type(node).__name__ for node in _graph(model)}
     assert any("ridgeline_residual_norm" in name for name in names)
-    assert any("ridgeline_gated_product" in name for name in names)
+    assert any("ridgeline_gated_product" in name for name in names) == bool(found["gated MLPs"])
     assert any("ridgeline_rotary" in name for name in names)
     for one, other in zip(run(model), before, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -123,6 +139,117 @@ def test_activations_are_told_apart_by_what_they_compute(activation: str, kind: 
     _, undo = fuse_modules(model)
     torch.testing.assert_close(run(model)[1], before[1], rtol=1e-4, atol=1e-5)
     undo()
+
+
+class RootNorm(nn.Module):
+    """As a script writes it: its own names, and weights that say nothing yet."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.gain, self.epsilon = nn.Parameter(torch.zeros(12)), eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (x.square().mean(-1, keepdim=True) + self.epsilon).rsqrt() * (1 + self.gain)
+
+
+class FunctionalLayerNorm(nn.Module):
+    """A layer norm whose eps stands in its code, perhaps without a bias."""
+
+    def __init__(self, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(12))
+        self.bias = nn.Parameter(torch.zeros(12)) if bias else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-6)
+
+
+class FeedForward(nn.Module):
+    """A gated MLP under other names, whose last matrix begins at zero."""
+
+    def __init__(self, *, dropout: float = 0.0, scale: float = 1.0) -> None:
+        super().__init__()
+        self.w1, self.w3 = nn.Linear(12, 20, bias=False), nn.Linear(12, 20)
+        self.w2 = nn.Linear(20, 12)
+        self.dropout, self.scale = nn.Dropout(dropout), scale
+        nn.init.zeros_(self.w2.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = nn.functional.gelu(self.w3(x)) * self.w1(x)
+        return self.dropout(self.w2(hidden)) * self.scale
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        RootNorm(1e-8),
+        RootNorm(3e-3),
+        FunctionalLayerNorm(bias=True),
+        FunctionalLayerNorm(bias=False),
+        FeedForward(),
+        FeedForward().bfloat16(),
+    ],
+    ids=["1e-8", "3e-3", "bias", "no bias", "gate", "gate in bfloat16"],
+)
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+def test_what_a_script_writes_itself_is_taken_for_what_it_computes(
+    part: nn.Module, scale: float
+) -> None:
+    part = copy.deepcopy(part)
+    model = nn.Sequential(nn.Identity(), part)
+    kept = copy.deepcopy(part.state_dict())
+    found, undo = fuse_modules(model)
+    assert sum(found.values()) == 1
+    assert not left_alone(model)
+    assert all(torch.equal(one, part.state_dict()[name]) for name, one in kept.items())
+    for parameter in part.parameters():
+        nn.init.normal_(parameter, mean=0.5, std=0.3)
+    dtype = next(part.parameters()).dtype
+    x = (scale * torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(1))).to(dtype)
+    tolerances = {} if dtype == torch.float32 else {"rtol": 4e-2, "atol": 4e-2}
+    torch.testing.assert_close(part(x), part.forward(x), **tolerances)
+    undo()
+
+
+def test_parts_that_are_replaced_later_are_the_ones_that_run() -> None:
+    part = FeedForward()
+    fuse_modules(nn.Sequential(part))
+    nn.init.normal_(part.w2.weight)
+    part.w3 = nn.Linear(12, 20)
+    x = torch.randn(3, 12)
+    torch.testing.assert_close(part(x), part.forward(x))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("options", [{"dropout": 0.5}, {"scale": 0.5}], ids=str)
+def test_a_gate_with_more_in_it_is_left_alone_and_named(
+    options: dict[str, float], training: bool
+) -> None:
+    class ScaledMLP(FeedForward):
+        pass
+
+    model = nn.Sequential(ScaledMLP(**options)).train(training)
+    state = torch.get_rng_state()
+    found, _ = fuse_modules(model)
+    assert not found
+    assert dict(left_alone(model)) == {"ScaledMLP (computes something else)": 1}
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(one.training is training for one in model.modules())
+
+
+def test_norms_over_batches_are_left_alone_with_their_statistics() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(12), nn.InstanceNorm1d(12), nn.GroupNorm(3, 12))
+    assert not fuse_modules(model)[0]
+    assert model[0].num_batches_tracked == 0
+
+
+def test_a_norm_over_channels_is_taken_where_they_come_last_and_nowhere_else() -> None:
+    norm = nn.GroupNorm(1, 12)
+    found, _ = fuse_modules(nn.Sequential(norm))
+    assert found["norms"] == 1
+    for shape in ((4, 12), (4, 12, 12), (4, 12, 3, 3)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(norm(x), norm.forward(x))
 
 
 class HalfRMSNorm(nn.Module):

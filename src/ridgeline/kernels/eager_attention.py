@@ -9,6 +9,7 @@ once per mask, which the layers of a step share.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import weakref
 from collections.abc import Callable
@@ -21,61 +22,58 @@ from torch import Tensor, nn
 from ridgeline.kernels.attention_mask import AttentionMask, visible
 from ridgeline.kernels.flash_attention import flash_attention
 
-EAGER = (
-    "transformers.models.gemma.modeling_gemma:eager_attention_forward",
-    "transformers.models.gemma2.modeling_gemma2:eager_attention_forward",
-    "transformers.models.gemma3.modeling_gemma3:eager_attention_forward",
-    "transformers.models.gpt_oss.modeling_gpt_oss:eager_attention_forward",
-    "transformers.models.llama.modeling_llama:eager_attention_forward",
-    "transformers.models.mistral.modeling_mistral:eager_attention_forward",
-    "transformers.models.mixtral.modeling_mixtral:eager_attention_forward",
-    "transformers.models.qwen2.modeling_qwen2:eager_attention_forward",
-    "transformers.models.qwen3.modeling_qwen3:eager_attention_forward",
-)
-"""Functions that attend step by step; each file of a model has its own."""
+EAGER = "*:eager_attention_forward"
+"""The function that attends step by step, of whichever model's file."""
 _MASKED = -1e4
 """What is added where nothing may be seen is below this."""
 
 
 def eager_attention_of(model: nn.Module) -> list[str]:
-    """Which of the functions this model goes through, and compute what the kernel does."""
+    """Names of the functions that this model goes through and that compute what the kernel does."""
     config = getattr(model, "config", None)
     if getattr(config, "_attn_implementation", None) != "eager":
         return []
-    files = {type(module).__module__ for module in model.modules()}
+    files = sorted({type(module).__module__ for module in model.modules()})
     return [
-        name
-        for name in EAGER
-        if (file := name.partition(":")[0]) in files
-        and _attends_alike(getattr(sys.modules[file], "eager_attention_forward", None))
+        EAGER.replace("*", file)
+        for file in files
+        if _attends_alike(getattr(sys.modules.get(file), "eager_attention_forward", None))
     ]
 
 
 def _attends_alike(original: Any) -> bool:
+    """Whether a function gives what the kernel does, of heads in groups or else of as many."""
+    if not callable(original) or not hasattr(inspect.unwrap(original), "__code__"):
+        return False
+    return any(_attends_alike_in(original, groups) for groups in (2, 1))
+
+
+def _attends_alike_in(original: Any, groups: int) -> bool:
     generator = torch.Generator().manual_seed(0)
     queries, keys, values = (
-        torch.randn(2, heads, 5, 8, generator=generator) for heads in (4, 2, 2)
+        torch.randn(2, heads, 5, 8, generator=generator) for heads in (4, 4 // groups, 4 // groups)
     )
-    module = SimpleNamespace(num_key_value_groups=2, training=False, head_dim=8)
-    module.sinks = torch.randn(4, generator=generator)
+    module = SimpleNamespace(num_key_value_groups=groups, training=False, head_dim=8)
     added = torch.full((5, 5), torch.finfo(torch.float32).min).triu(1)[None, None]
     options: dict[str, Any] = {"scaling": 0.3}
-    if "softcap" in original.__code__.co_varnames:
+    code = inspect.unwrap(original).__code__
+    if "softcap" in code.co_varnames:
         options["softcap"] = 1.5
-    if "sinks" not in original.__code__.co_names:
-        del module.sinks
+    if "sinks" in code.co_names:
+        module.sinks = torch.randn(4, generator=generator)
     try:
         wanted, _ = original(module, queries, keys, values, added, **options)
+        found, _ = attending(original)(module, queries, keys, values, added, **options)
     except Exception:  # it takes other arguments
         return False
-    found, _ = attending(original)(module, queries, keys, values, added, **options)
     return found.shape == wanted.shape and bool((found - wanted).abs().max() < 1e-5)
 
 
 def attending(original: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a model's file that attends, by the kernel where that fits."""
-    takes_softcap = "softcap" in original.__code__.co_varnames
-    takes_sinks = "sinks" in original.__code__.co_names
+    code = inspect.unwrap(original).__code__
+    named = set(inspect.signature(original).parameters)
+    of_module = "head_dim" in code.co_names
 
     def eager_attention_forward(
         module: Any,
@@ -85,29 +83,33 @@ def attending(original: Callable[..., Any]) -> Callable[..., Any]:
         attention_mask: Tensor | None,
         scaling: float | None = None,
         dropout: float = 0.0,
-        softcap: float | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        mask = None if dropout and module.training else _mask_of(attention_mask, query, key)
-        fits = query.dtype == key.dtype == value.dtype and key.shape == value.shape
-        if mask is None or not fits or _shows_weights(module, kwargs):
-            options = {"softcap": softcap} if takes_softcap else {}
+        more = {name for name, one in kwargs.items() if one is not None and name in named}
+        drops = dropout and module.training
+        mask = None if drops or more - {"softcap"} else _mask_of(attention_mask, query, key)
+        if mask is None or not _fits(query, key, value) or _shows_weights(module, kwargs):
             return original(  # type: ignore[no-any-return]
                 module, query, key, value, attention_mask, scaling=scaling, dropout=dropout,
-                **options, **kwargs,
+                **kwargs,
             )  # fmt: skip
+        size = module.head_dim if of_module else query.shape[-1]
         attended = flash_attention(
             query,
             key,
             value,
             mask=mask,
-            scale=module.head_dim**-0.5 if scaling is None else scaling,
-            softcap=softcap if takes_softcap else None,
-            sinks=module.sinks if takes_sinks else None,
+            scale=size**-0.5 if scaling is None else scaling,
+            softcap=kwargs.get("softcap") if "softcap" in named else None,
+            sinks=module.sinks if "sinks" in code.co_names else None,
         )
         return attended.out.transpose(1, 2).contiguous(), None
 
     return eager_attention_forward
+
+
+def _fits(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    return query.dim() == 4 and query.dtype == key.dtype == value.dtype and key.shape == value.shape
 
 
 def _shows_weights(module: Any, kwargs: dict[str, Any]) -> bool:
@@ -143,6 +145,8 @@ def _meaning(added: Tensor, num_queries: int, num_keys: int) -> AttentionMask | 
         seen = added > _MASKED
         if bool((added.masked_fill(~seen, 0.0) != 0).any()):
             return None  # it does more than hide
+    if bool(seen.all()):
+        return AttentionMask()
     width = int(seen[0, 0, -1].sum())
     mask = AttentionMask(causal=True, window=None if width in (0, num_keys) else width)
     rows, places = (torch.arange(n, device=added.device) for n in (num_queries, num_keys))

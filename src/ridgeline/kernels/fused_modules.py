@@ -2,51 +2,37 @@
 
     fuse_modules(model)
 
-A module is taken for what its parts are called, as models of transformers call them, and for what
-it computes: its own forward and the fused one must agree on random numbers to a few roundings, or
-it is left alone. Modules and their parameters stay as they are; only the call goes another way, and
-goes the old way where a module has hooks, where dtypes are mixed, and while it is traced. The last
-layer over a vocabulary waits for its loss (`logits_that_wait.py`); attention is taken where a model
-of transformers writes it out (`eager_attention.py`), and left to torch where that has it in one.
+A module is taken for what it computes: its own forward and the fused one must agree on random
+numbers to a few roundings (`recognised_norms.py`, `recognised_gates.py`), or it is left alone. So
+are the functions of a model's file that turn queries and keys (`turned_heads.py`) and that write
+attention out (`eager_attention.py`); where torch has attention in one, that is left to it. Modules
+and their parameters stay as they are; only the call goes another way, and goes the old way where a
+module has hooks, where dtypes are mixed, and while it is traced. The last layer over a vocabulary
+waits for its loss (`logits_that_wait.py`).
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ridgeline.kernels.agreement import Call
 from ridgeline.kernels.eager_attention import attending, eager_attention_of
-from ridgeline.kernels.gated_product import ACTIVATIONS, Activation, gated_product
 from ridgeline.kernels.logits_that_wait import FEWEST_CLASSES, logits_of
-from ridgeline.kernels.residual_norm import (
-    LONGEST_ROW,
-    residual_layer_norm,
-    residual_rms_norm,
-)
-from ridgeline.kernels.rotary import rotary
+from ridgeline.kernels.recognised_gates import gate_of, has_a_gate
+from ridgeline.kernels.recognised_norms import named_as_a_norm, norm_of
+from ridgeline.kernels.residual_norm import LONGEST_ROW
+from ridgeline.kernels.turned_heads import turning_files
 from ridgeline.patches import Undo, in_reverse, patch
 
-Call = Callable[[Tensor], Tensor]
-ROTARY = (
-    "transformers.models.gemma.modeling_gemma:apply_rotary_pos_emb",
-    "transformers.models.gemma2.modeling_gemma2:apply_rotary_pos_emb",
-    "transformers.models.llama.modeling_llama:apply_rotary_pos_emb",
-    "transformers.models.mistral.modeling_mistral:apply_rotary_pos_emb",
-    "transformers.models.mixtral.modeling_mixtral:apply_rotary_pos_emb",
-    "transformers.models.qwen2.modeling_qwen2:apply_rotary_pos_emb",
-    "transformers.models.qwen3.modeling_qwen3:apply_rotary_pos_emb",
-)
-"""Functions that turn queries and keys; each file of a model has its own."""
 LAST_LAYERS = ("lm_head", "head", "output", "embed_out")
 """What models call the layer that gives their logits."""
-_ROUNDINGS, _ROUNDINGS_OF_FLOAT32 = 4, 16
-"""How far two ways to compute the same may lie apart, in roundings of the largest number."""
+_ANY_DIMS = frozenset(range(2, 8))
 
 
 def fuse_modules(model: nn.Module, *, losses: bool = True) -> tuple[Counter[str], Undo]:
@@ -65,14 +51,14 @@ def fuse_modules(model: nn.Module, *, losses: bool = True) -> tuple[Counter[str]
     for module in model.modules():
         if module is model:  # whoever calls it may look at the call
             continue
-        for kind, fused in _candidates(module):
-            if _agrees(module, fused):
-                _redirect(module, fused)
-                undos.append(partial(_restore, module))
-                found[kind] += 1
-                break
-    for name in _rotary_of(model):
-        undos.append(patch(name, _turning))
+        kind = _kind_of(module)
+        call = None if kind is None or _is_taken(module) else _RECOGNISED[kind](module)
+        if kind is not None and call is not None:
+            _redirect(module, *call)
+            undos.append(partial(_restore, module))
+            found[kind] += 1
+    for name, turning in turning_files(model):
+        undos.append(patch(name, turning))
         found["rotary embeddings"] += 1
     for name in eager_attention_of(model):
         undos.append(patch(name, attending))
@@ -95,143 +81,66 @@ def _last_layer(model: nn.Module) -> nn.Linear | None:
     return None
 
 
-def _candidates(module: nn.Module) -> Iterator[tuple[str, Call]]:
-    """Ways that might compute what the module computes, and what it would be."""
-    if module._compiled_call_impl is not None or _is_watched(module):
-        return
-    if type(module) is nn.LayerNorm and len(module.normalized_shape) == 1:
-        yield "norms", _layer_norm(module)
-    elif type(module).__name__.endswith("RMSNorm"):
-        for offset in (0.0, 1.0):
-            yield "norms", _rms_norm(module, offset)
-    elif _has_gate(module):
-        activation = _activation_of(getattr(module, "act_fn", None))
-        if activation is not None:
-            yield "gated MLPs", _gated(module, activation)
-
-
-def _has_gate(module: nn.Module) -> bool:
-    names = ("gate_proj", "up_proj", "down_proj")
-    return all(isinstance(getattr(module, name, None), nn.Module) for name in names)
-
-
-def _activation_of(function: Any) -> Activation | None:
-    """Which activation a function is, told apart in float32."""
-    x = torch.linspace(-6, 6, 97)
-    for activation in ACTIVATIONS:
-        try:
-            if _is_close(gated_product(x, torch.ones_like(x), activation), function(x)):
-                return activation
-        except Exception:  # no function of one tensor
-            return None
-    return None
-
-
-def _layer_norm(module: Any) -> Call:
-    return lambda x: residual_layer_norm(x, module.weight, module.bias, module.eps)[0]
-
-
-def _rms_norm(module: Any, offset: float) -> Call:
-    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
-    eps = torch.finfo(torch.float32).eps if eps is None else float(eps)
-    return lambda x: residual_rms_norm(x, module.weight, eps, offset=offset)[0]
-
-
-def _gated(module: Any, activation: Activation) -> Call:
-    return lambda x: module.down_proj(
-        gated_product(module.gate_proj(x), module.up_proj(x), activation)
+def left_alone(model: nn.Module) -> Counter[str]:
+    """What looks like a norm or a gated MLP and was not taken, each with the reason."""
+    return Counter(
+        f"{type(module).__name__} ({_why(module)})"
+        for module in model.modules()
+        if module is not model and _is_named(module) and module._compiled_call_impl is None
     )
+
+
+def _is_named(module: nn.Module) -> bool:
+    """Whether its own name, not only the shapes of its parts, says norm or MLP."""
+    kind = _kind_of(module)
+    return kind == "norms" or (kind is not None and "mlp" in type(module).__name__.lower())
+
+
+def _why(module: nn.Module) -> str:
+    if _is_watched(module):
+        return "has hooks"
+    if any(one.shape[-1:] > (LONGEST_ROW,) for one in module.parameters(recurse=False)):
+        return f"rows longer than {LONGEST_ROW}"
+    return "computes something else"
+
+
+_RECOGNISED: dict[str, Callable[[nn.Module], tuple[Call, frozenset[int]] | None]] = {
+    "norms": norm_of,
+    "gated MLPs": gate_of,
+}
+
+
+def _kind_of(module: nn.Module) -> str | None:
+    """Which of the kinds a module might be, by its name and its parts."""
+    if named_as_a_norm(module):
+        return "norms"
+    return "gated MLPs" if has_a_gate(module) else None
+
+
+def _is_taken(module: nn.Module) -> bool:
+    return module._compiled_call_impl is not None or _is_watched(module)
 
 
 def _is_watched(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
-def _agrees(module: nn.Module, fused: Call) -> bool:
-    """Whether both give the same of random numbers; drawn apart from the script's own."""
-    parameters = list(module.parameters())
-    if not parameters or any(type(one.data) is not Tensor for one in parameters):
-        return False
-    first = parameters[0]
-    size = first.shape[-1]
-    if size > LONGEST_ROW or first.device.type == "meta" or not first.is_floating_point():
-        return False
-    drawn = torch.randn(4, size, generator=torch.Generator().manual_seed(0))
-    x = drawn.to(first.device, first.dtype)
-    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-        try:
-            wanted, found = module.forward(x), fused(x)
-        except Exception:  # whatever such a module does, it is not this
-            return False
-    return _is_close(found, wanted)
-
-
-def _is_close(found: Any, wanted: Any) -> bool:
-    if not isinstance(wanted, Tensor) or found.dtype != wanted.dtype:
-        return False
-    if found.shape != wanted.shape:
-        return False
-    share = max(
-        _ROUNDINGS * torch.finfo(wanted.dtype).eps,
-        _ROUNDINGS_OF_FLOAT32 * torch.finfo(torch.float32).eps,
-    )
-    away = (found.float() - wanted.float()).abs().max()
-    return bool(away <= share * wanted.float().abs().max())
-
-
-def _redirect(module: nn.Module, fused: Call) -> None:
+def _redirect(module: nn.Module, fused: Call, dims: frozenset[int] = _ANY_DIMS) -> None:
     """Let calls of the module go to the fused way wherever it fits."""
-    dtype = next(module.parameters()).dtype
-    mixes = _has_gate(module) or type(module) is nn.Linear
+    dtype = next((one.dtype for one in module.parameters(recurse=False)), None)
+    mixes = dtype is None or type(module) is nn.Linear
 
     def call(*args: Any, **kwargs: Any) -> Any:
         x = args[0] if len(args) == 1 and not kwargs else None
-        fits = isinstance(x, Tensor) and x.dim() > 1 and (mixes or x.dtype == dtype)
-        if not fits or _is_watched(module) or torch.jit.is_tracing():
+        fits = isinstance(x, Tensor) and x.dim() in dims and x.is_floating_point()
+        if not fits or not (mixes or x.dtype == dtype):  # type: ignore[union-attr]
             return module._call_impl(*args, **kwargs)
-        return fused(x)
+        if _is_watched(module) or torch.jit.is_tracing():
+            return module._call_impl(*args, **kwargs)
+        return fused(x)  # type: ignore[arg-type]
 
     module._compiled_call_impl = call
 
 
 def _restore(module: nn.Module) -> None:
     module._compiled_call_impl = None
-
-
-def _rotary_of(model: nn.Module) -> list[str]:
-    """Which of the functions the files of this model's modules have, and compute as we do."""
-    files = {type(module).__module__ for module in model.modules()}
-    return [
-        name
-        for name in ROTARY
-        if (file := name.partition(":")[0]) in files
-        and _turns_alike(getattr(sys.modules[file], "apply_rotary_pos_emb", None))
-    ]
-
-
-def _turns_alike(original: Any) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    queries, keys = (torch.randn(2, heads, 3, 8, generator=generator) for heads in (4, 2))
-    theta = torch.randn(1, 3, 8, generator=generator)
-    given = (queries, keys, theta.cos(), theta.sin())
-    try:
-        wanted = original(*given)
-    except Exception:  # it takes other arguments
-        return False
-    return all(_is_close(a, b) for a, b in zip(rotary(*given), wanted, strict=True))
-
-
-def _turning(original: Any) -> Any:
-    """A function of a model's file that turns queries and keys, by the kernel where that fits."""
-
-    def apply_rotary_pos_emb(
-        q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        alike = q.dtype == k.dtype == cos.dtype == sin.dtype and not cos.requires_grad
-        heads = q.dim() == 4 and cos.dim() == 3 and cos.shape[1:] == (q.shape[2], q.shape[3])
-        plain = not args and kwargs.get("unsqueeze_dim", 1) == 1
-        if not (alike and heads and plain and cos.shape[0] in (1, q.shape[0])):
-            return original(q, k, cos, sin, *args, **kwargs)
-        return rotary(q, k, cos, sin)
-
-    return apply_rotary_pos_emb

@@ -70,9 +70,10 @@ def residual_layer_norm(
     eps: float,
     *,
     residual: Tensor | None = None,
+    offset: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Normalise to mean 0 and variance 1; arguments, results and errors as `residual_rms_norm`."""
-    return _normalise(x, residual, weight, bias, eps, 0.0, centred=True)
+    return _normalise(x, residual, weight, bias, eps, offset, centred=True)
 
 
 def _normalise(

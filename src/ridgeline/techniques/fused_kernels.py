@@ -75,12 +75,14 @@ def apply(points: Points, options: Options) -> Undo:
     undos: list[Undo] = []
 
     def fuse(module: nn.Module) -> None:
-        from ridgeline.kernels.fused_modules import fuse_modules
+        from ridgeline.kernels.fused_modules import fuse_modules, left_alone
 
         found, undo = fuse_modules(module)
         undos.append(undo)
         if found:
-            points.changed(CARD.name, ", ".join(f"{count} {kind}" for kind, count in found.items()))
+            taken = ", ".join(f"{count} {kind}" for kind, count in found.items())
+            left = ", ".join(f"{count} {what}" for what, count in left_alone(module).items())
+            points.changed(CARD.name, f"{taken}; left alone: {left}" if left else taken)
 
     points.on_model.append(fuse)
 
