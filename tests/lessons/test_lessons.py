@@ -108,6 +108,45 @@ def test_a_barrier_that_is_left_out_is_a_race(
     assert races["found"] > 0
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("inside = at < size", "inside = at <= size", "lanes outside of every tensor"),
+        pytest.param(
+            "(triton.cdiv(p.numel(), 1024),)", "(triton.cdiv(p.numel(), 1024), 2)",
+            "places that programs race for", marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["a lane too many", "every number twice"],
+)  # fmt: skip
+def test_an_answer_that_only_the_interpreter_forgives_does_not_pass(
+    old: str,
+    new: str,
+    what: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conduct, "subprocess", SimpleNamespace(run=run_module_warm))
+    text = (HERE / "solutions/adamw.py").read_text()
+    assert text.count(old) == 1
+    (tmp_path / "mine.py").write_text(text.replace(old, new))
+    code, found = answered("adamw", "--check", str(tmp_path / "mine.py"), capsys=capsys)
+    assert (code, found["passed"]) == (3, False)
+    assert what in {one["what"] for one in found["marks"] if not one["passed"]}
+
+
+@pytest.mark.slow
+def test_an_index_before_an_array_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    skip_without_its_packages("bank-conflicts")
+    text = (HERE / "solutions/bank_conflicts.py").read_text()
+    (tmp_path / "mine.py").write_text(text.replace("x[row, column]", "x[row - 1, column]"))
+    assert run(["lesson", "bank-conflicts", "--check", str(tmp_path / "mine.py")]) == 2
+    assert "lies before the array" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_lesson_fits_into_eighty_columns(name: str) -> None:

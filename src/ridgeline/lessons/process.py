@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from ridgeline.errors import InputError, RidgelineError, in_words
 from ridgeline.kernels.check import bfloat16
 from ridgeline.kernels.check.interpreted import load
 from ridgeline.lessons import triton_counts
-from ridgeline.lessons.shape import Calls, Topic, relative_error
-from ridgeline.records.lesson import Lesson, LessonFigure, LessonGrade, LessonTime
+from ridgeline.lessons.shape import Calls, Topic, marked, relative_error
+from ridgeline.records.lesson import Lesson, LessonFigure, LessonGrade, LessonMark, LessonTime
 
 _ROUNDS = 7
 _SPAN_SECONDS = 0.02
@@ -119,7 +119,7 @@ def graded(name: str, file: Path) -> LessonGrade:
     lesson = topic(name)
     try:
         learner = load(file)
-        marks = list(lesson.grade(learner))
+        marks = [*lesson.grade(learner), *_dangers()]
     except RidgelineError:
         raise
     except BaseException as error:  # whatever a learner's code may raise, its own exits included
@@ -130,6 +130,12 @@ def graded(name: str, file: Path) -> LessonGrade:
     return LessonGrade(
         name=name, file=str(file), passed=all(one.passed for one in marks), marks=marks
     )
+
+
+def _dangers() -> Iterator[LessonMark]:
+    """Marks against what the interpreter forgives and a GPU does not."""
+    for what, count in (triton_counts.dangers() or {}).items():
+        yield marked(what, count, "equal", 0)
 
 
 def main(name: str, title: str, file: str, answer: str) -> None:

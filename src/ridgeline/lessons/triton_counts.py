@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ridgeline.kernels.check.judging import SECTOR_BYTES, launch_record, request_sectors
+from ridgeline.kernels.check.races import races
 from ridgeline.kernels.check.seen import Access, SeenLaunch
 from ridgeline.kernels.check.watching import LaunchWatch
 
@@ -74,6 +75,25 @@ class Launches:
         counts = [request_sectors(one) for one in self.accesses]
         moved = sum(one[1] for one in counts) * SECTOR_BYTES
         return sum(one[0] for one in counts) / moved if moved else 1.0
+
+
+def dangers() -> dict[str, int] | None:
+    """What would go wrong on a GPU though results are right here, in all launches; None: no launch.
+
+    Lanes that point outside of every tensor, and places that several programs write, or that one
+    writes and another reads.
+    """
+    seen = _WATCH.launches
+    if not seen:
+        return None
+    found = [one for launch in seen for one in races(launch)]
+    accesses = Launches(seen).accesses
+    return {
+        "lanes outside of every tensor": sum(
+            int((one.active & ~one.inside).sum()) for one in accesses
+        ),
+        "places that programs race for": sum(int(one.evidence.get("places", 0)) for one in found),
+    }
 
 
 def _requests(access: Access) -> int:

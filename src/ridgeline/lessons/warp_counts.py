@@ -280,6 +280,8 @@ def _note(space: str, kind: str, array: np.ndarray, index: Any, instruction: Ins
     block = tuple(thread.blockIdx)
     _Seen.now.threads.add((block, thread.thread_id))
     places = index if isinstance(index, tuple) else (index,)
+    if any(int(at) < 0 for at in places):
+        raise IndexError(f"{index} lies before the array, where a GPU reads or writes all the same")
     offset = sum(int(at) * step for at, step in zip(places, array.strides, strict=False))
     times = state["times"]
     times[instruction] += 1
