@@ -137,6 +137,24 @@ def test_an_answer_that_only_the_interpreter_forgives_does_not_pass(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("coalescing", ", mask=column < columns)", ")"),
+        ("layouts", "inside = pixel < pixels", "inside = pixel < 64 * tl.num_programs(1)"),
+    ],
+)
+def test_an_answer_for_whole_tiles_alone_does_not_pass(
+    name: str, old: str, new: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (HERE / f"solutions/{name}.py").read_text()
+    assert text.count(old) == 1
+    (tmp_path / "mine.py").write_text(text.replace(old, new))
+    code, found = answered(name, "--check", str(tmp_path / "mine.py"), capsys=capsys)
+    assert (code, found["passed"]) == (3, False)
+
+
+@pytest.mark.slow
 def test_an_index_before_an_array_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

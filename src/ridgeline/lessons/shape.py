@@ -81,7 +81,9 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float("inf") if math.isnan(away) else away
 
 
-def right(found: Any, expected: Tensor, allowed: float = 1e-5) -> LessonMark:
+def right(
+    found: Any, expected: Tensor, allowed: float = 1e-5, what: str = "relative error"
+) -> LessonMark:
     """The mark that each exercise begins with: the result is that of the reference.
 
     Raises:
@@ -95,7 +97,7 @@ def right(found: Any, expected: Tensor, allowed: float = 1e-5) -> LessonMark:
         except (TypeError, ValueError, RuntimeError):
             kind = type(found).__name__
             raise InputError(f"solve() returned {kind}; return the numbers of the task") from None
-    return marked("relative error", relative_error(found, expected), "at most", allowed)
+    return marked(what, relative_error(found, expected), "at most", allowed)
 
 
 def solution(learner: ModuleType) -> Callable[..., Any]:
