@@ -42,6 +42,18 @@ STRANGERS: dict[str, set[str]] = {
     "written_for_the_compiler": set(),
 }
 """Kernels as others write them → what is wrong with each."""
+SEED_BY_ITS_PLACE = """import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(out, seed):
+    tl.store(out + tl.arange(0, 32), tl.rand(seed, tl.arange(0, 32)))
+
+def example():
+    kernel[(1,)](torch.empty(32), torch.zeros(1, dtype=torch.int64))
+"""
+"""A kernel that hands a pointer to a function of Triton's, which asserts that it is a number."""
 
 
 def checked(
@@ -228,6 +240,11 @@ def test_the_bytes_of_a_sum_are_three_vectors_and_every_sector_is_used(
         pytest.param(
             "import sys\nsys.exit(0)\n",
             "line 2: importing it fails: SystemExit",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            SEED_BY_ITS_PLACE,
+            "line 7: example() fails: AssertionError: assert ",
             marks=pytest.mark.slow,
         ),
         pytest.param(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 import sys
 import traceback
 import warnings
@@ -45,6 +46,8 @@ _STEP_OF_TF32 = 2.0**-10
 _OF_TF32 = 2.0
 """What matmuls in tf32 may cost float32 results, in steps: each of two factors is cut."""
 
+_OTHERS = re.compile(r"/(site|dist)-packages/|/ridgeline/|/lib/python3|^<")
+"""Files that the author of a kernel did not write."""
 _CURES = {
     "CUDA": "the interpreter runs on the CPU, which has nothing like it: leave it out of example()",
     "NVIDIA driver": "the interpreter runs on the CPU, which has none: leave it out of example()",
@@ -113,18 +116,25 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
 
 
 def _failure(error: BaseException, file: Path, what: str) -> str:
-    """Why an example failed: the innermost of its own lines, what was said there, and a cure."""
-    if isinstance(error, InterpreterError) and error.__cause__ is not None:
-        error = error.__cause__
-    own = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == str(file)
-    ]
-    place = f"line {own[-1]}: " if own else ""
-    said = in_words(error)
+    """Why an example failed: the innermost line that its author wrote, what it said, and a cure."""
+    frames = traceback.extract_tb(error.__traceback__)
+    while isinstance(error, InterpreterError) and error.__cause__ is not None:
+        error = error.__cause__  # each kernel that calls another wraps the error once more
+        frames += traceback.extract_tb(error.__traceback__)
+    written = [one for one in frames if not _OTHERS.search(one.filename)]
+    place = ""
+    if written:
+        at = written[-1]
+        place = f"line {at.lineno}: " if at.filename == str(file) else f"{_place(at)}: "
+    name, said = type(error).__name__, in_words(error)
+    if said == name and frames and frames[-1].line:
+        said = frames[-1].line  # an assertion without words
     cure = next((cure for part, cure in _CURES.items() if part in said), "")
-    return f"{place}{what} fails: {type(error).__name__}: {said}{cure and f'; {cure}'}"
+    return f"{place}{what} fails: {name}: {said}{cure and f'; {cure}'}"
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{Path(frame.filename).name}, line {frame.lineno}"
 
 
 def _inexact(
