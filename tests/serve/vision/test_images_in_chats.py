@@ -191,6 +191,48 @@ def test_other_endpoints_take_images_in_their_own_words(llava: Seen) -> None:
     assert reply.headers["x-without-effect"] == "messages.image_url.detail"
 
 
+def test_what_tools_returned_is_seen_in_every_dialect(llava: Seen) -> None:
+    data = url(GRADIENT).partition(",")[2]
+    called = {"name": "f", "arguments": "{}"}
+    call = {"id": "c", "type": "function", "function": called}
+    asked = {"role": "user", "content": "Look"}
+    chat = [
+        asked,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": [part(GRADIENT)]},
+    ]
+    body: Any = {"messages": chat, "max_tokens": COUNT, "temperature": 0, "return_token_ids": True}
+    found = llava.server.post("/v1/chat/completions", body).json()
+    tokens = found["choices"][0]["token_ids"]
+    written = "user: Look\nassistant: \ntool: <image>\nassistant:"
+    assert (found["prompt_token_ids"], tokens) == llava.judge.answer(
+        written, [GRADIENT], count=COUNT
+    )
+    said = found["choices"][0]["message"]["content"]
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    result = {"tool_use_id": "c", "content": [{"type": "image", "source": source}]}
+    turns = [
+        asked,
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}],
+        },
+        {"role": "user", "content": [{"type": "tool_result", **result}]},
+    ]
+    body = {"model": "llava", "messages": turns, "max_tokens": COUNT, "temperature": 0}
+    reply = llava.server.post("/v1/messages", body)
+    assert reply.json()["content"][0]["text"] == said, reply.text
+    output = [{"type": "input_image", "image_url": url(GRADIENT)}]
+    items = [
+        asked,
+        {"type": "function_call", "call_id": "c", **called},
+        {"type": "function_call_output", "call_id": "c", "output": output},
+    ]
+    body = {"input": items, "max_output_tokens": COUNT, "temperature": 0}
+    reply = llava.server.post("/v1/responses", body)
+    assert reply.json()["output"][0]["content"][0]["text"] == said, reply.text
+
+
 def test_the_model_says_that_it_takes_images(llava: Seen) -> None:
     (card,) = llava.server.get("/v1/models").json()["data"]
     assert card["input_modalities"] == ["text", "image"]

@@ -15,7 +15,7 @@ from ridgeline.serve.http.growing_chat import GrowingChat
 from ridgeline.serve.http.protocol.chat import (
     AssistantMessage,
     ChatRequest,
-    UserMessage,
+    SeenTurn,
 )
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
@@ -190,7 +190,7 @@ def _unheeded_effort(body: ChatRequest, text: TextTokens) -> bool:
 
 def _unheeded_detail(body: ChatRequest) -> bool:
     """Whether an image says how closely to look, which no processor can be told."""
-    messages = (one for one in body.messages if isinstance(one, UserMessage))
+    messages = (one for one in body.messages if isinstance(one, SeenTurn))
     return any(image.asks_for_detail for one in messages for image in one.images)
 
 

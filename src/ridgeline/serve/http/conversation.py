@@ -27,9 +27,9 @@ from ridgeline.serve.http.protocol.chat import (
     ImagePart,
     InstructionMessage,
     Message,
+    SeenTurn,
     TextPart,
     ToolMessage,
-    UserMessage,
 )
 from ridgeline.serve.http.protocol.errors import ApiError, refused
 from ridgeline.serve.http.protocol.tools import CustomTool, Tool
@@ -236,7 +236,7 @@ async def render(
     if continues and opens_turn:
         text_ = "continue_final_message needs add_generation_prompt: false"
         raise refused(text_, "continue_final_message")
-    pictures = [part for one in messages if isinstance(one, UserMessage) for part in one.images]
+    pictures = [part for one in messages if isinstance(one, SeenTurn) for part in one.images]
     if pictures and text.images is None:
         raise refused(
             "this model takes text alone, no images; serve a vision-language model for them",

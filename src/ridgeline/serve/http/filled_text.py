@@ -14,7 +14,7 @@ from ridgeline.serve.http.protocol.chat import (
     CompletionMessage,
 )
 from ridgeline.serve.http.protocol.completions import Completion
-from ridgeline.serve.http.protocol.fields import TokenUsage
+from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.messages import Delta
 
 

@@ -6,14 +6,11 @@ from typing import Any
 
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text
-from ridgeline.serve.http.protocol.messages import (
+from ridgeline.serve.http.protocol.message_blocks import (
     AssistantTurn,
-    DocumentBlock,
     ImageBlock,
     InlineImage,
-    InputTool,
-    MessagesRequest,
-    SearchResultBlock,
+    SaidBlock,
     SystemTurn,
     TextBlock,
     ThinkingBlock,
@@ -22,6 +19,7 @@ from ridgeline.serve.http.protocol.messages import (
     UserTurn,
     joined,
 )
+from ridgeline.serve.http.protocol.messages import InputTool, MessagesRequest
 
 NAMES = {
     "response_format": "output_config",
@@ -50,7 +48,7 @@ def chat_fields(body: MessagesRequest, template: str) -> dict[str, Any]:
         "stream": body.stream,
         "tools": [_tool(tool) for tool in body.own_tools] or None,
         "tool_choice": None if choice is None else _CHOICES.get(choice.type, _named(choice.name)),
-        "response_format": None if output is None else _format(output.format),
+        "response_format": _format(body.form),
         "reasoning_effort": None if output is None else output.effort,
         "user": None if body.metadata is None else body.metadata.user_id,
         "chat_template_kwargs": body.chat_template_kwargs,
@@ -102,10 +100,7 @@ def _of_user(turn: UserTurn) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for block in turn.content:
         if isinstance(block, ToolResultBlock):
-            content = joined(block.content or "")
-            if block.is_error:
-                content = f"Error: {content}"
-            found.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": content})
+            found.append(_returned(block))
             continue
         if not found or found[-1]["role"] != "user":
             found.append({"role": "user", "content": []})
@@ -113,7 +108,22 @@ def _of_user(turn: UserTurn) -> list[dict[str, Any]]:
     return found
 
 
-def _part(block: TextBlock | ImageBlock | DocumentBlock | SearchResultBlock) -> dict[str, Any]:
+def _returned(block: ToolResultBlock) -> dict[str, Any]:
+    """What a tool returned: a text, or parts where images are among it."""
+    content: Any
+    blocks = block.content or ""
+    texts = [one for one in blocks if isinstance(one, SaidBlock)]
+    if isinstance(blocks, str) or len(texts) == len(blocks):
+        content = joined(blocks if isinstance(blocks, str) else texts)
+        if block.is_error:
+            content = f"Error: {content}"
+    else:
+        content = [{"type": "text", "text": "Error:"}] if block.is_error else []
+        content += [_part(one) for one in blocks if not isinstance(one, str)]
+    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
+
+
+def _part(block: SaidBlock | ImageBlock) -> dict[str, Any]:
     if not isinstance(block, ImageBlock):
         return {"type": "text", "text": block.text}
     source = block.source

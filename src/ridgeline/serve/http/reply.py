@@ -25,8 +25,8 @@ from starlette.types import Receive, Scope, Send
 
 from ridgeline.serve.http.access_log import RequestRecord, own_path
 from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError
-from ridgeline.serve.http.protocol.fields import TokenUsage
 from ridgeline.serve.http.protocol.google import model_of_path
+from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.messages import Delta, Refused, Submit
 from ridgeline.serve.process.client import EngineLink
 

@@ -21,13 +21,11 @@ from ridgeline.serve.http.protocol.response_items import (
     MessageItem,
     ThoughtItem,
 )
+from ridgeline.serve.http.protocol.response_tools import FreeTool, FunctionTool, InputGrammar
 from ridgeline.serve.http.protocol.responses import (
     LOGPROBS,
-    FreeTool,
     FreeToolChoice,
     FunctionChoice,
-    FunctionTool,
-    InputGrammar,
     NamedSchemaFormat,
     ResponsesRequest,
     TextOptions,
@@ -116,7 +114,7 @@ def _add(item: InputItem, messages: list[dict[str, Any]]) -> None:
         case MessageItem():
             messages.append({"role": item.role, "content": _content(item.content)})
         case CallOutputItem() | CustomOutputItem():
-            output = _text(item.output)
+            output = _content(item.output)
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": output})
         case ThoughtItem():
             thought = "\n".join(part.text for part in item.content or item.summary or [])

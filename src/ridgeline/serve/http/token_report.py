@@ -10,10 +10,9 @@ from msgspec import UNSET, UnsetType
 
 from ridgeline.serve.http.protocol.fields import (
     LOWEST_LOGPROB,
-    PromptDetails,
     SamplingFields,
-    TokenUsage,
 )
+from ridgeline.serve.http.protocol.token_usage import PromptDetails, TokenUsage
 from ridgeline.serve.messages import Delta, Logprob, Submit, TokenLogprobs
 
 

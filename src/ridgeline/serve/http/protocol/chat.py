@@ -20,14 +20,15 @@ from ridgeline.serve.http.protocol.fields import (
     SamplingFields,
     Strict,
     Text,
-    TokenUsage,
     few,
 )
 from ridgeline.serve.http.protocol.given_messages import as_content, as_part, as_turn
 from ridgeline.serve.http.protocol.mistral_words import as_chat
 from ridgeline.serve.http.protocol.older_functions import as_tools, asks_for_functions
+from ridgeline.serve.http.protocol.openrouter_words import usage_asked
 from ridgeline.serve.http.protocol.response_format import ResponseFormat
-from ridgeline.serve.http.protocol.thinking_words import in_openais_words
+from ridgeline.serve.http.protocol.thinking_words import Effort, in_openais_words
+from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.protocol.tools import (
     MOST_TOOLS,
     AnyGivenCall,
@@ -100,21 +101,16 @@ class ChatTurn(Strict):
     """What some clients write beside the role; every message is one."""
 
 
-class InstructionMessage(ChatTurn):
-    """What the model is told to be; templates know both roles as "system"."""
+Parts = Annotated[
+    Text | Annotated[list[Part], Field(min_length=1, fail_fast=True)], BeforeValidator(as_content)
+]
+"""A text, or texts and images in their order."""
 
-    role: Literal["system", "developer"]
-    content: Content
 
+class SeenTurn(ChatTurn):
+    """A message that may show images."""
 
-class UserMessage(ChatTurn):
-    """What the user says."""
-
-    role: Literal["user"]
-    content: Annotated[
-        Text | Annotated[list[Part], Field(min_length=1, fail_fast=True)],
-        BeforeValidator(as_content),
-    ]
+    content: Parts
 
     @property
     def images(self) -> list[ImagePart]:
@@ -122,6 +118,19 @@ class UserMessage(ChatTurn):
         if isinstance(self.content, str):
             return []
         return [part for part in self.content if isinstance(part, ImagePart)]
+
+
+class InstructionMessage(ChatTurn):
+    """What the model is told to be; templates know both roles as "system"."""
+
+    role: Literal["system", "developer"]
+    content: Content
+
+
+class UserMessage(SeenTurn):
+    """What the user says."""
+
+    role: Literal["user"]
 
 
 class AssistantMessage(ChatTurn):
@@ -158,11 +167,10 @@ class AssistantMessage(ChatTurn):
         return self
 
 
-class ToolMessage(ChatTurn):
+class ToolMessage(SeenTurn):
     """What a called function returned."""
 
     role: Literal["tool"]
-    content: Content
     tool_call_id: Text | None = None
 
 
@@ -233,7 +241,7 @@ class ChatRequest(SamplingFields):
     prediction: PredictedOutput | None = None
     prompt_cache_options: Annotated[dict[str, Any], few(16)] | None = None
     """The prefix cache keeps what fits, for everybody, whatever this and its like say."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Effort | None = None
     """How much the model thinks first; for templates that know of it."""
     include_reasoning: bool | None = None
     """Whether the reply has the thoughts; yes if absent."""
@@ -245,7 +253,7 @@ class ChatRequest(SamplingFields):
     @model_validator(mode="wrap")
     @classmethod
     def _as_chat(cls, given: Any, read: ModelWrapValidatorHandler[ChatRequest]) -> ChatRequest:
-        asked = as_chat(given)
+        asked = usage_asked(as_chat(given))
         if not isinstance(asked, dict):
             return read(asked)
         body = read(only_allowed(in_openais_words(as_tools(asked))))

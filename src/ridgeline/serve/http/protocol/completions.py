@@ -12,8 +12,8 @@ from ridgeline.serve.http.protocol.fields import (
     SamplingFields,
     Text,
     Tokens,
-    TokenUsage,
 )
+from ridgeline.serve.http.protocol.token_usage import TokenUsage
 
 MOST_PROMPTS = 1024
 

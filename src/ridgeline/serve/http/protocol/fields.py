@@ -1,4 +1,4 @@
-"""What requests and replies have in common: exact types, sampling parameters, token counts.
+"""What requests have in common: exact types, sampling parameters.
 
 Types are exact, and unknown fields are errors. The first wrong element of a list is enough:
 pydantic would else describe each of a million.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ridgeline.checkpoints.generation import GenerationDefaults
@@ -107,29 +106,17 @@ def _at_most(given: Any, most: int, what: str) -> Any:
     return given
 
 
-class PromptDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """Details of the prompt's tokens."""
-
-    cached_tokens: int
-    """Found in the prefix cache."""
-
-
-class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Summed over prompts and completions; a prompt with several completions counts once."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptDetails
-
-
 AskedModel = Annotated[
     str, BeforeValidator(lambda given: "" if given is None else given), Field(max_length=512)
 ]
 """The model that a request names; without a name it is the one that is served."""
-COMMON_HINTS = frozenset({"spaces_between_special_tokens", "guided_decoding_backend", "request_id"})
+COMMON_HINTS = frozenset({
+    *("spaces_between_special_tokens", "guided_decoding_backend", "request_id"),
+    *("provider", "models", "route", "transforms"),
+})  # fmt: skip
 """Words of vLLM's clients from which nothing follows here: fast tokenizers put no such spaces, one
-compiler makes all grammars, and a request's id stands in a header."""
+compiler makes all grammars, and a request's id stands in a header. And those of OpenRouter's: there
+is nobody to pass a request on to, and none that is too long is shortened."""
 
 
 _LLAMA_CPPS = {"cache_prompt", "id_slot", "timings_per_token", "return_progress"}
@@ -261,6 +248,10 @@ class SamplingFields(Strict):
     request_id: Annotated[str, Field(max_length=512)] | None = None
     return_token_ids: bool | None = None
     """Whether the reply has the ids of prompt and completion beside the text."""
+    provider: Annotated[dict[str, Any], few(32)] | None = None
+    models: Annotated[list[Text], Field(max_length=64)] | None = None
+    route: Annotated[str, Field(max_length=64)] | None = None
+    transforms: Annotated[list[Text], Field(max_length=16)] | None = None
     priority: int | None = Field(None, ge=-(2**31), lt=2**31)
     use_beam_search: bool | None = None
     """The `n` best of `n` beams."""

@@ -56,7 +56,7 @@ def as_turn(given: Any) -> Any:
     parts = turn.get("content")
     if isinstance(parts, list):
         thoughts = [one for one in parts if isinstance(one, dict) and one.get("type") == "thinking"]
-        texts = [one["thinking"] for one in thoughts if isinstance(one.get("thinking"), str)]
+        texts = [text for one in thoughts if (text := _thought(one.get("thinking"))) is not None]
         if thoughts and len(texts) == len(thoughts):
             turn["content"] = [one for one in parts if one not in thoughts] or None
             if not turn.get("reasoning") and not turn.get("reasoning_content"):
@@ -64,6 +64,21 @@ def as_turn(given: Any) -> Any:
     if not turn.get("content") and isinstance(turn.get("refusal"), str):
         turn["content"] = turn["refusal"]
     return turn
+
+
+def _thought(given: Any) -> str | None:
+    """A thought as text; Mistral's clients give it back in parts.
+
+    >>> _thought([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
+    'ab'
+    """
+    match given:
+        case str():
+            return given
+        case [*parts] if all(isinstance(one, dict) for one in parts):
+            texts = [one.get("text") for one in parts]
+            return "".join(texts) if all(isinstance(one, str) for one in texts) else None
+    return None
 
 
 def as_json(given: Any) -> Any:

@@ -6,20 +6,23 @@ what a tool returned stands in the user's turn.
 
 from __future__ import annotations
 
-import json
 import re
-from collections import defaultdict, deque
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import (
     LARGEST_INT,
     MOST_LOGPROBS,
     StopString,
-    Strict,
     Text,
+)
+from ridgeline.serve.http.protocol.google_content import (
+    Content,
+    GoogleFields,
+    listed,
+    messages_of,
 )
 from ridgeline.serve.http.protocol.google_schema import as_json_schema
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, FunctionName
@@ -34,7 +37,6 @@ NAMES = {
 }
 """Fields of a chat by their name here, for errors."""
 _PATH = re.compile(r"/v1(?:beta)?/models/(?P<name>.+):(?P<what>\w+)")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def model_of_path(path: str) -> str | None:
@@ -45,89 +47,6 @@ def model_of_path(path: str) -> str | None:
     """
     found = _PATH.fullmatch(path)
     return None if found is None else found["name"]
-
-
-class GoogleFields(Strict):
-    """An object whose fields may be written in either way."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _in_one_way(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        return {_HUMP.sub("_", str(name)).lower(): value for name, value in given.items()}
-
-
-class Blob(GoogleFields):
-    """An image as base64."""
-
-    mime_type: Text | None = None
-    data: Text
-
-
-class FileOfPart(GoogleFields):
-    """An image at an address."""
-
-    mime_type: Text | None = None
-    file_uri: Text
-
-
-class CallOfPart(GoogleFields):
-    """A call that the model made."""
-
-    id: Text | None = None
-    name: FunctionName
-    args: dict[str, Any] | None = None
-
-
-class ResultOfPart(GoogleFields):
-    """What a called function returned."""
-
-    id: Text | None = None
-    name: FunctionName
-    response: dict[str, Any] | None = None
-
-
-class GooglePart(GoogleFields):
-    """A text, an image, a call or what came of one."""
-
-    carried_in = "contents"
-
-    text: Text | None = None
-    thought: bool | None = None
-    thought_signature: Text | None = None
-    """Signatures are not checked."""
-    inline_data: Blob | None = None
-    file_data: FileOfPart | None = None
-    function_call: CallOfPart | None = None
-    function_response: ResultOfPart | None = None
-
-    @property
-    def image(self) -> str | None:
-        """The address of an image, or all of it."""
-        if self.inline_data is not None:
-            kind = self.inline_data.mime_type or "image/png"
-            return f"data:{kind};base64,{self.inline_data.data}"
-        return None if self.file_data is None else self.file_data.file_uri
-
-
-def _as_content(given: Any) -> Any:
-    return {"parts": [{"text": given}]} if isinstance(given, str) else given
-
-
-class GoogleContent(GoogleFields):
-    """One turn, or a text."""
-
-    role: Literal["user", "model", "function", "system", "tool"] | None = None
-    parts: list[GooglePart] = Field(default_factory=list, max_length=4096)
-
-    @property
-    def text(self) -> str:
-        """Its texts, one behind the other."""
-        return "".join(one.text or "" for one in self.parts)
-
-
-Content = Annotated[GoogleContent, BeforeValidator(_as_content)]
 
 
 class Declaration(GoogleFields):
@@ -155,7 +74,10 @@ class Declaration(GoogleFields):
 class CallingConfig(GoogleFields):
     """Whether functions are called."""
 
-    mode: Literal["MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED"] | None = None
+    mode: Annotated[
+        Literal["MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED"] | None,
+        BeforeValidator(lambda one: one.upper() if isinstance(one, str) else one),
+    ] = None
     allowed_function_names: list[FunctionName] | None = Field(None, max_length=MOST_TOOLS)
 
 
@@ -163,6 +85,8 @@ class ToolConfig(GoogleFields):
     """How tools are used."""
 
     function_calling_config: CallingConfig | None = None
+    include_server_side_tool_invocations: bool | None = None
+    """Whether calls of tools that Google's servers run are told; there are none."""
 
 
 class ThinkingConfig(GoogleFields):
@@ -243,10 +167,12 @@ class GenerateContentRequest(GoogleFields):
     model: Text | None = None
     """What the path says, too."""
     contents: Annotated[
-        list[Content], BeforeValidator(lambda one: one if isinstance(one, list) else [one])
-    ] = Field(min_length=1, max_length=4096)
+        list[Content], Field(min_length=1, max_length=4096), BeforeValidator(listed)
+    ]
     system_instruction: Content | None = None
-    tools: list[dict[str, Any]] | None = Field(None, max_length=128)
+    tools: Annotated[
+        Annotated[list[dict[str, Any]], Field(max_length=128)] | None, BeforeValidator(listed)
+    ] = None
     tool_config: ToolConfig | None = None
     generation_config: GenerationConfig | None = None
     safety_settings: list[dict[str, Any]] | None = Field(None, max_length=64)
@@ -263,7 +189,9 @@ class GenerateContentRequest(GoogleFields):
     @property
     def without_effect(self) -> list[str]:
         """What was given and has no effect."""
-        hints = [name for name in ("safetySettings",) if self.safety_settings]
+        hints = ["safetySettings"] if self.safety_settings else []
+        if self.tool_config is not None and self.tool_config.include_server_side_tool_invocations:
+            hints.append("toolConfig.includeServerSideToolInvocations")
         others = {name for one in self.tools or [] for name in one if not _declares(name)}
         return [*hints, *sorted(f"tools.{name}" for name in others if name.isidentifier())]
 
@@ -274,7 +202,7 @@ class GenerateContentRequest(GoogleFields):
         system = [] if instruction is None else [{"role": "system", "content": instruction.text}]
         return {
             "model": model,
-            "messages": [*system, *_messages(self.contents)],
+            "messages": [*system, *messages_of(self.contents)],
             "include_reasoning": self.shows_thoughts,
             **({} if config is None else config.chat_fields()),
             **self._tools(),
@@ -300,10 +228,17 @@ class GenerateContentRequest(GoogleFields):
 
 
 class CountTokensRequest(GoogleFields):
-    """A conversation whose tokens are counted."""
+    """A conversation whose tokens are counted; Vertex's clients say all of it here."""
 
     model: Text | None = None
-    contents: list[Content] | None = Field(None, max_length=4096)
+    contents: Annotated[
+        Annotated[list[Content], Field(max_length=4096)] | None, BeforeValidator(listed)
+    ] = None
+    system_instruction: Content | None = None
+    tools: Annotated[
+        Annotated[list[dict[str, Any]], Field(max_length=128)] | None, BeforeValidator(listed)
+    ] = None
+    generation_config: GenerationConfig | None = None
     generate_content_request: GenerateContentRequest | None = None
 
     @property
@@ -313,7 +248,12 @@ class CountTokensRequest(GoogleFields):
             return self.generate_content_request
         if not self.contents:
             raise refused("contents: give some", "contents")
-        return GenerateContentRequest.model_validate({"contents": self.contents})
+        return GenerateContentRequest(
+            contents=self.contents,
+            system_instruction=self.system_instruction,
+            tools=self.tools,
+            safety_settings=None,
+        )
 
 
 class EmbedContentRequest(GoogleFields):
@@ -337,53 +277,3 @@ class BatchEmbedRequest(GoogleFields):
 def _declares(name: str) -> bool:
     """Whether this field of a tool has functions; others are what Google's servers run."""
     return name in ("functionDeclarations", "function_declarations")
-
-
-def _messages(contents: list[GoogleContent]) -> list[dict[str, Any]]:
-    """Turns as chats have them; results belong to the calls of their names, in order."""
-    found: list[dict[str, Any]] = []
-    open_calls: dict[str, deque[str]] = defaultdict(deque)
-    for number, content in enumerate(contents):
-        if content.role == "model":
-            found.append(_said(content, number, open_calls))
-            continue
-        for part in content.parts:
-            if (result := part.function_response) is not None:
-                known = open_calls[result.name]
-                call_id = result.id or (known.popleft() if known else None)
-                text = json.dumps(result.response or {}, ensure_ascii=False)
-                message = {"role": "tool", "name": result.name, "content": text}
-                found.append(message | ({} if call_id is None else {"tool_call_id": call_id}))
-        asked = [one for one in map(_asked, content.parts) if one is not None]
-        if all(one["type"] == "text" for one in asked) and asked:
-            found.append({"role": "user", "content": "".join(one["text"] for one in asked)})
-        elif asked:
-            found.append({"role": "user", "content": asked})
-    return found
-
-
-def _asked(part: GooglePart) -> dict[str, Any] | None:
-    """A part of the user's turn that is a text or an image."""
-    if part.image is not None:
-        return {"type": "image_url", "image_url": {"url": part.image}}
-    return None if part.text is None else {"type": "text", "text": part.text}
-
-
-def _said(content: GoogleContent, number: int, open_calls: dict[str, deque[str]]) -> dict[str, Any]:
-    """What the model said before."""
-    texts = [one for one in content.parts if one.text is not None]
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": "".join(one.text or "" for one in texts if not one.thought),
-    }
-    if thoughts := "".join(one.text or "" for one in texts if one.thought):
-        message["reasoning_content"] = thoughts
-    calls = [one.function_call for one in content.parts if one.function_call is not None]
-    for index, call in enumerate(calls):
-        call_id = call.id or f"call_{number}_{index}"
-        open_calls[call.name].append(call_id)
-        arguments = json.dumps(call.args or {}, ensure_ascii=False)
-        function = {"name": call.name, "arguments": arguments}
-        told = {"id": call_id, "type": "function", "function": function}
-        message.setdefault("tool_calls", []).append(told)
-    return message

@@ -3,201 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from ridgeline.serve.http.protocol.chat import Variables
-from ridgeline.serve.http.protocol.fields import StopString, Strict, Text, few
+from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.protocol.fields import StopString, Strict, Text
+from ridgeline.serve.http.protocol.message_blocks import (
+    CacheControl,
+    DocumentBlock,
+    RedactedBlock,
+    SearchResultBlock,
+    TextBlocks,
+    Turn,
+)
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, FunctionName
-
-CacheControl = Annotated[dict[str, Any], few(8)] | None
-"""What to keep in the prefix cache, which keeps what fits, for everybody."""
-
-
-class TextBlock(Strict):
-    """A block of text."""
-
-    carried_in = "messages"
-
-    type: Literal["text"]
-    text: Text
-    cache_control: CacheControl = None
-    citations: Annotated[list[Any], Field(max_length=0)] | None = None
-
-
-class InlineImage(Strict):
-    """The bytes of an image."""
-
-    type: Literal["base64"]
-    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
-    data: Text
-
-
-class LinkedImage(Strict):
-    """The address of an image."""
-
-    type: Literal["url"]
-    url: Text
-
-
-class ImageBlock(Strict):
-    """A block with an image."""
-
-    carried_in = "messages"
-
-    type: Literal["image"]
-    source: Annotated[InlineImage | LinkedImage, Field(discriminator="type")]
-    cache_control: CacheControl = None
-
-
-class ThinkingBlock(Strict):
-    """The thoughts before an earlier answer, given back."""
-
-    carried_in = "messages"
-
-    type: Literal["thinking"]
-    thinking: Text
-    signature: Text | None = None
-
-
-class ToolUseBlock(Strict):
-    """A call in an earlier answer, given back."""
-
-    carried_in = "messages"
-
-    type: Literal["tool_use"]
-    id: Text
-    name: FunctionName
-    input: dict[str, Any]
-    cache_control: CacheControl = None
-    caller: None = None
-    toolset_name: None = None
-
-
-class PlainDocument(Strict):
-    """A document's text; PDF and files are refused."""
-
-    type: Literal["text"]
-    media_type: Literal["text/plain"] = "text/plain"
-    data: Text
-
-    @property
-    def text(self) -> str:
-        """The text that it says."""
-        return self.data
-
-
-class DocumentParts(Strict):
-    """A document's text in parts."""
-
-    type: Literal["content"]
-    content: Text | Annotated[list[TextBlock], Field(fail_fast=True)]
-
-    @property
-    def text(self) -> str:
-        """The text that it says."""
-        return joined(self.content)
-
-
-class Citations(Strict):
-    """Whether the answer is to cite, which none here does."""
-
-    enabled: bool | None = None
-
-
-class DocumentBlock(Strict):
-    """A document; the model is told its text, with title and context before it."""
-
-    carried_in = "messages"
-
-    type: Literal["document"]
-    source: Annotated[PlainDocument | DocumentParts, Field(discriminator="type")]
-    title: Text | None = None
-    context: Text | None = None
-    citations: Citations | None = None
-
-    @property
-    def text(self) -> str:
-        """What the model is told."""
-        return "\n".join(one for one in (self.title, self.context, self.source.text) if one)
-
-
-class SearchResultBlock(Strict):
-    """What the client's own search found."""
-
-    carried_in = "messages"
-
-    type: Literal["search_result"]
-    source: Text
-    title: Text
-    content: Annotated[list[TextBlock], Field(fail_fast=True)]
-    citations: Citations | None = None
-
-    @property
-    def text(self) -> str:
-        """What the model is told."""
-        return "\n".join((self.title, self.source, joined(self.content)))
-
-
-def joined(content: str | Sequence[TextBlock | DocumentBlock | SearchResultBlock]) -> str:
-    """The text of a content."""
-    return content if isinstance(content, str) else "\n".join(block.text for block in content)
-
-
-TextBlocks = Text | Annotated[list[TextBlock], Field(fail_fast=True)]
-SourceBlock = Annotated[TextBlock | DocumentBlock | SearchResultBlock, Field(discriminator="type")]
-
-
-class ToolResultBlock(Strict):
-    """What a called tool returned."""
-
-    carried_in = "messages"
-
-    type: Literal["tool_result"]
-    tool_use_id: Text
-    content: Text | Annotated[list[SourceBlock], Field(fail_fast=True)] | None = None
-    is_error: bool | None = None
-    """The content says so to the model; templates know no other way."""
-    cache_control: CacheControl = None
-
-
-UserBlock = Annotated[
-    TextBlock | ImageBlock | ToolResultBlock | DocumentBlock | SearchResultBlock,
-    Field(discriminator="type"),
-]
-AssistantBlock = Annotated[TextBlock | ThinkingBlock | ToolUseBlock, Field(discriminator="type")]
-
-
-class UserTurn(Strict):
-    """What the user says, and what tools returned."""
-
-    carried_in = "messages"
-
-    role: Literal["user"]
-    content: Text | Annotated[list[UserBlock], Field(min_length=1, fail_fast=True)]
-
-
-class AssistantTurn(Strict):
-    """An earlier answer; the last one of a conversation is the beginning of the next."""
-
-    carried_in = "messages"
-
-    role: Literal["assistant"]
-    content: Text | Annotated[list[AssistantBlock], Field(min_length=1, fail_fast=True)]
-
-
-class SystemTurn(Strict):
-    """What the system says within the conversation, as Claude Code's requests have it."""
-
-    carried_in = "messages"
-
-    role: Literal["system"]
-    content: Text | Annotated[list[TextBlock], Field(min_length=1, fail_fast=True)]
-
-
-Turn = Annotated[UserTurn | AssistantTurn | SystemTurn, Field(discriminator="role")]
 
 
 class InputTool(Strict):
@@ -288,7 +109,7 @@ class SchemaFormat(Strict):
 class OutputOptions(Strict):
     """How hard the model thinks, and what its answer must match."""
 
-    effort: Literal["low", "medium", "high", "xhigh"] | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: SchemaFormat | None = None
 
 
@@ -316,7 +137,7 @@ class MessagesRequest(Strict):
     """A conversation to be answered, in Anthropic's words."""
 
     hints: ClassVar[frozenset[str]] = frozenset(
-        {"service_tier", "cache_control", "context_management"}
+        {"service_tier", "cache_control", "context_management", "speed", "inference_geo"}
     )
 
     model: Annotated[str, Field(min_length=1, max_length=512)]
@@ -332,8 +153,13 @@ class MessagesRequest(Strict):
     tool_choice: ToolPreference | None = None
     thinking: ThinkingOptions | None = None
     output_config: OutputOptions | None = None
+    output_format: SchemaFormat | None = None
+    """The older place of `output_config.format`."""
     metadata: RequestMetadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
+    speed: Annotated[str, Field(max_length=64)] | None = None
+    inference_geo: Annotated[str, Field(max_length=64)] | None = None
+    """How fast and where Anthropic's servers are to compute."""
     cache_control: CacheControl = None
     chat_template_kwargs: Variables | None = None
     context_management: ContextManagement | None = None
@@ -350,7 +176,18 @@ class MessagesRequest(Strict):
         found += dict.fromkeys(f"tools.{tool.type}" for tool in tools)
         if any(self._asks_to_cite(turn) for turn in self.messages):
             found.append("messages.citations")
+        blocks = (one for turn in self.messages for one in turn.content)
+        if any(isinstance(one, RedactedBlock) for one in blocks):
+            found.append("messages.redacted_thinking")
         return found
+
+    @property
+    def form(self) -> SchemaFormat | None:
+        """What the answer must match, by either name. Raises ApiError where they differ."""
+        newer = None if self.output_config is None else self.output_config.format
+        if newer is not None and self.output_format not in (None, newer):
+            raise refused("output_format is the older name of output_config.format: they differ")
+        return newer or self.output_format
 
     @staticmethod
     def _asks_to_cite(turn: Turn) -> bool:

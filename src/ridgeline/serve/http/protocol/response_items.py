@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from ridgeline.serve.http.protocol.fields import Strict, Text
+from ridgeline.serve.http.protocol.response_tools import GivenTools
 from ridgeline.serve.http.protocol.tools import FunctionName
 
 MOST_ITEMS = 4096
@@ -26,9 +27,6 @@ class InputText(Strict):
     """Given back with an earlier answer; nothing looks at it."""
 
 
-InputTexts = Text | Annotated[list[InputText], Field(min_length=1, fail_fast=True)]
-
-
 class InputImage(Strict):
     """An image that is given, by its address or in a data URL."""
 
@@ -40,10 +38,16 @@ class InputImage(Strict):
     file_id: None = None
 
 
+def _kind_of_part(part: Any) -> Any:
+    kind = _kind_of(part)
+    return "text" if kind in ("input_text", "output_text", "text") else kind
+
+
 InputPart = Annotated[
-    Annotated[InputText, Tag("text")] | Annotated[InputImage, Tag("image")],
-    Discriminator(lambda part: "image" if _kind_of(part) == "input_image" else "text"),
+    Annotated[InputText, Tag("text")] | Annotated[InputImage, Tag("input_image")],
+    Discriminator(_kind_of_part),
 ]
+InputParts = Text | Annotated[list[InputPart], Field(min_length=1, fail_fast=True)]
 
 
 class MessageItem(Strict):
@@ -53,10 +57,9 @@ class MessageItem(Strict):
 
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: Text | Annotated[list[InputPart], Field(min_length=1, fail_fast=True)]
+    content: InputParts
     id: Text | None = None
     status: Status | None = None
-    phase: None = None
 
     @model_validator(mode="after")
     def _images_are_users(self) -> MessageItem:
@@ -90,7 +93,7 @@ class CallOutputItem(Strict):
 
     type: Literal["function_call_output"]
     call_id: Text
-    output: InputTexts
+    output: InputParts
     id: Text | None = None
     status: Status | None = None
 
@@ -115,7 +118,7 @@ class CustomOutputItem(Strict):
 
     type: Literal["custom_tool_call_output"]
     call_id: Text
-    output: InputTexts
+    output: InputParts
     id: Text | None = None
     status: Status | None = None
 
@@ -130,7 +133,7 @@ class ThoughtText(Strict):
 
 
 class ThoughtItem(Strict):
-    """The thoughts before an earlier answer, given back."""
+    """The thoughts before an earlier answer, given back; encrypted ones only their server reads."""
 
     carried_in = "input"
 
@@ -138,8 +141,29 @@ class ThoughtItem(Strict):
     id: Text | None = None
     summary: Annotated[list[ThoughtText], Field(fail_fast=True)] | None = None
     content: Annotated[list[ThoughtText], Field(fail_fast=True)] | None = None
-    encrypted_content: None = None
     status: Status | None = None
+
+
+class ToolsItem(Strict):
+    """Tools that came within the conversation; the model is told of them with the others."""
+
+    carried_in = "input"
+
+    type: Literal["additional_tools", "tool_search_output"]
+    role: Literal["developer", "system"] | None = None
+    tools: GivenTools
+    call_id: Text | None = None
+    execution: Literal["client", "server"] | None = None
+    id: Text | None = None
+    status: Status | None = None
+
+
+class SearchCallItem(Strict):
+    """A search for tools in an earlier answer, given back; the model is told what it found."""
+
+    carried_in = "input"
+
+    type: Literal["tool_search_call"]
 
 
 def _kind_of(item: Any) -> Any:
@@ -155,7 +179,10 @@ InputItem = Annotated[
     | Annotated[CallOutputItem, Tag("function_call_output")]
     | Annotated[CustomCallItem, Tag("custom_tool_call")]
     | Annotated[CustomOutputItem, Tag("custom_tool_call_output")]
-    | Annotated[ThoughtItem, Tag("reasoning")],
+    | Annotated[ThoughtItem, Tag("reasoning")]
+    | Annotated[ToolsItem, Tag("additional_tools")]
+    | Annotated[ToolsItem, Tag("tool_search_output")]
+    | Annotated[SearchCallItem, Tag("tool_search_call")],
     Discriminator(_kind_of),
 ]
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
-    Discriminator,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
-    Tag,
     model_validator,
 )
 
@@ -24,76 +22,23 @@ from ridgeline.serve.http.protocol.fields import (
     few,
 )
 from ridgeline.serve.http.protocol.response_format import JsonObjectFormat, TextFormat
-from ridgeline.serve.http.protocol.response_items import InputItem, InputItems, MessageItem
-from ridgeline.serve.http.protocol.tools import MOST_TOOLS, FunctionName, GrammarOfInput, TextInput
-
-
-class FunctionTool(Strict):
-    """A function that the model may call; tools that a server runs are refused."""
-
-    carried_in = "tools"
-
-    type: Literal["function"]
-    name: FunctionName
-    description: Text | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-    """Arguments match the schema exactly; needs `tool_choice` required or a name."""
-
-
-class FunctionGroup(Strict):
-    """Functions of one namespace; the model is told of them as `namespace.name`."""
-
-    carried_in = "tools"
-
-    type: Literal["namespace"]
-    name: FunctionName
-    description: Text | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=MOST_TOOLS)]
-
-
-class InputGrammar(GrammarOfInput):
-    """What a custom tool's input matches."""
-
-    type: Literal["grammar"]
-
-
-class FreeTool(Strict):
-    """A custom tool, whose input is free text."""
-
-    carried_in = "tools"
-
-    type: Literal["custom"]
-    name: FunctionName
-    description: Text | None = None
-    format: Annotated[TextInput | InputGrammar, Field(discriminator="type")] | None = None
-
-
-class HostedTool(Strict):
-    """A tool that OpenAI's servers run themselves: there is none here, and the model has none."""
-
-    carried_in = "tools"
-
-    type: Literal[
-        "web_search", "web_search_2025_08_26", "web_search_preview",
-        "web_search_preview_2025_03_11", "file_search", "code_interpreter", "image_generation",
-    ]  # fmt: skip
-
-
-def _kind_of_tool(tool: Any) -> Any:
-    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
-    if kind in get_args(HostedTool.model_fields["type"].annotation):
-        return "hosted"
-    return "function" if kind is None else kind
-
-
-GivenTool = Annotated[
-    Annotated[FunctionTool, Tag("function")]
-    | Annotated[FunctionGroup, Tag("namespace")]
-    | Annotated[FreeTool, Tag("custom")]
-    | Annotated[HostedTool, Tag("hosted")],
-    Discriminator(_kind_of_tool),
-]
+from ridgeline.serve.http.protocol.response_items import (
+    InputItem,
+    InputItems,
+    MessageItem,
+    SearchCallItem,
+    ToolsItem,
+)
+from ridgeline.serve.http.protocol.response_tools import (
+    FreeTool,
+    FunctionGroup,
+    FunctionTool,
+    GivenTool,
+    GivenTools,
+    HostedTool,
+)
+from ridgeline.serve.http.protocol.thinking_words import Effort
+from ridgeline.serve.http.protocol.tools import FunctionName
 
 
 class FunctionChoice(Strict):
@@ -133,10 +78,12 @@ class TextOptions(Strict):
 class ReasoningOptions(Strict):
     """How much the model thinks first."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     """Thoughts are told whole."""
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
+    """Which turns' thoughts the model is told: all that come go to the template, which decides."""
 
 
 LOGPROBS = "message.output_text.logprobs"
@@ -153,7 +100,7 @@ class ResponsesRequest(SamplingFields):
     input: InputItems
     instructions: Text | None = None
     max_output_tokens: int | None = Field(None, ge=1, lt=2**31)
-    tools: list[GivenTool] | None = Field(None, max_length=MOST_TOOLS)
+    tools: GivenTools | None = None
     tool_choice: (
         Literal["none", "auto", "required"]
         | Annotated[FunctionChoice | FreeToolChoice, Field(discriminator="type")]
@@ -237,8 +184,10 @@ class ResponsesRequest(SamplingFields):
             found += [f"reasoning.{name}" for name in given if name != "effort"]
         if set(self.include or []) - {LOGPROBS}:
             found.append("include")
-        hosted = (one for one in self.tools or [] if isinstance(one, HostedTool))
+        hosted = (one for one in self.all_tools if isinstance(one, HostedTool))
         found += dict.fromkeys(f"tools.{one.type}" for one in hosted)
+        if any(isinstance(one, SearchCallItem) for one in self.items):
+            found.append("input.tool_search_call")
         return found
 
     @property
@@ -249,10 +198,20 @@ class ResponsesRequest(SamplingFields):
         return self.input
 
     @property
+    def all_tools(self) -> list[GivenTool]:
+        """The tools of the request, and those that only items of its input brought."""
+        found = list(self.tools or [])
+        for item in self.items:
+            brought = item.tools if isinstance(item, ToolsItem) else []
+            named = {_name_of(tool) for tool in found}
+            found += [tool for tool in brought if _name_of(tool) not in named]
+        return found
+
+    @property
     def functions(self) -> list[tuple[str, FunctionTool]]:
         """The functions that may be called, each with the name that the model is told."""
         found = []
-        for tool in self.tools or []:
+        for tool in self.all_tools:
             match tool:
                 case FunctionTool():
                     found.append((tool.name, tool))
@@ -263,7 +222,7 @@ class ResponsesRequest(SamplingFields):
     @property
     def custom(self) -> list[FreeTool]:
         """The custom tools that may be called."""
-        return [tool for tool in self.tools or [] if isinstance(tool, FreeTool)]
+        return [tool for tool in self.all_tools if isinstance(tool, FreeTool)]
 
     @property
     def allowed(self) -> list[str] | None:
@@ -274,7 +233,11 @@ class ResponsesRequest(SamplingFields):
 
     def called(self, name: str) -> dict[str, str]:
         """The function that the model called by a name, as items tell it."""
-        for tool in self.tools or []:
+        for tool in self.all_tools:
             if isinstance(tool, FunctionGroup) and name.startswith(f"{tool.name}."):
                 return {"name": name.removeprefix(f"{tool.name}."), "namespace": tool.name}
         return {"name": name}
+
+
+def _name_of(tool: GivenTool) -> str:
+    return tool.type if isinstance(tool, HostedTool) else tool.name

@@ -1,14 +1,19 @@
 """How much a model shall think, in the words of other servers, read as OpenAI's `reasoning_effort`.
 
 OpenRouter's clients send `reasoning` as an object, DeepSeek's, GLM's and Kimi's `thinking`, Groq's
-and llama.cpp's `reasoning_format`, DashScope's `enable_thinking` beside the messages. What has no
-counterpart (a budget of thoughts, thoughts raw in the text) is left for the types of `chat` to
-refuse.
+and llama.cpp's `reasoning_format`, DashScope's `enable_thinking` and Cerebras' `clear_thinking`
+beside the messages. What has no counterpart (a budget of thoughts, thoughts raw in the text) is
+left for the types of `chat` to refuse.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model shall think, from OpenAI's, Anthropic's and GLM's words."""
+_VARIABLES = ("enable_thinking", "clear_thinking")
+"""Words beside the messages that are variables of templates, by the same names."""
 
 
 def in_openais_words(given: dict[str, Any]) -> dict[str, Any]:
@@ -20,13 +25,20 @@ def in_openais_words(given: dict[str, Any]) -> dict[str, Any]:
     {'reasoning_effort': 'low', 'include_reasoning': False}
     >>> in_openais_words({"reasoning_format": "hidden", "enable_thinking": False})
     {'include_reasoning': False, 'chat_template_kwargs': {'enable_thinking': False}}
+    >>> in_openais_words({"thinking": {"type": "enabled", "clear_thinking": False}})
+    {'chat_template_kwargs': {'clear_thinking': False}}
     """
     asked = dict(given)
+    match asked.get("thinking"):
+        case {"clear_thinking": bool(cleared), **others} if "clear_thinking" not in asked:
+            asked |= {"thinking": others, "clear_thinking": cleared}
     match asked.get("thinking"):
         case {"type": "disabled", **others} if not others:
             _say(asked, "thinking", reasoning_effort="none")
         case {"type": "enabled" | "auto" | "adaptive", **others} if not others:
             del asked["thinking"]  # as the model does anyway
+    if asked.get("reasoning_effort") == "default":
+        del asked["reasoning_effort"]
     match asked.get("reasoning"):
         case {**fields} if set(fields) <= _OBJECT:
             _say(asked, "reasoning", **_of_object(fields))
@@ -34,14 +46,12 @@ def in_openais_words(given: dict[str, Any]) -> dict[str, Any]:
         case "parsed" | "hidden" | "auto" | "deepseek" as form:
             shown = {"include_reasoning": False} if form == "hidden" else {}
             _say(asked, "reasoning_format", **shown)
-    if isinstance(asked.get("enable_thinking"), bool):
-        variables = dict(asked.get("chat_template_kwargs") or {})
-        if (
-            variables.setdefault("enable_thinking", asked["enable_thinking"])
-            is (asked["enable_thinking"])
-        ):
-            del asked["enable_thinking"]
-            asked["chat_template_kwargs"] = variables
+    for name in _VARIABLES:
+        if isinstance(asked.get(name), bool):
+            variables = dict(asked.get("chat_template_kwargs") or {})
+            if variables.setdefault(name, asked[name]) is asked[name]:
+                del asked[name]
+                asked["chat_template_kwargs"] = variables
     return asked
 
 

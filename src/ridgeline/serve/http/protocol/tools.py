@@ -23,6 +23,8 @@ MOST_TOOLS = 1024
 class FunctionDefinition(Strict):
     """A function and the JSON schema of its arguments."""
 
+    carried_in = "tools"
+
     name: FunctionName
     description: Text | None = None
     parameters: dict[str, Any] | None = None
@@ -61,6 +63,8 @@ class GrammarInput(Strict):
 
 class CustomDefinition(Strict):
     """A custom tool, whose input is free text."""
+
+    carried_in = "tools"
 
     name: FunctionName
     description: Text | None = None
@@ -122,7 +126,7 @@ class NamedFunction(Strict):
 class NamedToolChoice(Strict):
     """`tool_choice` as an object."""
 
-    type: Literal["function"]
+    type: Literal["function"] = "function"
     function: NamedFunction
 
 

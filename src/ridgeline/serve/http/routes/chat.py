@@ -18,7 +18,7 @@ from ridgeline.serve.http.protocol.chat import (
     ChunkChoice,
     ChunkDelta,
 )
-from ridgeline.serve.http.protocol.fields import TokenUsage
+from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.reply import record_of, respond, service_of
 from ridgeline.serve.http.token_report import prompt_logprobs_of
 from ridgeline.serve.messages import Delta, TokenLogprobs

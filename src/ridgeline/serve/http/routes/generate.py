@@ -19,10 +19,10 @@ from ridgeline.serve.http.completion_request import begin_completions
 from ridgeline.serve.http.growing_text import CompletionWriter
 from ridgeline.serve.http.protocol.completions import Completion, CompletionChoice
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
-from ridgeline.serve.http.protocol.fields import TokenUsage
 from ridgeline.serve.http.protocol.generate import NAMES, GenerateRequest
 from ridgeline.serve.http.protocol.sglang import NAMES as SGLANG_NAMES
 from ridgeline.serve.http.protocol.sglang import SGLangRequest
+from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.reply import StreamShape, record_of, respond, service_of
 from ridgeline.serve.http.sglang_reply import SGLangWriter
 from ridgeline.serve.http.text import TextTokens

@@ -17,7 +17,6 @@ from ridgeline.serve.http.conversation import prompt_of
 from ridgeline.serve.http.growing_text import CompletionWriter
 from ridgeline.serve.http.protocol.completions import CompletionChoice, CompletionRequest
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
-from ridgeline.serve.http.protocol.fields import TokenUsage
 from ridgeline.serve.http.protocol.llama_cpp import (
     NAMES,
     LlamaCompletionRequest,
@@ -25,6 +24,7 @@ from ridgeline.serve.http.protocol.llama_cpp import (
     LlamaSampling,
     TemplateRequest,
 )
+from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.reply import (
     StreamShape,
     json_response,

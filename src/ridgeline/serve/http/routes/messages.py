@@ -18,8 +18,8 @@ from starlette.responses import Response
 from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of, chat_prompt
 from ridgeline.serve.http.message_request import NAMES, chat_fields
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
-from ridgeline.serve.http.protocol.fields import PromptDetails, TokenUsage
 from ridgeline.serve.http.protocol.messages import MessagesRequest, PromptCountRequest
+from ridgeline.serve.http.protocol.token_usage import PromptDetails, TokenUsage
 from ridgeline.serve.http.reply import (
     StreamShape,
     json_response,

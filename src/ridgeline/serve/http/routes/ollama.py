@@ -21,13 +21,13 @@ from ridgeline.serve.http.growing_chat import chat_logprobs
 from ridgeline.serve.http.growing_text import CompletionWriter
 from ridgeline.serve.http.protocol.completions import CompletionRequest
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
-from ridgeline.serve.http.protocol.fields import TokenUsage
 from ridgeline.serve.http.protocol.ollama import (
     NAMES,
     OllamaChatRequest,
     OllamaFields,
     OllamaGenerateRequest,
 )
+from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.reply import (
     StreamShape,
     json_response,

@@ -17,8 +17,8 @@ from starlette.responses import Response
 from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of, chat_prompt
 from ridgeline.serve.http.growing_chat import chat_logprobs
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
-from ridgeline.serve.http.protocol.fields import TokenUsage
 from ridgeline.serve.http.protocol.responses import ResponsesRequest
+from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.reply import StreamShape, json_response, record_of, respond, service_of
 from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
 from ridgeline.serve.http.response_request import NAMES, chat_fields, continued, listed

@@ -1,0 +1,233 @@
+"""What recorded requests of public clients had that was refused here at first, one thing each.
+
+Found by sending the request bodies of the recordings ("cassettes") in the tests of public clients
+to a server: pydantic-ai, crewAI, ruby_llm, fantasy, chatlas, ellmer, OpenLLMetry, OpenInference,
+ruby-openai, dd-trace-py, newrelic, and the inline snapshots of Vercel's ai. Images and budgets of
+thoughts need another model than the stub's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.serve.http.servers import Server, sse
+
+ASKED = {"role": "user", "content": "x"}
+BLOB = {"inlineData": {"mimeType": "image/png", "data": ""}}
+CHAT = "/v1/chat/completions"
+FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
+TOOL = {"type": "function", "function": FUNCTION}
+FLAT = {"type": "function", **FUNCTION}
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+FOUND = {"type": "tool_search_output", "call_id": "s", "execution": "client", "tools": [FLAT]}
+LATER = {"type": "additional_tools", "role": "developer", "tools": [FLAT]}
+USED = {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+REFERENCE = {"type": "tool_reference", "tool_name": "f"}
+INPUT_TOOL = {"name": "f", "input_schema": {"type": "object"}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+GOOGLE = "/v1beta/models/library:generateContent"
+COUNT = "/v1beta/models/library:countTokens"
+
+
+def chat(**fields: Any) -> dict[str, Any]:
+    return {"messages": [ASKED], "max_tokens": 2, **fields}
+
+
+def responses(*items: Any, **fields: Any) -> dict[str, Any]:
+    return {"input": [ASKED, *items], "max_output_tokens": 2, **fields}
+
+
+def messages(*turns: Any, **fields: Any) -> dict[str, Any]:
+    return {"model": "library", "messages": [ASKED, *turns], "max_tokens": 2, **fields}
+
+
+def google(**fields: Any) -> dict[str, Any]:
+    return {"contents": [{"parts": [{"text": "x"}]}], **fields}
+
+
+TAKEN: list[tuple[str, dict[str, Any], str]] = [
+    (CHAT, chat(usage={"include": True}), ""),
+    (CHAT, chat(provider={"only": ["a"]}, models=["b"], transforms=["middle-out"]), "provider"),
+    (CHAT, chat(thinking={"type": "enabled", "clear_thinking": False}), ""),
+    (CHAT, chat(clear_thinking=True, reasoning_effort="default"), ""),
+    (CHAT, chat(reasoning_effort="max"), ""),
+    (CHAT, chat(tools=[TOOL], tool_choice={"function": {"name": "f"}}), ""),
+    (
+        CHAT,
+        chat(tools=[{"type": "function", "function": {**FUNCTION, "requires_confirmation": True}}]),
+        "tools.requires_confirmation",
+    ),
+    (
+        CHAT,
+        {
+            "messages": [
+                ASKED,
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": [{"type": "text", "text": "so"}]},
+                        {"type": "text", "text": "a"},
+                    ],
+                },
+                ASKED,
+            ],
+            "max_tokens": 2,
+        },
+        "",
+    ),
+    (
+        "/v1/responses",
+        responses({"type": "reasoning", "summary": [], "encrypted_content": "gA"}, ASKED),
+        "input.encrypted_content",
+    ),
+    (
+        "/v1/responses",
+        responses({"role": "assistant", "content": "a", "phase": "final_answer"}, ASKED),
+        "input.phase",
+    ),
+    ("/v1/responses", responses(reasoning={"context": "all_turns"}), "reasoning.context"),
+    ("/v1/responses", responses(LATER, tool_choice={"type": "function", "name": "f"}), ""),
+    (
+        "/v1/responses",
+        responses({"type": "tool_search_call", "call_id": "s"}, FOUND, CALL),
+        "input.tool_search_call",
+    ),
+    ("/v1/responses", responses(tools=[{"type": "tool_search"}, FLAT]), "tools.tool_search"),
+    ("/v1/messages", messages(output_format={"type": "json_schema", "schema": SCHEMA}), ""),
+    (
+        "/v1/messages",
+        messages(
+            {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "E"}, USED]},
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "t", "content": [REFERENCE]}],
+            },
+            tools=[INPUT_TOOL],
+        ),
+        "messages.redacted_thinking",
+    ),
+    ("/v1/messages", messages(speed="fast", inference_geo="eu"), "speed"),
+    (GOOGLE, google(systemInstruction={"parts": {"text": "y"}}), ""),
+    (
+        GOOGLE,
+        google(
+            tools={"functionDeclarations": [{"name": "f"}]},
+            toolConfig={
+                "functionCallingConfig": {"mode": "none"},
+                "includeServerSideToolInvocations": True,
+            },
+        ),
+        "toolConfig.includeServerSideToolInvocations",
+    ),
+    (COUNT, google(systemInstruction="y", tools=[], generationConfig={"temperature": 0}), ""),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "told"), TAKEN)
+def test_bodies_that_clients_were_recorded_to_send_are_taken(
+    stub: Server, path: str, body: dict[str, Any], told: str
+) -> None:
+    response = stub.post(path, body)
+    assert response.status_code == 200, response.text
+    assert told in response.headers.get("x-without-effect", "")
+
+
+def test_usage_that_openrouters_clients_ask_for_ends_the_stream(stub: Server) -> None:
+    chunks = sse(stub.post(CHAT, chat(usage={"include": True}, stream=True)))
+    assert chunks[-1]["usage"]["completion_tokens"] == 2
+    chunks = sse(stub.post(CHAT, chat(usage={"include": False}, stream=True)))
+    assert not any(chunk.get("usage") for chunk in chunks)
+
+
+def test_tools_that_came_within_the_input_can_be_called(stub: Server) -> None:
+    asked = responses(LATER, tool_choice={"type": "function", "name": "f"}, max_output_tokens=40)
+    output = stub.post("/v1/responses", asked).json()["output"]
+    assert [one["name"] for one in output if one["type"] == "function_call"] == ["f"]
+
+
+def test_parts_that_are_not_served_are_named(stub: Server) -> None:
+    file = {"type": "input_file", "file_id": "f"}
+    for item in (
+        {"role": "user", "content": [file]},
+        {"type": "function_call_output", "call_id": "c", "output": [file]},
+    ):
+        told = stub.post("/v1/responses", responses(CALL, item)).json()["error"]["message"]
+        assert "'input_file' is not served here" in told
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (
+            CHAT,
+            {
+                "messages": [
+                    ASKED,
+                    {
+                        "role": "tool",
+                        "content": [{"type": "image_url", "image_url": {"url": "data:,"}}],
+                    },
+                ]
+            },
+        ),
+        (
+            "/v1/responses",
+            responses(
+                CALL,
+                {
+                    "type": "function_call_output",
+                    "call_id": "c",
+                    "output": [{"type": "input_image", "image_url": "data:,"}],
+                },
+            ),
+        ),
+        (
+            "/v1/messages",
+            messages(
+                {"role": "assistant", "content": [USED]},
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "t",
+                            "is_error": True,
+                            "content": [
+                                {"type": "text", "text": "a"},
+                                {"type": "image", "source": {"type": "url", "url": "https://a/b"}},
+                            ],
+                        }
+                    ],
+                },
+            ),
+        ),
+        (
+            GOOGLE,
+            {
+                "contents": [
+                    {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]},
+                    {
+                        "role": "user",
+                        "parts": [
+                            {
+                                "functionResponse": {
+                                    "name": "f",
+                                    "parts": [
+                                        {"inlineData": {"mimeType": "image/png", "data": ""}}
+                                    ],
+                                }
+                            }
+                        ],
+                    },
+                ]
+            },
+        ),
+    ],
+)
+def test_images_that_tools_returned_are_refused_of_a_model_without_eyes(
+    stub: Server, path: str, body: dict[str, Any]
+) -> None:
+    response = stub.post(path, body)
+    assert response.status_code == 400
+    assert "this model takes text alone" in response.text
