@@ -54,6 +54,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """The width of the beam search; 0: none is made."""
     length_penalty: float = 1.0
     grammar: Grammar | None = None
+    line_seconds: float = 0.0
+    """The time behind the first token after which a completion with a line feed ends; 0: none."""
 
 
 class ImageArray(msgspec.Struct, frozen=True, kw_only=True):

@@ -240,3 +240,19 @@ def test_a_text_answer_ends_at_its_stop_string() -> None:
     found = ran(engine, greedy("s", list(tokens), 12, stop=(stop,)))
     assert "".join(one.text for one in found) == whole[: whole.index(stop)]
     assert found[-1].stop_reason == stop
+
+
+def test_an_answer_with_a_line_ends_when_its_time_is_over() -> None:
+    from tests.serve.engine.workloads import LIBRARY
+
+    engine = tiny_engine(LIBRARY, block_size=16, kv_bytes=2**24)
+    prompt, line, letter = (
+        engine.model.tokenizer(text).input_ids for text in ("import os", "\n", "a")
+    )
+    for (token,), count in ((line, 1), (letter, 30)):
+        bias = {token: 100.0}
+        for timed in (1e-9, 0.0, 1e9):
+            found = ran(engine, greedy("t", prompt, 30, logit_bias=bias, line_seconds=timed))
+            assert found[-1].finish_reason == "length"
+            assert found[-1].output_tokens == (count if timed == 1e-9 else 30)
+            assert len("".join(one.text for one in found)) == found[-1].output_tokens

@@ -51,10 +51,10 @@ def test_a_stream_has_what_is_new_and_the_counts_at_its_end(stub: Server) -> Non
 
 
 def test_hints_of_machine_and_cache_are_taken_and_told(stub: Server) -> None:
-    body = {"prompt": PROMPT, "cache_prompt": True, "samplers": ["top_k"], "t_max_predict_ms": 9}
+    body = {"prompt": PROMPT, "cache_prompt": True, "samplers": ["top_k"], "t_max_prompt_ms": 9}
     response = stub.post("/completion", body)
     told = response.headers["x-without-effect"].split(", ")
-    assert told == ["cache_prompt", "t_max_predict_ms"]
+    assert told == ["cache_prompt", "t_max_prompt_ms"]
 
 
 ALL = {"top_k": 7, "top_p": 0.3, "min_p": 0.2, "temperature": 0.4}
@@ -72,6 +72,11 @@ def test_samplers_that_are_not_named_are_left_out(named: list[str] | str) -> Non
     assert (sampling.top_k, sampling.repetition_penalty) == (7, 1)
     assert (sampling.top_p, sampling.min_p, sampling.temperature) == (1, 0, 1)
     assert sampling.chain == ()
+
+
+def test_a_time_for_the_answer_is_told_to_the_engine() -> None:
+    assert drawn_by(t_max_predict_ms=250).line_seconds == 0.25
+    assert drawn_by(t_max_predict_ms=-1).line_seconds == drawn_by().line_seconds == 0
 
 
 def test_samplers_come_in_the_order_that_is_asked_for_or_llama_cpps_own() -> None:

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from ridgeline.serve.messages import Grammar, Sampling, Submit
+from ridgeline.serve.sampling.compiler import words_of
 from ridgeline.serve.sampling.grammar import grammars_of
 from ridgeline.serve.sampling.sampler import Wanted, pick
 from ridgeline.serve.sampling.schema import unenforced
@@ -255,3 +256,11 @@ def test_a_compiler_that_is_late_or_dies_is_one_refusal_and_the_next_grammar_com
     compiler._seconds = usual
     grammars.compile(Grammar(kind="regex", text="third"))
     assert not grammars.knows(slow)
+
+
+def test_the_words_of_a_vocabulary_are_those_that_xgrammar_has() -> None:
+    import xgrammar
+
+    words = [bytes([sign]) for sign in range(256)] + ["é\n".encode(), b"<end>"]
+    about = xgrammar.TokenizerInfo(words, stop_token_ids=[257])
+    assert words_of(about.serialize_json()) == about.decoded_vocab

@@ -120,6 +120,7 @@ def test_every_parameter_that_beam_search_does_not_have_is_refused() -> None:
         "ignore_eos": True,
         "logprobs": 1,
         "grammar": GRAMMAR,
+        "line_seconds": 1.0,
     }
     assert {one.name for one in msgspec.structs.fields(Sampling)} == shared | set(changed)
     for parameter, value in changed.items():

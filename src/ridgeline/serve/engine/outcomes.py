@@ -329,10 +329,21 @@ class Outcomes:
 
     def _send(self, completion: OpenCompletion, delta: Delta) -> None:
         if delta.finish_reason is None and completion.sequence.status is not Status.FINISHED:
-            self._out.append(delta)
-            return
+            if not self._is_late(completion):
+                self._out.append(delta)
+                return
+            completion.state.text.flush()
+            text = delta.text + completion.state.text.take()
+            delta = msgspec.structs.replace(delta, text=text, finish_reason="length")
         reason = FinishReason(delta.finish_reason) if delta.finish_reason else None
         self._end(completion, reason or completion.sequence.finish_reason, delta)
+
+    def _is_late(self, completion: OpenCompletion) -> bool:
+        """Whether the time that the request gives its completions is over."""
+        limit, first = completion.submit.sampling.line_seconds, completion.sequence.first_token_at
+        if limit <= 0 or first is None or not completion.state.has_line:
+            return False
+        return self._clock() - first >= limit
 
     def _forget(self, sequence: Sequence) -> None:
         """Strike a sequence that has ended out of all books."""

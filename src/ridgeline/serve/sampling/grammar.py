@@ -19,7 +19,7 @@ from torch import Tensor
 from ridgeline.errors import MissingExtra
 from ridgeline.serve.messages import Grammar
 from ridgeline.serve.packed.tokenizer import whole_tokenizer
-from ridgeline.serve.sampling.compiler import GrammarCompiler
+from ridgeline.serve.sampling.compiler import GrammarCompiler, words_of
 from ridgeline.serve.sampling.text import Tokenizer
 from ridgeline.serve.sampling.validate import RequestError
 
@@ -156,8 +156,9 @@ class Grammars:
             vocab_size=self._vocab,
             stop_token_ids=list(self._eos_ids),
         )
-        self._printable = _without_control_characters(self._about.decoded_vocab, self._vocab)
-        return str(self._about.serialize_json())
+        about = str(self._about.serialize_json())
+        self._printable = _without_control_characters(words_of(about), self._vocab)
+        return about
 
 
 @lru_cache(maxsize=2)

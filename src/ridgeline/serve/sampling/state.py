@@ -116,6 +116,8 @@ class SamplingState:
         self.eos_ids = tuple(token for token in eos_ids if token < vocab)
         self.num_tokens = 0
         """Tokens of the completion so far."""
+        self.has_line = False
+        """Whether a line of the completion is complete."""
         self.text = TextStream(
             tokenizer,
             self.sampling.stop,
@@ -209,11 +211,13 @@ def take(
             break
     if state.text.stopped_by is not None:
         finish, reason = "stop", state.text.stopped_by
+    text = state.text.take()
+    state.has_line = state.has_line or "\n" in text
     return Delta(
         id=state.submit.id,
         index=state.index,
         tokens=tuple(kept),
-        text=state.text.take(),
+        text=text,
         logprobs=picked.logprobs[: len(kept)],
         prompt_logprobs=prompt_logprobs,
         finish_reason=finish,

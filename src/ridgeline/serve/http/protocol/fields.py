@@ -217,6 +217,9 @@ class SamplingFields(Strict):
     id_slot: int | None = None
     timings_per_token: bool | None = None
     return_progress: bool | None = None
+    answer_limit: float | None = Field(None, alias="t_max_predict_ms")
+    """The time after which an answer with a complete line ends, from its first token (llama.cpp's);
+    0 or less: none."""
     top_k: int | None = Field(None, ge=-1, lt=2**31)
     """The number of most likely tokens that may come; -1 or 0: all."""
     min_p: float | None = Field(None, ge=0, le=1)
@@ -376,6 +379,7 @@ class SamplingFields(Strict):
             beams=(self.n or 1) if self.use_beam_search else 0,
             length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
             grammar=grammar,
+            line_seconds=max(self.answer_limit or 0.0, 0.0) / 1000,
         )
         try:
             return sampling if self.samplers is None else ordered(sampling, self.samplers)

@@ -64,10 +64,10 @@ class LlamaSampling(LlamaNumbers):
 
     hints: ClassVar[frozenset[str]] = frozenset({
         *("cache_prompt", "id_slot", "n_keep", "n_cache_reuse", "repeat_last_n"),
-        *("prompt_limit", "answer_limit", "timings_per_token"),
+        *("prompt_limit", "timings_per_token"),
     })  # fmt: skip
-    """What machine and cache do is decided here; penalties see all of the text, and no time ends an
-    answer but the server's own."""
+    """What machine and cache do is decided here; penalties see all of the text, and prompts are
+    computed to their end, as llama.cpp does."""
 
     n_predict: int | None = Field(None, ge=-2, lt=2**31)
     """The most new tokens; below 0: as many as the context leaves."""
@@ -92,7 +92,7 @@ class LlamaSampling(LlamaNumbers):
     prompt_limit: float | None = Field(None, alias="t_max_prompt_ms")
     """The time in which a prompt is to be computed."""
     answer_limit: float | None = Field(None, alias="t_max_predict_ms")
-    """The time after which an answer ends with its line."""
+    """The time after which an answer with a complete line ends; 0 or less: none."""
     timings_per_token: bool | None = None
     return_progress: Literal[False] | None = None
 
@@ -113,6 +113,7 @@ class LlamaSampling(LlamaNumbers):
             "repetition_penalty": None if self.repeat_last_n == 0 else self.repeat_penalty,
             "seed": None if self.seed == -1 else self.seed,
             "logprobs": self.n_probs or None,
+            "t_max_predict_ms": self.answer_limit,
             "max_tokens": self.n_predict if self.n_predict and self.n_predict > 0 else None,
         }
         told = {name: value for name, value in more.items() if value is not None}
