@@ -18,6 +18,17 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     grammar."""
 
 
+class ThoughtBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a completion may think, where one token begins a thought and one ends it."""
+
+    most: int
+    """The most tokens of thoughts."""
+    open: int
+    close: int
+    inside: bool
+    """The prompt's end has begun a thought."""
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """How tokens are picked. Defaults are OpenAI's."""
 
@@ -54,6 +65,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """The width of the beam search; 0: none is made."""
     length_penalty: float = 1.0
     grammar: Grammar | None = None
+    thoughts: ThoughtBudget | None = None
     line_seconds: float = 0.0
     """The time behind the first token after which a completion with a line feed ends; 0: none."""
 

@@ -29,6 +29,7 @@ from ridgeline.serve.messages import (
     Refused,
     Sampling,
     Submit,
+    ThoughtBudget,
     UnloadAdapter,
 )
 
@@ -256,3 +257,19 @@ def test_an_answer_with_a_line_ends_when_its_time_is_over() -> None:
             assert found[-1].finish_reason == "length"
             assert found[-1].output_tokens == (count if timed == 1e-9 else 30)
             assert len("".join(one.text for one in found)) == found[-1].output_tokens
+
+
+@pytest.mark.parametrize("drafter", ["", "ngram"])
+def test_thoughts_end_when_their_budget_is_spent(folder: Path, drafter: str) -> None:
+    opens, closes = 7, 9
+    speculation = SpeculationConfig(kind="ngram", always=True) if drafter else None
+    engine = tiny_engine(folder, speculation=speculation)
+    for inside, begins in ((True, []), (False, [opens])):
+        budget = ThoughtBudget(most=2, open=opens, close=closes, inside=inside)
+        given = {"logit_bias": {opens: 100.0}, "thoughts": budget}
+        found = ran(engine, greedy("t", PROMPT, 9, **given))
+        tokens = [token for one in found for token in one.tokens]
+        spent = [*begins, opens, opens, closes, opens, closes, opens, closes, opens, closes]
+        assert tokens == spent[:9]
+        likeliest = ran(engine, greedy("t", PROMPT, 4, thoughts=budget))
+        assert (closes in [token for one in likeliest for token in one.tokens]) is inside

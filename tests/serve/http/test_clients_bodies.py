@@ -147,8 +147,6 @@ def test_other_words_for_how_much_to_think_are_read(
 @pytest.mark.parametrize(
     "words",
     [
-        {"reasoning": {"max_tokens": 5}},
-        {"thinking": {"type": "enabled", "budget_tokens": 5}},
         {"reasoning_format": "raw"},
         {"reasoning": {"effort": "low"}, "reasoning_effort": "high"},
     ],
@@ -156,6 +154,25 @@ def test_other_words_for_how_much_to_think_are_read(
 def test_thinking_that_cannot_be_asked_for_is_refused(stub: Server, words: dict[str, Any]) -> None:
     response = chat(stub, **words)
     assert (response.status_code, response.json()["error"]["param"]) == (400, next(iter(words)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"thinking_token_budget": 5},
+        {"reasoning": {"max_tokens": 5}},
+        {"thinking": {"type": "enabled", "budget_tokens": 5}},
+        {"thinking_budget": 5},
+    ],
+)
+def test_thoughts_whose_marks_are_no_tokens_are_not_bounded(
+    stub: Server, words: dict[str, Any]
+) -> None:
+    refused = chat(stub, **words)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "thinking_token_budget"
+    taken = chat(stub, **words, response_format={"type": "json_object"})
+    assert taken.headers["x-without-effect"] == "thinking_token_budget"
 
 
 def test_words_of_no_schema_are_let_go_of_a_strict_one_and_named(stub: Server) -> None:

@@ -3,7 +3,8 @@
 Found by sending the request bodies of the recordings ("cassettes") in the tests of public clients
 to a server: pydantic-ai, crewAI, ruby_llm, fantasy, chatlas, ellmer, OpenLLMetry, OpenInference,
 ruby-openai, dd-trace-py, newrelic, and the inline snapshots of Vercel's ai. Images and budgets of
-thoughts need another model than the stub's.
+thoughts need another model than the stub's (`vision/test_images_in_chats.py`,
+`test_thought_budget.py`).
 """
 
 from __future__ import annotations

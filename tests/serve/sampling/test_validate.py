@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ridgeline.batching.limits import Limits
-from ridgeline.serve.messages import Grammar, Sampling, Submit
+from ridgeline.serve.messages import Grammar, Sampling, Submit, ThoughtBudget
 from ridgeline.serve.sampling.validate import RequestError, validate
 
 LIMITS = Limits(max_length=100)
@@ -120,6 +120,7 @@ def test_every_parameter_that_beam_search_does_not_have_is_refused() -> None:
         "ignore_eos": True,
         "logprobs": 1,
         "grammar": GRAMMAR,
+        "thoughts": ThoughtBudget(most=1, open=1, close=2, inside=True),
         "line_seconds": 1.0,
     }
     assert {one.name for one in msgspec.structs.fields(Sampling)} == shared | set(changed)

@@ -27,7 +27,7 @@ from ridgeline.serve.http.protocol.response_format import (
     RegexFormat,
     StructuralTagFormat,
 )
-from ridgeline.serve.http.reasoning import ThoughtReader
+from ridgeline.serve.http.reasoning import ThoughtMarks, ThoughtReader
 from ridgeline.serve.http.reply import new_id
 from ridgeline.serve.http.service import Service
 from ridgeline.serve.http.text import TextTokens
@@ -41,11 +41,12 @@ from ridgeline.serve.http.tool_request import (
     tools_of,
     unheld_formats,
 )
-from ridgeline.serve.messages import Grammar, PromptImage, Submit
+from ridgeline.serve.messages import Grammar, PromptImage, Submit, ThoughtBudget
 from ridgeline.serve.sampling.schema_loosening import loosened, without_annotations
 
 EFFORT, SWITCH = "reasoning_effort", "enable_thinking"
 """The variables of templates that tell how much to think, and whether at all."""
+BUDGET = "thinking_token_budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,12 @@ async def begin_chat(service: Service, record: RequestRecord, body: ChatRequest)
     special = frozenset[str]() if marks is None else service.text.special_in_thoughts
     if _reads_marks(body):
         special |= service.text.special_in_calls
-    submit = await _submit(service, body, rendered, grammar, adapter, keeps=bool(special))
+    thoughts = _budget(service.text, body, rendered, marks)
+    if thoughts is None and body.thinking_token_budget is not None:
+        record.without_effect.append(BUDGET)
+    submit = await _submit(
+        service, body, rendered, grammar, adapter, keeps=bool(special), thoughts=thoughts
+    )
     report = TokenReport.of(body, [submit])
     choices = [
         GrowingChat(
@@ -194,6 +200,28 @@ def _unheeded_detail(body: ChatRequest) -> bool:
     return any(image.asks_for_detail for one in messages for image in one.images)
 
 
+def _budget(
+    text: TextTokens, body: ChatRequest, rendered: Rendered, marks: ThoughtMarks | None
+) -> ThoughtBudget | None:
+    """How long the answer may think; None where it has no thoughts, or no bound of them.
+
+    Raises:
+        ApiError: 400, the marks of thoughts are no single tokens, so that none can be put in.
+    """
+    most = body.thinking_token_budget
+    if most is None or marks is None:
+        return None
+    if text.thought_ids is None:
+        raise refused(
+            f"{BUDGET}: a budget of thoughts cannot be kept here, where {marks.open} and"
+            f" {marks.close} are no tokens",
+            BUDGET,
+        )
+    begin, end = text.thought_ids
+    inside = ThoughtReader.behind(rendered.text, marks).inside
+    return ThoughtBudget(most=most, open=begin, close=end, inside=inside)
+
+
 def _reads_marks(body: ChatRequest) -> bool:
     """Whether calls are looked for between a family's marks."""
     return bool(tools_of(body)) and body.tool_choice in (None, "auto")
@@ -207,6 +235,7 @@ async def _submit(
     adapter: str,
     *,
     keeps: bool,
+    thoughts: ThoughtBudget | None,
 ) -> Submit:
     prompt, images = await _tokens(service, rendered, body)
     wanted = body.max_completion_tokens or body.max_tokens
@@ -227,6 +256,7 @@ async def _submit(
             stops=service.text.template.stops,
             keeps_special=keeps,
             forbidden=await service.text.forbidden(body.bad_words or []),
+            thoughts=thoughts,
         ),
         n=body.n or 1,
         priority=body.priority or 0,

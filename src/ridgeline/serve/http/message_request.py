@@ -24,6 +24,7 @@ from ridgeline.serve.http.protocol.messages import InputTool, MessagesRequest
 NAMES = {
     "response_format": "output_config",
     "reasoning_effort": "output_config",
+    "thinking_token_budget": "thinking.budget_tokens",
     "stop": "stop_sequences",
 }
 """Fields of a chat by their name here, for errors."""
@@ -68,11 +69,9 @@ def _think(given: dict[str, Any], body: MessagesRequest, template: str) -> None:
         given["include_reasoning"] = False
     if "think" not in template:
         return  # it does not, whatever is asked
-    if body.thinking.type == "enabled":
-        raise refused(
-            "thinking: a budget of thoughts cannot be kept here; ask for adaptive", "thinking"
-        )
-    if body.thinking.type == "adaptive":
+    if body.thinking.type == "enabled" and body.thinking.budget_tokens is not None:
+        given["thinking_token_budget"] = body.thinking.budget_tokens
+    if body.thinking.type != "disabled":
         return  # as the model does anyway
     if given["reasoning_effort"] is not None:
         raise refused("thinking is disabled, and output_config.effort asks for it", "thinking")

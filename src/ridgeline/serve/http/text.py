@@ -114,6 +114,8 @@ class TextTokens:
         thoughts = () if self.thoughts is None else self.thoughts.marks
         self.special_in_thoughts = special_tokens(thoughts, self._backend)
         """Special tokens that text keeps where thoughts are looked for, as marks are among them."""
+        self.thought_ids = self._thought_ids()
+        """The tokens that begin and end a thought; None: they are no single tokens."""
         self.infill = infill_tokens(self._backend, vocab)
         """How the model is asked for what stands between two texts; None: it was not trained to."""
         self.tokenise_seconds = 0.0
@@ -182,6 +184,15 @@ class TextTokens:
     def close(self) -> None:
         """End the threads that tokenise."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _thought_ids(self) -> tuple[int, int] | None:
+        if self.thoughts is None:
+            return None
+        marks = (self.thoughts.open, self.thoughts.close)
+        begin, end = (self._backend.token_to_id(mark) for mark in marks)
+        if begin is None or end is None or max(begin, end) >= self.vocab:
+            return None
+        return begin, end
 
     def _encode(self, text: str, *, special: bool) -> tuple[tuple[int, ...], float]:
         """The ids, and the time that they took."""

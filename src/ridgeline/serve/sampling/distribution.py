@@ -10,6 +10,7 @@ First what changes single logits, before any temperature:
                                                                        CTRL, 1909.05858, sec. 4.1
     frequency          l - f · count in the completion                 OpenAI API reference
     presence           l - p · [count in the completion > 0]           OpenAI API reference
+    thoughts           all but the closing mark: -∞ where the budget is spent
 
 A row after drafts is treated as if these had been accepted. Then, each on what the one before left:
 
@@ -57,6 +58,7 @@ def edit(logits: Tensor, rows: list[LogitRow]) -> None:
     _forbidden(logits, rows)
     _biases(logits, rows)
     _penalties(logits, rows)
+    _thoughts(logits, rows)
 
 
 def _grammars(logits: Tensor, rows: list[LogitRow]) -> None:
@@ -139,6 +141,17 @@ def _penalties(logits: Tensor, rows: list[LogitRow]) -> None:
     values -= frequency * counts
     values -= presence * (counts > 0)
     logits[at, tokens] = values
+
+
+def _thoughts(logits: Tensor, rows: list[LogitRow]) -> None:
+    for index, row in enumerate(rows):
+        count = row.state.thoughts
+        if count is None or not count.is_spent(row.drafts):
+            continue
+        close = count.budget.close
+        if logits[index, close] > -math.inf:  # else a grammar lets it not come
+            logits[index] = -math.inf
+            logits[index, close] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ridgeline.serve.messages import Delta, Submit, TokenLogprobs
 from ridgeline.serve.sampling.draw import Purpose, key_of, uniform
 from ridgeline.serve.sampling.text import TextStream, Tokenizer
+from ridgeline.serve.sampling.thoughts import ThoughtCount
 
 if TYPE_CHECKING:
     from ridgeline.serve.sampling.grammar import Matcher
@@ -129,6 +130,8 @@ class SamplingState:
         self._recent: list[int] = []
         """The last tokens, as many as a forbidden sequence may have."""
         self.history = TokenHistory(submit.prompt) if self.penalised else None
+        budget = self.sampling.thoughts
+        self.thoughts = None if budget is None else ThoughtCount(budget)
         self.matcher: Matcher | None = None
         if self.sampling.grammar is not None:
             from ridgeline.serve.sampling.grammar import grammars_of
@@ -156,7 +159,7 @@ class SamplingState:
     def plain(self) -> bool:
         """Whether a token is the argmax of the raw logits and nothing else is asked."""
         sampling = self.sampling
-        if self.penalised or sampling.allowed_ids or sampling.forbidden:
+        if self.penalised or sampling.allowed_ids or sampling.forbidden or sampling.thoughts:
             return False
         edited = sampling.logit_bias or sampling.min_tokens or sampling.grammar
         return self.greedy and not edited and sampling.logprobs is None
@@ -182,6 +185,8 @@ class SamplingState:
             self._recent = [*self._recent, token][1 - self._longest :]
         if self.history is not None:
             self.history.add(token)
+        if self.thoughts is not None:
+            self.thoughts.add(token)
         if self.matcher is not None:
             self.matcher.accept(token)
 

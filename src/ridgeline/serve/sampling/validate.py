@@ -206,6 +206,7 @@ def _beams(sampling: Sampling, count: int) -> None:
         "keep_special",
         "logprobs",
         "grammar",
+        "thoughts",
         "line_seconds",
     ):
         allowed = getattr(plain, parameter)

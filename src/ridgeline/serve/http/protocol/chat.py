@@ -224,7 +224,8 @@ class ChatRequest(SamplingFields):
     chat_template: None = None
     """A template is a program, so it is the operator's to give, with --chat-template."""
     mm_processor_kwargs: None = None
-    thinking_token_budget: None = None
+    thinking_token_budget: int | None = Field(None, ge=0, lt=2**31)
+    """The most tokens of thoughts; then the closing mark comes."""
     add_generation_prompt: bool | None = None
     """Whether the template opens the assistant's turn; yes if absent."""
     continue_final_message: bool | None = None

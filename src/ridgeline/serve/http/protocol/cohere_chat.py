@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import AskedModel, StopString, Strict, Text, few
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, Tool
 
@@ -15,6 +14,7 @@ NAMES = {
     "response_format": "response_format",
     "max_completion_tokens": "max_tokens",
     "reasoning_effort": "thinking",
+    "thinking_token_budget": "thinking",
     "top_k": "k",
     "top_p": "p",
     "stop": "stop_sequences",
@@ -102,6 +102,7 @@ class CohereChatRequest(Strict):
             "response_format": self._format(),
             "documents": [_document(one) for one in self.documents or []] or None,
             "reasoning_effort": self._effort(),
+            "thinking_token_budget": None if self.thinking is None else self.thinking.token_budget,
         }
         return {**asked, **{name: value for name, value in more.items() if value is not None}}
 
@@ -121,11 +122,7 @@ class CohereChatRequest(Strict):
         return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
 
     def _effort(self) -> str | None:
-        if self.thinking is None:
-            return None
-        if self.thinking.token_budget is not None:
-            raise refused("thinking: a budget of thoughts cannot be kept here", "thinking")
-        return "none" if self.thinking.type == "disabled" else None
+        return "none" if self.thinking and self.thinking.type == "disabled" else None
 
 
 def _message(given: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ridgeline.checkpoints.generation import GenerationDefaults
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.let_go import is_let_go
 from ridgeline.serve.http.protocol.switched_off import is_off
-from ridgeline.serve.messages import Grammar, Sampling
+from ridgeline.serve.messages import Grammar, Sampling, ThoughtBudget
 from ridgeline.serve.sampling.sampler_order import INFILL, named_samplers, ordered
 from ridgeline.serve.sampling.validate import not_too_cold
 
@@ -338,6 +338,7 @@ class SamplingFields(Strict):
         keeps_special: bool = False,
         forbidden: tuple[tuple[int, ...], ...] = (),
         stop_ids: tuple[int, ...] = (),
+        thoughts: ThoughtBudget | None = None,
     ) -> Sampling:
         """The parameters for the engine; what is absent has OpenAI's default.
 
@@ -351,6 +352,7 @@ class SamplingFields(Strict):
             keeps_special: Whether special tokens stand in the text whatever is asked for.
             forbidden: The tokens of `bad_words`.
             stop_ids: Tokens that end it, beside those that are asked for.
+            thoughts: How long it may think.
         """
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         if not self.use_beam_search:  # which has no stop strings
@@ -379,6 +381,7 @@ class SamplingFields(Strict):
             beams=(self.n or 1) if self.use_beam_search else 0,
             length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
             grammar=grammar,
+            thoughts=thoughts,
             line_seconds=max(self.answer_limit or 0.0, 0.0) / 1000,
         )
         try:

@@ -32,6 +32,7 @@ NAMES = {
     "max_completion_tokens": "generationConfig.maxOutputTokens",
     "response_format": "generationConfig.responseSchema",
     "reasoning_effort": "generationConfig.thinkingConfig",
+    "thinking_token_budget": "generationConfig.thinkingConfig.thinkingBudget",
     "n": "generationConfig.candidateCount",
     "tool_choice": "toolConfig",
 }
@@ -127,6 +128,7 @@ class GenerationConfig(GoogleFields):
             "logprobs": self.response_logprobs,
             "top_logprobs": self.logprobs if self.response_logprobs else None,
             "reasoning_effort": self._effort(),
+            "thinking_token_budget": self._most_thoughts(),
             **self._form(),
         }
         found = self.model_dump(include=same, exclude_none=True)
@@ -148,13 +150,15 @@ class GenerationConfig(GoogleFields):
             )
         return {}
 
+    def _most_thoughts(self) -> int | None:
+        """The most tokens of thoughts; below 0 the model decides, and 0 is no thinking at all."""
+        most = None if self.thinking_config is None else self.thinking_config.thinking_budget
+        return most if most is not None and most > 0 else None
+
     def _effort(self) -> str | None:
         wanted = self.thinking_config
         if wanted is None:
             return None
-        if wanted.thinking_budget is not None and wanted.thinking_budget > 0:
-            text = "thinkingBudget: a budget of thoughts cannot be kept here"
-            raise refused(text, "thinkingBudget")
         if wanted.thinking_budget == 0:
             return "none"
         level = (wanted.thinking_level or "").lower()

@@ -91,11 +91,11 @@ class ToolPreference(Strict):
 
 
 class ThinkingOptions(Strict):
-    """Whether the model thinks first; no budget of thoughts is kept here."""
+    """Whether the model thinks first, and how long."""
 
     type: Literal["disabled", "adaptive", "enabled"]
     budget_tokens: int | None = Field(None, ge=1, lt=2**31)
-    """Refused where the model thinks; where it does not, nothing is to be kept."""
+    """The most tokens of thoughts; where the model does not think, nothing is to be kept."""
     display: Literal["summarized", "omitted"] | None = None
 
 

@@ -1,9 +1,9 @@
 """How much a model shall think, in the words of other servers, read as OpenAI's `reasoning_effort`.
 
 OpenRouter's clients send `reasoning` as an object, DeepSeek's, GLM's and Kimi's `thinking`, Groq's
-and llama.cpp's `reasoning_format`, DashScope's `enable_thinking` and Cerebras' `clear_thinking`
-beside the messages. What has no counterpart (a budget of thoughts, thoughts raw in the text) is
-left for the types of `chat` to refuse.
+and llama.cpp's `reasoning_format`, DashScope's `enable_thinking` and `thinking_budget` and
+Cerebras' `clear_thinking` beside the messages. What has no counterpart (thoughts raw in the text)
+is left for the types of `chat` to refuse.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ def in_openais_words(given: dict[str, Any]) -> dict[str, Any]:
     {'reasoning_effort': 'none'}
     >>> in_openais_words({"reasoning": {"effort": "low", "exclude": True}})
     {'reasoning_effort': 'low', 'include_reasoning': False}
+    >>> in_openais_words({"thinking": {"type": "enabled", "budget_tokens": 9}})
+    {'thinking_token_budget': 9}
     >>> in_openais_words({"reasoning_format": "hidden", "enable_thinking": False})
     {'include_reasoning': False, 'chat_template_kwargs': {'enable_thinking': False}}
     >>> in_openais_words({"thinking": {"type": "enabled", "clear_thinking": False}})
@@ -37,6 +39,10 @@ def in_openais_words(given: dict[str, Any]) -> dict[str, Any]:
             _say(asked, "thinking", reasoning_effort="none")
         case {"type": "enabled" | "auto" | "adaptive", **others} if not others:
             del asked["thinking"]  # as the model does anyway
+        case {"type": "enabled", "budget_tokens": int(most), **others} if not others:
+            _say(asked, "thinking", thinking_token_budget=most)
+    if isinstance(asked.get("thinking_budget"), int):
+        _say(asked, "thinking_budget", thinking_token_budget=asked["thinking_budget"])
     if asked.get("reasoning_effort") == "default":
         del asked["reasoning_effort"]
     match asked.get("reasoning"):
@@ -55,7 +61,7 @@ def in_openais_words(given: dict[str, Any]) -> dict[str, Any]:
     return asked
 
 
-_OBJECT = frozenset({"effort", "exclude", "enabled"})
+_OBJECT = frozenset({"effort", "exclude", "enabled", "max_tokens"})
 
 
 def _of_object(fields: dict[Any, Any]) -> dict[str, Any]:
@@ -65,6 +71,8 @@ def _of_object(fields: dict[Any, Any]) -> dict[str, Any]:
         said["reasoning_effort"] = "none"
     if fields.get("effort") is not None:
         said["reasoning_effort"] = fields["effort"]
+    if fields.get("max_tokens") is not None:
+        said["thinking_token_budget"] = fields["max_tokens"]
     if fields.get("exclude"):
         said["include_reasoning"] = False
     return said
