@@ -10,15 +10,20 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 
+from ridgeline.serve.http.json_object import whole_characters
 from ridgeline.serve.http.marked_calls import MarkedCallReader
 from ridgeline.serve.http.tool_calls import Call, CallPiece, ToolCallReader
 
 _BEGIN = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-_WHOLE = re.compile(
-    r'(?:[^"\\]|\\[^u]|\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u(?![dD][89abAB])[0-9a-fA-F]{4})*',
-    re.DOTALL,
+_HIGH = r"u[dD][89abAB][0-9a-fA-F]{2}"
+_OPEN = re.compile(
+    rf"\\(?:u[0-9a-fA-F]{{0,3}}|{_HIGH}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?)?\Z"
 )
-"""The beginning of a JSON string with whole characters only."""
+"""An escape that may yet go on."""
+_PIECE = re.compile(
+    rf'[^"\\]+|\\{_HIGH}\\u[dD][c-fC-F][0-9a-fA-F]{{2}}|\\u[0-9a-fA-F]{{4}}|\\.', re.DOTALL
+)
+"""Characters as they stand, or an escape, whether JSON has it or not."""
 
 
 @dataclass(slots=True)
@@ -51,11 +56,15 @@ class FreeInput:
             if found is None:
                 return ""
             self._place = found.end()
-        whole = _WHOLE.match(self.written, self._place)
-        assert whole is not None  # it may be empty
-        self._place = whole.end()
+        text = ""
+        while not _OPEN.match(self.written, self._place):
+            piece = _PIECE.match(self.written, self._place)
+            if piece is None:
+                break
+            self._place = piece.end()
+            text += _unescaped(piece[0])
         self._over = self.written.startswith('"', self._place)
-        return str(json.loads(f'"{whole[0]}"', strict=False))
+        return text
 
     def finish(self) -> str:
         """What is left when the arguments are whole."""
@@ -67,7 +76,21 @@ class FreeInput:
             return self.written
         if isinstance(found, dict) and len(found) == 1:
             (found,) = found.values()
-        return found if isinstance(found, str) else self.written
+        return whole_characters(found) if isinstance(found, str) else self.written
+
+
+def _unescaped(text: str) -> str:
+    r"""An escape's character, or the text where it is none.
+
+    >>> _unescaped(r"ab"), _unescaped(r"\t"), _unescaped(r"\q")
+    ('ab', '\t', '\\q')
+    """
+    if not text.startswith("\\"):
+        return text
+    try:
+        return whole_characters(str(json.loads(f'"{text}"')))
+    except ValueError:  # the model has made it up
+        return text
 
 
 @dataclass(slots=True)

@@ -8,6 +8,17 @@ from dataclasses import dataclass, field
 _SPACE = " \t\r\n"
 
 
+def whole_characters(text: str) -> str:
+    r"""The text with U+FFFD for halves of characters, which JSON can write and UTF-8 cannot.
+
+    >>> whole_characters("a\ud800b"), whole_characters("\U0001f600")
+    ('a\ufffdb', '\U0001f600')
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 @dataclass(slots=True)
 class _ValueSpan:
     """The place of a value in the text."""
@@ -116,7 +127,7 @@ class ObjectScanner:
 
     def _decoded(self, text: str) -> str:
         try:
-            return str(json.loads(text))
+            return whole_characters(str(json.loads(text)))
         except ValueError:
             self.broken = True
             return text

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ridgeline.serve.http.call_values import calls_in
 from ridgeline.serve.http.clean_text import first_mark, held_back
-from ridgeline.serve.http.json_object import ObjectScanner
+from ridgeline.serve.http.json_object import ObjectScanner, whole_characters
 from ridgeline.serve.http.protocol.tools import CustomTool, Tool
 from ridgeline.serve.http.tool_calls import (
     ARGUMENTS,
@@ -183,9 +183,9 @@ class MarkedCallReader:
         """The function's name in the object under way, when it has come."""
         key = self.family.name_key
         if not key:
-            return next(iter(scanner.members), None)
+            return next(iter(scanner.members), None) or None
         value = scanner.value(key)
-        return None if value is None else json_text(value)
+        return None if value is None else json_text(value) or None
 
     def _announce(self, name: str, pieces: list[CallPiece]) -> None:
         pieces.append(CallPiece(index=len(self.calls), name=name))
@@ -207,7 +207,7 @@ class MarkedCallReader:
         """Whether a body that is not JSON has calls; they are passed on whole."""
         found = calls_in(body, self.family, self.tools)
         for name, values in found:
-            arguments = json.dumps(values, ensure_ascii=False)
+            arguments = whole_characters(json.dumps(values, ensure_ascii=False))
             pieces.append(CallPiece(index=len(self.calls), name=name, arguments=arguments))
             self.calls.append(Call(name, arguments, done=True))
         return bool(found)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from ridgeline.serve.http.json_object import ObjectScanner
+from ridgeline.serve.http.json_object import ObjectScanner, whole_characters
 
 OPEN, CLOSE, PYTHON_TAG = "<tool_call>", "</tool_call>", "<|python_tag|>"
 ARGUMENTS = ("arguments", "parameters")
@@ -174,7 +174,7 @@ class ToolCallReader:
     def _announce(self, name: str | None, pieces: list[CallPiece]) -> bool:
         """Whether it is a call; its name is passed on."""
         known = None if name is None else json_text(name)
-        if known is None or not (self._tagged or known in self.names):
+        if not known or not (self._tagged or known in self.names):
             return False
         pieces.append(CallPiece(index=len(self.calls), name=known))
         self.calls.append(Call(known))
@@ -259,7 +259,7 @@ def json_text(value: str) -> str | None:
     if not value.startswith('"'):
         return None  # and whatever else it is, however deep, is not looked into
     try:
-        return str(json.loads(value))
+        return whole_characters(str(json.loads(value)))
     except ValueError:
         return None
 
