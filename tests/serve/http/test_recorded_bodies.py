@@ -121,6 +121,11 @@ TAKEN: list[tuple[str, dict[str, Any], str]] = [
         ),
         "toolConfig.includeServerSideToolInvocations",
     ),
+    (
+        GOOGLE,
+        {"contents": [{"parts": [{"inlineData": {"mimeType": "text/csv", "data": "YQ=="}}]}]},
+        "",
+    ),
     (COUNT, google(systemInstruction="y", tools=[], generationConfig={"temperature": 0}), ""),
 ]
 
@@ -145,6 +150,20 @@ def test_tools_that_came_within_the_input_can_be_called(stub: Server) -> None:
     asked = responses(LATER, tool_choice={"type": "function", "name": "f"}, max_output_tokens=40)
     output = stub.post("/v1/responses", asked).json()["output"]
     assert [one["name"] for one in output if one["type"] == "function_call"] == ["f"]
+
+
+def test_googles_files_are_told_as_text_or_refused_by_their_kind(stub: Server) -> None:
+    def asked(kind: str, data: str = "YSxi", role: str = "user") -> Any:
+        blob = {"inlineData": {"mimeType": kind, "data": data}}
+        turns = [{"role": role, "parts": [blob]}, {"parts": [{"text": "y"}]}]
+        return stub.post(COUNT, {"contents": turns})
+
+    tokens = [asked("text/csv", data).json()["totalTokens"] for data in ("YSxi", "YSxiLGMsZA==")]
+    assert tokens[0] < tokens[1]
+    for kind in ("application/pdf", "audio/wav"):
+        assert f"contents: {kind} is not served here" in asked(kind).text
+    assert "not base64 of a text" in asked("text/csv", "_w==").text
+    assert "files that a model made" in asked("image/png", role="model").text
 
 
 def test_parts_that_are_not_served_are_named(stub: Server) -> None:

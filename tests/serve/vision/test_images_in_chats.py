@@ -233,6 +233,19 @@ def test_what_tools_returned_is_seen_in_every_dialect(llava: Seen) -> None:
     assert reply.json()["output"][0]["content"][0]["text"] == said, reply.text
 
 
+def test_googles_own_client_writes_base64_for_addresses(llava: Seen) -> None:
+    said = text_of(llava.chat(part(GRADIENT), "Say it"))
+    data = url(GRADIENT).partition(",")[2]
+    assert {*"+/"} & {*data}
+    for written in (data, data.replace("+", "-").replace("/", "_"), data.rstrip("=")):
+        blob = {"inlineData": {"mimeType": "image/png", "data": written}}
+        config = {"maxOutputTokens": COUNT, "temperature": 0}
+        body = {"contents": [{"parts": [blob, {"text": "Say it"}]}], "generationConfig": config}
+        reply = llava.server.post("/v1beta/models/llava:generateContent", body)
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["candidates"][0]["content"]["parts"][0]["text"] == said
+
+
 def test_the_model_says_that_it_takes_images(llava: Seen) -> None:
     (card,) = llava.server.get("/v1/models").json()["data"]
     assert card["input_modalities"] == ["text", "image"]

@@ -72,8 +72,10 @@ def _of_data_url(url: str) -> bytes:
         raise refused("a data: URL of an image begins as data:image/png;base64,", PARAM)
     if (len(url) - head.end()) * 3 // 4 > LARGEST_BYTES:
         raise too_large()
+    # Google's own client writes base64's alphabet for addresses, some leave the padding out.
+    data = url[head.end() :].replace("-", "+").replace("_", "/")
     try:
-        return base64.b64decode(url[head.end() :], validate=True)
+        return base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise refused("the data: URL of an image is no base64", PARAM) from None
 

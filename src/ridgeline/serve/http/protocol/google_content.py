@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections import defaultdict, deque
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import Strict, Text
 from ridgeline.serve.http.protocol.tools import FunctionName
 
@@ -26,11 +28,35 @@ class GoogleFields(Strict):
         return {_HUMP.sub("_", str(name)).lower(): value for name, value in given.items()}
 
 
+def _check_kind(mime_type: str | None, kinds: tuple[str, ...]) -> None:
+    """Refuse what is neither an image nor a text by its own name."""
+    if mime_type is not None and not mime_type.lower().startswith(kinds):
+        raise refused(f"contents: {mime_type[:64]} is not served here; images and texts are")
+
+
+def _image(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
 class Blob(GoogleFields):
-    """An image as base64."""
+    """An image or a text as base64."""
 
     mime_type: Text | None = None
     data: Text
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """The part of a chat's message. Raises ApiError."""
+        _check_kind(self.mime_type, ("image/", "text/"))
+        kind = (self.mime_type or "image/png").lower()
+        if kind.startswith("image/"):
+            return _image(f"data:{kind};base64,{self.data}")
+        try:
+            data = self.data.replace("-", "+").replace("_", "/")
+            text = base64.b64decode(data, validate=True).decode()
+        except ValueError:  # of the base64, or of UTF-8
+            raise refused(f"contents: {kind} is not base64 of a text in UTF-8") from None
+        return {"type": "text", "text": f"\n{text}\n"}
 
 
 class FileOfPart(GoogleFields):
@@ -38,6 +64,12 @@ class FileOfPart(GoogleFields):
 
     mime_type: Text | None = None
     file_uri: Text
+
+    @property
+    def part(self) -> dict[str, Any]:
+        """The part of a chat's message. Raises ApiError."""
+        _check_kind(self.mime_type, ("image/",))
+        return _image(self.file_uri)
 
 
 class CallOfPart(GoogleFields):
@@ -54,18 +86,18 @@ def listed(given: Any) -> Any:
 
 
 class SeenPart(GoogleFields):
-    """An image among what a called function returned."""
+    """An image or a file's text, among what a called function returned or elsewhere."""
+
+    carried_in = "contents"
 
     inline_data: Blob | None = None
     file_data: FileOfPart | None = None
 
     @property
-    def image(self) -> str | None:
-        """The address of an image, or all of it."""
-        if self.inline_data is not None:
-            kind = self.inline_data.mime_type or "image/png"
-            return f"data:{kind};base64,{self.inline_data.data}"
-        return None if self.file_data is None else self.file_data.file_uri
+    def file(self) -> dict[str, Any] | None:
+        """The same as a part of a chat's message. Raises ApiError."""
+        given = self.inline_data or self.file_data
+        return None if given is None else given.part
 
 
 class ResultOfPart(GoogleFields):
@@ -82,17 +114,12 @@ class ResultOfPart(GoogleFields):
     def content(self) -> Any:
         """The content of a chat's message: a text, or parts where images are among it."""
         text = json.dumps(self.response or {}, ensure_ascii=False)
-        images = [url for one in self.parts or [] if (url := one.image) is not None]
-        if not images:
-            return text
-        shown = [{"type": "image_url", "image_url": {"url": url}} for url in images]
-        return [{"type": "text", "text": text}, *shown]
+        files = [file for one in self.parts or [] if (file := one.file) is not None]
+        return [{"type": "text", "text": text}, *files] if files else text
 
 
 class GooglePart(SeenPart):
     """A text, an image, a call or what came of one."""
-
-    carried_in = "contents"
 
     text: Text | None = None
     thought: bool | None = None
@@ -147,13 +174,15 @@ def messages_of(contents: list[GoogleContent]) -> list[dict[str, Any]]:
 
 def _asked(part: GooglePart) -> dict[str, Any] | None:
     """A part of the user's turn that is a text or an image."""
-    if part.image is not None:
-        return {"type": "image_url", "image_url": {"url": part.image}}
+    if (file := part.file) is not None:
+        return file
     return None if part.text is None else {"type": "text", "text": part.text}
 
 
 def _said(content: GoogleContent, number: int, open_calls: dict[str, deque[str]]) -> dict[str, Any]:
-    """What the model said before."""
+    """What the model said before. Raises ApiError."""
+    if any(one.inline_data or one.file_data for one in content.parts):
+        raise refused("contents: files that a model made cannot be given back to this one")
     texts = [one for one in content.parts if one.text is not None]
     message: dict[str, Any] = {
         "role": "assistant",
