@@ -146,6 +146,26 @@ def test_usage_that_openrouters_clients_ask_for_ends_the_stream(stub: Server) ->
     assert not any(chunk.get("usage") for chunk in chunks)
 
 
+def test_thoughts_in_openrouters_details_are_told_to_the_template(stub: Server) -> None:
+    def prompt(details: Any) -> tuple[str, str]:
+        turn = {"role": "assistant", "content": "a", "reasoning_details": details}
+        body = {"messages": [ASKED, turn, ASKED], "max_tokens": 1, "return_token_ids": True}
+        reply = stub.post(CHAT, body)
+        assert reply.status_code == 200, reply.text
+        tokens = {"tokens": reply.json()["prompt_token_ids"]}
+        named = reply.headers.get("x-without-effect", "")
+        return stub.post("/detokenize", tokens).json()["prompt"], named
+
+    said = {"type": "reasoning.text", "text": "hm", "signature": "s"}
+    hidden = {"type": "reasoning.encrypted", "data": "E"}
+    written, named = prompt([said, {"type": "reasoning.summary", "summary": "so"}])
+    assert ("<think>hm\nso</think>" in written, named) == (True, "")
+    written, named = prompt([said, hidden])
+    assert ("<think>hm</think>" in written, named) == (True, "messages.reasoning_details")
+    written, named = prompt([hidden])
+    assert ("<think>" in written, named) == (False, "messages.reasoning_details")
+
+
 def test_tools_that_came_within_the_input_can_be_called(stub: Server) -> None:
     asked = responses(LATER, tool_choice={"type": "function", "name": "f"}, max_output_tokens=40)
     output = stub.post("/v1/responses", asked).json()["output"]

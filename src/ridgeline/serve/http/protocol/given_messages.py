@@ -61,6 +61,16 @@ def as_turn(given: Any) -> Any:
             turn["content"] = [one for one in parts if one not in thoughts] or None
             if not turn.get("reasoning") and not turn.get("reasoning_content"):
                 turn["reasoning"] = "\n".join(texts)
+    details = turn.get("reasoning_details")
+    if (
+        isinstance(details, list)
+        and not turn.get("reasoning")
+        and not turn.get("reasoning_content")
+    ):
+        texts = [text for one in details if (text := _detail(one)) is not None]
+        turn["reasoning"] = "\n".join(texts) or None
+        if len(texts) == len(details):
+            del turn["reasoning_details"]
     if not turn.get("content") and isinstance(turn.get("refusal"), str):
         turn["content"] = turn["refusal"]
     return turn
@@ -78,6 +88,16 @@ def _thought(given: Any) -> str | None:
         case [*parts] if all(isinstance(one, dict) for one in parts):
             texts = [one.get("text") for one in parts]
             return "".join(texts) if all(isinstance(one, str) for one in texts) else None
+    return None
+
+
+def _detail(given: Any) -> str | None:
+    """The thought in one of `reasoning_details`, in which OpenRouter gives them back."""
+    match given:
+        case {"type": "reasoning.text", "text": str(text)}:
+            return text
+        case {"type": "reasoning.summary", "summary": str(text)}:
+            return text
     return None
 
 
