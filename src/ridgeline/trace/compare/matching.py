@@ -37,7 +37,7 @@ def matched_operators(
     open_paths: list[Path] = [()]
     while open_paths:
         path = open_paths.pop()
-        both = below_a.get(path, {}).keys() & below_b.get(path, {}).keys()
+        both = {name: None for name in below_a.get(path, {}) if name in below_b.get(path, {})}
         open_paths += [(*path, name) for name in both]
         only_a = [(*path, name) for name in below_a.get(path, {}) if name not in both]
         only_b = [(*path, name) for name in below_b.get(path, {}) if name not in both]
@@ -202,7 +202,7 @@ def _same_order(
 ) -> float | None:
     if not a or not b:
         return None
-    pairs = a.keys() | b.keys()
+    pairs = {**a, **b}
     least = sum(min(a.get(pair, 0), b.get(pair, 0) / work) for pair in pairs)
     most = sum(max(a.get(pair, 0), b.get(pair, 0) / work) for pair in pairs)
     return least / most if most > 0 else None
