@@ -14,7 +14,7 @@ from tests.trace.written import call, document, host, kernel, step, write
 from ridgeline import RidgelineError, Trace, load_traces
 from ridgeline.trace import file_text
 from ridgeline.trace.columns import ABSENT, Category, Kind
-from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.formats.kineto import growing_table, read_kineto
 
 EVENTS = [
     step(0, 900, 1),
@@ -232,6 +232,34 @@ def test_details_are_read_on_request(tmp_path: Path, plain: Trace) -> None:
     (row,) = np.flatnonzero(found.host.shape != ABSENT)
     assert found.shapes[found.host.shape[row]] == '[[[8,4],[4,2]],["float","float"]]'
     assert found.stacks[found.host.stack[row]] == "a.py(1): f"
+
+
+@pytest.mark.parametrize("rows", [1, 4, 2**17])
+def test_what_only_some_parts_of_a_file_say_is_absent_in_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    frames = [host(n, 1, "a.py(1): f", "python_function") for n in range(5)]
+    told = [call(10, 1, 7), call(12, 1, 8),
+            host(14, 1, "aten::mm", **{"External id": 3, "Call stack": "a.py(1): f"})]  # fmt: skip
+    path = write(tmp_path / "x.json", [*frames, *told, *frames])
+    monkeypatch.setattr(growing_table, "_ROWS", rows)
+    monkeypatch.setattr(file_text, "PIECE_BYTES", 128)
+    found = read_kineto(path, details=True).host
+    assert found.correlation.tolist() == [ABSENT] * 5 + [7, 8] + [ABSENT] * 6
+    assert found.external_id.tolist() == [ABSENT] * 7 + [3] + [ABSENT] * 5
+    assert found.stack.tolist() == [ABSENT] * 7 + [0] + [ABSENT] * 5
+    assert found.shape.tolist() == [ABSENT] * 13, "which no event of the file says"
+
+
+@pytest.mark.parametrize("second", [2, "2", "two"])
+def test_threads_of_two_processes_with_one_number_are_two(
+    tmp_path: Path, second: int | str
+) -> None:
+    events = [host(0, 1, "a"), {**host(2, 1, "b"), "pid": second}, host(4, 1, "c"),
+              {**host(6, 1, "d"), "tid": "1"}]  # fmt: skip
+    found = read_kineto(write(tmp_path / "x.json", events))
+    assert found.host.thread.tolist() == [0, 1, 0, 0], "a number as text is the number"
+    assert found.threads[1] == (2 if second == "2" else second, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -13,8 +12,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ridgeline.trace.columns import ABSENT, TABLES, Category, Collective, Floats, Kind, no_rows
+from ridgeline.trace.columns import (
+    ABSENT,
+    TABLES,
+    Category,
+    Codes,
+    Collective,
+    Floats,
+    GpuEvents,
+    HostEvents,
+    Kind,
+    MemoryEvents,
+    SyncRecords,
+)
 from ridgeline.trace.formats.kineto.events import Role, kind_of
+from ridgeline.trace.formats.kineto.growing_table import GrowingTable
+from ridgeline.trace.formats.kineto.numbering import Interned, Threads
 from ridgeline.trace.sorting import median
 
 _UINT64 = 2**64 - 1
@@ -27,44 +40,6 @@ _CUPTI_WAIT = "Stream Wait Event"
 """What CUPTI calls a stream's wait for another one."""
 
 _TS, _DUR, _NAME = attrgetter("ts"), attrgetter("dur"), attrgetter("name")
-_THREAD = attrgetter("pid", "tid")
-
-
-class Interned(dict[Any, int]):
-    """Value → its number in order of appearance."""
-
-    def __missing__(self, value: Any) -> int:
-        number = self[value] = len(self)
-        return number
-
-
-class Threads(dict[Any, int]):
-    """(process, thread) → number; a thread that is written as text and as a number is one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.members: dict[tuple[int | str, int | str], int] = {}
-
-    def named(self, names: dict[tuple[int | str, int | str], str]) -> dict[int, str]:
-        """The names of the threads that did something, by their number."""
-        written = {**self.members, **self}
-        found = {number: names[pair] for pair, number in written.items() if pair in names}
-        for pair in [pair for pair in names if str in (pair[0].__class__, pair[1].__class__)]:
-            number = self.members.get((_plain(pair[0]), _plain(pair[1])))
-            if number is not None:
-                found[number] = names[pair]
-        return found
-
-    def __missing__(self, pair: tuple[int | str, int | str]) -> int:
-        plain = (_plain(pair[0]), _plain(pair[1]))
-        number = self[pair] = self.members.setdefault(plain, len(self.members))
-        return number
-
-
-def _plain(identifier: int | str) -> int | str:
-    if identifier.__class__ is str and identifier.isascii() and identifier.isdecimal():
-        return int(identifier)
-    return identifier
 
 
 _OF_SOME: dict[str, type] = {
@@ -75,45 +50,6 @@ _OF_SOME: dict[str, type] = {
     "sequence": np.int64,
 }
 """Columns of the host that not every event has."""
-_ROWS = 2**17
-"""Rows that make arrays which the allocator keeps apart from small objects: a megabyte."""
-
-
-@dataclass(slots=True)
-class _Table:
-    """Columns that grow by one array per batch.
-
-    Small arrays that stay between the objects of batches that go would keep the memory of both:
-    every so often they are joined to large ones.
-    """
-
-    parts: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    large: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    waiting: int = 0
-    """How many rows there are in `parts`."""
-
-    def add(self, **columns: Any) -> None:
-        parts = self.parts
-        for name, values in columns.items():
-            parts[name].append(values)
-        self.waiting += len(values)
-        if self.waiting >= _ROWS:
-            self._gather()
-
-    def _gather(self) -> None:
-        for name, parts in self.parts.items():
-            self.large[name].append(np.concatenate(parts))
-        self.parts.clear()
-        self.waiting = 0
-
-    def join(self, table: type) -> dict[str, Any]:
-        """One array per column; the parts go as soon as they are joined."""
-        self._gather()
-        joined = no_rows(table)
-        for name in joined:
-            if large := self.large.pop(name, None):
-                joined[name] = np.concatenate(large) if len(large) > 1 else large[0]
-        return joined
 
 
 @dataclass(slots=True)
@@ -130,20 +66,18 @@ class Columns:
     collectives: Interned = field(default_factory=Interned)
     shapes: Interned = field(default_factory=Interned)
     stacks: Interned = field(default_factory=Interned)
-    gpu: _Table = field(default_factory=_Table)
-    host: _Table = field(default_factory=_Table)
-    sync: _Table = field(default_factory=_Table)
-    memory: _Table = field(default_factory=_Table)
-    gpu_annotations: _Table = field(default_factory=_Table)
+    gpu: GrowingTable = field(default_factory=lambda: GrowingTable(GpuEvents))
+    host: GrowingTable = field(default_factory=lambda: GrowingTable(HostEvents))
+    sync: GrowingTable = field(default_factory=lambda: GrowingTable(SyncRecords))
+    memory: GrowingTable = field(default_factory=lambda: GrowingTable(MemoryEvents))
+    gpu_annotations: GrowingTable = field(default_factory=lambda: GrowingTable(GpuEvents))
 
-    def add(self, role: Role, category: str, events: list[Any]) -> None:
-        """Take the events of one struct that are not the host's."""
-        if role is Role.GPU:
-            self._add_gpu(self.gpu, kind_of(category), events)
-        elif role is Role.MTIA:
+    def add(self, role: Role, events: list[Any]) -> None:
+        """Take the events of one struct that are neither the host's nor work of a GPU."""
+        if role is Role.MTIA:
             self._add_mtia(events)
         elif role is Role.GPU_ANNOTATION:
-            self._add_gpu(self.gpu_annotations, 0, events)
+            self._add_gpu(self.gpu_annotations, [(Kind.KERNEL, events)])
         elif role is Role.SYNC:
             self._add_sync(events)
         elif role is Role.MEMORY:
@@ -183,20 +117,18 @@ class Columns:
             "start_us": start,
             "duration_us": self._lengths(events, start),
             "name": self._name_numbers(events),
-            "category": np.repeat(
-                np.array([category for _, category, _ in groups], np.int8),
-                [len(members) for _, _, members in groups],
-            ),
-            "thread": np.array([self.threads[pair] for pair in map(_THREAD, events)], np.int32),
-            **{name: np.full(size, ABSENT, kind) for name, kind in _OF_SOME.items()},
+            "category": _repeated([(category, len(members)) for _, category, members in groups]),
+            "thread": self.threads.numbers(events),
         }
         begin = 0
         for role, _, members in groups:
             rows = slice(begin, begin + len(members))
             begin = rows.stop
             for name, values in self._of_role(role, members).items():
+                if name not in columns:
+                    columns[name] = np.full(size, ABSENT, _OF_SOME[name])
                 columns[name][rows] = values
-        self.host.add(**columns)
+        self.host.add(size, **columns)
 
     def _of_role(self, role: Role, events: list[Any]) -> dict[str, list[int]]:
         """The columns that only events of this role have."""
@@ -208,30 +140,39 @@ class Columns:
         return {**found, **self._details(events)} if self.details else found
 
     def _details(self, events: list[Any]) -> dict[str, list[int]]:
-        shapes, stacks = [], []
+        shapes, numbers = [], self.shapes
         for event in events:
-            dims, types = bytes(event.args.dims), bytes(event.args.types)
+            args = event.args
+            dims = bytes(args.dims)
+            if not dims:
+                shapes.append(ABSENT)
+                continue
             # A convolution's work depends on its stride too; elsewhere values only multiply texts.
-            values = bytes(event.args.values) if "conv" in event.name else b""
-            shapes.append(self.shapes[dims, types, values] if dims else ABSENT)
-            stacks.append(self.stacks[event.args.stack] if event.args.stack else ABSENT)
-        return {
-            "shape": shapes,
-            "stack": stacks,
-            "sequence": [event.args.sequence for event in events],
-        }
+            values = bytes(args.values) if "conv" in event.name else b""
+            shapes.append(numbers[dims, bytes(args.types), values])
+        found = {"shape": shapes, "sequence": [event.args.sequence for event in events]}
+        stacks = [event.args.stack for event in events]
+        if any(stacks):
+            found["stack"] = [self.stacks[stack] if stack else ABSENT for stack in stacks]
+        return found
 
     def _name_numbers(self, events: list[Any]) -> Any:
         return np.fromiter(map(self.names.__getitem__, map(_NAME, events)), np.int32, len(events))
 
-    def _add_gpu(self, table: _Table, kind: int, events: list[Any]) -> None:
+    def add_gpu(self, groups: Sequence[tuple[str, list[Any]]]) -> None:
+        """Take what a batch holds of a GPU's work, by category."""
+        self._add_gpu(self.gpu, [(kind_of(category), events) for category, events in groups])
+
+    def _add_gpu(self, table: GrowingTable, groups: Sequence[tuple[Kind, list[Any]]]) -> None:
+        events = [event for _, members in groups for event in members]
         args = [event.args for event in events]
         start = self._stamps(events)
         table.add(
+            len(events),
             start_us=start,
             duration_us=self._lengths(events, start),
             name=self._name_numbers(events),
-            kind=np.full(len(events), kind, np.int8),
+            kind=_repeated([(kind, len(members)) for kind, members in groups]),
             device=np.array([_device(event) for event in events], np.int32),
             stream=np.array([_stream(event) for event in events], np.int64),
             correlation=np.array([a.correlation for a in args], np.int64),
@@ -257,7 +198,7 @@ class Columns:
             (Kind.MEMCPY, [_as_copy(event) for event in copies]),
         ):
             if chosen:
-                self._add_gpu(self.gpu, kind, chosen)
+                self._add_gpu(self.gpu, [(kind, chosen)])
         if waits:
             self._add_sync([msgspec.structs.replace(one, name=_CUPTI_WAIT) for one in waits])
 
@@ -283,6 +224,7 @@ class Columns:
         args = [event.args for event in events]
         start = self._stamps(events)
         self.sync.add(
+            len(events),
             start_us=start,
             duration_us=self._lengths(events, start),
             name=self._name_numbers(events),
@@ -298,8 +240,8 @@ class Columns:
         if not events:
             return
         args = [event.args for event in events]
-        threads = self.threads
         self.memory.add(
+            len(events),
             time_us=self._stamps(events),
             bytes=np.array([a.bytes for a in args], np.int64),
             address=np.array([a.address & _UINT64 for a in args], np.uint64),
@@ -307,7 +249,7 @@ class Columns:
             device=np.array([a.device for a in args], np.int32),
             allocated_bytes=np.array([a.allocated for a in args], np.int64),
             reserved_bytes=np.array([a.reserved for a in args], np.int64),
-            thread=np.array([threads[event.pid, event.tid] for event in events], np.int32),
+            thread=self.threads.numbers(events),
         )
 
     def _leave_out_implausible(self, tables: dict[str, dict[str, Any]]) -> None:
@@ -331,18 +273,24 @@ class Columns:
 
     def joined(self) -> dict[str, Any]:
         """The tables of a `Trace`, on one clock that starts at its first event."""
-        tables = {name: getattr(self, name).join(kind) for name, kind in TABLES.items()}
+        tables = {name: getattr(self, name).join() for name in TABLES}
         self._leave_out_implausible(tables)
         times = [table.get("start_us", table.get("time_us")) for table in tables.values()]
         shift = float(floor(min((float(time.min()) for time in times if len(time)), default=0.0)))
         for time in times:
-            np.subtract(time, shift, out=time)
+            if len(time):
+                np.subtract(time, shift, out=time)
         self.base = (self.base or 0.0) + shift
         for name in ("gpu", "gpu_annotations"):
             table = tables[name]
             order = np.lexsort((table["duration_us"], table["start_us"]))
             tables[name] = {column: values[order] for column, values in table.items()}
         return {name: kind(**tables[name]) for name, kind in TABLES.items()}
+
+
+def _repeated(codes: Sequence[tuple[int, int]]) -> Codes:
+    """Each code so many times."""
+    return np.repeat(np.array([code for code, _ in codes], np.int8), [times for _, times in codes])
 
 
 def _stamp_column(table: dict[str, Any]) -> Floats:

@@ -204,15 +204,19 @@ class Intake:
                 groups[kind].append(event)
             except KeyError:
                 groups[kind] = [event]
-        of_host = []
+        of_host, of_gpu = [], []
         for kind, members in groups.items():
             role, category = kind.SORT  # type: ignore[attr-defined]
             if role in ON_THE_HOST:
                 of_host.append((role, host_category(category), members))
+            elif role is Role.GPU:
+                of_gpu.append((category, members))
             elif role is not Role.SKIP:
-                self.columns.add(role, category, members)
+                self.columns.add(role, members)
             elif role_of(category) is None:
                 self.unread[category] += len(members)
+        if of_gpu:
+            self.columns.add_gpu(of_gpu)
         if of_host:
             self.columns.add_host(of_host)
 
