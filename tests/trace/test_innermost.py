@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.trace.written import host, write
 
+from ridgeline.trace import host_calls
 from ridgeline.trace.columns import ABSENT, Trace
 from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.host_calls import innermost_at, last_later
+from ridgeline.trace.nesting import within
 from ridgeline.trace.sorting import by_start
 
 spans = st.lists(
@@ -55,17 +59,33 @@ def test_the_innermost_event_is_the_last_one_that_began_and_is_still_open(
         assert found.tolist() == wanted
 
 
-@given(st.lists(st.integers(0, 20), max_size=40), st.data())
+@given(st.sampled_from([2, 3, 16]), st.lists(st.integers(0, 20), max_size=40), st.data())
 def test_the_last_later_value_is_found_from_any_place(
-    values: list[int], data: st.DataObject
+    width: int, values: list[int], data: st.DataObject
 ) -> None:
     places = data.draw(st.lists(st.integers(-1, len(values) - 1), max_size=20))
     bounds = data.draw(st.lists(st.integers(-1, 21), min_size=len(places), max_size=len(places)))
-    found = last_later(np.array(values, float), np.array(places, np.int64), np.array(bounds, float))
+    with mock.patch.object(host_calls, "_WIDTH", width):
+        found = last_later(
+            np.array(values, float), np.array(places, np.int64), np.array(bounds, float)
+        )
     assert found.tolist() == [
         max((k for k in range(place + 1) if values[k] > bound), default=-1)
         for place, bound in zip(places, bounds, strict=True)
     ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20)), max_size=40))
+def test_spans_end_no_later_than_what_is_around_them(pairs: list[tuple[int, int]]) -> None:
+    starts, durations = (np.array(part, float) for part in (
+        [start for start, _ in pairs], [length for _, length in pairs]))  # fmt: skip
+    order = by_start(starts, durations)
+    starts, ends = starts[order], (starts + durations)[order]
+    around, cut = within(starts, ends)
+    for place, start in enumerate(starts):
+        open_ones = [before for before in range(place) if cut[before] > start]
+        assert around[place] == max(open_ones, default=ABSENT)
+        assert cut[place] == min([ends[place], *(cut[before] for before in open_ones[-1:])])
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=50))

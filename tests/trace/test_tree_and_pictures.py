@@ -11,7 +11,7 @@ from tests.trace.written import call, host, kernel, write
 
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.formats.kineto import read_kineto
-from ridgeline.trace.pictures.flame import FlameNode, flame_graph, folded, pruned
+from ridgeline.trace.pictures.flame import FlameNode, flame_graph, folded
 
 spans = st.lists(st.tuples(st.integers(0, 400), st.integers(1, 100), st.sampled_from("abc")))
 
@@ -50,7 +50,11 @@ def test_gpu_time_belongs_to_all_that_is_around_its_launch(tmp_path: Path) -> No
     linear, mm = main.children
     assert (linear.name, linear.gpu_us, linear.own_us) == ("aten::linear", 30, 30)
     assert (mm.gpu_us, mm.calls) == (7, 1)
-    assert pruned([root], 40, 9)[0].children[0].children[0].children == []
+    (root,) = flame_graph(nested(tmp_path / "t.json"), narrowest=0.4, deepest=9)
+    (linear,) = root.children[0].children
+    assert linear.children == [], "narrower than two fifths of the thread"
+    (root,) = flame_graph(nested(tmp_path / "t.json"), deepest=2)
+    assert root.children[0].children == []
 
 
 def test_folded_stacks_carry_every_own_microsecond(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from ridgeline.diagnose.trace_facts import RankFacts, facts_beside
@@ -23,8 +24,9 @@ from ridgeline.trace.communication.overlap import RankOverlap, overlap
 from ridgeline.trace.communication.stragglers import Stragglers, stragglers
 from ridgeline.trace.critical_path.path import CriticalPath, PathPiece, path_and_pieces
 from ridgeline.trace.critical_path.rank_path import rank_path
+from ridgeline.trace.host_calls import look_up_calls
 from ridgeline.trace.memory.allocations import RankMemory, memory_use
-from ridgeline.trace.pictures.flame import FlameNode, flame_graph, pruned
+from ridgeline.trace.pictures.flame import FlameNode, flame_graph
 from ridgeline.trace.pictures.timeline import TraceTimeline, timeline
 from ridgeline.trace.time.idle import RankIdle, idle_time
 from ridgeline.trace.time.kernels import RankKernels, kernel_use
@@ -104,17 +106,15 @@ def rank_outline(trace: Trace, window: str = "trace") -> RankOutline:
 def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAnswers:
     """Ask every question of one trace; `ranks` share the page's budget of slices.
 
-    Questions that keep much for others to share are asked of a copy that keeps it for itself, and
-    what each has freed goes back to the system before the next.
+    What nearly all of them need is looked up first. Questions that keep much more are asked of a
+    copy that keeps it for itself. What the path has freed goes back to the system, as it is most.
     """
     slices = SLICES // min(DRAWN_RANKS, max(1, ranks))
+    look_up_calls(trace)
 
     def apart(question: Callable[[Trace], Answer]) -> Answer:
-        answer = question(replace(trace, _derived={}))
-        return_freed_memory(trace.raw_bytes)
-        return answer
+        return question(trace.apart())
 
-    return_freed_memory(trace.raw_bytes)
     path, drawn = _path_and_timeline(apart, slices)
     return_freed_memory(trace.raw_bytes)
     return RankAnswers(
@@ -122,7 +122,7 @@ def rank_answers(trace: Trace, window: str = "trace", ranks: int = 1) -> RankAns
         rank=trace.rank,
         path=path,
         timeline=drawn,
-        flame=apart(_flame),
+        flame=apart(partial(flame_graph, narrowest=_NARROWEST, deepest=_DEEPEST)),
         operators=apart(lambda one: operator_times(one, window, top=ROWS)),
         facts=apart(lambda one: facts_beside(one, window)),
         idle=idle_time(trace, window, top=ROWS),
@@ -146,12 +146,6 @@ def _path_and_timeline(
 
 def _whole_path(trace: Trace) -> tuple[CriticalPath, list[PathPiece]]:
     return path_and_pieces([rank_path(trace)])
-
-
-def _flame(trace: Trace) -> list[FlameNode]:
-    roots = flame_graph(trace)
-    widest = max((max(node.host_us, node.gpu_us) for node in roots), default=0.0)
-    return pruned(roots, _NARROWEST * widest, _DEEPEST)
 
 
 def trace_answers(ranks: Sequence[RankAnswers]) -> TraceAnswers:

@@ -12,7 +12,7 @@ Triton's host operators and CUPTI's synchronisation records carry one too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,6 +77,11 @@ class Spans:
     def end_us(self) -> Floats:
         """When each of them ends."""
         return self.start_us + self.duration_us
+
+    def ends_of(self, rows: npt.NDArray[Any] | int) -> Floats:
+        """When those of some rows end, without working out the ends of all."""
+        ends: Floats = self.start_us[rows] + self.duration_us[rows]
+        return ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +265,10 @@ class Trace:
             self._derived[key] = compute(self)
         found: Answer = self._derived[key]
         return found
+
+    def apart(self) -> Trace:
+        """This trace, sharing what was computed so far and keeping what comes for itself."""
+        return replace(self, _derived=dict(self._derived))
 
     def to_pandas(self, table: str = "gpu") -> pd.DataFrame:
         """A table (`gpu`, `host`, `sync`, `memory`) as a pandas DataFrame, with names as text."""

@@ -62,7 +62,7 @@ def polls_of_thread(trace: Trace, thread: int) -> Polls:
             first=first,
             begin_us=host.start_us[first],
             since_us=host.start_us[rows[last - 1]],
-            end_us=host.end_us[rows[last]],
+            end_us=host.ends_of(rows[last]),
         )
     none = np.zeros(0)
     return Polls(first=np.zeros(0, np.int64), begin_us=none, since_us=none, end_us=none)
@@ -96,7 +96,7 @@ def _blocking_copies(trace: Trace) -> Ints:
     host, gpu, launches = trace.host, trace.gpu, launch_rows(trace)
     known = np.flatnonzero((launches != ABSENT) & (gpu.kind != Kind.KERNEL))
     calls = launches[known]
-    blocked = (host.end_us[calls] >= gpu.end_us[known]) | staged_copies(trace)[known]
+    blocked = (host.ends_of(calls) >= gpu.ends_of(known)) | staged_copies(trace)[known]
     blocked &= names_matching(trace, _COPIES)[host.name[calls]]
     return distinct(calls[blocked]).astype(np.int64)
 
@@ -111,7 +111,7 @@ def _staged_copies(trace: Trace) -> Mask:
     found: Mask = (launches != ABSENT) & (gpu.kind == Kind.MEMCPY)
     found &= names_matching(trace, _PAGEABLE)[gpu.name]
     rows = np.flatnonzero(found)
-    fed_us = host.end_us[launches[rows]] - gpu.start_us[rows]
+    fed_us = host.ends_of(launches[rows]) - gpu.start_us[rows]
     found[rows] = (fed_us > _MOST * gpu.duration_us[rows]) & (fed_us < gpu.duration_us[rows])
     return found
 
@@ -138,7 +138,7 @@ def launches_into_full_queues(trace: Trace) -> tuple[Ints, Ints]:
         in_line = np.flatnonzero((lines == line[:, None]).all(axis=0))
         in_line = in_line[np.argsort(starts[in_line], kind="stable")]
         asked = known[(lines[:, known] == line[:, None]).all(axis=0)]
-        begins, returns = host.start_us[launch[asked]], host.end_us[launch[asked]]
+        begins, returns = host.start_us[launch[asked]], host.ends_of(launch[asked])
         last = np.searchsorted(starts[in_line], returns, side="right") - 1
         between = np.searchsorted(starts[in_line], starts[asked]) - last
         started = starts[in_line[np.maximum(last, 0)]]

@@ -1,10 +1,9 @@
 """What the host was doing at a moment, which line of Python was behind it, and what it launched.
 
 The innermost event that is open at a moment: with a thread's events by start, longer ones first,
-that is the last one that has begun and has not ended yet. For many moments at once it is looked up
-in a tree of the latest ends: from the last event that has begun up to the first subtree to the left
-in which something ends later, and down again to the rightmost such event; every step is taken for
-all moments together.
+that is the last one that has begun and has not ended yet. Mostly it is the last one that has begun,
+or a few places before; where it is not, whole blocks of events, and blocks of blocks, are passed
+over by their latest ends. Every step is taken for all moments together.
 
 The launch of a GPU event is found by correlation. A correlation can name many GPU events (one graph
 launch) and two calls (the runtime's and the driver's beneath it): the earlier call counts. A GPU
@@ -87,52 +86,59 @@ def _blocks(trace: Trace, rows: Ints) -> tuple[Floats, Floats]:
     return starts[firsts], np.maximum.reduceat(ends, firsts)
 
 
+_WIDTH = 16
+"""How many values, or blocks of them, have a largest one that is kept."""
+
+
 def last_later(values: Floats, upto: Ints, bounds: Floats) -> Ints:
     """For each query the last place ≤ `upto` whose value is above its bound, or −1.
 
     >>> last_later(np.array([9.0, 4.0, 6.0]), np.array([2, 2, 1]), np.array([5.0, 7.0, 9.0]))
     array([ 2,  0, -1])
     """
-    tree, leaves = _tree_of_maxima(values)
     found = np.full(len(upto), -1, np.int64)
     asked = np.flatnonzero(upto >= 0)
-    node = leaves + upto[asked]
-    bound = bounds[asked]
-    # Up, until the node itself holds a later one: then everything right of it is done with.
-    below: list[tuple[Ints, Ints, Floats]] = []
-    while len(asked):
-        holds = tree[node] > bound
-        below.append((asked[holds], node[holds], bound[holds]))
-        asked, node, bound = asked[~holds], node[~holds], bound[~holds]
-        # Past a left child there is nothing at this height: go up until it is a right one.
-        left = (node & 1) == 0
-        while left.any():
-            node[left] >>= 1
-            left &= (node & 1) == 0
-            left &= node > 1
-        more = node > 1
-        asked, node, bound = asked[more], node[more] - 1, bound[more]
-    if not below:
-        return found
-    asked, node, bound = (np.concatenate(parts) for parts in zip(*below, strict=True))
-    while len(node) and (inner := node < leaves).any():
-        right = 2 * node[inner] + 1
-        node[inner] = np.where(tree[right] > bound[inner], right, right - 1)
-    found[asked] = node - leaves
+    places, wanted = upto[asked], bounds[asked]
+    largest, held = [values], []
+    # What is not in the rest of a block is in a whole block to the left, or nowhere.
+    while True:
+        holds, place, above = _leftwards(largest[-1], places, wanted)
+        held.append((asked[holds], place, wanted[holds]))
+        further = np.flatnonzero(above >= 0)
+        if not len(further):
+            break
+        asked, places, wanted = asked[further], above[further], wanted[further]
+        largest.append(np.maximum.reduceat(largest[-1], np.arange(0, len(largest[-1]), _WIDTH)))
+    # Down again: a block that holds a later one has it somewhere, the last of them is wanted.
+    asked, places, wanted = held.pop()
+    while held:
+        largest.pop()
+        last = np.minimum(places * _WIDTH + _WIDTH, len(largest[-1])) - 1
+        _, places, _ = _leftwards(largest[-1], last, wanted)
+        asked, places, wanted = (
+            np.concatenate(parts) for parts in zip((asked, places, wanted), held.pop(), strict=True)
+        )
+    found[asked] = places
     return found
 
 
-def _tree_of_maxima(values: Floats) -> tuple[Floats, int]:
-    """A binary tree in one array, its root at 1, node k above 2k and 2k + 1; and its leaves."""
-    leaves = 1 << max(0, len(values) - 1).bit_length()
-    tree = np.full(2 * leaves, -np.inf)
-    tree[leaves : leaves + len(values)] = values
-    first = leaves
-    while first > 1:
-        level = tree[first : 2 * first]
-        first //= 2
-        tree[first : 2 * first] = np.maximum(level[0::2], level[1::2])
-    return tree, leaves
+def _leftwards(values: Floats, places: Ints, bounds: Floats) -> tuple[Ints, Ints, Ints]:
+    """Look from each place to the left, no further than to the first of its block.
+
+    Returns which queries are answered there, and by which place; and of every query the block to
+    the left of its own, or −1 where it is answered or there is none.
+    """
+    found = np.full(len(places), -1, np.int64)
+    asked, place, bound = np.arange(len(places)), places, bounds
+    while len(asked):
+        later = values[place] > bound
+        found[asked[later]] = place[later]
+        rest = np.flatnonzero(~later & (place % _WIDTH != 0))
+        asked, place, bound = asked[rest], place[rest] - 1, bound[rest]
+    answered = np.flatnonzero(found >= 0)
+    above = places // _WIDTH - 1
+    above[answered] = -1
+    return answered, found[answered], above
 
 
 _INTERNAL = re.compile(
@@ -242,6 +248,32 @@ def _launch_rows(trace: Trace) -> Ints:
     matched = numbers[places] == gpu.correlation
     found[matched] = calls[places[matched]]
     return found
+
+
+def operators_at_launch(trace: Trace) -> Ints:
+    """Row in `trace.host` of the innermost operator around each GPU event's launch, or ABSENT."""
+    return trace.derived("operators_at_launch", _operators_at_launch)
+
+
+def _operators_at_launch(trace: Trace) -> Ints:
+    host, calls = trace.host, launch_rows(trace)
+    launched = np.flatnonzero(calls != ABSENT)
+    calls = calls[launched]
+    found = np.full(len(trace.gpu), ABSENT, np.int64)
+    found[launched] = innermost_at(
+        trace,
+        host.thread[calls].astype(np.int64),
+        host.start_us[calls],
+        host.category == Category.OPERATOR,
+    )
+    return found
+
+
+def look_up_calls(trace: Trace) -> None:
+    """Compute what nearly every question needs: launches, and each thread's events by start."""
+    operators_at_launch(trace)
+    for thread in distinct(trace.host.thread).tolist():
+        rows_by_start(trace, thread)
 
 
 def launch_start_us(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

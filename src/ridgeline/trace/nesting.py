@@ -2,7 +2,7 @@
 
 Events of a thread nest by time. With a thread's events by start, longer ones first, the one around
 an event is the last before it that ends after its start: `parents` finds it for all of them at
-once, in the tree of ends of `host_calls.py`.
+once, each by way of what is around the one before.
 
     rows, parent = nested(trace, chosen)
     total = inclusive(parent, own)
@@ -15,8 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline.trace.columns import ABSENT, Floats, Ints, Mask, Trace
-from ridgeline.trace.host_calls import last_later, rows_by_start
+from ridgeline.trace.host_calls import rows_by_start
 from ridgeline.trace.sorting import distinct
+
+_SPARSE = 8
+"""Where keys lie further apart, sorting them is cheaper than a table of all."""
 
 
 class Nesting(NamedTuple):
@@ -42,7 +45,7 @@ def nested(trace: Trace, chosen: Mask) -> Nesting:
     for thread in distinct(trace.host.thread[chosen]).tolist():
         own = rows_by_start(trace, thread)
         own = own[chosen[own]]
-        inside = parents(trace.host.start_us[own], trace.host.end_us[own])
+        inside = parents(trace.host.start_us[own], trace.host.ends_of(own))
         around.append(np.where(inside == ABSENT, ABSENT, inside + before))
         rows.append(own)
         before += len(own)
@@ -57,7 +60,46 @@ def parents(starts: Floats, ends: Floats) -> Ints:
     >>> parents(np.array([0.0, 1.0, 2.0, 6.0]), np.array([9.0, 5.0, 3.0, 7.0]))
     array([-1,  0,  1,  0])
     """
-    return last_later(ends, np.arange(len(starts)) - 1, starts)
+    # Whatever lies between a span and the one named here has ended before it; where that one has
+    # ended too, the same is true of the one that is named there.
+    around = np.arange(ABSENT, len(starts) - 1)
+    ended = np.arange(1, len(starts))
+    while len(ended):
+        ended = ended[ends[around[ended]] <= starts[ended]]
+        around[ended] = around[around[ended]]
+        ended = ended[around[ended] != ABSENT]
+    return around
+
+
+def within(starts: Floats, ends: Floats) -> tuple[Ints, Floats]:
+    """The place of the span around each, and their ends: none lasts longer than what is around it.
+
+    >>> within(np.array([0.0, 1.0, 5.0]), np.array([4.0, 6.0, 7.0]))
+    (array([-1,  0, -1]), array([4., 4., 7.]))
+    """
+    around = parents(starts, ends)
+    inner = around != ABSENT
+    if (ends[inner] <= ends[around[inner]]).all():
+        return around, ends
+    return _within_overlapping(starts, ends)
+
+
+def _within_overlapping(starts: Floats, ends: Floats) -> tuple[Ints, Floats]:
+    """The same of spans that are cut: what is around the next depends on the cuts before."""
+    places: list[int] = []
+    lasts: list[float] = []
+    opened: list[tuple[float, int]] = []
+    last, inside = np.inf, ABSENT
+    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        while last <= start:
+            last, inside = opened.pop()
+        places.append(inside)
+        opened.append((last, inside))
+        if end < last:  # noqa: PLR1730 - a call for each event takes a tenth longer
+            last = end
+        inside = place
+        lasts.append(last)
+    return np.array(places, np.int64), np.array(lasts, np.float64)
 
 
 def depths(parent: Ints) -> Ints:
@@ -66,13 +108,14 @@ def depths(parent: Ints) -> Ints:
     >>> depths(np.array([-1, 0, 1, 0]))
     array([0, 1, 2, 1])
     """
-    found = np.zeros(len(parent), np.int64)
-    places, around = np.arange(len(parent)), parent
-    while len(places):
-        inside = around != ABSENT
-        places, around = places[inside], around[inside]
-        found[places] += 1
-        around = parent[around]
+    found: Ints = (parent != ABSENT).astype(np.int64)
+    around, rest = parent.copy(), np.flatnonzero(found)
+    while len(rest):  # each time twice as far out
+        place = around[rest]
+        steps, further = found[place], around[place]
+        found[rest] += steps
+        around[rest] = further
+        rest = rest[further != ABSENT]
     return found
 
 
@@ -137,21 +180,41 @@ class Paths(NamedTuple):
 def merged_paths(parent: Ints, names: Ints) -> Paths:
     """Join spans that have the same name and, all the way out, the same names around them."""
     node = np.full(len(parent), ABSENT, np.int64)
-    level = depths(parent)
     above: list[Ints] = []
     called: list[Ints] = []
-    many, known = int(names.max(initial=0)) + 1, 0
-    for depth in range(int(level.max(initial=-1)) + 1):
-        places = np.flatnonzero(level == depth)
-        around = node[parent[places]] if depth else np.full(len(places), ABSENT)
-        keys = (around + 1) * many + names[places]
-        used = distinct(keys)
-        node[places] = known + np.searchsorted(used, keys)
-        above.append(used // many - 1)
+    many, before, known = int(names.max(initial=0)) + 1, ABSENT, 0
+    for places in _by_depth(parent):
+        around = node[parent[places]] if above else np.full(len(places), ABSENT)
+        keys = (around - before) * many + names[places]
+        used, number = _numbered(keys, (known - before) * many)
+        node[places] = known + number
+        above.append(used // many + before)
         called.append(used % many)
-        known += len(used)
+        before, known = (known, known + len(used))
     nothing = np.zeros(0, np.int64)
     return Paths(node, np.concatenate([nothing, *above]), np.concatenate([nothing, *called]))
+
+
+def _by_depth(parent: Ints) -> list[Ints]:
+    """The places at each depth, outermost first."""
+    level = depths(parent)
+    deepest = int(level.max(initial=0))
+    # Numbers of 16 bits are sorted without comparing them.
+    order = np.argsort(level.astype(np.int16) if deepest < 2**15 else level, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(level))[:-1])
+
+
+def _numbered(keys: Ints, size: int) -> tuple[Ints, Ints]:
+    """The keys below `size` that there are, in order, and the number of each one's own."""
+    if size > _SPARSE * len(keys):
+        used = distinct(keys)
+        return used, np.searchsorted(used, keys)
+    there = np.zeros(size, bool)
+    there[keys] = True
+    used = np.flatnonzero(there)
+    number = np.empty(size, np.int64)
+    number[used] = np.arange(len(used))
+    return used, number[keys]
 
 
 def tree_order(parent: Ints, weights: Floats) -> list[int]:

@@ -142,7 +142,7 @@ def _is_a_loop(trace: Trace, rows: Ints, numbers: Ints) -> bool:
     """Do these ranges follow each other, with rising numbers, and fill most of their time?"""
     if len(rows) < _FEWEST or not (np.diff(numbers) > 0).all():
         return False
-    start, end = trace.host.start_us[rows], trace.host.end_us[rows]
+    start, end = trace.host.start_us[rows], trace.host.ends_of(rows)
     apart = bool((start[1:] >= end[:-1] - 1e-3).all())
     whole = float(end[-1] - start[0])
     return apart and whole > 0 and float((end - start).sum()) >= _LEAST_SHARE * whole

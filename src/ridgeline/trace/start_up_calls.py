@@ -63,8 +63,8 @@ def start_up_times(trace: Trace, thread: int | None = None) -> Intervals:
         rows = rows[host.thread[rows] == thread]
         first = first[host.thread[first] == thread]
         silent = silent[host.thread[silent[:, 0]] == thread]
-    starts = (host.start_us[rows], np.full(len(first), since_us), host.end_us[silent[:, 0]])
-    ends = (host.end_us[rows], host.start_us[first], host.start_us[silent[:, 1]])
+    starts = (host.start_us[rows], np.full(len(first), since_us), host.ends_of(silent[:, 0]))
+    ends = (host.ends_of(rows), host.start_us[first], host.start_us[silent[:, 1]])
     return union(np.concatenate(starts), np.concatenate(ends))
 
 
@@ -83,7 +83,7 @@ def starts_by_name(trace: Trace) -> list[tuple[str, float]]:
     ]
     found += [
         (f"a context after {trace.names[host.name[ready]]}",
-         float(host.start_us[following] - host.end_us[ready]))
+         float(host.start_us[following] - host.ends_of(ready)))
         for ready, following in trace.derived("silent_start", _silent_start).tolist()
     ]  # fmt: skip
     return sorted(found, key=lambda one: -one[1])
@@ -122,7 +122,7 @@ def _silent_start(trace: Trace) -> Ints:
     before = host.is_call & (host.start_us < float(gpu.start_us[0]))
     calls = np.flatnonzero(before & (host.thread == host.thread[np.flatnonzero(ready)[0]]))
     calls = calls[np.argsort(host.start_us[calls], kind="stable")]
-    silent_us = host.start_us[calls[1:]] - host.end_us[calls[:-1]]
+    silent_us = host.start_us[calls[1:]] - host.ends_of(calls[:-1])
     found = np.flatnonzero((silent_us >= _LOADS_US) & ready[calls[:-1]])[:1]
     return np.stack((calls[found], calls[found + 1]), axis=1)
 
@@ -240,7 +240,7 @@ def _part_of(trace: Trace, rows: Ints) -> Ints:
     """In which of `_PARTS` equal parts of the host's calls each row begins."""
     host = trace.host
     calls = np.flatnonzero(host.is_call)
-    start, end = float(host.start_us[calls].min()), float(host.end_us[calls].max())
+    start, end = float(host.start_us[calls].min()), float(host.ends_of(calls).max())
     scaled = (host.start_us[rows] - start) * (_PARTS / max(end - start, 1e-9))
     return np.minimum(scaled.astype(np.int64), _PARTS - 1)
 

@@ -110,7 +110,7 @@ def _recorded_waits(trace: Trace) -> list[tuple[int, int]]:
         following = int(np.searchsorted(behind[0], waited, side="left"))
         if done >= 0 and following < len(behind[0]):
             source, target = int(ahead[1][done]), int(behind[1][following])
-            if gpu.end_us[source] <= gpu.start_us[target] + grain:
+            if gpu.ends_of(source) <= gpu.start_us[target] + grain:
                 pairs.append((target, source))
     return pairs
 
@@ -176,7 +176,7 @@ def pauses(trace: Trace, threads: Ints) -> Pauses:
     busy: dict[int, Intervals] = {}
     for thread in threads.tolist():
         rows = np.flatnonzero(working & (host.thread == thread))
-        busy[thread] = union(host.start_us[rows], host.end_us[rows])
+        busy[thread] = union(host.start_us[rows], host.ends_of(rows))
     found: list[tuple[Ints, Floats, Floats, Ints, Floats]] = []
     origin = min((float(spans.start[0]) for spans in busy.values() if spans.size), default=0.0)
     for thread, (begin, end) in busy.items():

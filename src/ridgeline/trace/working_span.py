@@ -82,7 +82,7 @@ def _moments_of_host(
     """
     host = trace.host
     starts = [float(host.start_us[rows].min())] if len(rows) else []
-    ends = [float(host.end_us[rows].max())] if len(rows) else []
+    ends = [float(host.ends_of(rows).max())] if len(rows) else []
     if steps:
         starts = [steps[0].start_us]
         lengths = [step.end_us - step.start_us for step in steps]
@@ -112,7 +112,7 @@ def _works_towards(trace: Trace, start_us: float, first_us: float, *, in_steps: 
     """
     host = trace.host
     call = int(launch_rows(trace)[0])
-    launched = first_us if call == ABSENT else min(float(host.end_us[call]), first_us)
+    launched = first_us if call == ABSENT else min(float(host.ends_of(call)), first_us)
     known = launched - start_us
     if not in_steps:
         start_up = _start_up_us(trace, start_us, launched)
@@ -128,7 +128,7 @@ def _is_seen(trace: Trace, start_us: float, end_us: float) -> bool:
     host, rows = trace.host, _of_launching_threads(trace)
     named = host.category[rows] == Category.ANNOTATION
     rows = rows[~named | names_matching(trace, _BY_TORCH)[host.name[rows]]]
-    seen = union(host.start_us[rows], host.end_us[rows])
+    seen = union(host.start_us[rows], host.ends_of(rows))
     edges = np.linspace(start_us, end_us, _PARTS + 1)
     return bool(np.mean(covered(seen, edges[:-1], edges[1:]) > 0) > 0.5)
 
@@ -149,7 +149,7 @@ def beside_us(trace: Trace, start_us: float, end_us: float) -> float:
         return 0.0
     host = trace.host
     before = max(0.0, start_us - float(host.start_us[rows].min()))
-    return before + max(0.0, float(host.end_us[rows].max()) - end_us)
+    return before + max(0.0, float(host.ends_of(rows).max()) - end_us)
 
 
 def _of_launching_threads(trace: Trace, *, with_end: bool = False) -> Ints:

@@ -65,7 +65,7 @@ def _borders(view: View) -> Floats:
     if len(view.steps) > 1:
         return np.array([*(step.start_us for step in view.steps), np.inf])
     host = view.trace.host
-    ends = host.end_us[names_matching(view.trace, _OPTIMIZER)[host.name]]
+    ends = host.ends_of(names_matching(view.trace, _OPTIMIZER)[host.name])
     return np.concatenate(([-np.inf], np.sort(ends)))
 
 

@@ -84,7 +84,7 @@ def host_communication(
         file=trace.file,
         rank=trace.rank,
         world_size=trace.world_size,
-        communication_us=measure(union(host.start_us[rows], host.end_us[rows])),
+        communication_us=measure(union(host.start_us[rows], host.ends_of(rows))),
         calls=len(rows),
         sized_calls=sum(use.count for use in found if use.bytes),
         collectives=found[:top],

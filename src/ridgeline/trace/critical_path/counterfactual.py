@@ -152,7 +152,7 @@ class Counterfactual:
         waits = worker_waits(self.trace)
         held, since = [], []
         for thread in distinct(host.thread[waits]).tolist():
-            ends = np.sort(host.end_us[waits[host.thread[waits] == thread]])
+            ends = np.sort(host.ends_of(waits[host.thread[waits] == thread]))
             nodes = self.host_nodes[free & (self.thread[self.host_nodes] == thread)]
             last = np.searchsorted(ends, self.time_us[nodes], side="right") - 1
             after = (last >= 0) & (ends[last] > self.since_us[nodes, 0])
@@ -249,7 +249,7 @@ class Counterfactual:
         for thread in distinct(self.thread[self.thread != NONE]).tolist():
             node = int(np.flatnonzero(self.thread == thread)[-1])
             since = float(self.time_us[node])
-            end = min(float(host.end_us[host.thread == thread].max()), self.end_us)
+            end = min(float(host.ends_of(host.thread == thread).max()), self.end_us)
             left = max(0.0, end - since)
             by = _by_part(
                 self.trace, np.array([thread]), np.array([since]), np.array([since + left])
@@ -294,7 +294,7 @@ class Counterfactual:
             rows = np.flatnonzero(talks & (host.thread == thread))
             nodes = self.host_nodes[self.thread[self.host_nodes] == thread]
             if len(rows) and len(nodes):
-                spans = union(host.start_us[rows], host.end_us[rows])
+                spans = union(host.start_us[rows], host.ends_of(rows))
                 shorter[nodes, 0] += covered(spans, self.since_us[nodes, 0], self.time_us[nodes])
 
     def _take_waits_away(self, shorter: Floats, gone: Mask, *, copies: bool) -> None:

@@ -103,7 +103,7 @@ class _Building:
         """
         ends = on_ticks(self.gpu.end_us)
         fed = np.flatnonzero(staged_copies(self.trace))
-        returned = on_ticks(self.host.end_us[launch_rows(self.trace)[fed]])
+        returned = on_ticks(self.host.ends_of(launch_rows(self.trace)[fed]))
         ends[fed] = np.maximum(np.minimum(ends[fed], returned), self.starts[fed])
         follows = np.flatnonzero(self.before != NONE)
         earlier = self.before[follows]
@@ -135,8 +135,8 @@ class _Building:
         waiting = names_matching(self.trace, WAIT_CALLS)
         by_name = np.flatnonzero(host.is_call & (waiting | self._freeing())[host.name])
         known = np.flatnonzero((self.launch != ABSENT) & (self.gpu.kind != Kind.KERNEL))
-        ends = self.gpu.end_us[known] - grain_us(self.trace)
-        blocked = (host.end_us[self.launch[known]] >= ends) | staged_copies(self.trace)[known]
+        ends = self.gpu.ends_of(known) - grain_us(self.trace)
+        blocked = (host.ends_of(self.launch[known]) >= ends) | staged_copies(self.trace)[known]
         return distinct(np.concatenate((by_name, self.launch[known[blocked]]))).astype(np.int64)
 
     def _wait_times(self) -> None:
@@ -149,7 +149,7 @@ class _Building:
         calls = np.concatenate((self.waits, self.launch[self.held_up]))
         rows = np.concatenate((calls, asked.first))
         begins = np.concatenate((host.start_us[calls], asked.begin_us))
-        ends = np.concatenate((host.end_us[calls], asked.end_us))
+        ends = np.concatenate((host.ends_of(calls), asked.end_us))
         since = np.concatenate((host.start_us[calls], asked.since_us))
         room = np.full(len(rows), NONE, np.int64)
         room[len(self.waits) : len(calls)] = made_room
@@ -289,7 +289,7 @@ class _Building:
         found = np.full(len(self.waits), NONE, np.int64)
         streams = stream_of_call(self.trace)
         by_end = np.argsort(gpu.end_us, kind="stable")
-        ends = gpu.end_us[by_end]
+        ends = gpu.ends_of(by_end)
         # What was launched before the trace began was launched before any call in it.
         started = np.where(self.launch != ABSENT, launch_start_us(self.trace), -np.inf)
         copies = dict(zip(self.launch.tolist(), range(len(gpu)), strict=True))
@@ -327,7 +327,7 @@ class _Building:
         if self.skewed:
             calls = self.node_of_call[self.launch[known]]
             lag[known] = self.starts[known] - self.time[calls]
-        lag[held] = self.starts[held] - self.host.end_us[self.launch[held]]
+        lag[held] = self.starts[held] - self.host.ends_of(self.launch[held])
         idle = known & (lag > 0) & (lag < behind)
         usual = quantile(lag[idle], 0.05) if idle.any() else 0.0
         least = np.minimum(lag, min(usual, LONG_LAUNCH_US))

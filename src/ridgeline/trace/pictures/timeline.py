@@ -59,7 +59,7 @@ def counters(trace: Trace, slices: int) -> TimelineCounters:
     width = edges[1:] - edges[:-1]
     talks = is_communication(trace)
     busy = covered(union(gpu.start_us, gpu.end_us), edges[:-1], edges[1:]) / width
-    talking = covered(union(gpu.start_us[talks], gpu.end_us[talks]), edges[:-1], edges[1:]) / width
+    talking = covered(union(gpu.start_us[talks], gpu.ends_of(talks)), edges[:-1], edges[1:]) / width
     return TimelineCounters(
         edges_us=edges,
         busy=busy,

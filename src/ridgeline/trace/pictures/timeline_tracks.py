@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Mask, Trace
 from ridgeline.trace.critical_path.path import PathPiece
-from ridgeline.trace.host_calls import innermost_at, launch_rows, rows_by_start
+from ridgeline.trace.host_calls import operators_at_launch, rows_by_start
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, kernel_classes
 from ridgeline.trace.sorting import distinct
 
@@ -283,15 +283,10 @@ def touching(events: TrackEvents, stretch: tuple[float, float]) -> Mask:
 
 def _operators(trace: Trace, rows: Ints) -> Ints:
     """Name of the operator that each GPU event was launched from; ABSENT where there is none."""
-    host = trace.host
-    calls = launch_rows(trace)[rows]
-    known = np.flatnonzero(calls != ABSENT)
+    operators = operators_at_launch(trace)[rows]
     found = np.full(len(rows), ABSENT, np.int64)
-    is_operator = host.category == Category.OPERATOR
-    inner = innermost_at(
-        trace, host.thread[calls[known]].astype(np.int64), host.start_us[calls[known]], is_operator
-    )
-    found[known] = np.where(inner == ABSENT, ABSENT, host.name[inner])
+    known = np.flatnonzero(operators != ABSENT)
+    found[known] = trace.host.name[operators[known]]
     return found
 
 

@@ -198,11 +198,10 @@ def _are_scores(operator: str, inputs: OperatorInputs) -> bool:
 
 def _owners(trace: Trace) -> Ints:
     """Row in `trace.host` of the operator that each GPU event works for."""
-    host, rows = trace.host, np.arange(len(trace.gpu))
-    calls = launch_rows(trace)
-    linked = linked_operators(trace, rows)
-    source = np.where(calls != ABSENT, calls, linked)
-    owners = np.full(len(rows), ABSENT, np.int64)
+    host, source = trace.host, launch_rows(trace).copy()
+    unseen = np.flatnonzero(source == ABSENT)
+    source[unseen] = linked_operators(trace, unseen)
+    owners = np.full(len(source), ABSENT, np.int64)
     known = np.flatnonzero((source != ABSENT) & (trace.gpu.graph <= 0))
     threads = host.thread[source[known]].astype(np.int64)
     moments = host.start_us[source[known]]

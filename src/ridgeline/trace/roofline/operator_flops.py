@@ -191,7 +191,7 @@ def _counted_rows(trace: Trace) -> Ints:
     for thread in distinct(host.thread[rows]).tolist():
         own = rows[host.thread[rows] == thread]
         own = own[np.lexsort((-host.duration_us[own], host.start_us[own]))]
-        ends = np.maximum.accumulate(host.end_us[own])
+        ends = np.maximum.accumulate(host.ends_of(own))
         inside = host.start_us[own][1:] < ends[:-1] - _ROUNDING_US
         outermost.append(own[np.append(True, ~inside)])
     return np.sort(np.concatenate(outermost)) if outermost else rows

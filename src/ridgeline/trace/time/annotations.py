@@ -170,7 +170,7 @@ class _Ranges:
         own = np.bincount(owner, weights=gpu.duration_us[events], minlength=size)
         first, last = np.full(size, np.inf), np.full(size, -np.inf)
         np.minimum.at(first, owner, gpu.start_us[events])
-        np.maximum.at(last, owner, gpu.end_us[events])
+        np.maximum.at(last, owner, gpu.ends_of(events))
         first, last = gathered(parent, first, np.minimum), gathered(parent, last, np.maximum)
         lengths = host.duration_us[rows]
         return {

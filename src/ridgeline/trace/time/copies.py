@@ -116,7 +116,7 @@ def _series(view: View, direction: str, rows: Ints) -> CopySeries:
     gpu = view.trace.gpu
     rows = rows[gpu.bytes[rows] > 0]
     edges = np.linspace(view.start_us, view.end_us, BINS + 1)
-    moved = np.diff(_moved_before(edges, gpu.start_us[rows], gpu.end_us[rows], gpu.bytes[rows]))
+    moved = np.diff(_moved_before(edges, gpu.start_us[rows], gpu.ends_of(rows), gpu.bytes[rows]))
     bin_us = view.window_us / BINS
     rates = moved / bin_us * 1e6 if bin_us > 0 else np.zeros(BINS)
     return CopySeries(

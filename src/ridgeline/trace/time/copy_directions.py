@@ -52,6 +52,6 @@ def rows_towards(view: View, direction: str) -> Ints:
 def exposed_us(view: View, rows: Ints) -> float:
     """How long some of the copies run while no kernel does."""
     gpu = view.trace.gpu
-    copying = clipped(union(gpu.start_us[rows], gpu.end_us[rows]), view.start_us, view.end_us)
+    copying = clipped(union(gpu.start_us[rows], gpu.ends_of(rows)), view.start_us, view.end_us)
     kernels = view.set_of(gpu.kind == Kind.KERNEL)
     return measure(copying) - measure(intersection(copying, kernels))

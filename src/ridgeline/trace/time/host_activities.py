@@ -18,6 +18,7 @@ this order that covers a moment takes it:
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 
 import numpy as np
 
@@ -34,6 +35,8 @@ HOST_PARTS = (
     "loader", "synchronise", "start_up", "allocator", "copy", "runtime", "operator", "python",
     "untraced",
 )  # fmt: skip
+_BLOCK = 1 << 17
+"""Events of a thread that are looked at together: of millions the masks alone are large."""
 _ON_DEVICE = re.compile(r"DtoD|Device -> Device|CopyDeviceToDevice|device-to-device", re.IGNORECASE)
 
 
@@ -66,10 +69,19 @@ def _busy_time(trace: Trace, thread: int) -> Intervals:
 
 def _parts_of_thread(trace: Trace, thread: int) -> dict[str, Intervals]:
     host, rows = trace.host, rows_by_start(trace, thread)
+    pieces: dict[str, list[Intervals]] = defaultdict(list)
+    for first in range(0, len(rows), _BLOCK):
+        some = rows[first : first + _BLOCK]
+        for name, mask in _chosen(trace, some).items():
+            chosen = some[mask]
+            pieces[name].append(union(host.start_us[chosen], host.ends_of(chosen)))
     found: dict[str, Intervals] = {}
     taken = NOTHING
-    for name, mask in _chosen(trace, rows).items():
-        times = union(host.start_us[rows[mask]], host.end_us[rows[mask]])
+    for name, parts in pieces.items():
+        times = union(
+            np.concatenate([part.start for part in parts]),
+            np.concatenate([part.end for part in parts]),
+        )
         if name == "synchronise":
             asked = polls_of_thread(trace, thread)
             times = _joined(times, union(asked.begin_us, asked.end_us))
@@ -86,12 +98,14 @@ def _chosen(trace: Trace, rows: Ints) -> dict[str, Mask]:
     call, names, category = host.is_call[rows], host.name[rows], host.category[rows]
     framing = names_matching(trace, FRAMES)[names]
     allocating = call & names_matching(trace, ALLOCATOR)[names]
+    blocking = np.zeros(len(host), bool)
+    blocking[blocking_copies(trace)] = True
     return {
         "loader": names_matching(trace, LOADER)[names],
         "synchronise": call & names_matching(trace, WAIT_CALLS)[names],
         "start_up": allocating & (not allocator_recurs(trace)),
         "allocator": allocating,
-        "copy": np.isin(rows, blocking_copies(trace)),
+        "copy": blocking[rows],
         "runtime": call,
         "operator": (category == Category.OPERATOR) & ~framing,
         "python": (category == Category.PYTHON) | (category == Category.ANNOTATION) | framing,

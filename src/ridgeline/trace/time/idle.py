@@ -99,7 +99,7 @@ def _still_asked_for(trace: Trace, found: Gaps) -> Mask:
     has = found.after >= 0
     calls[has] = launch_rows(trace)[found.after[has]]
     returned = np.full(len(calls), -np.inf)
-    returned[calls != ABSENT] = trace.host.end_us[calls[calls != ABSENT]]
+    returned[calls != ABSENT] = trace.host.ends_of(calls[calls != ABSENT])
     length = found.length_us
     still: Mask = (length >= _LOADS_US) & (returned - found.start_us > 0.5 * length)
     return still

@@ -112,7 +112,7 @@ def _launches(view: View, found: Gaps) -> Ints:
 def _ends_of_large_copies(view: View) -> Floats:
     rows = rows_towards(view, "DtoH")
     gpu = view.trace.gpu
-    return gpu.end_us[rows[gpu.bytes[rows] >= _MUCH_BYTES]]
+    return gpu.ends_of(rows[gpu.bytes[rows] >= _MUCH_BYTES])
 
 
 def _asked(trace: Trace, found: Gaps, calls: Ints) -> tuple[Floats, Mask]:
@@ -123,7 +123,7 @@ def _asked(trace: Trace, found: Gaps, calls: Ints) -> tuple[Floats, Mask]:
     host = trace.host
     asked = np.where(found.after < 0, found.end_us, np.nan)
     has = np.flatnonzero(calls != ABSENT)
-    asked[has] = host.end_us[calls[has]]
+    asked[has] = host.ends_of(calls[has])
     known = ~np.isnan(asked)
     asked = np.where(known, asked, found.end_us)
     return np.clip(asked, found.start_us, found.end_us), known
@@ -135,7 +135,7 @@ def _depends(view: View, found: Gaps) -> Mask:
     rows = view.rows
     if not len(found.start_us):
         return np.zeros(0, bool)
-    ends = gpu.end_us[rows]
+    ends = gpu.ends_of(rows)
     order = np.argsort(ends, kind="stable")
     place = np.searchsorted(ends[order], found.start_us + 1e-6, "right") - 1
     inside = (place >= 0) & (found.after >= 0)

@@ -99,6 +99,6 @@ def _spread(view: View, rows: Ints) -> Mask:
     return np.array(found, bool)
 
 
-def _within(times: Floats, first: float, last: float) -> Mask:
-    found: Mask = (times >= first) & (times < last)
-    return found
+def _within(times: Floats, first: float, last: float) -> slice:
+    """Where times that are in order lie from `first` on and before `last`."""
+    return slice(*np.searchsorted(times, (first, last)).tolist())

@@ -16,8 +16,8 @@ from ridgeline.trace.columns import ABSENT, Category, Floats, Ints, Narrow, Trac
 from ridgeline.trace.host_calls import (
     best_frame,
     innermost_at,
-    launch_rows,
     linked_operators,
+    operators_at_launch,
     user_frames,
 )
 from ridgeline.trace.nesting import Nesting, inclusive, nested, outermost_of_name
@@ -131,18 +131,11 @@ def _gpu_self(trace: Trace, rows: Ints) -> tuple[Floats, float]:
 def operator_of_gpu(trace: Trace, rows: Ints) -> Ints:
     """The place in `rows` of the innermost operator at each GPU event's launch, or ABSENT."""
     host, gpu = trace.host, trace.gpu
-    calls = launch_rows(trace)
-    launched = np.flatnonzero(calls != ABSENT)
-    inside = innermost_at(
-        trace,
-        host.thread[calls[launched]].astype(np.int64),
-        host.start_us[calls[launched]],
-        host.category == Category.OPERATOR,
-    )
+    inside = operators_at_launch(trace)
     place_of = np.full(len(host), ABSENT, np.int64)
     place_of[rows] = np.arange(len(rows))
     owner = np.full(len(gpu), ABSENT, np.int64)
-    owner[launched[inside != ABSENT]] = place_of[inside[inside != ABSENT]]
+    owner[inside != ABSENT] = place_of[inside[inside != ABSENT]]
     rest = np.flatnonzero(owner == ABSENT)
     linked = linked_operators(trace, rest)
     owner[rest[linked != ABSENT]] = place_of[linked[linked != ABSENT]]

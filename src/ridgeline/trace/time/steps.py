@@ -179,7 +179,7 @@ def phase_at(trace: Trace, moments_us: Floats) -> list[str]:
     host = trace.host
     found = np.full(len(moments_us), len(PHASES) - 1)
     for number, rows in reversed(list(enumerate(_marks(trace).values()))):
-        spans = union(host.start_us[rows], host.end_us[rows])
+        spans = union(host.start_us[rows], host.ends_of(rows))
         if not spans.size:
             continue
         places = np.searchsorted(spans.start, moments_us, "right") - 1

@@ -102,10 +102,10 @@ def blocking_calls(trace: Trace) -> Ints:
     rows = np.flatnonzero(blocking)
     # A driver call beneath a runtime call is the same wait.
     rows = rows[by_start(host.start_us[rows], host.duration_us[rows])]
-    ends = np.maximum.accumulate(host.end_us[rows]) if len(rows) else host.end_us[rows]
+    ends = np.maximum.accumulate(host.ends_of(rows)) if len(rows) else host.ends_of(rows)
     nested = np.zeros(len(rows), bool)
     same = host.thread[rows][1:] == host.thread[rows][:-1]
-    nested[1:] = same & (host.end_us[rows][1:] <= ends[:-1])
+    nested[1:] = same & (host.ends_of(rows)[1:] <= ends[:-1])
     return rows[~nested]
 
 
@@ -121,7 +121,7 @@ def gap_after_us(trace: Trace, rows: Ints) -> Floats:
     free = gaps(busy, float(busy.start[0]), float(busy.end[-1]))
     if not free.size:
         return found
-    ends = host.end_us[rows]
+    ends = host.ends_of(rows)
     places = np.searchsorted(free.start, ends, "right") - 1
     inside = (places >= 0) & (free.end[places] > ends)
     # What of the gap lies after the wait began is its doing.
