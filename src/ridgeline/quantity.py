@@ -187,6 +187,8 @@ def change(fraction: float, decimals: int = 1) -> str:
     return f"{text if float(text) else text[1:]} %".replace("-", "−")
 
 
+_NOT_COUNTED = 1e18
+"""A number from here on is read by its exponent."""
 _NO_TENTH = 0.1
 """Fewer of a thing than this would be none at one decimal: a sample in a minute is not 0."""
 
@@ -215,9 +217,11 @@ def several(value: float, thing: str) -> str:
 def number(value: float) -> str:
     """A number whose name says no unit: a count where it is whole or large, else three digits.
 
-    >>> number(1420), number(2.0), number(0.12345), number(5632.4)
-    ('1,420', '2', '0.123', '5,632')
+    >>> number(1420), number(2.0), number(0.12345), number(5632.4), number(3.39e38)
+    ('1,420', '2', '0.123', '5,632', '3.39e+38')
     """
+    if _NOT_COUNTED <= abs(value) < math.inf:
+        return f"{value:.3g}"
     counted = math.isfinite(value) and (value == int(value) or abs(value) >= 1000)
     return count(value) if counted else digits(value)
 

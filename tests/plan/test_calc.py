@@ -20,7 +20,7 @@ from ridgeline.cli.main import run
 from ridgeline.cost import checkpoint_interval, static_memory
 from ridgeline.cost.gradient_compression import ShortestStep
 from ridgeline.errors import InputError
-from ridgeline.plan.calc import FORMULAS, about, arguments, calculate, usage
+from ridgeline.plan.calc import FORMULAS, about, arguments, calculate, measure, usage
 
 FABRIC = ["domain_size=8", "domain_bytes_per_second=400e9", "network_bytes_per_second=50e9"]
 
@@ -200,9 +200,47 @@ def test_the_command_prints_the_result_or_a_document(capsys: pytest.CaptureFixtu
     words = ["calc", "daly", "checkpoint_seconds=60", "mtbf_seconds=11160"]
     expected = checkpoint_interval.daly_interval_seconds(60.0, 11160.0)
     assert run(words) == 0
-    assert str(expected) in capsys.readouterr().out
+    assert f"18.6 min ({expected:.12g} s)" in capsys.readouterr().out
     assert run([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"] == expected
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_every_single_number_has_a_unit(formula: str) -> None:
+    result = get_type_hints(FORMULAS[formula])["return"]
+    is_number = result in {float, int, float | None} or isinstance(result, TypeVar)
+    assert bool(measure(formula)) == is_number
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (
+            "ring-all-reduce num_ranks=8 buffer_bytes=1e9 bytes_per_second=2e10",
+            "87.5 ms (0.0875 s)",
+        ),
+        ("kv-cache model=llama-7b seq=2048", "1.07 GB (1073741824 B)"),
+        ("kv-cache-per-token model=llama-7b", "524 kB/token (524288 B/token)"),
+        ("ridge peak_flops_per_second=200 bandwidth_bytes_per_second=4", "50.0 (50 FLOP/B)"),
+        ("bubble num_stages=8 num_microbatches=32", "18 % (0.179487179487)"),
+        ("amdahl share=0.5 factor=2", "1.33× (1.33333333333)"),
+        ("break-even extra_startup_seconds=30 before_seconds=0.2 after_seconds=0.15", "600 steps"),
+        ("decode model=llama-3-8b device=H100-SXM-80GB seq=2048 batch=64", " tokens/s"),
+        ("bill num_devices=64 seconds=86400 watts=700", "3.87 GJ"),
+    ],
+)
+def test_numbers_are_shown_with_their_units(
+    words: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["calc", *words.split()]) == 0
+    assert shown in capsys.readouterr().out
+
+
+def test_with_json_a_number_is_as_it_was_computed(capsys: pytest.CaptureFixture[str]) -> None:
+    given = "ring-all-reduce num_ranks=8 buffer_bytes=1e9 bytes_per_second=2e10"
+    assert run(["calc", *given.split(), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["result"], found["measure"]) == (0.0875, "seconds")
 
 
 def test_without_a_formula_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

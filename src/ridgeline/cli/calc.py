@@ -36,7 +36,9 @@ def calc(
     if json:
         print_json(found)
         return
-    result = {formula: found.result}
     if is_dataclass(found.result) and not isinstance(found.result, type):
-        result = asdict(found.result)
-    print_document(calc_document(about(formula), result, found.assumed))
+        shown = calc_document(about(formula), asdict(found.result), found.assumed)
+    else:
+        single = {formula: found.result}
+        shown = calc_document(about(formula), single, found.assumed, found.measure)
+    print_document(shown)

@@ -51,6 +51,7 @@ from ridgeline.hardware.facts import Device
 from ridgeline.models.layers import is_windowed, num_layers
 from ridgeline.models.load import load_model
 from ridgeline.models.spec import ModelSpec
+from ridgeline.quantity import unit_of
 
 FORMULAS: dict[str, Callable[..., object]] = {
     "acceptance-rate": speculation.acceptance_rate,
@@ -135,6 +136,29 @@ FORMULAS: dict[str, Callable[..., object]] = {
     "zero": static_memory.zero_bytes,
 }
 """Name on the command line → function."""
+MEASURES = {
+    "acceptance-rate": "share",
+    "break-even": "steps",
+    "drafts": "drafted tokens",
+    "examples": "ratio",
+    "expected-tokens": "tokens",
+    "goodput": "share",
+    "kv-cache-per-token": "bytes_per_token",
+    "linear-rate": "learning rate",
+    "matmul-intensity": "flops_per_byte",
+    "mfu": "share",
+    "noise-scale-rate": "learning rate",
+    "ridge": "flops_per_byte",
+    "rounding-noise": "ratio",
+    "sequences": "sequences",
+    "sqrt-rate": "learning rate",
+    "stable-rate": "ratio",
+    "steps": "ratio",
+    "sync-interval": "steps",
+    "warmup": "learning rate",
+    "zero-saving": "ratio",
+}
+"""Formula → what its number is, where the name of its function does not end with that."""
 _NAMED: dict[type, Callable[[str], object]] = {
     ModelSpec: load_model,
     Device: device,
@@ -162,6 +186,8 @@ class Calculation:
     formula: str
     given: dict[str, str]
     result: object
+    measure: str = ""
+    """The unit, or the thing, that a single number counts."""
     assumed: tuple[str, ...] = ()
     """What was taken for granted of a model or a device that was given by its name."""
 
@@ -197,7 +223,9 @@ def calculate(formula: str, given: Sequence[str]) -> Calculation:
         raise InputError(f"calc {formula}: {in_words(error)}") from None
     if isinstance(result, float) and not math.isfinite(result):
         raise InputError(f"calc {formula}: there is no finite number for these ({about(formula)})")
-    return Calculation(formula=formula, given=values, result=result, assumed=assumed)
+    return Calculation(
+        formula=formula, given=values, result=result, measure=measure(formula), assumed=assumed
+    )
 
 
 def _assumed(
@@ -217,6 +245,18 @@ def _assumed(
                     f"{model.name}: {windowed} of {num_layers(model)} layers see, and keep, the "
                     f"last {model.sliding_window:,} tokens only"
                 )
+
+
+def measure(formula: str) -> str:
+    """What a formula's single number is.
+
+    >>> measure("daly"), measure("amdahl"), measure("break-even")
+    ('seconds', 'ratio', 'steps')
+    """
+    name = _function(formula).__name__
+    if "speedup" in name:
+        return "ratio"
+    return MEASURES.get(formula, "") or unit_of(name)
 
 
 def usage(formula: str) -> str:

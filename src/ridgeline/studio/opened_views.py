@@ -42,7 +42,9 @@ def calculation_view(found: Any) -> ReportDocument:
     result = found.result
     if is_dataclass(result) and not isinstance(result, type):
         result = asdict(result)
-    return calc_document(found.formula, result if isinstance(result, dict) else {"": result})
+    if isinstance(result, dict):
+        return calc_document(found.formula, result)
+    return calc_document(found.formula, {"": result}, measure=found.measure)
 
 
 def comparison_view(found: Any) -> ReportDocument:
