@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -217,6 +218,30 @@ def test_a_technique_that_changes_nothing_ends_the_run_at_once(pool: Pool) -> No
     result = run_ab(pool, AS_IT_IS, Variant(command=SCRIPT, stack=(nothing,)), plan())
     assert result.had_no_effect
     assert result.interval.rounds == 0
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_row_that_was_still_preparing_says_how_far_it_was(ended: bool) -> None:
+    far = "5 of its inputs were recorded for int8's ranges"
+    runtime = Variant(command=SCRIPT, stack=(Applied(technique="openvino"),))
+    left = SimpleNamespace(
+        ended=False, is_warm=True, was_looked_at=True, losses=[], applied={}, refused={},
+        preparing={}, index=12, seconds=[],
+    )  # fmt: skip
+    live = SimpleNamespace(**{**vars(left), "ended": ended, "preparing": {"openvino": far}})
+    stub: Any = SimpleNamespace(
+        length=12,
+        alive=lambda variant: None,
+        take=lambda variant: live if variant is runtime else left,
+        ended=lambda live: None,
+    )
+    result = run_ab(stub, AS_IT_IS, runtime, plan())
+    assert result.had_no_effect != ended
+    asked = Asked(technique="openvino", stage="add")
+    row = measured(asked, result, check_losses("rounding", [], []), 0.01)
+    said = row.reason if ended else result.refusal
+    assert far in said
+    assert ("the script ended after 12 steps, when" if ended else "give more with --budget") in said
 
 
 @pytest.mark.slow
