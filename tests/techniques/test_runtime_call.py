@@ -200,3 +200,22 @@ def test_images_of_many_sizes_are_answered_by_one_program_in_int8_too(
     assert converted == [("size",)]
     assert "9 shapes of inputs" in points.effects["openvino"]
     assert points.preparing == {}
+
+
+def test_a_forward_that_is_called_past_the_modules_call_is_told_with_its_cure() -> None:
+    points = Points()
+    technique("openvino").apply(points, {})
+    whole = Wraps(modules.UsesNumpy())
+
+    def prepare(module: torch.nn.Module, _: object) -> None:
+        for prepare in points.on_model:
+            points.call(prepare, module)
+
+    hook = whole.model.register_forward_pre_hook(prepare)
+    with torch.no_grad():
+        whole.forward(images())
+        hook.remove()
+        whole.forward(images())
+    assert "calls Wraps's forward, past its own call" in points.refused["openvino"]
+    assert "call model(x) in place of model.forward(x)" in points.refused["openvino"]
+    assert "leaves torch with .numpy()" in points.refused["openvino"]

@@ -29,6 +29,7 @@ from torch import nn
 
 from ridgeline.errors import RidgelineError, in_words
 from ridgeline.measure.child.agreement import OutputAgreement
+from ridgeline.measure.child.direct_forward import called_past
 from ridgeline.measure.child.guard import note
 from ridgeline.measure.child.inputs import tensors_in
 from ridgeline.measure.child.points import Points
@@ -40,6 +41,8 @@ MOST_PROGRAMS = 4
 """Conversions of a module; shapes that no program takes then stay in eager PyTorch."""
 _MOST_SHAPES = 256
 """Shapes that are kept in mind, each with what answers for it."""
+_MOST_TOLD = 3
+"""Models of which it is told what answers for them."""
 _CALIBRATION = (4, 16, 32)
 """Calls to take int8's ranges from: at least, at most, and samples after which it is enough."""
 _COMPARISON = (2, 8, 16)
@@ -71,10 +74,18 @@ class RuntimeCalls:
         self._runtime = runtime
         self._precision = precision
         self._calls: list[RuntimeCall] = []
+        self._past = ""
+        """What is called in a way that leaves only its parts to answer for, in words."""
 
     def of(self, module: nn.Module) -> RuntimeCall:
         """What `module(...)` shall run from now on."""
         call = RuntimeCall(module, self._runtime, self._precision, self.tell)
+        whole = called_past(module)
+        if whole is not None:
+            self._past = (
+                f"the script calls {type(whole).__name__}'s forward, past its own call, so its "
+                "parts answer one by one: call model(x) in place of model.forward(x)"
+            )
         self._calls.append(call)
         self.tell()
         return call
@@ -87,10 +98,13 @@ class RuntimeCalls:
         most = max(call.seen for call in self._calls)
         # Nobody waits for a model that is hardly ever called.
         waits = [c.waits_for for c in self._calls if c.waits_for and 2 * c.seen >= most]
+        told = list(dict.fromkeys([*effects, *refusals]))
+        more = [f"{len(told) - _MOST_TOLD} more of its kind"] if len(told) > _MOST_TOLD else []
+        words = "; ".join(filter(None, [self._past, *told[:_MOST_TOLD], *more]))
         if effects:
-            points.changed(name, "; ".join([*effects, *refusals]))
+            points.changed(name, words)
         elif refusals:
-            points.refuse(name, "; ".join(dict.fromkeys(refusals)))
+            points.refuse(name, words)
         points.preparing.pop(name, None)
         if waits:
             points.preparing[name] = waits[0]
