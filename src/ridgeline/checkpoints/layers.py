@@ -66,7 +66,7 @@ class Matrix:
     @property
     def weight(self) -> Tensor:
         """The weight [out, in], a view."""
-        stored = self.piece.of(self.parameter.data)
+        stored = self.piece.of(self.parameter.detach())
         return stored.T if self.transposed else stored
 
     @property

@@ -6,7 +6,8 @@ depends on the tokens.
 
 Between blocks activations are float32. Within a block of a bfloat16 model, matmuls and attention
 compute in bfloat16 where the processor does that natively, as the model itself will: three times
-as fast, and what is rounded is what will be rounded when it is used.
+as fast, and what is rounded is what will be rounded when it is used. Linear layers' products are
+in bytes where that is faster still (`watching/byte_products.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from torch import Tensor, nn
 
 from ridgeline.checkpoints.layers import matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton, set_tensor
-from ridgeline.compress.watching.attention import CausalInBfloat16
+from ridgeline.compress.watching import byte_products
+from ridgeline.compress.watching.block_kernels import BlockKernels
 from ridgeline.compress.watching.capture import Stop
 from ridgeline.compress.watching.halfway import ForwardPass, HeldBetweenStops
 from ridgeline.compress.watching.lanes import num_lanes
@@ -54,6 +56,8 @@ class Flow:
     def __init__(self, skeleton: ModelSkeleton, tokens: Tensor) -> None:
         self.in_bfloat16 = computes_in_bfloat16(skeleton)
         """Whether matmuls and attention within blocks compute in bfloat16."""
+        in_bytes = self.in_bfloat16 and byte_products.are_faster()
+        self._products = byte_products.ByteProducts() if in_bytes else None
         self._chunk = chunk_sequences(tokens.shape[1], in_bfloat16=self.in_bfloat16)
         self._arguments: dict[int, Arguments] = {}  # by the length of a chunk
         self._own: dict[int, Arguments] = {}  # by a chunk's beginning, where they depend on tokens
@@ -84,7 +88,7 @@ class Flow:
         if not self.in_bfloat16:
             yield
             return
-        with torch.autocast("cpu", torch.bfloat16), CausalInBfloat16():
+        with torch.autocast("cpu", torch.bfloat16), BlockKernels(self._products):
             yield
 
     def passes(self, block: nn.Module, number: int) -> tuple[ForwardPass, ...]:
@@ -250,7 +254,8 @@ def computes_in_bfloat16(skeleton: ModelSkeleton) -> bool:
 def arithmetic_of(skeleton: ModelSkeleton) -> str:
     """In what blocks multiply, in words."""
     if computes_in_bfloat16(skeleton):
-        return "bfloat16, with sums in float32"
+        products = "bfloat16 and bytes" if byte_products.are_faster() else "bfloat16"
+        return f"{products}, with sums in float32"
     return "float32"
 
 

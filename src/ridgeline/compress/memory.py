@@ -10,6 +10,7 @@ from ridgeline.checkpoints.layers import Matrix, matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.blocks import RESCALING, multiplied_as_stored
 from ridgeline.compress.flow import HELD, chunk_sequences, computes_in_bfloat16
+from ridgeline.compress.watching import byte_products
 from ridgeline.compress.watching.capture import PARTS, SAMPLE_ROWS
 from ridgeline.compress.watching.lanes import num_lanes
 
@@ -73,8 +74,10 @@ def _block_bytes(job: CompressionJob, skeleton: ModelSkeleton, number: int) -> i
     narrow: frozenset[str] = frozenset()
     if job.tokens is not None and computes_in_bfloat16(skeleton):
         narrow = multiplied_as_stored(matrices_of(skeleton, number), job.schemes_of)
+    # A matrix is there once more in bytes, where its products are.
+    narrow_bytes = FLOAT_BYTES // 2 + (1 if narrow and byte_products.are_faster() else 0)
     return sum(
-        skeleton.value(target).numel() * (FLOAT_BYTES // 2 if target in narrow else FLOAT_BYTES)
+        skeleton.value(target).numel() * (narrow_bytes if target in narrow else FLOAT_BYTES)
         for target in skeleton.block_targets(number)
     )
 

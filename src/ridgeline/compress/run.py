@@ -112,10 +112,10 @@ class Staged:
             block = self._log.read(number)
             for name, tensor in block.dense.items():
                 target, piece = places[name]
-                piece.saved(skeleton.value(target).data).copy_(tensor)
+                piece.saved(skeleton.value(target).detach()).copy_(tensor)
             for layer, (weight, scales) in block.quantised.items():
                 target, piece = places[f"{layer}.weight"]
-                piece.saved(skeleton.value(target).data).copy_(weight.dequantised())
+                piece.saved(skeleton.value(target).detach()).copy_(weight.dequantised())
                 # transformers unpacks experts into one tensor, and leaves their inputs as they are.
                 if scales is not None and piece.expert is None:
                     module = skeleton.model.get_submodule(target.removesuffix(".weight"))
@@ -262,7 +262,7 @@ def restore(skeleton: ModelSkeleton, number: int, result: Finished) -> bool:
     changed = False
     for target in skeleton.block_targets(number):
         for piece in skeleton.pieces[target]:
-            view = piece.saved(skeleton.value(target).data)
+            view = piece.saved(skeleton.value(target).detach())
             name = piece.saved_name
             if name in result.dense:
                 saved = result.dense[name].to(view.dtype)

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from ridgeline.kernels.causal_attention import causal_attention
 
@@ -20,25 +19,9 @@ KEYS_AND_VALUES = (functional.scaled_dot_product_attention, torch.ops.ridgeline.
 """What computes attention; keys and values are its second and third argument."""
 
 
-class CausalInBfloat16(TorchFunctionMode):
-    """Computes plain causal attention in bfloat16 with our own kernel.
-
-    It is the innermost mode: those around it see the kernel as they see other functions.
-    """
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        """What torch calls in place of each of its functions."""
-        del types
-        kwargs = kwargs or {}
-        if func is functional.scaled_dot_product_attention and _is_plain(*args, **kwargs):
-            return _attention(*args, **kwargs)
-        return func(*args, **kwargs)
+def causal(*args: Any, **kwargs: Any) -> Tensor | None:
+    """What `scaled_dot_product_attention` gives, or None where it is more than plainly causal."""
+    return _attention(*args, **kwargs) if _is_plain(*args, **kwargs) else None
 
 
 def _is_plain(

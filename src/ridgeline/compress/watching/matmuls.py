@@ -12,8 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ridgeline.compress.watching.byte_products import linear_in_bytes
+
 PLACES: dict[Any, tuple[int, int]] = {
     functional.linear: (0, 1),
+    linear_in_bytes: (0, 1),
     torch.addmm: (1, 2),
     torch.matmul: (0, 1),
     torch.mm: (0, 1),
