@@ -250,6 +250,29 @@ def test_a_damaged_shard_is_found(suffix: str, tokenizer: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        (
+            ("index.json", "shard.00000.mds"),
+            "of MosaicML Streaming (shard.00000.mds); write",
+        ),
+        (("index.json", "chunk-0-0.bin"), "(Megatron-LM, LitData, nanoGPT) (chunk-0-0.bin); write"),
+        (("train.tfrecord",), "TensorFlow's records (train.tfrecord); write their documents as"),
+        (("a.jsonl.zst",), "compressed files (a.jsonl.zst); unpack them first"),
+        (("strange.xyz",), "set data.pattern"),
+    ],
+)
+def test_a_folder_of_another_librarys_format_is_refused_by_name(
+    files: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    for name in files:
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(InputError, match="no file under") as refused:
+        find_files(tmp_path)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("name", "content", "options", "message"),
     [
         ("none.txt", None, {}, r"none.txt does not exist"),

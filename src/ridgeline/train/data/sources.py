@@ -20,6 +20,7 @@ from typing import Any, Literal
 import msgspec
 
 from ridgeline.errors import InputError, MissingExtra, in_words
+from ridgeline.train.data.foreign_formats import foreign
 
 Kind = Literal["text", "jsonl", "parquet", "dataset"]
 SUFFIXES: dict[str, Kind] = {
@@ -117,7 +118,10 @@ def find_files(path: Path, pattern: str = "", exclude: tuple[str, ...] = ()) -> 
     if not files:
         wanted = f"matches {pattern!r}" if pattern else f"ends in {', '.join(SUFFIXES)}"
         wanted += f" and is not in {list(exclude)}" if exclude else ""
-        raise InputError(f"data.path: no file under {path} {wanted}; set data.pattern")
+        others = "" if pattern else foreign(found for found in path.rglob("*") if found.is_file())
+        raise InputError(
+            f"data.path: no file under {path} {wanted}; {others or 'set data.pattern'}"
+        )
     return sorted(files, key=lambda file: file.name)
 
 
