@@ -134,6 +134,15 @@ def test_bad_input_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_chain_given_as_a_model_names_the_command_of_chains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = tmp_path / "chain.toml"
+    chain.write_text("model = 'm'\n")
+    assert run(["compress", str(chain), "--out", str(tmp_path / "new")]) == 2
+    assert f"ridgeline compress chain {chain} --out" in capsys.readouterr().err
+
+
 def test_what_is_in_the_way_is_named(
     texts: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -188,6 +188,9 @@ def compress(
         raise InputError("--unjudged: without judging, nothing can be said of a loss")
     changes = bool(wanted or target or merge_adapter)
     if not changes and not export:
+        if str(model).endswith(".toml"):
+            chain = f"ridgeline compress chain {model} --out {out}"
+            raise InputError(f"{model} is no model; stages in a file: {chain}")
         raise InputError("say what to do: --scheme NAME, --target LOSS, --merge-adapter, --export")
     material = Material(
         model=model,
