@@ -56,8 +56,12 @@ def test_weights_that_leave_no_room_name_the_flags(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "device_bytes", lambda _: 100_000)
-    with pytest.raises(InputError, match=r"leave no room.*--weights int8"):
+    named = rf"^{folder.name}: weights.* MB.* leave no room.*--weights int8"
+    with pytest.raises(InputError, match=named) as refused:
         tiny_engine(folder)
+    assert "--memory-share" not in str(refused.value)
+    with pytest.raises(InputError, match="a larger --memory-share"):
+        tiny_engine(folder, memory_share=0.1)
 
 
 def test_a_length_beyond_the_models_positions_is_refused(folder: Path) -> None:

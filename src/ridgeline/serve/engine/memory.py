@@ -11,12 +11,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ridgeline import quantity
 from ridgeline.errors import InputError
 from ridgeline.hardware.machine import this_machine
 from ridgeline.serve.config import EngineConfig
@@ -223,15 +225,22 @@ def _tensors(values: Any) -> list[torch.Tensor]:
     return [one for one in tree_leaves(values) if isinstance(one, torch.Tensor)]
 
 
+_MOST_SHARED = 0.5
+"""A share of the memory from which on the advice is not to take more."""
+
+
 def _nothing_left(config: EngineConfig, rows: Sequence[MemoryRow], limit: int) -> str:
     advice = ["--device with more memory"]
+    if config.memory_share < _MOST_SHARED:
+        advice.insert(0, "a larger --memory-share")
     if config.max_tokens_per_step > 256:
         advice.insert(0, f"--max-tokens-per-step {config.max_tokens_per_step // 4}")
     if config.weights == "model":
         advice.insert(0, "--weights int8 (about half the weights' bytes of bf16) or int4")
+    room = f"{quantity.memory(limit)} ({config.memory_share:.0%} of the memory)"
     return (
-        f"{_listed(rows)} leave no room for the KV cache in {limit} bytes "
-        f"({config.memory_share:.0%} of the memory); try {', or '.join(advice)}"
+        f"{Path(config.model).name}: {_listed(rows)} leave no room for the KV cache in {room}; "
+        f"try {', or '.join(advice)}"
     )
 
 
@@ -249,4 +258,4 @@ def _too_small(config: EngineConfig, wanted: int, tokens: int, longest: int, nee
 
 
 def _listed(rows: Sequence[MemoryRow]) -> str:
-    return ", ".join(f"{row.what} {row.bytes}" for row in rows if row.bytes)
+    return ", ".join(f"{row.what} {quantity.memory(row.bytes)}" for row in rows if row.bytes)
