@@ -167,6 +167,21 @@ def test_every_configuration_of_an_autotuner_is_run_and_compiled(
 
 
 @pytest.mark.slow
+def test_a_configuration_that_gives_something_else_is_found(tmp_path: Path) -> None:
+    """Whichever is run last, which alone is compared with what is expected."""
+    text = (HERE / "sound/add.py").read_text()
+    tuned = text.replace(
+        "@triton.jit",
+        "@triton.autotune([triton.Config({'BLOCK': size}) for size in (64, 128)], key=[])\n"
+        "@triton.jit",
+    ).replace(", BLOCK=128, num_warps=4", "")
+    assert tuned.count("BLOCK=128") == 0
+    found = tmp_path / "tuned.py"
+    found.write_text(tuned)  # its grid is of blocks of 128
+    assert "configuration-dependent" in judge([found])[found]
+
+
+@pytest.mark.slow
 def test_every_line_of_our_own_kernels_is_run_by_an_example() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.check.lines"],

@@ -203,3 +203,26 @@ def test_what_does_not_fit_is_refused(device):
         residual_rms_norm(x, None, 1e-5, residual=x.half())
     with pytest.raises(InputError, match=f"takes at most {LONGEST_ROW}"):
         residual_rms_norm(torch.ones(1, LONGEST_ROW + 1, device=device), None, 1e-5)
+
+
+@pytest.mark.parametrize("mean", [100.0, 1e4])
+def test_a_layer_norm_far_from_zero_is_as_far_off_as_torchs_to_a_factor_of_two(device, mean):
+    """A mean in float32 is off by its own roundings, which are large beside small deviations."""
+    made = {"dtype": torch.float32, "device": device}
+    x, dy = random(8, 250, seed=0, **made) + mean, random(8, 250, seed=1, **made)
+    weight, bias = random(250, seed=2, **made), random(250, seed=3, **made)
+    leaves = [one.detach().requires_grad_() for one in (x, weight, bias)]
+    ours = residual_layer_norm(*leaves, 1e-5, offset=1.0)[0]
+
+    def plain(x, weight, bias):
+        return torch.nn.functional.layer_norm(x, (250,), 1 + weight, bias, 1e-5)
+
+    theirs = plain(*leaves)
+    wide = [one.detach().double().requires_grad_() for one in leaves]
+    exact = plain(*wide)
+    found = [ours, *torch.autograd.grad(ours, leaves, dy)]
+    torchs = [theirs, *torch.autograd.grad(theirs, leaves, dy)]
+    wanted = [exact, *torch.autograd.grad(exact, wide, dy.double())]
+    for one, other, right in zip(found, torchs, wanted, strict=True):
+        ours, theirs = ((got.detach() - right.detach()).norm() for got in (one, other))
+        assert ours <= 2 * theirs + 1e-6 * right.detach().norm(), (ours, theirs)

@@ -13,14 +13,15 @@ import numpy as np
 import torch
 import triton.language as tl
 
-from ridgeline.kernels.check.races import place_of, races, without_barrier
+from ridgeline.kernels.check.races import configurations, place_of, races, without_barrier
 from ridgeline.kernels.check.seen import Access, SeenLaunch, among, distinct
 from ridgeline.records.kernel_check import KernelFinding, KernelLaunch, LaunchArgument
 
 SECTOR_BYTES = 32
 CAUSES = (
     "out-of-bounds", "write-write-race", "read-write-race", "missing-barrier", "order-dependent",
-    "uninitialised-read", "nan-result", "unwritten-output", "inexact", "uncoalesced",
+    "configuration-dependent", "uninitialised-read", "nan-result", "unwritten-output", "inexact",
+    "uncoalesced",
 )  # fmt: skip
 """Every cause that a run under the interpreter can have."""
 _LANES = 32
@@ -87,9 +88,11 @@ def findings(
         launches: All of a run.
         returned: The tensors that the run came to, if it says so.
     """
+    shown = {one.untyped_storage().data_ptr() for one in returned}
     for seen in launches:
         yield from _outside(seen)
         yield from races(seen)
+        yield from configurations(seen, shown)
         yield from without_barrier(seen)
         yield from _not_a_number(seen)
         yield from _uncoalesced(seen)

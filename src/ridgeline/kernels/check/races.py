@@ -23,6 +23,10 @@ def place_of(seen: SeenLaunch, accesses: Sequence[Access]) -> str:
     return f"{seen.file}:{accesses[0].line if accesses else seen.line}"
 
 
+_OF_ANOTHER_TILE = (5e-3, 5e-2)
+"""What sums in another order, of tf32 at most, may change of results of 32 bits, and of fewer."""
+
+
 def races(seen: SeenLaunch) -> Iterator[KernelFinding]:
     """Places that several programs or lanes write, or one writes and another reads."""
     if any(one.kind == "lock" for one in seen.accesses):
@@ -58,6 +62,31 @@ def races(seen: SeenLaunch) -> Iterator[KernelFinding]:
             where=f"{seen.file}:{seen.line}",
             cure="let each element be written by one program, or combine by atomics",
         )
+
+
+def configurations(seen: SeenLaunch, shown: set[int]) -> Iterator[KernelFinding]:
+    """Results that another configuration of the autotuner gives otherwise.
+
+    Args:
+        seen: Of one configuration.
+        shown: Where the storages begin that the run came to; other tensors may be scratch, which
+            tiles of another size fill otherwise.
+    """
+    for name, far in seen.depends_on_configuration.items():
+        tensor = seen.tensors[name]
+        float_ = tensor.is_floating_point()
+        if tensor.untyped_storage().data_ptr() not in shown or not float_:
+            continue
+        if far > _OF_ANOTHER_TILE[tensor.element_size() < 4]:
+            yield KernelFinding(
+                cause="configuration-dependent",
+                kernel=seen.kernel,
+                summary=f"with {seen.configuration}, {name} differs by {far:.2g} of its largest "
+                "from what the last configuration gives",
+                evidence={"argument": name, "relative_change": far},
+                where=f"{seen.file}:{seen.line}",
+                cure="mask what a tile of this size leaves over, and let loops cover all of it",
+            )
 
 
 def without_barrier(seen: SeenLaunch) -> Iterator[KernelFinding]:

@@ -53,6 +53,10 @@ class SeenLaunch:
     """The bytes of each storage before the launch, by its address."""
     depends_on_order: dict[str, float] = field(default_factory=dict)
     """Arguments that came out differently in another order, and by how much."""
+    results: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What its tensors held afterwards, until configurations have been compared."""
+    depends_on_configuration: dict[str, float] = field(default_factory=dict)
+    """Arguments that came out otherwise than by the last configuration, and by how much."""
     pointed_at: dict[str, torch.Tensor] = field(default_factory=dict)
     """Tensors whose addresses stand in an argument, a table of pointers."""
     configuration: str = ""

@@ -80,7 +80,7 @@ class LaunchWatch:
             pruned = tuner.prune_configs(options) if len(tuner.configs) > 1 else tuner.configs
             storages = [one for one in given.values() if isinstance(one, torch.Tensor)]
             before = [bytes_of(one).clone() for one in storages]
-            found = None
+            found, ran = None, len(self.launches)
             for first, *others in _alike(pruned):
                 for one, kept in zip(storages, before, strict=True):
                     bytes_of(one).copy_(kept)
@@ -94,6 +94,7 @@ class LaunchWatch:
                     found = tuner.fn.run(*args, **options, **first.all_kwargs())
                 finally:
                     self._configuration, self._variants = "", []
+            _compare(self.launches[ran:])
             return found
 
         return run
@@ -115,6 +116,7 @@ class LaunchWatch:
                 self._again, self._order = True, []
                 original(executor, *args, **options)
                 seen.depends_on_order = _differences(results, seen.tensors)
+                seen.results = results if self._configuration else {}
                 for place, one in storages.items():
                     bytes_of(one).copy_(after[place])
             finally:
@@ -295,6 +297,14 @@ def _alike(configurations: list[Any]) -> list[list[Any]]:
     return list(found.values())
 
 
+def _compare(launches: list[SeenLaunch]) -> None:
+    """Note how far what each configuration wrote is from what the last one did, and forget both."""
+    for one in launches[:-1]:
+        one.depends_on_configuration = _differences(one.results, launches[-1].results)
+    for one in launches:
+        one.results = {}
+
+
 def _pointed_at(arguments: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """The living tensors whose addresses stand in arguments of int64, with where they stand."""
     tables = {
@@ -318,6 +328,8 @@ def _pointed_at(arguments: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]
 def _differences(first: dict[str, torch.Tensor], then: dict[str, torch.Tensor]) -> dict[str, float]:
     found = {}
     for name, one in first.items():
+        if name not in then or then[name].shape != one.shape:
+            continue
         a, b = one.double().nan_to_num(), then[name].double().nan_to_num()
         if one.numel() and not torch.equal(a, b):
             found[name] = float((a - b).abs().max() / a.abs().max().clamp_min(1e-30))

@@ -8,12 +8,19 @@ from torch import Tensor
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, write_cache_reference
 from ridgeline.kernels.triton.paged_attention import paged_attention, write_cache
 
-_HEADS, _KEY_HEADS, _DIM, _BLOCK, _BLOCKS = 4, 2, 48, 8, 32
+_HEADS, _KEY_HEADS, _DIM, _BLOCK = 4, 2, 48, 8
+_USED, _BLOCKS = 32, 160
+"""The last blocks of a cache are used, whose numbers need more than eight bits."""
+_RUBBISH = 3.0
+"""What stands in a cache before anything is written."""
 _SCALE = _DIM**-0.5
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Prompts in bfloat16, one without a context; decodes over a cache of eight bits in float32."""
+    """Prompts in bfloat16, one without a context; decodes over a cache of eight bits in float32.
+
+    As many sequences as the processors of the GPU that it is told of: so no decode is split.
+    """
     return [
         *_of([(5, 21), (0, 0), (3, 3)], None),
         *_of([(1, 75), (1, 1)], torch.int8, window=66, softcap=20.0),
@@ -23,6 +30,7 @@ def example() -> list[tuple[Tensor, Tensor]]:
         *_of([(6, 30), (4, 11)], None, window=9, first=2, seen=[1, 3, 5, 11, 21, 33, 0, 0, 0, 0]),
         *_of([(4, 12)], None, seen=[1, 3, 5, 13]),
         *_of([(1, 75)], None, against=6.0),
+        *_of([(1, 75), *[(0, 0)] * 131], torch.int8),
     ]
 
 
@@ -44,7 +52,7 @@ def _of(
     beyond the largest. Where queries and keys point against each other, scores and sinks are so far
     below zero that no weight is left unless the largest is taken off.
     """
-    free = torch.randperm(_BLOCKS).tolist()
+    free = (_BLOCKS - _USED + torch.randperm(_USED)).tolist()
     tables = torch.full((len(lengths), 17), 2**30, dtype=torch.int32)
     dtype = torch.float32 if stored else torch.bfloat16
     tokens = [
@@ -124,10 +132,10 @@ def _empty(stored: torch.dtype | None, *, fixed: bool) -> LayerCache:
     if fixed:
         scales = [torch.tensor([0.5, 0.25]), torch.tensor([0.25, 0.125])]
     elif stored is not None:
-        scales = [torch.zeros(shape[:3]), torch.zeros(shape[:3])]
+        scales = [torch.full(shape[:3], _RUBBISH), torch.full(shape[:3], _RUBBISH)]
     return LayerCache(
-        torch.zeros(shape).to(stored or torch.bfloat16),
-        torch.zeros(shape).to(stored or torch.bfloat16),
+        torch.full(shape, _RUBBISH).to(stored or torch.bfloat16),
+        torch.full(shape, _RUBBISH).to(stored or torch.bfloat16),
         *scales,
     )
 

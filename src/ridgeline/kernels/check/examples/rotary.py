@@ -7,16 +7,17 @@ from torch import Tensor
 
 from ridgeline.kernels.triton.rotary import turn
 
-_BATCH, _LENGTH, _DIM = 2, 5, 24
+_CASES = ((False, 2, 5, 3, 1, 24), (True, 2, 5, 1, 2, 24), (False, 130, 1, 1, 1, 2))
+"""Whether neighbours are pairs; sequences, tokens, heads of queries and of keys, and their size."""
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Queries and keys in bfloat16, laid out unlike; halves are pairs, then neighbours."""
+    """Queries and keys in bfloat16, laid out unlike; halves are pairs, or neighbours."""
     found = []
-    for interleaved, query_heads, key_heads in ((False, 3, 1), (True, 1, 2)):
-        queries = torch.randn(_BATCH, _LENGTH, query_heads, _DIM).bfloat16().transpose(1, 2)
-        keys = torch.randn(_BATCH, key_heads, _LENGTH, _DIM).bfloat16()
-        angles = torch.rand(1, _LENGTH, _DIM // 2) * 6
+    for interleaved, batch, length, query_heads, key_heads, size in _CASES:
+        queries = torch.randn(batch, length, query_heads, size).bfloat16().transpose(1, 2)
+        keys = torch.randn(batch, key_heads, length, size).bfloat16()
+        angles = torch.rand(1, length, size // 2) * 6
         angles = angles.repeat_interleave(2, -1) if interleaved else torch.cat([angles] * 2, -1)
         cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
         for backwards in (False, True):
