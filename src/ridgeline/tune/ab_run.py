@@ -35,6 +35,7 @@ from ridgeline.measure.statistics.sequential import (
 )
 from ridgeline.measure.wire import Updates
 from ridgeline.tune.ab_plan import ABPlan
+from ridgeline.tune.effects import ended_early, refusal, took_effect
 from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
 
 _BLOCK_SECONDS = 0.6
@@ -145,10 +146,10 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
         _keep_losses(result, name, live)
         if live.ended:
             pool.ended(live)
-            result.too_short = _ended_early(live)
+            result.too_short = ended_early(live)
             return
-    if not _took_effect(a, b, sides[1].applied):
-        result.had_no_effect, result.refusal = True, _refusal(a, b, sides[1])
+    if not took_effect(a, b, sides[1].applied):
+        result.had_no_effect, result.refusal = True, refusal(a, b, sides[1])
         return
     result.startup_seconds = _slower_start(*sides)
     sides = _aligned(pool, sides, plan)
@@ -356,8 +357,8 @@ def _one_at_a_time(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABR
         if name == "b":
             result.b_peak_memory_bytes = live.peak_memory_bytes
             result.b_non_finite = live.non_finite
-            result.had_no_effect = not _took_effect(a, b, live.applied)
-            result.refusal = _refusal(a, b, live)
+            result.had_no_effect = not took_effect(a, b, live.applied)
+            result.refusal = refusal(a, b, live)
         if not blocks[-1]:
             return
     result.a_rounds.append(statistics.mean(blocks[0]))
@@ -391,24 +392,3 @@ def _keep_losses(result: ABRun, name: str, live: Live) -> None:
             result.a_updates = live.updates
         else:
             result.b_updates = live.updates
-
-
-def _refusal(a: Variant, b: Variant, live: Live) -> str:
-    """What the techniques that B adds say of why they changed nothing."""
-    added = [t.technique for t in b.stack if t not in a.stack]
-    waits = [live.preparing[name] for name in added if name in live.preparing]
-    if waits:
-        return f"it was still preparing when the time was up: {waits[0]}; give more with --budget"
-    return "; ".join(live.refused[name] for name in added if name in live.refused)
-
-
-def _ended_early(live: Live) -> str:
-    """Why a script that ended before it was timed was too short."""
-    waits = next(iter(live.preparing.values()), "")
-    steps = f"the script ended after {live.index} steps"
-    return f"{steps}, when {waits}" if waits else f"{steps}, before one was timed"
-
-
-def _took_effect(a: Variant, b: Variant, applied: dict[str, str]) -> bool:
-    added = {t.technique for t in b.stack} - {t.technique for t in a.stack}
-    return not added or any(name in applied for name in added)
