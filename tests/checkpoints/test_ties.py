@@ -66,7 +66,7 @@ def test_a_head_that_is_stored_twice_stays_tied(tmp_path: Path) -> None:
 
 
 @pytest.mark.multiprocess
-@pytest.mark.parametrize("cut", [{"tp": 2}, {"pp": 2}])
+@pytest.mark.parametrize("cut", [{"tp": 2}, pytest.param({"pp": 2}, marks=pytest.mark.slow)])
 def test_ranks_use_a_tied_models_own_head(tmp_path: Path, cut: dict[str, int]) -> None:
     head = torch.randn(VOCAB, 32, generator=torch.Generator().manual_seed(3))
     folder = tied_llama_with_a_head(tmp_path, head)

@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 
+from ridgeline.compress import apply
 from ridgeline.compress.memory import LIBRARY_BYTES, forecast
 from ridgeline.compress.run import CompressionJob
 from ridgeline.records.scheme_names import parse
@@ -113,3 +114,25 @@ def test_the_forecast_grows_with_what_is_gathered_and_not_with_the_number_of_blo
     assert walked.peak_bytes == (
         walked.block_bytes + walked.statistics_bytes + walked.activation_bytes + LIBRARY_BYTES
     )
+
+
+@pytest.mark.parametrize("unused", [0, 10**12])
+def test_what_is_freed_is_kept_only_where_memory_is_plenty_and_nothing_else_changes(
+    tiny_model, tokens, tmp_path, monkeypatch, unused
+):
+    said = []
+    for name, free in (("a", unused), ("b", 0)):
+        monkeypatch.setattr(apply, "unused_memory_bytes", lambda free=free: free)
+        job = CompressionJob(
+            model=tiny_model("llama"),
+            schemes=(parse("w4a16-gptq-g16"),),
+            work=tmp_path / f"{name}.blocks",
+            tokens=tokens,
+        )
+        apply.saved(job, tmp_path / name, name, said.append)
+    assert ("up to twice as much" in said[0]) == bool(unused)
+    first, second = (
+        b"".join(path.read_bytes() for path in sorted((tmp_path / name).glob("*.safetensors")))
+        for name in ("a", "b")
+    )
+    assert first == second

@@ -29,7 +29,7 @@ def test_a_profile_of_an_agent_holds_whole_cycles_of_playing_and_learning(
 
 
 @pytest.mark.usefixtures("warm")
-@pytest.mark.parametrize("played", [0, 300])
+@pytest.mark.parametrize("played", [pytest.param(0, marks=pytest.mark.slow), 300])
 def test_a_step_that_calls_its_model_often_is_no_agent_that_played_before(
     tmp_path: Path, played: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,8 @@ from ridgeline.cli.main import run
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.repeated_calls import RepeatedCalls
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 _MODEL = """
 import time, torch
 
@@ -86,6 +88,7 @@ def test_calls_that_draw_are_made_as_often_as_the_script_makes_them(
     assert not any("made again" in one for one in profile["warnings"])
 
 
+@pytest.mark.slow
 def test_a_demo_of_one_image_that_cannot_be_repeated_is_told_to_take_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ SLOW = str(Path(__file__).parent / "scripts" / "slow_steps.py")
 FUNCTIONS = str(Path(__file__).parent / "scripts" / "functions_alone.py")
 
 
+@pytest.mark.slow
 def test_slow_steps_give_a_profile_of_few_within_the_budget(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -40,6 +40,7 @@ from ridgeline.compress.run import BlockDone, CompressionJob, stage
 from ridgeline.compress.weight_spread import weight_spreads
 from ridgeline.errors import InputError
 from ridgeline.hardware.environment import environment
+from ridgeline.hardware.unused_memory import unused_memory_bytes
 from ridgeline.measure.device_name import device_name
 from ridgeline.records.compression import CompressionLedger, CompressionRow, Quality, Search
 from ridgeline.records.scheme import Scheme
@@ -139,6 +140,10 @@ def _multiple(later: Sequence[Scheme]) -> int:
     return math.lcm(MULTIPLE, *groups)
 
 
+_PLENTY = 4
+"""Memory that is freed is kept where nobody uses so many times what is needed."""
+
+
 def saved(job: CompressionJob, directory: Path, name: str, on_progress: OnProgress) -> SavedScheme:
     """Compress, unless an earlier run has.
 
@@ -155,12 +160,14 @@ def saved(job: CompressionJob, directory: Path, name: str, on_progress: OnProgre
         return SavedScheme()
     began = time.monotonic()
     peak_bytes = max(1e6, forecast(job).peak_bytes)
-    on_progress(f"{name}: about {quantity.memory(peak_bytes)} of memory are needed")
+    told = f"{name}: about {quantity.memory(peak_bytes)} of memory are needed"
+    keeps_freed = unused_memory_bytes() > _PLENTY * peak_bytes
+    on_progress(f"{told}, and up to twice as much used, as it is there" if keeps_freed else told)
 
     def progress(done: BlockDone) -> None:
         on_progress(f"{name}: block {done.block + 1} of {done.num_blocks}")
 
-    staged = stage(job, progress)
+    staged = stage(job, progress, keeps_freed=keeps_freed)
     notices = staged.unread() + tuple(
         f"{layer.name}: {notice}" for layer in staged.layers for notice in layer.notices
     )

@@ -32,7 +32,11 @@ from ridgeline.compress.blocks import LoadedBlock, compress_block, multiplied_as
 from ridgeline.compress.finished import BlockLog, Finished, LayerDone, fingerprint_of
 from ridgeline.compress.flow import Flow, arithmetic_of
 from ridgeline.compress.head import compressed_head, is_head_wanted
-from ridgeline.compress.heap import large_blocks_given_back, large_blocks_used_again
+from ridgeline.compress.heap import (
+    everything_kept,
+    large_blocks_given_back,
+    large_blocks_used_again,
+)
 from ridgeline.compress.saved.unread import Forms, unread
 from ridgeline.compress.watching.halfway import ForwardPass
 from ridgeline.compress.watching.lanes import side_by_side
@@ -164,18 +168,25 @@ class Staged:
         return self._count > len(self._skeleton.blocks)
 
 
-def stage(job: CompressionJob, progress: Callable[[BlockDone], None] | None = None) -> Staged:
+def stage(
+    job: CompressionJob,
+    progress: Callable[[BlockDone], None] | None = None,
+    *,
+    keeps_freed: bool = False,
+) -> Staged:
     """Compress block by block into `job.work`.
 
     Args:
         job: What to do.
         progress: Called after each block.
+        keeps_freed: Keep freed memory for the next block: quicker, with up to twice the peak that
+            `forecast` tells.
 
     Raises:
         InputError: Files that cannot be read, weights that are inf or NaN, schemes that do not
             fit the model.
     """
-    with large_blocks_given_back():
+    with everything_kept() if keeps_freed else large_blocks_given_back():
         return _staged(job, progress)
 
 

@@ -56,7 +56,7 @@ def test_weights_that_leave_no_room_name_the_flags(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "device_bytes", lambda _: 100_000)
-    named = rf"^{folder.name}: weights.* MB.* leave no room.*--weights int8"
+    named = rf"^{folder.name}: weights.* 98.3 kB.* leave no room.*--weights int8"
     with pytest.raises(InputError, match=named) as refused:
         tiny_engine(folder)
     assert "--memory-share" not in str(refused.value)
