@@ -43,6 +43,8 @@ LEAST_PATIENCE_SECONDS = 2.0
 USUAL_LOAD_SECONDS = 10.0
 """How long a script takes to its first boundary where none was seen to start."""
 _PACE_STEPS = 10
+_SIDES = 2
+"""Runs that one question is about."""
 _EVEN_STEPS = 20
 """So many steps of the same size must have been seen before all are believed to be."""
 
@@ -243,6 +245,8 @@ class Pool:
     def __init__(self, *, room: int = MOST_ALIVE) -> None:
         self.room = room
         """Copies that fit side by side."""
+        self.kept: frozenset[str] = frozenset()
+        """Keys of variants that make room last: they will be asked for again."""
         self.deadline = math.inf
         """When every script must have answered, on `monotonic`'s clock; one that has not by then
         is given up."""
@@ -314,7 +318,7 @@ class Pool:
 
     def _start(self, variant: Variant) -> Live:
         while len(self._alive) >= self.room:
-            self.drop(next(iter(self._alive.values())).variant)
+            self.drop(self._makes_room().variant)
         session = Session(
             stack=list(variant.stack),
             environment=environment_of(variant.stack),
@@ -326,6 +330,12 @@ class Pool:
         conductor = Conductor(variant.command, session, entry=ENTRY, cwd=variant.cwd)
         conductor.__enter__()
         return Live(variant, conductor, self._patience)
+
+    def _makes_room(self) -> Live:
+        """Who was not asked for longest; of those to be kept, only if both sides had no room."""
+        kept = self.kept if self.room >= len(self.kept) + _SIDES else frozenset()
+        free = (live for key, live in self._alive.items() if key not in kept)
+        return next(free, next(iter(self._alive.values())))
 
     def _patience(self) -> float:
         return max(self.deadline - monotonic(), self.least_patience_seconds)

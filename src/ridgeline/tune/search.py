@@ -46,6 +46,13 @@ class StackSearch(Questions):
         """Product of the multipliers of the stack's members, each as it was added."""
         return math.prod(row.multiplier for row in self.rows_of_the_stack())
 
+    def ask(
+        self, a: list[Applied], b: list[Applied], *, stage: str = "add", name: str = ""
+    ) -> LedgerRow:
+        """As `Questions.ask`; both sides of the last question, the whole stack's, stay alive."""
+        self.pool.kept = frozenset(self.variant_of(one).key for one in ([], self.stack))
+        return Questions.ask(self, a, b, stage=stage, name=name)
+
     def rows_of_the_stack(self) -> list[LedgerRow]:
         """The kept rows that make up the stack, in the order kept."""
         names = {member.technique for member in self.stack}
