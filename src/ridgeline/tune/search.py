@@ -49,7 +49,7 @@ class StackSearch(Questions):
     def ask(
         self, a: list[Applied], b: list[Applied], *, stage: str = "add", name: str = ""
     ) -> LedgerRow:
-        """As `Questions.ask`; both sides of the last question, the whole stack's, stay alive."""
+        """The row for a question; both sides of the last one, the whole stack's, stay alive."""
         self.pool.kept = frozenset(self.variant_of(one).key for one in ([], self.stack))
         return Questions.ask(self, a, b, stage=stage, name=name)
 
