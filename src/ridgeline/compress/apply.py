@@ -162,7 +162,9 @@ def saved(job: CompressionJob, directory: Path, name: str, on_progress: OnProgre
     peak_bytes = max(1e6, forecast(job).peak_bytes)
     told = f"{name}: about {quantity.memory(peak_bytes)} of memory are needed"
     keeps_freed = unused_memory_bytes() > _PLENTY * peak_bytes
-    on_progress(f"{told}, and up to twice as much used, as it is there" if keeps_freed else told)
+    on_progress(
+        f"{told}; what is freed is kept besides, as there is plenty" if keeps_freed else told
+    )
 
     def progress(done: BlockDone) -> None:
         on_progress(f"{name}: block {done.block + 1} of {done.num_blocks}")

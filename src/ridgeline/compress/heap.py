@@ -29,8 +29,8 @@ _kept: list[bool] = []
 def everything_kept() -> Iterator[None]:
     """Within, freed memory is there for the next block, and nothing goes back to the system.
 
-    Clearing pages took a fifth of the CPU time of a GPTQ. The peak is up to twice what is held at
-    once.
+    Clearing pages took a fifth of the CPU time of a GPTQ. The peak is some 1.4 to 2.1 times what is
+    held at once.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

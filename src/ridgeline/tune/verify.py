@@ -49,8 +49,8 @@ class Verifier:
         memory: JobMemory,
         on_progress: Callable[[str], None],
         *,
+        calls: CallsAsSteps,
         step_seconds: float = 0.0,
-        calls: CallsAsSteps = CallsAsSteps(),  # noqa: B008
         patience: Callable[[], float | None] = lambda: None,
     ) -> None:
         self._command = command

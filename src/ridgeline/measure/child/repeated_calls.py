@@ -52,8 +52,9 @@ class RepeatedCalls:
         result: Any,
     ) -> None:
         """An outermost call has returned `result` to the script: make it again if it is a step."""
-        is_step = agent.active and agent.kind == "inference" and agent.watched.main.is_it(module)
-        if self._is_repeating or not (self._times and is_step) or result is None:
+        if self._is_repeating or not self._times or result is None:
+            return
+        if not (agent.active and agent.kind == "inference" and agent.watched.main.is_it(module)):
             return
         given = attempt(_copied, (args, kwargs), otherwise=None)
         if given is None:
