@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import subprocess
@@ -56,6 +57,12 @@ def test_the_document_has_the_fields_of_the_contract(start: Start, load: Load) -
     assert document["requests"].keys() >= {"sent", "ok", "failed"}
     assert document["ttft_seconds"].keys() >= {"p50", "p90", "p95", "p99", "p99.9"}
     assert document["client"].keys() >= {"send_lag_p99", "cpu_share"}
+
+
+def test_what_the_caller_froze_stays_frozen(start: Start, load: Load) -> None:
+    gc.freeze()
+    load(start(), rate=100.0, requests=2, output_tokens=1)
+    assert gc.get_freeze_count() > 0
 
 
 @pytest.mark.slow

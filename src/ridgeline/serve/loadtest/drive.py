@@ -60,6 +60,7 @@ async def drive(
     driven = Driven()
     in_flight: set[asyncio.Task[None]] = set()
     thresholds = gc.get_threshold()
+    frozen = gc.get_freeze_count()  # by who called: what they set aside stays aside
     gc.collect()
     gc.freeze()  # what stands already is not walked through again while times are taken
     gc.set_threshold(_GC_OBJECTS, *thresholds[1:])
@@ -89,7 +90,8 @@ async def drive(
             task.cancel()
         await asyncio.gather(*ended, return_exceptions=True)
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
     return driven
 
 
