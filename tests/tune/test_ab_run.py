@@ -19,9 +19,10 @@ from ridgeline.records import LedgerRow
 from ridgeline.tune import ab_plan
 from ridgeline.tune import ab_run as ab_runs
 from ridgeline.tune.ab_plan import ABPlan
-from ridgeline.tune.ab_run import ABRun, run_ab
+from ridgeline.tune.ab_result import ABRun
+from ridgeline.tune.ab_run import run_ab
 from ridgeline.tune.losses import check_losses
-from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
+from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even, epoch_of
 from ridgeline.tune.row import Asked, measured
 from ridgeline.tune.updates import Updates
 
@@ -135,6 +136,7 @@ class Counted:
         self.hellos = [Hello(pid=1, rank=0, world_size=1, device=hello)]
         self.sizes = sizes
         self.evaluated = self.ended = False
+        self.epochs = [0]
         self.start_seconds = 0.0
         self.settled_after = 0
         self.applied: dict[str, str] = {}
@@ -162,6 +164,56 @@ def test_both_sides_time_the_same_steps_where_work_differs(sizes: set[tuple[int,
         assert result.a_steps == result.b_steps
     else:
         assert len(sides[0].seconds) == 6 * 3 + 4, "who ran last is warm"
+
+
+class Epochs(Counted):
+    """A run whose workers start every seventh step, which then takes 2.5 times as long."""
+
+    def __init__(self, begun: int, speed: float) -> None:
+        super().__init__({(8, 0)})
+        self.begun, self.speed = begun, speed
+        self.steps(30)
+
+    @property
+    def index(self) -> int:
+        return self.begun + len(self.seconds)
+
+    def steps(self, count: int) -> None:
+        numbers = range(self.index + 1, self.index + 1 + count)
+        self.seconds += [(2.5 if number % 7 == 0 else 1.0) / self.speed for number in numbers]
+        self.epochs += [number for number in numbers if number % 7 == 0]
+        self.cpu_seconds += 0.5 * count
+
+
+def test_steps_are_compared_at_the_same_place_of_short_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sides: dict[str, Any] = {"a": Epochs(0, 1.0), "b": Epochs(3, 2.0)}
+    monkeypatch.setattr(ab_runs, "_ready", lambda _pool, name, _variant, _plan: sides[name])
+    monkeypatch.setattr(ab_runs, "took_effect", lambda *_: True)
+    stub: Any = SimpleNamespace(length=None, cycle=None)
+    result = ABRun()
+    ab_runs._side_by_side(stub, AS_IT_IS, FED, plan(600.0), result)
+    assert epoch_of(list(sides.values())) == 7
+    assert (sides["a"].index - sides["b"].index) % 7 == 0
+    assert len(set(result.a_rounds)) > 1, "no block is a whole epoch"
+    assert result.a_rounds == pytest.approx([2 * seconds for seconds in result.b_rounds])
+
+
+def test_a_run_knows_in_which_steps_its_loader_began(pool: Pool) -> None:
+    live = pool.take(Variant(command=[str(SCRIPTS / "short_epochs.py")]))
+    live.steps(5)
+    live.steps(4)
+    assert live.epochs == [0, 4, 8]
+    assert epoch_of([live]) == 4
+
+
+def test_loaders_that_begin_irregularly_make_no_epochs() -> None:
+    side: Any = Epochs(0, 1.0)
+    assert epoch_of([side]) == 7
+    side.epochs.append(side.epochs[-1] + 2)
+    assert epoch_of([side]) == 0
+    assert epoch_of([Counted({(8, 0)})]) == 0  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(("device", "known"), [("cpu", 6), ("cuda:0 NVIDIA H100", 0)])

@@ -23,7 +23,7 @@ from ridgeline.techniques import Applicability, Context, Gain, technique
 from ridgeline.tune import candidates as choosing
 from ridgeline.tune import forecast, questions
 from ridgeline.tune.ab_plan import ABPlan
-from ridgeline.tune.ab_run import ABRun
+from ridgeline.tune.ab_result import ABRun
 from ridgeline.tune.candidates import (
     TechniqueCandidate,
     candidates,

@@ -186,6 +186,8 @@ class StepTimes(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     phases: dict[str, float]
     samples: int
     tokens: int
+    begins_epoch: bool = False
+    """A loader was asked for an iterator in it."""
 
 
 class OperatorCall(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@
     questions.py a question becomes an A/B run, an A/B run becomes a row; answers are remembered
     pool.py      the variants that are alive, frozen between questions
     ab_run.py    two runs of the script measured in turn, A B B A …
-    ab_plan.py   how long that may take, and what decides it
+    ab_plan.py   how long that may take, and what decides it; ab_result.py what was found
     row.py       an A/B run written down as a row of the ledger
     losses.py    does the changed run still train the same model?
     memory.py    what was proved already, on disk, so that an interrupted job resumes

@@ -3,7 +3,8 @@
 Both live in the pool; while one runs, the other is frozen at a step boundary. They do the same
 step of the script in every round, so that steps of uneven work compare like with like: whoever
 is behind catches up first, or the one ahead is started anew, whichever is quicker. Only where
-every step is seen to be the same work (`are_even`) they go on from where they stand. The
+every step is seen to be the same work (`are_even`) they go on from where they stand, at the same
+place of their epochs where these are short: workers that start take the cores from a few steps. The
 first step after a thaw refills caches and is left out, where steps are short enough for that to
 matter. Where two copies do not fit on the device, each block is a run of its own.
 
@@ -20,23 +21,21 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from time import monotonic
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.statistics.cycles import StepCycle, cycle_of, usual_steps
-from ridgeline.measure.statistics.intervals import RatioInterval, is_level, is_steady
+from ridgeline.measure.statistics.intervals import is_level, is_steady
 from ridgeline.measure.statistics.sequential import (
     LOOKS,
     MOST_ROUNDS,
-    NOTHING_KNOWN,
     interval_of,
     next_look,
 )
-from ridgeline.measure.wire import Updates
 from ridgeline.tune.ab_plan import ABPlan
+from ridgeline.tune.ab_result import ABRun
 from ridgeline.tune.effects import ended_early, refusal, took_effect
-from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even
+from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even, epoch_of
 
 _BLOCK_SECONDS = 0.6
 _MIN_BLOCK, _MAX_BLOCK = 1, 512
@@ -57,57 +56,10 @@ _MOOD = 0.5
 """Share of the longer start by which two starts of the same script may differ on a busy machine."""
 _ROUNDS_OF_A_START = 6
 """So many rounds should fit into what is left of a short script."""
+_EPOCH_SHARE = 0.1
+"""Share of the time for rounds that one side may take to come to the other's place in its epoch."""
 _ROUNDS_OF_CYCLES = 8
 """So many rounds of whole cycles must fit into the time that is left for rounds."""
-
-
-@dataclass(slots=True)
-class ABRun:
-    """What an A/B run found. Ratios are time of A over time of B: above 1, B is faster."""
-
-    interval: RatioInterval = NOTHING_KNOWN
-    a_rounds: list[float] = field(default_factory=list)
-    """Mean seconds per step of A, by round."""
-    b_rounds: list[float] = field(default_factory=list)
-    a_cpu_rounds: list[float] = field(default_factory=list)
-    """Mean CPU seconds per step of A's process, by round; none on a GPU."""
-    b_cpu_rounds: list[float] = field(default_factory=list)
-    a_steps: list[float] = field(default_factory=list)
-    b_steps: list[float] = field(default_factory=list)
-    a_losses: list[float] = field(default_factory=list)
-    b_losses: list[float] = field(default_factory=list)
-    a_updates: Updates = field(default_factory=Updates)
-    """What the optimizers of A stepped by in its first steps."""
-    b_updates: Updates = field(default_factory=Updates)
-    b_peak_memory_bytes: int = 0
-    b_non_finite: int = 0
-    startup_seconds: float | None = None
-    """How much longer B took to reach its pace than A; None: that was not seen, or not clearly."""
-    had_no_effect: bool = False
-    refusal: str = ""
-    """Why it had no effect, where B's techniques say so."""
-    too_short: str = ""
-    """Why there were no rounds, where it was the script that ended."""
-
-    @property
-    def cpu_interval(self) -> RatioInterval:
-        """The ratio of CPU times, which other programs touch less than times of steps.
-
-        Nothing is known where they were not told in every round.
-        """
-        if len(self.a_cpu_rounds) != self.rounds:
-            return NOTHING_KNOWN
-        return interval_of(self.a_cpu_rounds, self.b_cpu_rounds)
-
-    @property
-    def rounds(self) -> int:
-        """Pairs of blocks that count."""
-        return len(self.a_rounds)
-
-    def forget_after(self, rounds: int) -> None:
-        """Keep the first rounds only: the later ones were of other blocks."""
-        for kept in (self.a_rounds, self.b_rounds, self.a_cpu_rounds, self.b_cpu_rounds):
-            del kept[rounds:]
 
 
 def run_ab(pool: Pool, a: Variant, b: Variant, plan: ABPlan, begun: ABRun | None = None) -> ABRun:
@@ -153,13 +105,16 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
         return
     result.startup_seconds = _slower_start(*sides)
     sides = _aligned(pool, sides, plan)
+    epoch = 0
     result.b_peak_memory_bytes = sides[1].peak_memory_bytes
     lead, block = _block(sides, pool.length)
     plan.begin(sides[1].start_seconds)
     begun, since = result.rounds, monotonic()
     while result.rounds < MOST_ROUNDS and not _is_out_of_time(plan, result):
-        flip = result.rounds % 2 == 1
-        if not _round(sides, lead, block, result, flip=flip, fresh=result.rounds == begun):
+        if not epoch and (epoch := _short_epoch(sides, plan)):
+            sides = _aligned(pool, sides, plan, epoch)
+        turn, fresh = result.rounds % 2 == 1, result.rounds == begun
+        if not _round(sides, lead, block, result, flip=turn, fresh=fresh, epoch=epoch):
             break
         if cycles := _whole_cycles(sides, block, plan, pool.cycle):
             block = cycles
@@ -247,12 +202,21 @@ def _is_warm(seconds: Sequence[float]) -> bool:
     return is_level(seconds) or is_steady(seconds)
 
 
-def _aligned(pool: Pool, sides: list[Live], plan: ABPlan) -> list[Live]:
-    """Both at the same step of the script, or both at work that is the same in every step."""
+def _short_epoch(sides: list[Live], plan: ABPlan) -> int:
+    """Steps of an epoch that there is time to wait for; 0: of none."""
+    epoch = epoch_of(sides)
+    return epoch if epoch * max(map(_pace, sides)) <= _EPOCH_SHARE * plan.left_seconds else 0
+
+
+def _aligned(pool: Pool, sides: list[Live], plan: ABPlan, epoch: int = 0) -> list[Live]:
+    """Both at the same step of the script; where each is the same work, of their epochs or any."""
     restarted = False
-    while sides[0].index != sides[1].index and not are_even(sides):
+    while sides[0].index != sides[1].index:
         behind, ahead = sorted(sides, key=lambda side: side.index)
         gap = ahead.index - behind.index
+        if are_even(sides):
+            _run(behind, "ab"[sides.index(behind)], gap % epoch if epoch else 0)
+            break
         anew = ahead.start_seconds + _pace(ahead) * max(behind.index - _MAX_WARMUP // 4, 0)
         if anew < _pace(behind) * gap and not restarted and not plan.is_over():
             restarted = True
@@ -305,7 +269,14 @@ def _count_long_steps_as_unchanged(result: ABRun, block: int, long_share: float)
 
 
 def _round(
-    sides: list[Live], lead: int, block: int, result: ABRun, *, flip: bool, fresh: bool
+    sides: list[Live],
+    lead: int,
+    block: int,
+    result: ABRun,
+    *,
+    flip: bool,
+    fresh: bool,
+    epoch: int = 0,
 ) -> bool:
     """One block of each, of the same steps unless all are alike; False when a script ended."""
     timed: list[list[float]] = [[], []]
@@ -314,8 +285,9 @@ def _round(
         live = sides[place]
         before, cpu = len(live.seconds), live.cpu_seconds
         # Who begins a round ran last in the one before: its caches are still full. Yet where steps
-        # differ in work, it leads in as the other does, so that both time the same ones.
-        lead_in = 0 if turn == 0 and not fresh and are_even(sides) else lead
+        # differ, in work or within an epoch, it leads in as the other does: both time the same.
+        is_warm = turn == 0 and not fresh
+        lead_in = 0 if is_warm and not epoch and are_even(sides) else lead
         _run(live, "ab"[place], lead_in + block)
         steps = live.seconds[before:]
         if len(steps) < lead_in + block:
@@ -334,6 +306,8 @@ def _round(
 
 
 def _run(live: Live, name: str, steps: int) -> None:
+    if not steps:
+        return
     try:
         live.steps(steps)
     except RidgelineError as error:

@@ -8,6 +8,7 @@ longest makes room. What the script's saves overwrote is put back when the pool 
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 import statistics
@@ -105,6 +106,8 @@ class Live:
         """Samples and tokens of the steps so far."""
         self.evaluated = False
         """Did it evaluate between steps?"""
+        self.epochs = [0]
+        """Steps in which a loader began: the very first, and what was seen since."""
 
     @property
     def ended(self) -> bool:
@@ -207,6 +210,8 @@ class Live:
 
     def _remember(self, reports: list[Report], *, timed: bool) -> None:
         report = reports[0]
+        steps = enumerate(report.steps, start=self.index + 1)
+        self.epochs += [number for number, step in steps if step.begins_epoch]
         self.index += len(report.steps)
         self.cpu_seconds += report.cpu_seconds
         self.losses += report.losses
@@ -231,6 +236,16 @@ def are_even(sides: Sequence[Live]) -> bool:
     sized = len(sizes) == 1 and (0, 0) not in sizes
     seen = max(side.index for side in sides)
     return sized and seen >= _EVEN_STEPS and not any(side.evaluated for side in sides)
+
+
+def epoch_of(sides: Sequence[Live]) -> int:
+    """Steps of an epoch, where loaders begin anew after as many each time; 0 where none did.
+
+    At its start workers are started and fill their queues; later they take no core from a step.
+    """
+    longest = max((side.epochs for side in sides), key=len)
+    lengths = {later - earlier for earlier, later in itertools.pairwise(longest)}
+    return lengths.pop() if len(lengths) == 1 else 0
 
 
 def slowest(reports: list[Report]) -> list[float]:

@@ -21,7 +21,8 @@ from ridgeline.measure.wire import Applied, Updates
 from ridgeline.records import LedgerRow, LossCheck, StepProfile
 from ridgeline.techniques import Equivalence, Gain, technique
 from ridgeline.tune.ab_plan import ABPlan
-from ridgeline.tune.ab_run import ABRun, run_ab
+from ridgeline.tune.ab_result import ABRun
+from ridgeline.tune.ab_run import run_ab
 from ridgeline.tune.candidates import SHOWS_ALONE, key_of, label_of
 from ridgeline.tune.costs import LEAST_BLOCK_SECONDS
 from ridgeline.tune.memory import JobMemory

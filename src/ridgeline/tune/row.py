@@ -16,7 +16,7 @@ from ridgeline.measure.wire import Applied
 from ridgeline.records import LedgerRow, LossCheck
 from ridgeline.records.ledger import Options
 from ridgeline.techniques import all_techniques
-from ridgeline.tune.ab_run import ABRun
+from ridgeline.tune.ab_result import ABRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ import torch
 from ridgeline.measure.child import facts
 from ridgeline.measure.child.agent import Agent
 from ridgeline.measure.child.guard import attempt, guarded, mishaps, start_anew
+from ridgeline.measure.child.inputs import FedStep
 from ridgeline.measure.child.instruments import Instrument, start_instrument
 from ridgeline.measure.child.paced import PacedSteps
 from ridgeline.measure.child.seen_losses import sum_of
@@ -165,10 +166,10 @@ class Conversation:
         agent = self._agent
         times = agent.clock.resolve()
         inputs = agent.inputs.take()
-        inputs += [(0, 0)] * (len(times) - len(inputs))
+        inputs += [FedStep()] * (len(times) - len(inputs))
         steps = [
-            StepTimes(seconds=sum(phases.values()), phases=phases, samples=samples, tokens=tokens)
-            for phases, (samples, tokens) in zip(times, inputs, strict=False)
+            StepTimes(seconds=sum(phases.values()), phases=phases, **fed._asdict())
+            for phases, fed in zip(times, inputs, strict=False)
         ]
         paced, self._paced = self._paced, None
         if paced is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -71,12 +71,23 @@ def float_outputs(output: Any) -> list[bool]:
     return [one.dtype is torch.float32 for one in outputs]
 
 
+class FedStep(NamedTuple):
+    """What one step was fed."""
+
+    samples: int = 0
+    tokens: int = 0
+    begins_epoch: bool = False
+    """A loader was asked for an iterator in it."""
+
+
 class FedSamples:
     """How many samples and tokens the main model is given, step by step."""
 
     def __init__(self) -> None:
-        self.steps: list[tuple[int, int]] = []
-        """Samples and tokens of each step that has ended and was not taken."""
+        self.steps: list[FedStep] = []
+        """Each step that has ended and was not taken."""
+        self.begins_epoch = False
+        """Whether a loader began in the step that goes on."""
         self._samples = self._tokens = 0
 
     def count(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
@@ -89,13 +100,14 @@ class FedSamples:
     def begin_step(self) -> None:
         """Begin to count the next step from zero."""
         self._samples = self._tokens = 0
+        self.begins_epoch = False
 
     def end_step(self) -> None:
         """Keep what was counted of the step that ends."""
-        self.steps.append((self._samples, self._tokens))
+        self.steps.append(FedStep(self._samples, self._tokens, self.begins_epoch))
 
-    def take(self) -> list[tuple[int, int]]:
-        """Samples and tokens of the steps since the last time."""
+    def take(self) -> list[FedStep]:
+        """The steps since the last time."""
         steps, self.steps = self.steps, []
         return steps
 

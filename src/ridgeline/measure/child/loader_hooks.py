@@ -97,6 +97,7 @@ class LoaderHooks:
     @guarded()
     def _begun(self, loader: Any, iterator: Any, seconds: float) -> None:
         if self._agent.is_mine():
+            self._agent.inputs.begins_epoch = True
             self._agent.watched.loader_started(loader, iterator, seconds)
 
     @contextlib.contextmanager
