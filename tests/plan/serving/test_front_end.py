@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ridgeline.cli.main import run
+from ridgeline.hardware import device
 from ridgeline.plan.serving.coefficients import read_calibration
 
 SMALL = ["predict", "serving", "--model", "Llama-3.1-8B", "--gpu", "H200", "--tp", "8",
@@ -67,6 +68,40 @@ def test_widening_weights_costs_more_where_memory_is_fast_beside_compute_units(
     ]
     assert gains == sorted(gains, reverse=True)
     assert gains[0] > 1.4 * gains[2]
+
+
+def test_memory_that_brings_less_to_each_compute_unit_is_read_at_more_of_its_rate(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = ["--tp", "1", "--users", "1", "--engine", "loop", "--weights", "bf16"]
+    card, server = (
+        predicted(capsys, *one, "--gpu", gpu)["breakdown"]["weights"]
+        * device(gpu).memory.bandwidth_bytes_per_second
+        for gpu in ("RTX4090", "A100")
+    )
+    assert 0.8 * server < card < 0.92 * server
+
+
+@pytest.mark.parametrize(("users", "least", "most"), [("1", 0.98, 1.04), ("32", 1.05, 3.0)])
+def test_between_its_tokens_a_client_waits_for_the_prompts_of_others_alone(
+    users: str, least: float, most: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ["--tp", "1", "--users", users, "--answer", "64"]
+    short, long = (
+        seconds_per_token(capsys, *load, "--prompt", prompt) for prompt in ("2000", "4000")
+    )
+    assert least < long / short < most
+
+
+def test_a_cache_of_four_bits_has_room_for_more_requests(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bf16, int8, int4 = (
+        predicted(capsys, "--tp", "1", "--prompt", "16000", "--cache", kept)["most_running"]
+        for kept in ("bf16", "int8", "int4")
+    )
+    assert int8 > 1.5 * bf16
+    assert int4 > 1.5 * int8
 
 
 def test_ranks_on_two_nodes_are_joined_by_their_fabric(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ from ridgeline.cost.serving.step import (
     fixed_host_seconds,
     piping_seconds,
     prompt_host_seconds,
+    read_bytes_per_second,
     row_wave_seconds,
     step_time,
     unpacking,
@@ -177,7 +178,7 @@ def clock_of(hosted: Hosted, rates: Rates) -> StepClock:
         return float(np.asarray(array)[0])
 
     empty, token, head = of(), of(prompts=1.0), of(done=1.0)
-    reading = hosted.bandwidth * rates.memory * unpacking(hosted, rates)
+    reading = read_bytes_per_second(hosted, rates) * unpacking(hosted, rates)
     pair = 2.0 / (hosted.peak_sixteen * rates.attention)
     cached = 1.0 / (hosted.bandwidth * rates.cache)
     expert_token = 2.0 * hosted.expert_products / expert_flops_per_second(hosted, rates)

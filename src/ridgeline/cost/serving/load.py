@@ -153,7 +153,9 @@ def outcome_of(
     most_whole = np.minimum(held * rates.occupancy, lengths.most_sequences)
     saturated = np.where(static, number > held, wanted >= np.where(closed, np.inf, limit))
     saturated = saturated | (closed & (number > np.minimum(most_whole, limit)))
-    steady = steady_step(hosted, rates, lengths, running).total
+    # A client's own next prompt comes when its completion is there: only others' delay its tokens.
+    followed = np.where(closed, np.maximum(running - 1.0, 0.0), running)
+    steady = steady_step(hosted, rates, lengths, running, followed).total
     alone = decode_seconds(hosted, rates, lengths, running)
     none = np.zeros_like(running)
     batch_first = prompt_seconds(hosted, rates, lengths, running, none) + rates.request_seconds

@@ -75,9 +75,25 @@ class RequestLengths(Cases):
     new to the engine; not a number: not stated, as `Rates.start` has it."""
 
 
-def steady_step(hosted: Hosted, rates: Rates, lengths: RequestLengths, running: Floats) -> StepTime:
-    """The mean step while `running` sequences decode and as many prompts follow as they end."""
-    arriving = running * lengths.prompt * lengths.yielded / lengths.completion
+def steady_step(
+    hosted: Hosted,
+    rates: Rates,
+    lengths: RequestLengths,
+    running: Floats,
+    followed: Floats | None = None,
+) -> StepTime:
+    """The mean step while `running` sequences decode and as many prompts follow as they end.
+
+    Args:
+        hosted: The replica.
+        rates: Of its device and engine.
+        lengths: Of its requests.
+        running: Sequences that decode.
+        followed: Those whose followers' prompts are counted; by default all. What a client waits
+            for between its tokens are the prompts of the others.
+    """
+    followed = running if followed is None else followed
+    arriving = followed * lengths.prompt * lengths.yielded / lengths.completion
     most = np.minimum(lengths.chunk, lengths.piece)
     piece = np.maximum(np.minimum(lengths.prompt, most), 1.0)
     piece = piece * run_together(

@@ -75,6 +75,10 @@ class Work(Cases):
 VECTOR_ROWS = 4.0
 """Tokens up to which kernels for a matrix times a vector are used (vLLM's and hipBLASLt's
 `wvSplitK`)."""
+LATE_LOADS = 0.17
+"""Share of the time of reading that an A100's memory waits for its compute units' next loads: of
+llama.cpp's runs in 16 bits on cards whose memory brings a fifth to a half as much to each unit
+(XiongjieDai/GPU-Benchmarks-on-LLM-Inference) seven read 3 to 16 % faster than without."""
 LEAST_EVENNESS = 0.5
 """The least even routing that a physical limit allows for."""
 
@@ -104,7 +108,7 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
     decodes = busiest(hosted, work.decodes)
     prompts = work.prompt_tokens / work.prompt_groups
     own = prompts + decodes * work.checked  # tokens of the group that has the most
-    reading = hosted.bandwidth * rates.memory
+    reading = read_bytes_per_second(hosted, rates)
     read_at = reading * unpacking(hosted, rates) * np.where(own > VECTOR_ROWS, rates.tiled, 1.0)
     weights = hosted.shared_bytes / read_at
     linear = 2.0 * hosted.shared_products / (hosted.peak * rates.gemm * rates.widened_gemm)
@@ -146,6 +150,16 @@ def step_time(hosted: Hosted, rates: Rates, work: Work) -> StepTime:
         "total": np.maximum(device, np.maximum(eager, launched)) + host,
     }
     return StepTime(**{name: rates.pace * value for name, value in terms.items()})
+
+
+def read_bytes_per_second(hosted: Hosted, rates: Rates) -> Floats:
+    """Bytes of weights that memory brings.
+
+    A compute unit has so many loads under way at once, and waits for them (Little's law): where
+    memory brings less to each of them in a cycle than an A100's does, it is kept busier.
+    """
+    idle = LATE_LOADS * (1.0 - np.minimum(hosted.unit_bytes, 1.0))
+    return np.asarray(hosted.bandwidth * rates.memory / (1.0 - idle))
 
 
 def unpacking(hosted: Hosted, rates: Rates) -> Floats:
@@ -198,7 +212,7 @@ def met_of(hosted: Hosted, rates: Rates, tokens: Floats) -> Floats:
 def _experts(hosted: Hosted, rates: Rates, tokens: Floats) -> tuple[Floats, Floats]:
     """Seconds of reading the routed experts that these tokens meet, and of their matmuls."""
     met = met_of(hosted, rates, tokens)
-    reading = hosted.bandwidth * rates.memory * unpacking(hosted, rates) * rates.expert_memory
+    reading = read_bytes_per_second(hosted, rates) * unpacking(hosted, rates) * rates.expert_memory
     each = tokens * hosted.expert_share / np.maximum(met, 1e-12)
     rate = expert_flops_per_second(hosted, rates) * each / (each + rates.expert_tokens)
     multiplying = np.where(

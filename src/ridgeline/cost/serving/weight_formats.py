@@ -48,7 +48,10 @@ CACHE_BYTES = {
     **dict.fromkeys(("fp32", "float32", "f32"), 4.0),
     **{name: GGUF_BITS[name] / 8.0 for name in ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")},
     **dict.fromkeys(("fp4", "nvfp4"), 4.5 / 8.0),
+    "int4": 4.25 / 8.0,
 }
+"""Bytes of an element with its scales; whole numbers of 4 bits have a scale and a zero point of 16
+for each head of a token, 128 wide (LMDeploy's `quant_policy=4`)."""
 METHODS = frozenset(("gptq", "awq", "autoround", "hqq", "bnb", "bitsandbytes"))
 """What rounds weights; beside a number of bits it says no more of the time."""
 SILENT = frozenset(
@@ -89,8 +92,8 @@ def weight_format(text: str) -> str:
 def cache_format(text: str) -> str:
     """The key of `CACHE_BYTES` that a name of a cache's format means.
 
-    >>> cache_format("fp8_e5m2")
-    'fp8'
+    >>> cache_format("fp8_e5m2"), cache_format("4-bit")
+    ('fp8', 'int4')
 
     Raises:
         InputError: No format is so called.
@@ -100,8 +103,8 @@ def cache_format(text: str) -> str:
         if named in CACHE_BYTES:
             return named
     raise InputError(
-        f"cache {text!r}: no format is so called; use bf16, fp16, fp32, fp8, int8, nvfp4, q8_0 or"
-        " q4_0"
+        f"cache {text!r}: no format is so called; use bf16, fp16, fp32, fp8, int8, int4, nvfp4,"
+        " q8_0 or q4_0"
     )
 
 
