@@ -82,6 +82,8 @@ def test_measured_steps_move_a_training_forecast_and_nonsense_is_one_line(
         ({"images_per_second": 0}, "above 0"),
         ({"latency_seconds": 1, "images_per_second": 1}, "latency_seconds or images_per_second"),
         ({"seconds": 1}, "seconds"),
+        ({"latency_seconds": 1e5}, "give seconds"),
+        ({"images_per_second": 1e-3}, "give images per second"),
         ([], "give one to 3"),
     ):
         mine.write_text(json.dumps(content))

@@ -64,6 +64,11 @@ def test_a_measured_point_narrows_the_interval(tmp_path: Path) -> None:
         ({"ttft_seconds": 16}, "give users or rate"),
         ({"users": 4, "tpot_seconds": -1}, "above 0"),
         ({"users": 4, "tpot_seconds": 9, "mood": 3}, "mood"),
+        ({"users": 4, "tpot_seconds": 0.01, "prompt": -5}, ">= 1"),
+        ({"users": 4, "tpot_seconds": 0.01, "answer": 1e300}, "<= 1"),
+        ({"users": 4, "tpot_seconds": 0.01, "tp": 0}, ">= 1"),
+        ({"users": 4, "tpot_seconds": 0.01, "tp": 3}, "run.json: tp 3 does not divide"),
+        ({"users": 1e308, "tpot_seconds": 0.01}, "<= 1"),
         ([], "0 points"),
         (7, "Expected `object`"),
     ],
@@ -73,6 +78,22 @@ def test_a_file_that_says_too_little_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=words):
         read_measured(written(tmp_path, content), asked())
+
+
+@pytest.mark.parametrize(
+    ("figure", "words"),
+    [
+        ({"tpot_seconds": 9.1}, "give seconds"),
+        ({"ttft_seconds": 1e-9}, "give seconds"),
+        ({"output_tokens_per_second": 0.01}, "give tokens per second"),
+    ],
+)
+def test_a_figure_in_another_unit_is_refused(
+    figure: dict[str, float], words: str, tmp_path: Path
+) -> None:
+    points = read_measured(written(tmp_path, {"users": 16, **figure}), asked())
+    with pytest.raises(InputError, match=words):
+        calibrate(points, read_calibration())
 
 
 def test_a_point_of_a_server_that_queues_is_refused(tmp_path: Path) -> None:

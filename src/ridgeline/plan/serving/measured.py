@@ -18,15 +18,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.serving.load import KINDS, LoadOutcome, outcome_of
+from ridgeline.cost.serving.setting import check_layout
 from ridgeline.errors import InputError
 from ridgeline.plan.fitting import RobustFit
+from ridgeline.plan.plausible import check_near
 from ridgeline.plan.serving.coefficients import Calibration, priors
 from ridgeline.plan.serving.estimate import arrays_of
 from ridgeline.plan.serving.published import ServedLoad
@@ -44,20 +46,29 @@ LOSS_SCALE = 1.0
 MEASURED_SIGMA = {"first_token": 0.4, "next_token": 0.18, "throughput": 0.11}
 """Spreads of other points of the same load once one is measured (accuracy_measured.md)."""
 SMALLEST_CHANGE = 0.005
+FIGURES = {
+    "first_token": ("ttft_seconds", "seconds"),
+    "next_token": ("tpot_seconds", "seconds"),
+    "throughput": ("output_tokens_per_second", "tokens per second"),
+}
+"""Kind of metric → its field in a file, and the unit."""
+MOST_CLIENTS = 1e6
+"""Clients, or requests per second, of one replica at most."""
+MOST_TOKENS = 1e8
 CURE = 'give {"users": 16, "ttft_seconds": 0.212, "tpot_seconds": 0.0091}, or a list of up to three'
 
 
 class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One load point as a file has it."""
 
-    users: float | None = None
-    rate: float | None = None
+    users: Annotated[float, msgspec.Meta(ge=1.0, le=MOST_CLIENTS)] | None = None
+    rate: Annotated[float, msgspec.Meta(gt=0.0, le=MOST_CLIENTS)] | None = None
     ttft_seconds: float | None = None
     tpot_seconds: float | None = None
     output_tokens_per_second: float | None = None
-    tp: int | None = None
-    prompt: float | None = None
-    answer: float | None = None
+    tp: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    prompt: Annotated[float, msgspec.Meta(ge=1.0, le=MOST_TOKENS)] | None = None
+    answer: Annotated[float, msgspec.Meta(ge=1.0, le=MOST_TOKENS)] | None = None
 
     def load(self) -> ServedLoad:
         """The way in which requests came.
@@ -66,8 +77,8 @@ class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             InputError: Not exactly one of `users` and `rate` is given.
         """
         number = self.users or self.rate
-        if (self.users is None) == (self.rate is None) or not number or number <= 0:
-            raise InputError("give users or rate, above 0")
+        if (self.users is None) == (self.rate is None) or number is None:
+            raise InputError("give users or rate")
         return ServedLoad(kind="closed" if self.users else "open", number=number)
 
     def figures(self) -> dict[str, float]:
@@ -76,11 +87,7 @@ class MeasuredLoad(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Raises:
             InputError: There is none, or one is not above 0.
         """
-        stated = {
-            "first_token": self.ttft_seconds,
-            "next_token": self.tpot_seconds,
-            "throughput": self.output_tokens_per_second,
-        }
+        stated = {kind: getattr(self, field) for kind, (field, _) in FIGURES.items()}
         found = {name: one for name, one in stated.items() if one is not None}
         if not found or min(found.values()) <= 0.0:
             raise InputError("give ttft_seconds, tpot_seconds or output_tokens_per_second, above 0")
@@ -120,6 +127,7 @@ def _point(entry: Any, replica: ServingQuestion) -> MeasuredPoint:
         prompt=one.prompt or replica.prompt,
         completion=one.answer or replica.completion,
     )
+    check_layout(own.model, own.layout)
     return MeasuredPoint(replica=own, load=one.load(), figures=one.figures())
 
 
@@ -135,6 +143,11 @@ def calibrate(
     shown = [_outcome(point, shipped) for point in points]
     if any(one.saturated[0] for one in shown):
         raise InputError("--measured: at this load requests queue; measure below saturation")
+    for point in points:
+        expected = np.exp(_predicted(point, shipped, start)).tolist()
+        for (kind, value), usual in zip(point.figures.items(), expected, strict=True):
+            name, unit = FIGURES[kind]
+            check_near(name, value, usual, unit)
     seen = np.log([value for point in points for value in point.figures.values()])
     kinds = [name for point in points for name in point.figures]
 

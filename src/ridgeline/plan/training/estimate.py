@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.cluster import TYPICAL_DISK_BYTES_PER_SECOND, Cluster, parse_cluster
 from ridgeline.models.load import load_model
 from ridgeline.plan.training.coefficients import coefficients_for, fitted_rows
-from ridgeline.plan.training.measured import calibrate, read_measured
+from ridgeline.plan.training.measured import MeasuredStep, calibrate, read_measured
 from ridgeline.plan.training.question import TrainingQuestion, check
 from ridgeline.plan.training.stacks import require_precision
 from ridgeline.plan.training.trained import WHOLE, Trained, trained_sentences, workload_of
@@ -92,17 +93,33 @@ def estimate_question(question: TrainingQuestion, measured: Sequence[Path] = ())
     coefficients = coefficients_for(question.cluster.device)
     changes: list[CoefficientChange] = []
     if measured:
-        steps = [
-            step
-            for path in measured
-            for step in read_measured(path, question.model, question.workload, question.layout)
-        ]
+        steps = [step for path in measured for step in _measured_steps(path, question)]
         coefficients, changes = calibrate(steps, question.cluster, coefficients)
     estimate = estimate_one(
         question.model, question.cluster, question.workload, question.layout, coefficients
     )
     sentences = [*estimate.assumed, *_assumed(question, coefficients, bool(measured))]
     return msgspec.structs.replace(estimate, assumed=sentences, calibrated=changes)
+
+
+def _measured_steps(path: Path, question: TrainingQuestion) -> list[MeasuredStep]:
+    """The steps of a file, each of which could have run on as many devices as it filled."""
+    steps = read_measured(path, question.model, question.workload, question.layout)
+    for step in steps:
+        filled = replace(question.cluster, num_devices=step.layout.num_devices)
+        try:
+            check(
+                replace(
+                    question,
+                    model=step.model,
+                    cluster=filled,
+                    workload=step.workload,
+                    layout=step.layout,
+                )
+            )
+        except InputError as error:
+            raise InputError(f"--measured {path}: {str(error).replace('--', '')}") from None
+    return steps
 
 
 def _assumed(question: TrainingQuestion, coefficients: Coefficients, measured: bool) -> list[str]:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -34,6 +34,7 @@ from ridgeline.hardware.facts import Device
 from ridgeline.models.load import load_model
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.fitting import Parameter, RobustFit
+from ridgeline.plan.plausible import check_near
 from ridgeline.plan.training.coefficients import (
     Calibration,
     calibration_with,
@@ -60,6 +61,7 @@ MEASURED_SCALE = 0.15
 LOSS_SCALE = 0.06
 """Error in log time from which the loss grows linearly: about the noise between releases."""
 SMALLEST_CHANGE = 0.005
+LONGEST_SEQUENCE = 100_000_000
 CURE = 'give a doctor record, or {"step_seconds": 1.23, "layout": {"tp": 2, ...}}'
 
 
@@ -106,20 +108,27 @@ def _step(
     unknown = sorted(set(entry) - {"step_seconds", "layout", "seq", "model"})
     if unknown:
         raise InputError(f"--measured {path}: unknown key {', '.join(unknown)}; {CURE}")
-    seconds = entry.get("step_seconds")
-    if not isinstance(seconds, int | float) or not 0.0 < seconds < 1e6:
-        raise InputError(f"--measured {path}: step_seconds is {seconds!r}; it must be above 0")
-    own = entry.get("layout", {})
     try:
-        ran = msgspec.convert(msgspec.structs.asdict(layout) | own, Layout)
-    except (msgspec.ValidationError, TypeError) as error:
-        raise InputError(f"--measured {path}: layout: {error}") from None
+        stated = msgspec.convert(entry, _Stated)
+        ran = msgspec.convert(msgspec.structs.asdict(layout) | stated.layout, Layout)
+        named = load_model(stated.model) if stated.model else model
+    except (msgspec.ValidationError, InputError) as error:
+        raise InputError(f"--measured {path}: {error}; {CURE}") from None
     return MeasuredStep(
-        model=load_model(entry["model"]) if "model" in entry else model,
-        workload=replace(workload, seq=int(entry.get("seq", workload.seq))),
+        model=named,
+        workload=replace(workload, seq=stated.seq or workload.seq),
         layout=ran,
-        seconds=float(seconds),
+        seconds=stated.step_seconds,
     )
+
+
+class _Stated(msgspec.Struct, frozen=True, kw_only=True):
+    """One step as a file has it."""
+
+    step_seconds: Annotated[float, msgspec.Meta(gt=0.0)]
+    layout: dict[str, Any] = {}
+    seq: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_SEQUENCE)] | None = None
+    model: str | None = None
 
 
 def _median_of_record(profile: object) -> object:
@@ -151,6 +160,9 @@ def calibrate(
         weights=np.array([(MEASURED_SCALE / _own_spread(step)) ** 2 for step in steps]),
         loss_scale=MEASURED_SCALE,
     )
+    expected = np.exp(predict_logs(seen.devices, seen.setting, partial(_always, shipped)))
+    for step, seconds in zip(steps, expected.tolist(), strict=True):
+        check_near("step_seconds", step.seconds, seconds)
     base = partial(_always, shipped)
     start = np.log([one.prior for one in parameters])
     logs = fit(seen, parameters, start, base=base)

@@ -25,6 +25,7 @@ import numpy as np
 
 from ridgeline.errors import InputError
 from ridgeline.models.vision.network import VisionNetwork
+from ridgeline.plan.plausible import check_near
 from ridgeline.plan.vision.question import network_of
 from ridgeline.records.estimate import CoefficientChange
 from ridgeline.records.input_file import read_json
@@ -140,7 +141,12 @@ def pace_of(
     logs, trust = [], []
     for one in measured:
         seconds, batch = predict(one)
-        logs.append(np.log(one.seconds(batch) / seconds))
+        took = one.seconds(batch)
+        if one.latency_seconds is not None:
+            check_near("latency_seconds", took, seconds)
+        else:
+            check_near("images_per_second", batch / took, batch / seconds, "images per second")
+        logs.append(np.log(took / seconds))
         trust.append((PACE_SPREAD / OWN_SPREAD[kind(one).rpartition(" ")[2]]) ** 2)
     moved = float(np.dot(logs, trust) / (1.0 + np.sum(trust)))
     return SystemPace(factor=float(np.exp(moved)), widths=WIDTHS)
