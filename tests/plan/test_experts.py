@@ -85,3 +85,15 @@ def test_experts_over_nodes_are_dispatched_beside_another_micro_batch_or_cost_mo
 
 def with_chunks(layout: Layout, chunks: int) -> Layout:
     return msgspec.structs.replace(layout, vpp=chunks)
+
+
+def test_megatron_keeps_no_output_of_experts_for_their_gradients() -> None:
+    layout = Layout(dp=8, fsdp=8, zero=1, ep=8, micro_batch=1, global_batch=8)
+    weighed, kept = (
+        estimate("Mixtral-8x7B", parse_cluster("8xH100"), software, layout)
+        .memory.stages[0]
+        .terms["activations"]
+        for software in ("megatron", "jax")
+    )
+    outputs = 32 * 4096 * 2 * 2.0 * 4096  # layers, tokens, experts of each, bytes, width
+    assert kept - weighed == pytest.approx(outputs)

@@ -10,8 +10,10 @@ import pytest
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
+from ridgeline.hardware import device
 from ridgeline.hardware.cluster import parse_cluster
 from ridgeline.hardware.storage import StorageRates, save_storage
+from ridgeline.plan.training.coefficients import coefficients_for
 from ridgeline.plan.training.disk import cluster_with_disk
 from ridgeline.plan.training.estimate import predict_training
 from ridgeline.plan.training.trained import Trained
@@ -163,6 +165,11 @@ def test_a_measurement_under_another_layout_carries_over(tmp_path: Path) -> None
     base = predict(layout=Layout(dp=8, fsdp=8, zero=3, global_batch=64, recompute="full"))
     other["step_seconds"] = base.step_seconds * 1.3
     assert predict(tmp_path, other).step_seconds > 1.1 * predict().step_seconds
+
+
+def test_a_part_of_the_same_peak_and_more_power_sustains_more_of_it() -> None:
+    less, more = (coefficients_for(device(name)).gemm["bf16"] for name in ("MI300X", "MI325X"))
+    assert more / less == pytest.approx((1000 / 750) ** 0.5)
 
 
 @pytest.mark.parametrize(

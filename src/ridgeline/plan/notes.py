@@ -68,7 +68,8 @@ class TrainingNote:
     """Whether sequences are as long as they are, and neither padded nor packed to one length."""
     saves_inputs: bool
     """Whether its four-bit layers are those of bitsandbytes that kept their inputs."""
-    flash_attention: bool
+    flash_attention: bool | None
+    """Whether attention is one kernel; None: it says nothing of that."""
     hierarchical_dispatch: bool
     overlapped_experts: bool
     forced_balance: bool
@@ -125,7 +126,7 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
             re.search(r"bitsandbytes", f"{path.lower()} {words}")
             and re.search(r"(?<!\d)202[34](?!\d)", words)
         ),
-        flash_attention="flash" in words,
+        flash_attention=_fused(words),
         hierarchical_dispatch=bool(re.search(r"\b(deepep|hybridep)\b", words)),
         overlapped_experts=bool(re.search(overlap, words)),
         forced_balance=bool(re.search(r"force[d_ -]*(load[_ -])?balanc", words)),
@@ -137,6 +138,13 @@ def read_training_note(note: str, path: str = "") -> TrainingNote:
             else None
         ),
     )
+
+
+def _fused(words: str) -> bool | None:
+    """Whether these words say that attention is one kernel, or that it is not."""
+    if re.search(r"\b(no|not|without|un-?fused) (flash|attention)|attention is not fused", words):
+        return False
+    return True if "flash" in words else None
 
 
 def _chunked(words: str) -> bool | None:

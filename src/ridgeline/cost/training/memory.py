@@ -90,11 +90,16 @@ def layer_activation_bytes(setting: Setting) -> Floats:
 
 
 def routed_activation_bytes(setting: Setting) -> Floats:
-    """Kept of one token in a mixture's experts: what goes to them, comes back, and lies between."""
+    """Kept of one token in a mixture's experts: what goes to them, comes back, and lies between.
+
+    Megatron-core weighs what lies between by the router's probabilities, so that no gradient reads
+    what comes back (`weighted_bias_swiglu_impl` in `core/transformer/moe/experts.py`).
+    """
     dims, software = setting.dims, setting.software
     unfused = np.where(setting.layouts.compiled | software.fused_elementwise, 0.0, 1.0)
     per_width = 2.0 * (dims.gates + 1.0) + UNFUSED_GATE_BYTES * unfused * (dims.gates - 1.0)
-    return dims.top_k * (4.0 * dims.hidden * setting.layouts.etp + per_width * dims.expert_ffn)
+    copies = np.where(software.modules, 2.0, 4.0)
+    return dims.top_k * (copies * dims.hidden * setting.layouts.etp + per_width * dims.expert_ffn)
 
 
 def score_bytes(setting: Setting) -> Floats:

@@ -8,6 +8,7 @@ whose entries override it.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +30,16 @@ TEXTBOOK_SHARES = {
     "fp32": 0.7, "bf16": 0.7, "fp16": 0.7, "fp8": 0.55, "mxfp8": 0.55, "nvfp4": 0.4,
 }  # fmt: skip
 """Share of the peak that large matmuls sustain where no architecture's own is known."""
+MOST_OF_PEAK = 0.95
+"""The largest share of the peak that any power lets matmuls sustain."""
 FEW_ROWS = 10
 """Rows of an architecture below which its own share of the peak is mostly believed, not seen."""
 FAR = 1.5
 """Times as wide the interval is there: left out, the sources of MI325X and of V100 are off by 1.3
 to 1.9 times the errors of the others (docs/results/accuracy_training.md)."""
+SHARES_AT_WATTS = {"CDNA 3": 750.0}
+"""Architecture → the power of the part whose shares of the peak are meant, where its parts have the
+same peak and other power: MI325X has MI300X's compute units and clock, and 1,000 W."""
 Calibration = Callable[[Device], Coefficients]
 """Device → its coefficients."""
 
@@ -57,11 +63,20 @@ def coefficients_for(device: Device, path: Path = CALIBRATION) -> Coefficients:
     book = read_calibration(path)
     special = book.architecture.get(device.architecture, {})
     values = book.all | special | _spreads(book, device)
-    values["gemm"] = book.all.get("gemm", {}) | special.get("gemm", {})
+    shares = book.all.get("gemm", {}) | special.get("gemm", {})
+    values["gemm"] = {name: _at_power(device, share) for name, share in shares.items()}
     try:
         return Coefficients(**values)
     except TypeError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _at_power(device: Device, share: float) -> float:
+    """A share of the peak at a device's own power, whose root clocks follow, short of the peak."""
+    meant = SHARES_AT_WATTS.get(device.architecture)
+    if meant is None or device.power is None:
+        return share
+    return min(share * math.sqrt(device.power.watts / meant), MOST_OF_PEAK)
 
 
 def _spreads(book: Overrides, device: Device) -> dict[str, float]:
@@ -99,7 +114,7 @@ def calibration_with(
             if not device.architecture.startswith(parameter.architecture):
                 continue
             if parameter.key == "gemm":
-                gemm |= dict.fromkeys(parameter.precisions, value)
+                gemm |= dict.fromkeys(parameter.precisions, _at_power(device, value))
             else:
                 changes[parameter.key] = value
         return replace(start, gemm=gemm, **changes)

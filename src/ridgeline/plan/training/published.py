@@ -237,8 +237,8 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
         changes["repeats_experts"] = True
     if note.ragged:
         changes["ragged"] = True
-    if note.flash_attention:
-        changes["fused_attention"] = True
+    if note.flash_attention is not None:
+        changes["fused_attention"] = note.flash_attention
     if note.hierarchical_dispatch:
         changes["hierarchical_dispatch"] = True
     if note.forced_balance:
