@@ -193,8 +193,9 @@ TRIED = """\
   attention of PyTorch on ROCm at half of AMD's own, to 8.4 / 15.5, torchao's MI300X from 45 to 33 %
   too fast, and a LoRA run on an MI350X from 4 to 36 % too slow: both left out.
 - Megatron weighs what lies between an expert's matmuls, so that nobody reads what comes back for
-  its gradient: the 90th percentile of memory from 16.2 to 13.2 %, Megatron-Bridge's skills from
-  16.1 to 12.7. Attention's scores alive once while a layer is recomputed, tried again: the 90th
+  its gradient, and light modules that are named for recomputation (`moe_act`, `mla_up_proj`) keep
+  nothing: the 90th percentile of memory from 16.2 to 13.1 %, Megatron-Bridge's skills from 16.1 to
+  10.4. Attention's scores alive once while a layer is recomputed, tried again (and twice): the 90th
   percentile stays, the median goes from 4.2 to 5.1 %, and a run out of memory is not foreseen.
 - A power limit that no source says how far goes (torchtitan's MXFP8 and torchao's B200): bf16 is
   slower than at the seven tenths of power that are taken, 8 bits hardly. Any other share would be

@@ -323,3 +323,20 @@ def test_recomputing_mixtures_takes_time_and_frees_what_they_keep() -> None:
     # Eight copies go to experts and come back, of eight gated widths in between.
     routed = 48 * 4096 * 8 * (4 * 2048 + 6 * 768)
     assert kept - freed == pytest.approx(routed, rel=0.01)
+
+
+def test_light_modules_that_are_named_are_kept_no_more() -> None:
+    model, cluster = preset("DeepSeek-V2-Lite"), parse_cluster("8xH100")
+    layout = Layout(dp=8, fsdp=8, zero=1, ep=8, global_batch=8, recompute="selective")
+
+    def kept(stack: Stack) -> float:
+        one = estimate_training(
+            model, cluster, Workload(seq=4096, stack=stack), stack_layouts([layout]), COEFFICIENTS
+        )
+        return float(one.memory_terms["activations"][0])
+
+    plain = kept(Stack())
+    # 26 mixtures of six experts 1,408 wide, 27 layers of 16 heads of 192, 192 and 128.
+    assert plain - kept(Stack(repeats_gates=True)) == pytest.approx(26 * 4096 * 2 * 6 * 1408)
+    latent = 27 * 4096 * 2 * 16 * (192 + 192 + 128)
+    assert plain - kept(Stack(repeats_latent=True)) == pytest.approx(latent)

@@ -120,11 +120,22 @@ def kept_layer_bytes(setting: Setting) -> Floats:
     without_scores = everything - score_bytes(setting)
     moe = setting.dims.moe_layers / setting.dims.layers / layouts.tp
     experts = setting.tokens * moe * routed_activation_bytes(setting)
-    redone = np.where(setting.software.repeats_experts, experts, 0.0)
+    redone = np.where(setting.software.repeats_experts, experts, named_module_bytes(setting))
     some = np.where(setting.selects_core, without_scores - redone, everything)
     some = np.where(setting.selects_operators, inputs + selected_bytes(setting), some)
     share = setting.recompute_share
     return np.where(layouts.recompute == FULL, share * inputs + (1.0 - share) * everything, some)
+
+
+def named_module_bytes(setting: Setting) -> Floats:
+    """What one mean layer no longer keeps of light modules that are named for recomputation."""
+    dims, software, tp = setting.dims, setting.software, setting.layouts.tp
+    gated = dims.moe_layers / dims.layers * dims.top_k * dims.expert_ffn
+    widths = dims.query_width + dims.key_width + dims.value_width
+    latent = dims.attention_layers / dims.layers * np.where(dims.kv_rank > 0, widths, 0.0)
+    elements = np.where(software.repeats_gates, gated, 0.0)
+    elements = elements + np.where(software.repeats_latent, latent, 0.0)
+    return np.asarray(2.0 * setting.tokens * elements / tp)
 
 
 def selected_bytes(setting: Setting) -> Floats:

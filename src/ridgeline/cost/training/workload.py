@@ -64,6 +64,10 @@ class Stack:
     (Megatron-core's `--recompute-modules`)."""
     repeats_experts: Flag = False
     """It redoes whole mixtures of experts, their all-to-alls too (the module `moe`)."""
+    repeats_gates: Flag = False
+    """It redoes what stands between an expert's matmuls (the module `moe_act`)."""
+    repeats_latent: Flag = False
+    """It redoes queries, keys and values of latent attention (the module `mla_up_proj`)."""
     hook_seconds: Number = 0.0
     """Host time of one pass through a layer in hooks around its modules, which gather their weights
     and give them back one by one."""

@@ -235,6 +235,10 @@ def stack_of_row(cells: Mapping[str, str], note: TrainingNote) -> Stack:
     if "moe" in note.recompute_modules:
         changes["repeats_core"] = "core_attn" in note.recompute_modules
         changes["repeats_experts"] = True
+    if "moe_act" in note.recompute_modules:
+        changes["repeats_gates"] = True
+    if "mla_up_proj" in note.recompute_modules:
+        changes["repeats_latent"] = True
     if note.ragged:
         changes["ragged"] = True
     if note.flash_attention is not None:
