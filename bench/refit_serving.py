@@ -42,8 +42,8 @@ from ridgeline.plan.serving.prepared import (
 from ridgeline.plan.serving.published import LATENCIES, PublishedServing, read_table
 from ridgeline.plan.serving.spreads import (
     BELIEVED,
-    EXPERTS,
     KINDS,
+    KNOWN_EXPERTS,
     Spread,
     believed,
     class_of,
@@ -295,7 +295,7 @@ def spread_of(judged: Sequence[Judgement]) -> Spread:
         dense, mixture = (class_of(kind, experts=experts) for experts in (False, True))
         close = [one for one in judged if one.name == dense and not one.far]
         whatever = width([replace(one, requests=1.0) for one in close], BELIEVED[kind])
-        for name, belief in ((dense, believed(dense)), (mixture, EXPERTS[kind] * whatever)):
+        for name, belief in ((dense, believed(dense)), (mixture, KNOWN_EXPERTS[kind] * whatever)):
             mine = [one for one in judged if one.name == name]
             near[name] = width([one for one in mine if not one.far], belief)
             distant = width([one for one in mine if one.far], near[name] * far_factor(name))
