@@ -189,6 +189,13 @@ def test_a_grid_gives_blocks_where_rocm_does_not(made: Made) -> None:
     assert kernel_use(trace)[0].sm_efficiency == pytest.approx(66 / 132)
 
 
+def test_a_grid_that_a_collector_writes_as_text_counts_the_same(made: Made) -> None:
+    trace = made(kernel(0, 100, grid="[33, 2, 1]", block="[64, 1, 1]"))
+    assert kernel_use(trace)[0].sm_efficiency == pytest.approx(66 / 132)
+    assert trace.gpu.threads_per_block.tolist() == [64]
+    assert not trace.warnings
+
+
 def test_overlap_knows_communication_of_any_library(made: Made) -> None:
     """HTA sees communication only in names that match ^nccl.*Kernel."""
     trace = made(

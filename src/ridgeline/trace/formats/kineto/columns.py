@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -32,6 +33,7 @@ from ridgeline.trace.sorting import median
 
 _UINT64 = 2**64 - 1
 _LARGEST = 2**31 - 1
+_DIGITS = re.compile(r"\d{1,10}")
 _LONGEST_US = 365.25 * 86400e6
 """No trace is longer than a year."""
 _MTIA_WAIT = "event_wait"
@@ -306,8 +308,13 @@ def _as_copy(event: Any) -> Any:
     return msgspec.structs.replace(event, name=name, args=args)
 
 
-def _size(dims: list[int] | None) -> int:
-    """Blocks of a grid, threads of a block; no grid that a GPU takes is larger than the limit."""
+def _size(dims: list[int] | str | None) -> int:
+    """Blocks of a grid, threads of a block; no grid that a GPU takes is larger than the limit.
+
+    Collectors that are not torch's write what stands in Kineto's list as text: `"[87, 32, 1]"`.
+    """
+    if isinstance(dims, str):
+        dims = [int(digits) for digits in _DIGITS.findall(dims)]
     return min(abs(prod(dims)), _LARGEST) if dims else ABSENT
 
 

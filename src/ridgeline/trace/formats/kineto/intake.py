@@ -160,8 +160,8 @@ class Intake:
                 tags.add(category)
                 self.tags = (*self.tags, category)
                 return False
-        elif phase in _SPANS_OF_OTHERS and category.__class__ is str:
-            self.spans_of_others[category] += 1
+        elif phase in _SPANS_OF_OTHERS:
+            self.spans_of_others[category if category.__class__ is str else NO_CATEGORY] += 1
         self.num_events += 1  # counters, flows, instants of other programs are counted, no more
         return True
 

@@ -12,6 +12,7 @@ source/include/rocprofiler-sdk/cxx/serialization.hpp; schema version 3 of rocpd.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ridgeline.errors import InputError
@@ -22,6 +23,12 @@ from ridgeline.trace.sqlite_file import SQLITE_MAGIC, is_of_rocm, is_of_rocprof,
 
 KEY = b'"rocprofiler-sdk-tool"'
 _KEY_WITHIN = 4096
+_FIRST_DOCUMENT = re.compile(
+    rb'"traceEvents"\s*:\s*\[\s*\{\s*\}\s*,\s*\{\s*"args"\s*:\s*\{\s*"name"\s*:\s*'
+    rb'"(Markers and Ranges|CPU H|COPY|GPU)'
+)
+"""How the JSON of rocprof before rocprofv3 begins."""
+_TABLE = re.compile(rb"[^{\n]*(BeginNs|Start_Timestamp)")
 _RANKS = "ranks are GPU numbers: rocprof does not record torch's"
 _HOW = "record with: rocprofv3 --sys-trace --output-format json -- python train.py"
 
@@ -36,13 +43,20 @@ def read_rocprof(path: Path) -> list[Trace]:
     from ridgeline.trace.formats.rocprof.database import read_database
     from ridgeline.trace.formats.rocprof.document import read_document
     from ridgeline.trace.formats.rocprof.first_database import read_first_database
+    from ridgeline.trace.formats.rocprof.first_document import read_first_document
+    from ridgeline.trace.formats.rocprof.kernel_table import read_kernel_table
     from ridgeline.trace.per_gpu import traces_per_gpu
 
     with path.open("rb") as file:
         is_database = file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    start = b"" if is_database else first_text(path)[:_KEY_WITHIN]
     if is_database:
         old = is_of_rocprof(table_names(path))
         found = read_first_database(path) if old else read_database(path)
+    elif _is_table(start):
+        found = read_kernel_table(path)
+    elif _FIRST_DOCUMENT.search(start):
+        found = read_first_document(path)
     else:
         found = read_document(path)
     try:
@@ -57,7 +71,16 @@ def read_rocprof(path: Path) -> list[Trace]:
 def _looks_like_rocprof(path: Path, start: bytes) -> bool:
     if start == SQLITE_MAGIC:
         return is_of_rocm(table_names(path))
-    return KEY in first_text(path)[:_KEY_WITHIN]
+    text = first_text(path)[:_KEY_WITHIN]
+    return KEY in text or _FIRST_DOCUMENT.search(text) is not None or _is_table(text)
+
+
+def _is_table(text: bytes) -> bool:
+    if not _TABLE.match(text):
+        return False
+    from ridgeline.trace.formats.rocprof.kernel_table import is_kernel_table  # for a table alone
+
+    return is_kernel_table(text)
 
 
 FORMAT = FileFormat(

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _KERNELS, _STARTED, _COPIES = "A", "OPS", "COPY"
 _CALLS = ("HIP", "HSA")
 _RANGES = "rocTX"
-_DISPATCH = "hsa_dispatch"
+DISPATCH = "hsa_dispatch"
 """What the table of HSA calls holds in place of calls, under a process that is none."""
 _SIZE = re.compile(r"sizeBytes\((\d+)\)")
 _DIRECTION = re.compile(r"^Copy(Host|Device|Peer)\w*To(Host|Device|Peer)")
-_NO_WORK = re.compile(r"^<(barrier|marker)", re.IGNORECASE)
+NO_WORK = re.compile(r"^<(barrier|marker)", re.IGNORECASE)
 
 Row = dict[str, Any]
 
@@ -59,7 +59,7 @@ def _filled(connection: sqlite3.Connection, known: set[str]) -> FileRows:
     found, sizes = FileRows(), {}
     for table in (name for name in _CALLS if name in known):
         for row in _rows(connection, table):
-            if row["Name"] == _DISPATCH:
+            if row["Name"] == DISPATCH:
                 continue
             if (size := _SIZE.search(str(row.get("args")))) is not None:
                 sizes[row["Index"]] = int(size[1])
@@ -69,14 +69,14 @@ def _filled(connection: sqlite3.Connection, known: set[str]) -> FileRows:
             )  # fmt: skip
     started = list(_rows(connection, _STARTED)) if _STARTED in known else []
     for row in started:
-        if not _NO_WORK.match(str(row["Name"])):
+        if not NO_WORK.match(str(row["Name"])):
             _add_started(found, row)
     if not started and _KERNELS in known:
         for row in _rows(connection, _KERNELS):
             _add_kernel(found, row)
     for row in _rows(connection, _COPIES) if _COPIES in known else ():
         found.add_copy(
-            name=_copy_name(str(row["Name"])), start=row["BeginNs"], end=row["EndNs"],
+            name=first_copy_name(str(row["Name"])), start=row["BeginNs"], end=row["EndNs"],
             device=row["dev-id"], stream=_queue(row), correlation=_link(row, "HIP"),
             process=row["pid"], size=sizes.get(row["Index"], ABSENT),
         )  # fmt: skip
@@ -96,7 +96,7 @@ def _rows(connection: sqlite3.Connection, table: str) -> Iterator[Row]:
 
 def _add_started(found: FileRows, row: Row) -> None:
     found.add_kernel(
-        name=_kernel_name(row["Name"]), start=row["BeginNs"], end=row["EndNs"],
+        name=kernel_name(row["Name"]), start=row["BeginNs"], end=row["EndNs"],
         device=row["dev-id"], stream=_queue(row), correlation=_link(row, "HIP"),
         process=row["pid"],
     )  # fmt: skip
@@ -107,17 +107,22 @@ def _add_kernel(found: FileRows, row: Row) -> None:
     blocks, threads = block_counts((row["grd"],), (row["wgr"],))
     link = _link(row, _KERNELS)
     found.add_kernel(
-        name=_kernel_name(row["KernelName"]), start=row["BeginNs"], end=row["EndNs"],
+        name=kernel_name(row["KernelName"]), start=row["BeginNs"], end=row["EndNs"],
         device=row["gpu-id"], stream=row["queue-id"], correlation=link, process=row["pid"],
         blocks=blocks, threads=threads, shared=row["lds"],
     )  # fmt: skip
     found.add_call(
-        name=_DISPATCH, start=row["DispatchNs"], end=row["DispatchNs"], process=row["pid"],
+        name=DISPATCH, start=row["DispatchNs"], end=row["DispatchNs"], process=row["pid"],
         thread=row["tid"], correlation=link,
     )  # fmt: skip
 
 
-def _kernel_name(written: object) -> str:
+def kernel_name(written: object) -> str:
+    """The name of a kernel without what says that it is one.
+
+    >>> kernel_name('"add(float*) [clone .kd]"')
+    'add(float*)'
+    """
     return str(written).strip('"').removesuffix("[clone .kd]").strip().removesuffix(".kd")
 
 
@@ -132,7 +137,12 @@ def _link(row: Row, table: str) -> int:
     return 4 * int(row["Index"]) + place + 1
 
 
-def _copy_name(written: str) -> str:
+def first_copy_name(written: str) -> str:
+    """The name that other profilers give to a copy of rocprof's.
+
+    >>> first_copy_name("CopyHostToDevice")
+    'Memcpy HtoD'
+    """
     found = _DIRECTION.match(written)
     ends = {"Host": "H", "Device": "D", "Peer": "P"}
     return f"Memcpy {ends[found[1]]}to{ends[found[2]]}" if found else written
