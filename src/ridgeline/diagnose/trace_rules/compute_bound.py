@@ -12,7 +12,7 @@ from ridgeline.diagnose.trace_facts import RankFacts
 from ridgeline.diagnose.trace_reading import TraceReading, percent, time_text
 from ridgeline.records.finding import TraceFinding
 from ridgeline.trace.kernel_names import short_name
-from ridgeline.trace.time.headroom import SlowKernel
+from ridgeline.trace.time.headroom import NEAR, SlowKernel
 
 CAUSES = ("compute-bound", "memory-bound", "gpu-bound")
 LEADS_FROM = 0.50
@@ -109,11 +109,16 @@ def _limit(reading: TraceReading) -> tuple[str, dict[str, float]]:
 
 
 def _headroom(reading: TraceReading) -> dict[str, float]:
-    """What slow kernels could lose by the roof that they stay below, in µs of a rank."""
+    """What slow kernels could lose by the roof that they stay below, in µs of a rank.
+
+    Those that are nowhere near it are not bounded by it, whatever they could lose.
+    """
     return {
         side: reading.mean(
             lambda fact, side=side: sum(  # type: ignore[misc]
-                one.headroom_us for one in fact.slow_kernels if one.bound == side
+                one.headroom_us
+                for one in fact.slow_kernels
+                if one.bound == side and one.attained_percent >= 100 * NEAR
             )
         )
         for side in _LIMITS

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 ATTAINABLE = {"compute": 0.7, "memory": 0.8}
 """The part of a roof that good kernels attain: of arithmetic less, since clocks fall under it."""
 _LEAST_MEAN_US = 10.0
+NEAR = 0.01
+"""No roof bounds a long kernel that attains less of it: something else does, or its shapes are
+others."""
 _SPEAKS_FOR_ALL = 0.25
 """Calls with this part of a kernel's time say what it attains in those without shapes."""
 _MATRIX = (KernelClass.GEMM, KernelClass.CONVOLUTION, KernelClass.ATTENTION)
@@ -200,7 +203,8 @@ def _against(parts: Sequence[WorkPart], device: Device) -> _Roofs:
 def _sides(view: View, roofs: dict[int, _Roofs], total_us: Floats) -> dict[str, float]:
     """Time of kernels by the roof that they stay below."""
     trace, gpu = view.trace, view.trace.gpu
-    used = distinct(gpu.name[view.rows[gpu.kind[view.rows] == Kind.KERNEL]]).tolist()
+    of_kernels = gpu.name[view.rows[gpu.kind[view.rows] == Kind.KERNEL]]
+    used, count = distinct(of_kernels).tolist(), np.bincount(of_kernels)
     of_matrix = _side_of_matmuls({trace.names[name]: float(total_us[name]) for name in used})
     sides = {"compute_us": 0.0, "memory_us": 0.0, "unknown_us": 0.0, "told_us": 0.0}
     for name in used:
@@ -209,7 +213,10 @@ def _sides(view: View, roofs: dict[int, _Roofs], total_us: Floats) -> dict[str, 
         if kind == KernelClass.COMMUNICATION:
             continue
         known = min(whole, roof.taken) if roof else 0.0
-        if roof:
+        long = whole >= _LEAST_MEAN_US * float(count[name])
+        if roof and long and roof.least < NEAR * roof.taken:
+            sides["unknown_us"] += known
+        elif roof:
             computing = known * roof.below_compute / roof.taken
             sides["compute_us"] += computing
             sides["memory_us"] += known - computing
