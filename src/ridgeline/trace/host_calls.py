@@ -278,6 +278,10 @@ def look_up_calls(trace: Trace) -> None:
 
 def launch_start_us(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """When each GPU event was launched; NaN where the trace does not say."""
+    return trace.derived("launch_start_us", _launch_start_us)
+
+
+def _launch_start_us(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     rows = launch_rows(trace)
     starts = np.full(len(rows), np.nan)
     known = rows != ABSENT

@@ -78,28 +78,46 @@ def within(starts: Floats, ends: Floats) -> tuple[Ints, Floats]:
     (array([-1,  0, -1]), array([4., 4., 7.]))
     """
     around = parents(starts, ends)
-    inner = around != ABSENT
-    if (ends[inner] <= ends[around[inner]]).all():
+    inner = np.flatnonzero(around != ABSENT)
+    over = inner[ends[inner] > ends[around[inner]]]
+    if not len(over):
         return around, ends
-    return _within_overlapping(starts, ends)
+    # A span that is cut changes what is around those that start before its own end, and no other.
+    ends, places = ends.copy(), np.searchsorted(starts, ends[over])
+    done = 0
+    for first, last in zip(over.tolist(), places.tolist(), strict=True):
+        if last > done:
+            done = _cut(around, starts, ends, max(first, done), last)
+    return around, ends
 
 
-def _within_overlapping(starts: Floats, ends: Floats) -> tuple[Ints, Floats]:
-    """The same of spans that are cut: what is around the next depends on the cuts before."""
+def _cut(around: Ints, starts: Floats, ends: Floats, first: int, last: int) -> int:
+    """Cut the spans from `first` to `last` one by one; what is around them depends on cuts before.
+
+    Spans before `first` are as they should be. `last` comes back.
+    """
+    opened: list[tuple[float, int]] = []
+    outwards = int(around[first]) if first else ABSENT
+    while outwards != ABSENT:
+        opened.append((float(ends[outwards]), outwards))
+        outwards = int(around[outwards])
+    opened.append((np.inf, ABSENT))
+    opened.reverse()
+    end, inside = opened.pop()
     places: list[int] = []
     lasts: list[float] = []
-    opened: list[tuple[float, int]] = []
-    last, inside = np.inf, ABSENT
-    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        while last <= start:
-            last, inside = opened.pop()
+    spans = zip(starts[first:last].tolist(), ends[first:last].tolist(), strict=True)
+    for place, (start, until) in enumerate(spans, first):
+        while end <= start:
+            end, inside = opened.pop()
         places.append(inside)
-        opened.append((last, inside))
-        if end < last:  # noqa: PLR1730 - a call for each event takes a tenth longer
-            last = end
+        opened.append((end, inside))
+        if until < end:  # noqa: PLR1730 - a call for each event takes a tenth longer
+            end = until
         inside = place
-        lasts.append(last)
-    return np.array(places, np.int64), np.array(lasts, np.float64)
+        lasts.append(end)
+    around[first:last], ends[first:last] = places, lasts
+    return last
 
 
 def depths(parent: Ints) -> Ints:

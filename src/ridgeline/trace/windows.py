@@ -15,7 +15,7 @@ What bounds a run is judged on the span where it is clearly longer than the GPU'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from ridgeline.errors import InputError
-from ridgeline.trace.columns import ABSENT, Floats, Ints, Mask, Trace, rows_of_table
+from ridgeline.trace.columns import ABSENT, Answer, Floats, Ints, Mask, Trace, rows_of_table
 from ridgeline.trace.host_calls import launch_rows
 from ridgeline.trace.intervals import Intervals, clipped, union
 from ridgeline.trace.profiler_steps import ProfilerStep, profiler_steps, step_window
@@ -91,6 +91,11 @@ class View:
         from ridgeline.hardware.catalogue import match_reported_name
 
         return match_reported_name(self.device_name) if self.device_name else None
+
+    def once(self, name: str, compute: Callable[[View], Answer]) -> Answer:
+        """What `compute` makes of this view, computed once; several questions share it."""
+        key = f"{name} {self.device} {self.start_us} {self.end_us} {len(self.rows)}"
+        return self.trace.derived(key, lambda _: compute(self))
 
     def head(self) -> dict[str, Any]:
         """The fields of `GpuRecord`, for a record about this view."""

@@ -81,6 +81,10 @@ class Gaps:
 
 def device_gaps(view: View) -> Gaps:
     """When nothing at all ran on the GPU."""
+    return view.once("device_gaps", _device_gaps)
+
+
+def _device_gaps(view: View) -> Gaps:
     free = gaps(view.set_of(), view.start_us, view.end_us)
     starts = view.trace.gpu.start_us[view.rows]
     # A gap ends where an event starts, or where the window does.

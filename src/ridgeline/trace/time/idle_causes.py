@@ -68,7 +68,11 @@ class IdleCauses:
 
 
 def idle_causes(view: View) -> IdleCauses:
-    """The idle time of one GPU by whose it is."""
+    """The idle time of one GPU by whose it is; worked out once, for several questions ask."""
+    return view.once("idle_causes", _idle_causes)
+
+
+def _idle_causes(view: View) -> IdleCauses:
     trace, found = view.trace, device_gaps(view)
     calls = _launches(view, found)
     asked, known = _asked(trace, found, calls)
