@@ -112,6 +112,7 @@ def test_the_moment_a_kernel_was_queued_stands_for_its_launch(
         (AS_KEPT.replace("sig", "SQ_WAVES"), "", "a table of rocprof's counters"),
         ("Agent_Id,Kernel_Name,Counter_Name,Counter_Value", "4,mm,SQ_WAVES,7", "counters"),
         (CALLS, '"HIP","hipFree",9,77,8,0,1', "one sort of record and no kernels"),
+        ("BeginNs\rEndNs", "", "no profiler trace"),
     ],
 )
 def test_a_table_that_is_damaged_or_of_another_kind_is_one_line(

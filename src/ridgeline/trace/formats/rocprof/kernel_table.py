@@ -64,7 +64,10 @@ def is_kernel_table(start: bytes) -> bool:
     False
     """
     first = start.partition(b"\n")[0].decode("utf-8-sig", "replace").strip()
-    head = next(csv.reader([first]), [])
+    try:
+        head = next(csv.reader([first]), [])
+    except csv.Error:  # it is not even text
+        return False
     known = all(_holds(column) or _plain(column) in _UNUSED for column in head)
     return known and {_holds(column) for column in head} >= {"name", "start", "end", "device"}
 
