@@ -19,7 +19,7 @@ LEADS_FROM = 0.50
 LEADS_BY = "share"
 _SURE = 0.80
 _MOST = 0.5
-_MOST_BY_CLASS = {"compute": 0.55, "memory": 0.6}
+_MOST_BY_CLASS = {"compute": 0.51, "memory": 0.6}
 """Parts of kernel time from which a roof is said to bound the run. Where few shapes are known,
 classes of kernels tell, which is weaker evidence: half and half is neither."""
 _WORTH_A_WORD = 0.03
