@@ -5,9 +5,11 @@
     python bench/serve_recorded.py http://127.0.0.1:8000 pydantic-ai [FOLDER ...]
 
 Recordings are what VCR and its likes write ("cassettes"): YAML or JSON, also with gzip, whose
-`interactions` have a request. Those whose path is that of an endpoint for language models are sent,
-each once, with the model that is served and few new tokens. Printed is how often each status came,
-then each reason of a refusal with how many had it, and one that had. Wants `pyyaml`.
+`interactions` have a request; archives of HTTP (`.har`); traces of Go's httprr; documents with one
+`request` (whose `extra_body` is merged, as the Python client does) or, of Rust's httpmock, `when`.
+Those whose path is that of an endpoint for language models are sent, each once, with the model that
+is served and few new tokens. Printed is how often each status came, then each reason of a refusal
+with how many had it, and one that had. Wants `pyyaml`.
 """
 
 import argparse
@@ -32,6 +34,7 @@ ENDPOINTS = re.compile(
     r"|:r?\w*[rR]awPredict)$"
 )
 IN_PATH = re.compile(r"(models|engines|deployments)/(?!chat/)[^/:]+(?=[:/])")
+RECORDING = re.compile(r"\.(ya?ml|json|har|httprr)(\.gz)?$")
 NEW_TOKENS = 6
 LARGEST_FILE = 3_000_000
 """Bytes; larger ones hold films."""
@@ -48,37 +51,71 @@ Recorded = tuple[str, str, dict[str, Any]]
 def recorded(folder: Path) -> Iterator[Recorded]:
     """File, path and body of every request to an endpoint for language models."""
     for file in sorted(folder.rglob("*")):
-        if not re.search(r"\.(ya?ml|json)(\.gz)?$", file.name) or not file.is_file():
+        if not RECORDING.search(file.name) or not file.is_file():
             continue
         if file.stat().st_size > LARGEST_FILE:
             continue
         data = file.read_bytes()
         data = gzip.decompress(data) if file.suffix == ".gz" else data
-        if b"interactions" not in data:
-            continue
-        try:
-            whole = json.loads(data) if ".json" in file.name else Loader(data).get_single_data()
-        except (ValueError, yaml.YAMLError):
-            continue
-        found = whole if isinstance(whole, dict) else {}
-        for one in found.get("interactions") or found.get("http_interactions") or ():
-            request = one["request"]
-            address = urlsplit(str(request.get("uri") or request.get("url") or ""))
+        for request in requests_of(file.name, data):
+            address = urlsplit(
+                str(request.get("uri") or request.get("url") or request.get("path") or "")
+            )
             path = "/" + address.path.partition("/")[2]  # some have a word for their host
             body = body_of(request)
             if ENDPOINTS.search(path) and "/threads/" not in path and isinstance(body, dict):
                 yield str(file), path, body
 
 
+def requests_of(name: str, data: bytes) -> list[dict[str, Any]]:
+    """The requests of one recording; none where it is something else."""
+    if data.startswith(b"httprr trace"):
+        return http_requests(data)
+    if not any(word in data for word in (b"interactions", b'"request"', b"when:")):
+        return []
+    try:
+        documents = list(yaml.load_all(data, Loader)) if ".y" in name else [json.loads(data)]
+    except (ValueError, yaml.YAMLError):
+        return []
+    found = []
+    for whole in documents:
+        if not isinstance(whole, dict):
+            continue
+        entries = (
+            whole.get("interactions")
+            or whole.get("http_interactions")
+            or (whole.get("log") or {}).get("entries")
+            or [whole]
+        )
+        found += [one.get("request") or one.get("when") for one in entries if isinstance(one, dict)]
+    return [one for one in found if isinstance(one, dict)]
+
+
+def http_requests(data: bytes) -> list[dict[str, Any]]:
+    """Requests of an httprr trace: lines of two lengths, each followed by a request and a reply."""
+    found, rest = [], data.partition(b"\n")[2]
+    while rest:
+        lengths, _, rest = rest.partition(b"\n")
+        asked, answered = map(int, lengths.split())
+        head, _, body = rest[:asked].partition(b"\r\n\r\n")
+        found.append({"url": head.split()[1].decode(), "body": body})
+        rest = rest[asked + answered :]
+    return found
+
+
 def body_of(request: dict[str, Any]) -> Any:
     """The body as JSON; None where it is something else."""
     given = request.get("parsed_body") or request.get("body")
+    given = given or (request.get("postData") or {}).get("text")
     if isinstance(given, dict) and not given.keys().isdisjoint(("string", "base64_string")):
         given = given.get("string") or given.get("base64_string")
     try:
-        return json.loads(given) if isinstance(given, str | bytes) else given
+        body = json.loads(given) if isinstance(given, str | bytes) else given
     except (ValueError, binascii.Error):
         return None
+    if isinstance(body, dict) and isinstance(body.get("extra_body"), dict):
+        return {**body, **body.pop("extra_body")}
+    return body
 
 
 def shortened(path: str, body: dict[str, Any], model: str) -> tuple[str, dict[str, Any]]:

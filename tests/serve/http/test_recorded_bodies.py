@@ -2,7 +2,8 @@
 
 Found by sending the request bodies of the recordings ("cassettes") in the tests of public clients
 to a server: pydantic-ai, crewAI, ruby_llm, fantasy, chatlas, ellmer, OpenLLMetry, OpenInference,
-ruby-openai, dd-trace-py, newrelic, and the inline snapshots of Vercel's ai. Images and budgets of
+ruby-openai, dd-trace-py, newrelic, the inline snapshots of Vercel's ai, and later rig, Llama Stack,
+langchaingo, dd-trace-js and openllmetry-js. Images and budgets of
 thoughts need another model than the stub's (`vision/test_images_in_chats.py`,
 `test_thought_budget.py`).
 """
@@ -127,6 +128,43 @@ TAKEN: list[tuple[str, dict[str, Any], str]] = [
         "",
     ),
     (COUNT, google(systemInstruction="y", tools=[], generationConfig={"temperature": 0}), ""),
+    (
+        CHAT,
+        chat(stream=True, stream_options={"include_obfuscation": True}),
+        "stream_options.include_obfuscation",
+    ),
+    (CHAT, chat(tools=[TOOL], function_call="auto"), ""),
+    (CHAT, chat(grammar='root ::= "yes"'), ""),
+    (CHAT, chat(search_context_size="low", return_related_questions=True), "return_related"),
+    (
+        CHAT,
+        chat(tools=[TOOL], tool_choice="required", response_format={"type": "json_object"}),
+        "response_format",
+    ),
+    ("/v1/responses", responses(reasoning={"mode": "pro"}), "reasoning.mode"),
+    (
+        "/v1/messages",
+        messages(thinking={"type": "disabled"}, output_config={"effort": "high"}),
+        "output_config.effort",
+    ),
+    ("/v1/messages", messages(top_p=-1, top_k=-1), ""),
+    (
+        "/v1/messages",
+        messages(
+            {"role": "assistant", "content": [{**USED, "caller": {"type": "direct"}}]},
+            tools=[INPUT_TOOL],
+        ),
+        "messages.caller",
+    ),
+    (
+        "/v1/messages",
+        messages(
+            {"role": "assistant", "content": [{"type": "text", "text": "a", "citations": [{}]}]},
+            ASKED,
+        ),
+        "messages.citations",
+    ),
+    ("/api/chat", {"messages": [ASKED], "options": {"think": False, "num_predict": 2}}, ""),
 ]
 
 

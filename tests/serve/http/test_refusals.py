@@ -70,7 +70,7 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str | None]] = [
         "tool_choice",
     ),
     (
-        {"tools": [TOOL], "tool_choice": "required", "response_format": {"type": "json_object"}},
+        {"tools": [TOOL], "tool_choice": "required", "structured_outputs": {"regex": "a"}},
         "tool_choice",
     ),
     ({"response_format": {"type": "xml"}}, "response_format"),

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from ridgeline.serve.http.protocol.chat import ChatRequest
+from ridgeline.serve.http.tool_request import forced
 from ridgeline.serve.messages import Grammar
 from ridgeline.serve.sampling.compiler import compile_grammar
 from ridgeline.serve.sampling.schema import unenforced
@@ -57,6 +59,31 @@ def allows(schema: Any, document: Any) -> bool:
         ({"properties": {"a": TEXT, "b": False}, "required": ["a"]}, {"a": "x"}, {"b": 1}),
         ({"required": ["a"]}, {"a": 1}, {}),
         ({"anyOf": [False, TEXT]}, "a", 1),
+        ({**TEXT, "additionalProperties": False, "minimum": 3}, "a", 1),
+        ({"type": "integer", "format": "int64", "contains": TEXT}, 1, "a"),
+        ({"type": ["string", "null"], "maxLength": 1, "uniqueItems": True}, None, "ab"),
+        ({"allOf": [TEXT, {"enum": ["a", "b"]}, {"enum": ["b", "c"]}]}, "b", "a"),
+        ({"allOf": [{"minimum": 2}, {"minimum": 5}], "type": "integer"}, 5, 3),
+        (
+            {
+                "allOf": [
+                    {"properties": {"a": TEXT}, "required": ["a"]},
+                    {"properties": {"b": {"type": "integer"}}, "required": ["b"]},
+                ],
+                "type": "object",
+            },
+            {"a": "x", "b": 1},
+            {"a": "x"},
+        ),
+        (
+            {
+                "allOf": [{"properties": {"a": True}, "required": ["a"]}],
+                "properties": {"a": TEXT},
+                "additionalProperties": False,
+            },
+            {"a": "x"},
+            {"a": 1},
+        ),
         ({"type": "array", "items": TEXT, "uniqueItems": False}, ["a", "a"], [1]),
     ],
 )
@@ -92,6 +119,21 @@ def test_a_moved_schema_may_refer_to_itself() -> None:
     schema = {"anyOf": [node, {"type": "null"}]}
     assert allows(schema, {"next": {"next": {}}})
     assert not allows(schema, {"next": 1})
+
+
+def test_tools_may_define_the_same_name_differently() -> None:
+    point = {"type": "object", "properties": {"at": {"$ref": "#/definitions/P"}}}
+    tools = [
+        {"function": {"name": name, "parameters": {**point, "definitions": {"P": kind}}}}
+        for name, kind in (("f", TEXT), ("g", {"type": "integer"}))
+    ]
+    asked = {"messages": [{"role": "user", "content": "x"}], "tool_choice": "required"}
+    grammar = forced(ChatRequest.model_validate({**asked, "tools": tools}), [])
+    assert grammar is not None
+    schema = json.loads(grammar.text)
+    assert allows(schema, [{"name": "f", "parameters": {"at": "a"}}])
+    assert allows(schema, [{"name": "g", "parameters": {"at": 1}}])
+    assert not allows(schema, [{"name": "g", "parameters": {"at": "a"}}])
 
 
 def test_what_is_no_schema_is_left_to_its_compiler() -> None:

@@ -268,9 +268,12 @@ async def _submit(
 
 def _grammar(body: ChatRequest, record: RequestRecord) -> Grammar | None:
     """The grammar of the fields that can ask for one; two of them would contradict each other."""
+    call = forced(body, record.without_effect)
+    if call is not None and body.response_format is not None:
+        record.without_effect.append("response_format")  # of what is said, and all is a call
     wanted = {
-        "tool_choice": forced(body, record.without_effect),
-        "response_format": _format(body, record.without_effect),
+        "tool_choice": call,
+        "response_format": None if call else _format(body, record.without_effect),
         "structured_outputs": body.grammar(),
     }
     given = {name: grammar for name, grammar in wanted.items() if grammar is not None}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.fields import json_text
 from ridgeline.serve.http.protocol.message_blocks import (
     AssistantTurn,
@@ -32,11 +31,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 def chat_fields(body: MessagesRequest, template: str) -> dict[str, Any]:
-    """The fields of the chat that asks the same.
-
-    Raises:
-        ApiError: 400, thinking is to be left out, and the model's template cannot say so.
-    """
+    """The fields of the chat that asks the same."""
     choice, output = body.tool_choice, body.output_config
     given = {
         "model": body.model,
@@ -73,8 +68,6 @@ def _think(given: dict[str, Any], body: MessagesRequest, template: str) -> None:
         given["thinking_token_budget"] = body.thinking.budget_tokens
     if body.thinking.type != "disabled":
         return  # as the model does anyway
-    if given["reasoning_effort"] is not None:
-        raise refused("thinking is disabled, and output_config.effort asks for it", "thinking")
     given["reasoning_effort"] = "none"
 
 

@@ -11,9 +11,7 @@ from math import inf
 from typing import Any
 
 from ridgeline.serve.http.completion_request import BegunCompletions
-from ridgeline.serve.http.protocol.fields import (
-    LOWEST_LOGPROB,
-)
+from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB
 from ridgeline.serve.http.protocol.sglang import SGLangRequest
 from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.text import TextTokens

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ridgeline.serve.http.protocol.fields import (
-    LOWEST_LOGPROB,
-    SamplingFields,
-)
+from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB, SamplingFields
 from ridgeline.serve.http.protocol.token_usage import PromptDetails, TokenUsage
 from ridgeline.serve.messages import Delta, Logprob, Submit, TokenLogprobs
 

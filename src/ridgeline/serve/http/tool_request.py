@@ -16,6 +16,7 @@ from ridgeline.serve.http.protocol.tools import CustomTool, CustomToolChoice, Na
 from ridgeline.serve.http.tool_calls import NamedCallReader, ToolCallReader
 from ridgeline.serve.http.tool_families import ToolFamily
 from ridgeline.serve.messages import Grammar
+from ridgeline.serve.sampling.schema_forms import placed
 from ridgeline.serve.sampling.schema_loosening import loosened, without_annotations
 
 Reader = ToolCallReader | MarkedCallReader | NamedCallReader | AskedCalls
@@ -60,14 +61,11 @@ def forced(request: ChatRequest, without_effect: list[str]) -> Grammar | None:
         return None
     definitions: dict[str, Any] = {}
     calls = []
-    for tool in request.tools or []:
-        parameters = dict(_enforced(tool, without_effect))
-        own = parameters.pop("$defs", {})
-        if not isinstance(own, dict):
-            raise refused("tools: $defs is no object", "tools")
-        for name, definition in own.items():
-            if definitions.setdefault(name, definition) != definition:
-                raise refused(f"tools: two functions define $defs/{name} differently", "tools")
+    for number, tool in enumerate(request.tools or []):
+        parameters = _enforced(tool, without_effect)
+        at = f"#/$defs/f{number}"
+        if (there := placed(parameters, at)) != parameters:
+            definitions[f"f{number}"], parameters = there, {"$ref": at}
         calls.append(
             {
                 "type": "object",

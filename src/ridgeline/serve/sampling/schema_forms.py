@@ -2,6 +2,7 @@
 
 xgrammar 0.2 knows tuples only as 2020-12 writes them, references only along plain names, keywords
 of objects and arrays only beside their type, and takes a bare array or object for an empty one.
+Keywords of a type that the schema's is not (Rust's `format: int64` beside an integer) say nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +10,31 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from ridgeline.serve.sampling.schema import ALONE, ARRAY, NUMBER, OBJECT, STRING, Schema
+from ridgeline.serve.sampling.schema import (
+    ALONE,
+    ARRAY,
+    NUMBER,
+    OBJECT,
+    STRING,
+    Schema,
+)
+from ridgeline.serve.sampling.schema_merging import merged
 
 _SCHEMAS = ("items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "not")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _TABLES = ("properties", "patternProperties", "$defs", "definitions")
 _KINDS = (("object", OBJECT), ("array", ARRAY), ("number", NUMBER), ("string", STRING))
+_OF_KIND = {
+    "object": OBJECT | {"dependentRequired", "dependentSchemas", "dependencies"},
+    "array": ARRAY | {"contains", "minContains", "maxContains", "uniqueItems", "additionalItems"},
+    "integer": NUMBER,
+    "number": NUMBER,
+    "string": STRING,
+    "boolean": frozenset[str](),
+    "null": frozenset[str](),
+}
+"""Keywords that say something of values of one type."""
+_OF_SOME_KIND = frozenset[str]().union(*_OF_KIND.values())
 _OPEN_OBJECT = frozenset({*OBJECT} - {"required", "minProperties", "maxProperties"})
 """Keywords that say which members an object may have."""
 _COUNTS = frozenset(
@@ -40,10 +60,32 @@ def known_forms(schema: Schema) -> Schema:
     return found
 
 
-def _node(schema: Schema, root: Schema, moved: dict[str, Schema]) -> Schema:
+def placed(schema: Schema, at: str) -> Schema:
+    """The schema as it stands within another one: its references begin at its place there.
+
+    >>> placed({"properties": {"a": {"$ref": "#/$defs/b"}, "c": {"$ref": "#"}}}, "#/$defs/f")
+    {'properties': {'a': {'$ref': '#/$defs/f/$defs/b'}, 'c': {'$ref': '#/$defs/f'}}}
+    """
     if not isinstance(schema, dict):
         return schema
     found = dict(schema)
+    target = found.get("$ref")
+    if isinstance(target, str) and target.startswith("#"):
+        found["$ref"] = at + target[1:]
+    for key in _TABLES:
+        if isinstance(found.get(key), dict):
+            found[key] = {name: placed(one, at) for name, one in found[key].items()}
+    for key in (*_LISTS, *_SCHEMAS):
+        one = found.get(key)
+        found |= {key: [placed(each, at) for each in one]} if isinstance(one, list) else {}
+        found |= {key: placed(one, at)} if isinstance(one, dict) else {}
+    return found
+
+
+def _node(schema: Schema, root: Schema, moved: dict[str, Schema]) -> Schema:
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(merged(schema))
     _reference(found, root, moved)
     _tuple(found)
     for key in _TABLES:
@@ -56,6 +98,7 @@ def _node(schema: Schema, root: Schema, moved: dict[str, Schema]) -> Schema:
         if key in found:
             found[key] = _node(found[key], root, moved)
     _without_nothing(found)
+    _of_its_types(found)
     _typed(found)
     _named(found)
     _open(found)
@@ -123,6 +166,16 @@ def _without_nothing(schema: dict[str, Any]) -> None:
         if isinstance(schema.get(key), list):
             some = [one for one in schema[key] if one is not False]
             schema[key] = some or schema[key]
+
+
+def _of_its_types(schema: dict[str, Any]) -> None:
+    """Leave out keywords of other types than the schema's, which say nothing of its values."""
+    given = schema.get("type")
+    kinds = [_OF_KIND.get(str(one)) for one in (given if isinstance(given, list) else [given])]
+    known = [keys for keys in kinds if keys is not None]
+    if len(known) == len(kinds):
+        for key in schema.keys() & _OF_SOME_KIND.difference(*known):
+            del schema[key]
 
 
 def _typed(schema: dict[str, Any]) -> None:

@@ -38,21 +38,22 @@ def loosened(schema: Any) -> tuple[Any, tuple[str, ...]]:
 
     What is no schema is given back as it is.
     """
+    told: dict[str, None] = {}
     try:
-        forms = known_forms(schema)
+        plain = _without_sizes(schema, told.setdefault)
+        forms = known_forms(plain)
         if unenforced(forms) is None:
-            return schema, ()
+            return plain, tuple(told)
     except (AttributeError, TypeError):
         return schema, ()  # it is no schema, which its compiler says
-    told: dict[str, None] = {}
     return _node(forms, told.setdefault), tuple(told)
 
 
 def without_annotations(schema: Any) -> tuple[Any, tuple[str, ...]]:
     """The schema without the keywords of no draft, and their names.
 
-    They restrict nothing (JSON Schema 2020-12, core, section 6.5), and OpenAI's clients put some of
-    their own into schemas that they want enforced.
+    They restrict nothing (JSON Schema 2020-12, core, section 6.5), nor does a format of numbers,
+    and OpenAI's clients put some of their own into schemas that they want enforced.
 
     >>> without_annotations({"type": "array", "items": {"type": "string"}, "min_items": 1})
     ({'type': 'array', 'items': {'type': 'string'}}, ('min_items',))
@@ -66,7 +67,23 @@ def _meant(schema: Any, tell: Told) -> Any:
         return schema
     found = dict(schema)
     _drop(found, {key for key in _restricting(found) if key not in MEANT}, tell)
+    _drop(found, _size(found), tell)
     return _inside(found, lambda one: _meant(one, tell))
+
+
+def _without_sizes(schema: Any, tell: Told) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    _drop(found, _size(found), tell)
+    return _inside(found, lambda one: _without_sizes(one, tell))
+
+
+def _size(schema: dict[str, Any]) -> set[str]:
+    """The `format` of a number, OpenAPI's word for what holds it (`int64`): no draft has one."""
+    given = schema.get("type")
+    types = given if isinstance(given, list) else [given]
+    return {"format"} & schema.keys() if {"integer", "number"} >= {*types} - {"null"} else set()
 
 
 def _node(schema: Any, tell: Told) -> Any:

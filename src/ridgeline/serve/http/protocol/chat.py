@@ -14,14 +14,8 @@ from pydantic import (
 )
 
 from ridgeline.serve.http.protocol.allowed_tools import names_allowed, only_allowed
-from ridgeline.serve.http.protocol.fields import (
-    ASKED_HINTS,
-    MOST_LOGPROBS,
-    SamplingFields,
-    Strict,
-    Text,
-    few,
-)
+from ridgeline.serve.http.protocol.exact import Strict, few
+from ridgeline.serve.http.protocol.fields import ASKED_HINTS, MOST_LOGPROBS, SamplingFields, Text
 from ridgeline.serve.http.protocol.given_messages import as_content, as_part, as_turn
 from ridgeline.serve.http.protocol.mistral_words import as_chat
 from ridgeline.serve.http.protocol.older_functions import as_tools, asks_for_functions
@@ -198,7 +192,9 @@ class ChatRequest(SamplingFields):
 
     hints: ClassVar[frozenset[str]] = ASKED_HINTS | {
         "store", "prediction", "prompt_cache_options", "verbosity", "web_search_options",
-        "search_parameters",
+        "search_parameters", "search_mode", "search_context_size", "search_domain_filter",
+        "search_recency_filter", "search_after_date_filter", "search_before_date_filter",
+        "return_images", "return_related_questions",
     }  # fmt: skip
 
     messages: list[Message] = Field(min_length=1, max_length=4096)
@@ -206,7 +202,16 @@ class ChatRequest(SamplingFields):
     """The older name of the next."""
     web_search_options: dict[str, Any] | None = None
     search_parameters: dict[str, Any] | None = None
-    """Searches of OpenAI's and xAI's servers; there are none here, nor is the model told of any."""
+    search_mode: Text | None = None
+    search_context_size: Text | None = None
+    search_domain_filter: Annotated[list[Text], Field(max_length=64)] | None = None
+    search_recency_filter: Text | None = None
+    search_after_date_filter: Text | None = None
+    search_before_date_filter: Text | None = None
+    return_images: bool | None = None
+    return_related_questions: bool | None = None
+    """Searches of OpenAI's, xAI's and Perplexity's servers; there are none here, nor is the model
+    told of any."""
     max_completion_tokens: MostTokens = None
     """The most new tokens; as many as the context leaves, if absent."""
     logprobs: bool | None = None

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ridgeline.serve.http.protocol.fields import AskedModel, StopString, Strict, Text, few
+from ridgeline.serve.http.protocol.exact import Strict, few
+from ridgeline.serve.http.protocol.fields import AskedModel, StopString, Text
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, Tool
 
 NAMES = {

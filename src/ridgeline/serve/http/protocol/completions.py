@@ -7,12 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BeforeValidator, Field
 
-from ridgeline.serve.http.protocol.fields import (
-    MOST_LOGPROBS,
-    SamplingFields,
-    Text,
-    Tokens,
-)
+from ridgeline.serve.http.protocol.fields import MOST_LOGPROBS, SamplingFields, Text, Tokens
 from ridgeline.serve.http.protocol.token_usage import TokenUsage
 
 MOST_PROMPTS = 1024

@@ -12,7 +12,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ridgeline.serve.http.protocol.chat import Message, Variables
 from ridgeline.serve.http.protocol.completions import MOST_PROMPTS
-from ridgeline.serve.http.protocol.fields import AskedModel, Strict, Text, Tokens
+from ridgeline.serve.http.protocol.exact import Strict
+from ridgeline.serve.http.protocol.fields import AskedModel, Text, Tokens
 
 Embeddable = Annotated[Text, Field(min_length=1)]
 Texts = (

@@ -1,7 +1,6 @@
-"""What requests have in common: exact types, sampling parameters.
+"""What requests have in common: sampling parameters, with their limits.
 
-Types are exact, and unknown fields are errors. The first wrong element of a list is enough:
-pydantic would else describe each of a million.
+The first wrong element of a list is enough: pydantic would else describe each of a million.
 """
 
 from __future__ import annotations
@@ -9,19 +8,16 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ridgeline.checkpoints.generation import GenerationDefaults
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.let_go import is_let_go
-from ridgeline.serve.http.protocol.switched_off import is_off
+from ridgeline.serve.http.protocol.exact import Strict, at_most, few
 from ridgeline.serve.messages import Grammar, Sampling, ThoughtBudget
 from ridgeline.serve.sampling.sampler_order import INFILL, named_samplers, ordered
 from ridgeline.serve.sampling.validate import not_too_cold
 
 LARGEST_INT = 2**63 - 1
-MOST_FIELDS = 256
-"""The most fields of one object; no request has a hundred."""
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Text = Annotated[str, Field(max_length=1 << 26)]
 Name = Annotated[str, Field(min_length=1, max_length=512)]
@@ -41,69 +37,6 @@ Schema = dict[str, Any] | Text
 BACKENDS = r"^(auto|xgrammar|guidance|outlines|lm-format-enforcer)(:[\w,-]*)?$"
 """The compilers of grammars that vLLM's clients may name, and what they say of them."""
 MOST_STOPS = 256
-LARGEST_EXACT = 2.0**53
-"""Up to here every whole number is a float, too."""
-
-
-class Strict(BaseModel):
-    """No conversion ("5" is no number), no unknown field that asks for something, no infinity.
-
-    Clients that fill in all that they know send nulls for what they do not want, and JSON knows
-    no difference between 5 and 5.0.
-    """
-
-    carried_in: ClassVar[str] = ""
-    """Where this stands if what nobody reads may stand beside it; see `let_go`."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=(), defer_build=True
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _few_fields(cls, given: Any) -> Any:
-        given = _at_most(given, MOST_FIELDS, "fields")
-        if not isinstance(given, dict):
-            return given
-        known = {field.alias or name for name, field in cls.model_fields.items()}
-        unused = {
-            field.alias or name
-            for name, field in cls.model_fields.items()
-            if field.annotation is type(None)
-        }
-        return {
-            name: _whole(value)
-            for name, value in given.items()
-            if name in known - unused
-            or not (_asks_nothing(value) or is_off(name, given) or cls._lets_go(name, known))
-        }
-
-    @classmethod
-    def _lets_go(cls, name: Any, known: set[str]) -> bool:
-        return isinstance(name, str) and name not in known and is_let_go(name, cls.carried_in)
-
-
-def few(most: int) -> BeforeValidator:
-    """Count the entries of a mapping before any of them is looked at."""
-    return BeforeValidator(lambda given: _at_most(given, most, "entries"))
-
-
-def _asks_nothing(value: Any) -> bool:
-    """Whether nothing could follow from a field that is not known here."""
-    return value is None or value in ([], {}, "")
-
-
-def _whole(value: Any) -> Any:
-    """A whole number as an int, which every field of numbers takes."""
-    if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_EXACT:
-        return int(value)
-    return value
-
-
-def _at_most(given: Any, most: int, what: str) -> Any:
-    if isinstance(given, dict | list) and len(given) > most:
-        raise ValueError(f"more than {most} {what}")
-    return given
 
 
 AskedModel = Annotated[
@@ -134,7 +67,8 @@ class StreamOptions(Strict):
     """A last chunk without choices says the usage."""
     continuous_usage_stats: bool | None = None
     """Every chunk says the usage so far (vLLM's)."""
-    include_obfuscation: Literal[False] | None = None
+    include_obfuscation: bool | None = None
+    """Random text that makes chunks as long as each other: none is written."""
 
 
 class StructuredOutputs(Strict):
@@ -175,8 +109,9 @@ _OTHER_GRAMMARS = {
     "json_schema": "json",
     "regex": "regex",
     "ebnf": "grammar",
+    "gbnf": "grammar",
 }
-"""What `structured_outputs` calls the fields of older vLLM and of SGLang."""
+"""What `structured_outputs` calls the fields of older vLLM, of SGLang and of llama.cpp."""
 
 
 class SamplingFields(Strict):
@@ -199,7 +134,7 @@ class SamplingFields(Strict):
     seed: int | None = Field(None, ge=-LARGEST_INT, le=LARGEST_INT)
     stop: Annotated[
         StopString | list[StopString] | None,
-        BeforeValidator(lambda given: _at_most(given, MOST_STOPS, "stop strings")),
+        BeforeValidator(lambda given: at_most(given, MOST_STOPS, "stop strings")),
     ] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -269,6 +204,10 @@ class SamplingFields(Strict):
     regex: Text | None = None
     ebnf: Text | None = None
     """What the completion must match, in SGLang's words."""
+    gbnf: Annotated[Text | None, BeforeValidator(lambda given: given or None)] = Field(
+        None, alias="grammar"
+    )
+    """The same in llama.cpp's."""
     guided_decoding_backend: Annotated[str, Field(pattern=BACKENDS)] | None = None
     guided_whitespace_pattern: None = None
     logits_processors: Annotated[list[Any], Field(max_length=0)] | None = None
@@ -291,7 +230,13 @@ class SamplingFields(Strict):
         """The hints that were given; the reply names them in a header."""
         given = self.hints & self.model_fields_set
         infill = [f"samplers.{INFILL}"] if INFILL in (self.samplers or ()) else []
-        return sorted(name for name in given if getattr(self, name) is not None) + infill
+        options = self.stream_options
+        stream = (
+            ["stream_options.include_obfuscation"]
+            if options and options.include_obfuscation
+            else []
+        )
+        return sorted(name for name in given if getattr(self, name) is not None) + infill + stream
 
     @property
     def usage_in_stream(self) -> bool:

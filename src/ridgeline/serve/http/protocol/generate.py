@@ -8,7 +8,8 @@ from pydantic import Field
 
 from ridgeline.serve.http.protocol.completions import CompletionRequest
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.fields import LARGEST_INT, Schema, StopString, Strict, Text
+from ridgeline.serve.http.protocol.exact import Strict
+from ridgeline.serve.http.protocol.fields import LARGEST_INT, Schema, StopString, Text
 
 USUAL_NEW_TOKENS = 100
 """How many tokens come where none is said, as that server has it."""

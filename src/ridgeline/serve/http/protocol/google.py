@@ -12,12 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.fields import (
-    LARGEST_INT,
-    MOST_LOGPROBS,
-    StopString,
-    Text,
-)
+from ridgeline.serve.http.protocol.fields import LARGEST_INT, MOST_LOGPROBS, StopString, Text
 from ridgeline.serve.http.protocol.google_content import (
     Content,
     GoogleFields,

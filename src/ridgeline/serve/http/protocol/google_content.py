@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.fields import Strict, Text
+from ridgeline.serve.http.protocol.exact import Strict
+from ridgeline.serve.http.protocol.fields import Text
 from ridgeline.serve.http.protocol.tools import FunctionName
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

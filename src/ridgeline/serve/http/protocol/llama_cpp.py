@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from ridgeline.serve.http.protocol.chat import Message, Variables
 from ridgeline.serve.http.protocol.completions import MOST_PROMPTS, CompletionRequest
+from ridgeline.serve.http.protocol.exact import Strict, few
 from ridgeline.serve.http.protocol.fields import (
     LARGEST_INT,
     MOST_BIASES,
@@ -16,10 +17,8 @@ from ridgeline.serve.http.protocol.fields import (
     Bias,
     Schema,
     StopString,
-    Strict,
     Text,
     Tokens,
-    few,
 )
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, AnyTool
 from ridgeline.serve.sampling.sampler_order import LLAMA_CPP

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ridgeline.serve.http.protocol.fields import Strict, Text, few
+from ridgeline.serve.http.protocol.exact import Strict, few
+from ridgeline.serve.http.protocol.fields import Text
 from ridgeline.serve.http.protocol.tools import FunctionName
 
 CacheControl = Annotated[dict[str, Any], few(8)] | None
@@ -22,7 +23,6 @@ class TextBlock(Strict):
     type: Literal["text"]
     text: Text
     cache_control: CacheControl = None
-    citations: Annotated[list[Any], Field(max_length=0)] | None = None
 
 
 class InlineImage(Strict):
@@ -79,8 +79,6 @@ class ToolUseBlock(Strict):
     name: FunctionName
     input: dict[str, Any]
     cache_control: CacheControl = None
-    caller: None = None
-    toolset_name: None = None
 
 
 class PlainDocument(Strict):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from ridgeline.serve.http.protocol.chat import Variables
 from ridgeline.serve.http.protocol.errors import refused
-from ridgeline.serve.http.protocol.fields import StopString, Strict, Text
+from ridgeline.serve.http.protocol.exact import Strict
+from ridgeline.serve.http.protocol.fields import StopString, Text
 from ridgeline.serve.http.protocol.message_blocks import (
     CacheControl,
     DocumentBlock,
@@ -133,6 +134,11 @@ class ContextManagement(Strict):
     edits: Annotated[list[KeptThoughts], Field(max_length=16)] | None = None
 
 
+def _unless_off(given: Any) -> Any:
+    """Nothing for -1, by which clients of Claude 2 switched a bound of tokens off."""
+    return None if given == -1 else given
+
+
 class MessagesRequest(Strict):
     """A conversation to be answered, in Anthropic's words."""
 
@@ -147,8 +153,8 @@ class MessagesRequest(Strict):
     stop_sequences: Annotated[list[StopString], Field(max_length=16)] | None = None
     stream: bool | None = None
     temperature: float | None = Field(None, ge=0, le=1)
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=0, lt=2**31)
+    top_p: Annotated[float | None, Field(ge=0, le=1), BeforeValidator(_unless_off)] = None
+    top_k: Annotated[int | None, Field(ge=0, lt=2**31), BeforeValidator(_unless_off)] = None
     tools: list[GivenInputTool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: ToolPreference | None = None
     thinking: ThinkingOptions | None = None
@@ -179,6 +185,8 @@ class MessagesRequest(Strict):
         blocks = (one for turn in self.messages for one in turn.content)
         if any(isinstance(one, RedactedBlock) for one in blocks):
             found.append("messages.redacted_thinking")
+        if self._thinks_not and self.output_config and self.output_config.effort:
+            found.append("output_config.effort")
         return found
 
     @property
@@ -188,6 +196,11 @@ class MessagesRequest(Strict):
         if newer is not None and self.output_format not in (None, newer):
             raise refused("output_format is the older name of output_config.format: they differ")
         return newer or self.output_format
+
+    @property
+    def _thinks_not(self) -> bool:
+        """Whether the model is to answer at once, however hard it would think."""
+        return self.thinking is not None and self.thinking.type == "disabled"
 
     @staticmethod
     def _asks_to_cite(turn: Turn) -> bool:

@@ -36,6 +36,8 @@ def as_tools(given: dict[str, Any]) -> dict[str, Any]:
             asked["tool_choice"] = asked.pop("function_call")
         elif isinstance(choice, dict):
             asked["tool_choice"] = {"type": "function", "function": asked.pop("function_call")}
+    elif asked.get("tools") and not functions and choice in ("auto", "none"):
+        asked.setdefault("tool_choice", asked.pop("function_call"))
     messages = asked.get("messages")
     if isinstance(messages, list):
         asked["messages"] = [_turn(one, messages[:place]) for place, one in enumerate(messages)]

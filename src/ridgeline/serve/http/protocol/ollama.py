@@ -11,14 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from ridgeline.serve.http.protocol.exact import Strict, few
 from ridgeline.serve.http.protocol.fields import (
     LARGEST_INT,
     MOST_LOGPROBS,
     AskedModel,
     StopString,
-    Strict,
     Text,
-    few,
 )
 from ridgeline.serve.http.protocol.llama_cpp import LlamaNumbers
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, NamedChoice, Tool
@@ -59,6 +58,28 @@ _BESIDE = {
     **{name: name for name in ("temperature", "top_p", "top_k", "seed", "stop")},
 }
 """What clients for several servers write beside the options, and which of these it is."""
+_WITHIN = ("think", "format", "keep_alive")
+"""Fields of a request that some clients write among the options."""
+
+
+def _fields_within(given: dict[str, Any]) -> dict[str, Any]:
+    """The request with its fields beside its options.
+
+    >>> _fields_within({"options": {"think": True, "seed": 1}})
+    {'options': {'seed': 1}, 'think': True}
+    """
+    options = given.get("options")
+    if not isinstance(options, dict) or options.keys().isdisjoint(_WITHIN):
+        return given
+    moved = {name: one for name, one in options.items() if name in _WITHIN}
+    kept = {name: one for name, one in options.items() if name not in _WITHIN}
+    return {
+        **given,
+        "options": kept,
+        **{n: one for n, one in moved.items() if given.get(n) is None},
+    }
+
+
 OllamaModel = Annotated[AskedModel, BeforeValidator(plain_name)]
 KeepAlive = float | Annotated[str, Field(max_length=64)] | None
 Given = Annotated[dict[str, Any], few(64)]
@@ -137,9 +158,10 @@ class OllamaFields(Strict):
     @model_validator(mode="before")
     @classmethod
     def _options_beside(cls, given: Any) -> Any:
-        """Some clients write options beside `options`, where Ollama's server overlooks them."""
+        """Some clients write options beside `options`, or fields within, which Ollama overlooks."""
         if not isinstance(given, dict):
             return given
+        given = _fields_within(given)
         beside = {name: given[name] for name in _BESIDE if given.get(name) is not None}
         if not beside:
             return given

@@ -19,7 +19,8 @@ from ridgeline.serve.http.protocol.embeddings import (
     Truncate,
     VectorFields,
 )
-from ridgeline.serve.http.protocol.fields import Strict, json_text
+from ridgeline.serve.http.protocol.exact import Strict
+from ridgeline.serve.http.protocol.fields import json_text
 
 Document = dict[str, Any]
 Documents = Annotated[

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ridgeline.serve.http.protocol.fields import Strict, Text
+from ridgeline.serve.http.protocol.exact import Strict
+from ridgeline.serve.http.protocol.fields import Text
 
 
 class JsonSchema(Strict):

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from ridgeline.serve.http.protocol.fields import Strict, Text
+from ridgeline.serve.http.protocol.exact import Strict
+from ridgeline.serve.http.protocol.fields import Text
 from ridgeline.serve.http.protocol.response_tools import GivenTools
 from ridgeline.serve.http.protocol.tools import FunctionName
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag
 
-from ridgeline.serve.http.protocol.fields import Strict, Text
+from ridgeline.serve.http.protocol.exact import Strict
+from ridgeline.serve.http.protocol.fields import Text
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, FunctionName, GrammarOfInput, TextInput
 
 

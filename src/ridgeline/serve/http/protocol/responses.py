@@ -13,14 +13,8 @@ from pydantic import (
 
 from ridgeline.serve.http.protocol.allowed_tools import names_allowed, only_allowed
 from ridgeline.serve.http.protocol.chat import Variables
-from ridgeline.serve.http.protocol.fields import (
-    COMMON_HINTS,
-    MOST_LOGPROBS,
-    SamplingFields,
-    Strict,
-    Text,
-    few,
-)
+from ridgeline.serve.http.protocol.exact import Strict, few
+from ridgeline.serve.http.protocol.fields import COMMON_HINTS, MOST_LOGPROBS, SamplingFields, Text
 from ridgeline.serve.http.protocol.response_format import JsonObjectFormat, TextFormat
 from ridgeline.serve.http.protocol.response_items import (
     InputItem,
@@ -84,6 +78,8 @@ class ReasoningOptions(Strict):
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
     context: Literal["auto", "current_turn", "all_turns"] | None = None
     """Which turns' thoughts the model is told: all that come go to the template, which decides."""
+    mode: Annotated[str, Field(max_length=64)] | None = None
+    """How OpenAI's servers let their models think."""
 
 
 LOGPROBS = "message.output_text.logprobs"

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from ridgeline.serve.http.protocol.completions import MOST_PROMPTS, CompletionRequest
+from ridgeline.serve.http.protocol.exact import Strict, few
 from ridgeline.serve.http.protocol.fields import (
     LARGEST_INT,
     MOST_BIASES,
@@ -14,11 +15,9 @@ from ridgeline.serve.http.protocol.fields import (
     Bias,
     Schema,
     StopString,
-    Strict,
     Text,
     TokenId,
     Tokens,
-    few,
 )
 
 USUAL_NEW_TOKENS = 128

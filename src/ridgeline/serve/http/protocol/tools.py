@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from ridgeline.serve.http.protocol.fields import Strict, Text
+from ridgeline.serve.http.protocol.exact import Strict
+from ridgeline.serve.http.protocol.fields import Text
 from ridgeline.serve.http.protocol.given_messages import as_json
 
 FunctionName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w.:/@+-]+$")]

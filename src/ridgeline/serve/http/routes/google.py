@@ -20,9 +20,7 @@ from ridgeline.serve.http.embedding import cut, shortened, tokens_of, vectors_of
 from ridgeline.serve.http.protocol.chat import ChatRequest
 from ridgeline.serve.http.protocol.embeddings import VectorFields
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
-from ridgeline.serve.http.protocol.fields import (
-    LOWEST_LOGPROB,
-)
+from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB
 from ridgeline.serve.http.protocol.google import (
     NAMES,
     BatchEmbedRequest,
