@@ -128,6 +128,14 @@ def test_a_reply_and_its_stream_tell_thoughts_apart(stub: Server, fields: dict[s
     assert names[1 : len(last) + 1] == last  # behind the opening chunk, and nothing in between
 
 
+def test_the_usage_says_how_many_tokens_were_thought(stub: Server) -> None:
+    order = "SAY <think> so it is </think> yes END"
+    told = ask(stub, order)["usage"]
+    assert 0 < told["completion_tokens_details"]["reasoning_tokens"] < told["completion_tokens"]
+    chunks = ask(stub, order, stream=True, stream_options={"include_usage": True})
+    assert chunks[-1]["usage"] == told
+
+
 def test_thoughts_are_left_out_where_they_are_not_wanted(stub: Server) -> None:
     message = ask(stub, "SAY <think>Hm.</think>Yes. END", include_reasoning=False)
     assert message["choices"][0]["message"]["content"] == "Yes."

@@ -65,7 +65,9 @@ def test_every_chunk_says_the_usage_so_far_where_that_is_asked_for(stub: Server,
     counts = [chunk["usage"]["completion_tokens"] for chunk in chunks if chunk["usage"]]
     assert counts == sorted(counts)
     assert counts[-1] == counts[-2] > 1
-    assert all(c["usage"]["prompt_tokens"] > 0 for c in chunks if c["usage"])
+    assert all(c["usage"]["prompt_tokens"] > 0 for c in chunks)
+    options["include_usage"] = False
+    assert not any(c.get("usage") for c in ask(stub, stream=True, stream_options=options))
 
 
 def test_prompt_logprobs_are_by_token_id_and_the_first_place_has_none(stub: Server) -> None:

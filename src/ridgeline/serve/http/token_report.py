@@ -70,7 +70,7 @@ class TokenReport:
         return cls(
             submits=submits,
             ids_wanted=bool(body.return_token_ids),
-            continuous=options is not None and bool(options.continuous_usage_stats),
+            continuous=body.usage_in_stream and bool(options and options.continuous_usage_stats),
             names_by_id=bool(body.return_tokens_as_token_ids),
         )
 

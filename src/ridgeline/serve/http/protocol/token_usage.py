@@ -12,6 +12,13 @@ class PromptDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Found in the prefix cache."""
 
 
+class CompletionDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Details of the completions' tokens."""
+
+    reasoning_tokens: int
+    """Those of thoughts, tags included."""
+
+
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Summed over prompts and completions; a prompt with several completions counts once."""
 
@@ -19,3 +26,5 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails | msgspec.UnsetType = msgspec.UNSET
+    """Of models that mark their thoughts."""

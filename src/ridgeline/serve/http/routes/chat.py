@@ -18,7 +18,7 @@ from ridgeline.serve.http.protocol.chat import (
     ChunkChoice,
     ChunkDelta,
 )
-from ridgeline.serve.http.protocol.token_usage import TokenUsage
+from ridgeline.serve.http.protocol.token_usage import CompletionDetails, TokenUsage
 from ridgeline.serve.http.reply import record_of, respond, service_of
 from ridgeline.serve.http.token_report import prompt_logprobs_of
 from ridgeline.serve.messages import Delta, TokenLogprobs
@@ -54,7 +54,7 @@ class _Chat:
             created=self._created,
             model=self._body.model,
             choices=[choice.choice() for choice in self._choices],
-            usage=usage,
+            usage=self._with_thoughts(usage),
             prompt_token_ids=self._report.prompt_ids(),
             prompt_logprobs=prompt_logprobs_of(self._of_prompt, self._body.prompt_logprobs),
         )
@@ -62,7 +62,8 @@ class _Chat:
     def opening(self) -> Iterator[ChatChunk]:
         for choice in self._choices:
             role = ChunkDelta(role="assistant", content="")
-            chunk = self._chunk([ChunkChoice(index=choice.index, delta=role)])
+            first = [ChunkChoice(index=choice.index, delta=role)]
+            chunk = self._chunk(first, self._report.usage())
             yield msgspec.structs.replace(chunk, prompt_token_ids=self._report.prompt_ids())
 
     def chunks(self, position: int, delta: Delta) -> Iterator[ChatChunk]:  # noqa: ARG002  as above
@@ -72,7 +73,14 @@ class _Chat:
 
     def closing(self, usage: TokenUsage) -> Iterator[ChatChunk]:
         if self._body.usage_in_stream:
-            yield self._chunk([], usage)
+            yield self._chunk([], self._with_thoughts(usage))
+
+    def _with_thoughts(self, usage: TokenUsage) -> TokenUsage:
+        if all(one.thoughts is None for one in self._choices):
+            return usage
+        thought = sum(one.reasoning_tokens for one in self._choices)
+        details = CompletionDetails(reasoning_tokens=thought)
+        return msgspec.structs.replace(usage, completion_tokens_details=details)
 
     def _chunk(self, choices: list[ChunkChoice], usage: TokenUsage | None = None) -> ChatChunk:
         return ChatChunk(
