@@ -158,3 +158,22 @@ def test_a_sampler_that_is_not_here_is_refused_when_it_is_on(
 def test_a_gap_is_refused_where_the_tokenizer_has_no_tokens_for_it(stub: Server) -> None:
     response = stub.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
     assert response.json()["error"]["param"] == "input_suffix"
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"]
+)
+def test_a_conversations_tokens_are_counted(stub: Server, path: str) -> None:
+    body = {"messages": [{"role": "user", "content": "SAY a END"}], "verbose": True}
+    counted = stub.post(path, body)
+    assert counted.headers["x-without-effect"] == "verbose"
+    whole = stub.post("/v1/chat/completions", {**body, "max_tokens": 1}).json()
+    assert counted.json()["input_tokens"] == whole["usage"]["prompt_tokens"]
+
+
+def test_tokens_may_stand_beside_their_texts(stub: Server) -> None:
+    given = {"content": "class Sequence", "with_pieces": True}
+    found = stub.post("/tokenize", given).json()["tokens"]
+    assert "".join(one["piece"] for one in found) == given["content"]
+    plain = stub.post("/tokenize", {"content": given["content"]}).json()["tokens"]
+    assert [one["id"] for one in found] == plain

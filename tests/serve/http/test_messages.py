@@ -98,6 +98,21 @@ def test_a_stream_has_the_documented_events_and_builds_the_same_message(
         return found
 
     assert content(built) == content(whole)
+
+
+@pytest.mark.parametrize("most", range(8, 40, 4))
+def test_a_call_that_is_cut_off_is_the_same_whole_and_streamed(
+    client: anthropic.Anthropic, most: int
+) -> None:
+    """The client makes of the pieces what it can."""
+    order = 'SAY <tool_call>{"name": "weather", "arguments": {"city": "Ulm", "days": [1, 2 END'
+    asked: Any = {"model": "library", "max_tokens": most, "tools": [WEATHER]}
+    whole = client.messages.create(**asked, messages=user(order))
+    with client.messages.stream(**asked, messages=user(order)) as stream:
+        built = stream.get_final_message()
+    inputs = [[getattr(one, "input", None) for one in each.content] for each in (whole, built)]
+    assert inputs[0] == inputs[1]
+    assert whole.stop_reason == built.stop_reason
     assert built.usage.output_tokens == whole.usage.output_tokens
 
 

@@ -52,6 +52,7 @@ def test_clients_of_an_embedding_server_read_a_bare_list(stub: Server) -> None:
     ]
     assert found.headers["X-Without-Effect"] == "raw_scores"
     assert "text" not in stub.post("/rerank", body).json()[0]
+    assert [one["index"] for one in stub.post("/rerank", {**body, "top_n": 2}).json()] == [1, 2]
 
 
 def test_voyages_top_k_is_top_n(stub: Server) -> None:

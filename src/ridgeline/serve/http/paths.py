@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 _SLASHES = re.compile("/{2,}")
 _ENDS = re.compile(
     "(?P<openai>/(?:(?:chat/|fim/)?completions|responses|embeddings|rerank|models"
-    "|messages|messages/count_tokens))$"
+    "|messages|messages/count_tokens|chat/completions/input_tokens|responses/input_tokens))$"
     "|(?P<openai_item>/(?:models|responses)/[^/:]+)$"
     "|(?P<google>/models/[^/:]+:[a-zA-Z]+)$"
     "|(?P<plain>/invocations)$"

@@ -52,12 +52,12 @@ compiler makes all grammars, and a request's id stands in a header. And those of
 is nobody to pass a request on to, and none that is too long is shortened."""
 
 
-_LLAMA_CPPS = {"cache_prompt", "id_slot", "timings_per_token", "return_progress"}
+_LLAMA_CPPS = {"cache_prompt", "id_slot", "timings_per_token", "return_progress", "verbose"}
 ASKED_HINTS = (
     COMMON_HINTS | {"service_tier", "prompt_cache_key", "prompt_cache_retention"} | _LLAMA_CPPS
 )
 """The hints above, OpenAI's for completions and chats alike, and llama.cpp's: cache and machine are
-not a request's business here, and no progress is told."""
+not a request's business here, and neither progress nor what was made of a request is told."""
 
 
 class StreamOptions(Strict):
@@ -152,6 +152,7 @@ class SamplingFields(Strict):
     id_slot: int | None = None
     timings_per_token: bool | None = None
     return_progress: bool | None = None
+    verbose: bool | None = None
     answer_limit: float | None = Field(None, alias="t_max_predict_ms")
     """The time after which an answer with a complete line ends, from its first token (llama.cpp's);
     0 or less: none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -66,6 +67,8 @@ class TokenizeRequest(Strict):
     continue_final_message: bool | None = None
     chat_template_kwargs: Variables | None = None
     return_token_strs: bool | None = None
+    with_pieces: bool | None = None
+    """Whether each token stands beside its text (llama.cpp's)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -94,12 +97,19 @@ class TokenizeRequest(Strict):
         return self
 
 
+class TokenPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A token and its text."""
+
+    id: int
+    piece: str
+
+
 class Tokenized(msgspec.Struct, frozen=True, kw_only=True):
     """The token ids of a text or a conversation."""
 
     count: int
     max_model_len: int
-    tokens: tuple[int, ...]
+    tokens: Sequence[int | TokenPiece]
     token_strs: list[str] | None = None
 
 

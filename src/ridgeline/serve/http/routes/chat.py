@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from msgspec import UNSET
 from starlette.responses import Response
 
-from ridgeline.serve.http.chat_request import BegunChat, begin_chat
+from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_prompt
 from ridgeline.serve.http.protocol.chat import (
     ChatChunk,
     ChatCompletion,
@@ -19,7 +19,7 @@ from ridgeline.serve.http.protocol.chat import (
     ChunkDelta,
 )
 from ridgeline.serve.http.protocol.token_usage import CompletionDetails, TokenUsage
-from ridgeline.serve.http.reply import record_of, respond, service_of
+from ridgeline.serve.http.reply import json_response, record_of, respond, service_of
 from ridgeline.serve.http.token_report import prompt_logprobs_of
 from ridgeline.serve.messages import Delta, TokenLogprobs
 
@@ -31,6 +31,16 @@ async def chat(request: Request, body: ChatRequest) -> Response:
     """Complete a conversation, whole or as a stream."""
     begun = await begin_chat(service_of(request), record_of(request), body)
     return await respond(request, [begun.submit], _Chat(begun), stream=body.stream)
+
+
+@router.post("/v1/chat/completions/input_tokens")
+async def input_tokens(request: Request, body: ChatRequest) -> Response:
+    """How many tokens the model would be given."""
+    record = record_of(request)
+    record.without_effect = body.without_effect
+    prompt = await chat_prompt(service_of(request), body)
+    record.prompt_tokens = len(prompt)
+    return json_response({"object": "response.input_tokens", "input_tokens": len(prompt)})
 
 
 class _Chat:

@@ -5,7 +5,6 @@ Its stream has events with names: the message, its blocks, and what each grows b
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
+from pydantic_core import from_json
 from starlette.responses import Response
 
 from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of, chat_prompt
@@ -177,10 +177,16 @@ def _block(part: ReplyPart) -> Event:
 
 
 def _input(text: str) -> Any:
-    """A call's arguments as an object; a call that was cut off has none."""
+    """A call's arguments as an object; of a call that was cut off, what came whole.
+
+    It is what clients make of the pieces of a stream that ends there.
+
+    >>> _input('{"a": 1, "b": [2, 3], "c": 4')
+    {'a': 1, 'b': [2, 3], 'c': 4}
+    """
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = from_json(text, allow_partial=True)
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 

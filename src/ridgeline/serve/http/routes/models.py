@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -15,6 +17,7 @@ from ridgeline.serve.http.protocol.models import (
     ModelList,
     Tokenized,
     TokenizeRequest,
+    TokenPiece,
     UnloadAdapterRequest,
 )
 from ridgeline.serve.http.reply import json_response, record_of, service_of
@@ -140,9 +143,13 @@ async def tokenize(request: Request, body: TokenizeRequest) -> Response:
             special=bool(body.add_special_tokens),
         )
     record.prompt_tokens = len(tokens)
+    told: Sequence[int | TokenPiece] = tokens
+    if body.with_pieces:
+        pieces = zip(tokens, service.text.pieces(tokens), strict=True)
+        told = [TokenPiece(id=token, piece=text) for token, text in pieces]
     texts = service.text.pieces(tokens) if body.return_token_strs else None
     return json_response(
-        Tokenized(count=len(tokens), max_model_len=longest, tokens=tokens, token_strs=texts)
+        Tokenized(count=len(tokens), max_model_len=longest, tokens=told, token_strs=texts)
     )
 
 

@@ -35,7 +35,8 @@ async def rerank(request: Request, body: RerankRequest) -> Response:
     texts = [body.query, *body.read]
     order = await _ranked(request, body, texts, body.cut_at, body.max_tokens_per_doc)
     if body.documents is None:
-        return json_response([_ranked_text(body, index, score) for index, score in order])
+        best = order[: body.most]
+        return json_response([_ranked_text(body, index, score) for index, score in best])
     bare = [RankedDocument(index=one, relevance_score=score) for one, score in order[: body.most]]
     shown = body.shown
     count = record_of(request).prompt_tokens
