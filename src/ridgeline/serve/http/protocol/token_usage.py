@@ -16,7 +16,7 @@ class CompletionDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Details of the completions' tokens."""
 
     reasoning_tokens: int
-    """Those of thoughts, tags included."""
+    """The tokens of thoughts, tags included."""
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,4 +27,4 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     total_tokens: int
     prompt_tokens_details: PromptDetails
     completion_tokens_details: CompletionDetails | msgspec.UnsetType = msgspec.UNSET
-    """Of models that mark their thoughts."""
+    """They are told of models that mark their thoughts."""
