@@ -81,3 +81,37 @@ def test_sampling_is_asked_for_in_other_words(stub: Server) -> None:
         refused = stub.post("/v2/chat", {**body, field: value})
         assert refused.status_code == 400
         assert refused.json()["error"]["param"] == field
+
+
+def test_the_older_words_ask_and_tell_the_same(stub: Server) -> None:
+    history = [{"role": "USER", "message": "hi"}, {"role": "CHATBOT", "message": "hello"}]
+    older = {"message": "SAY one two END", "chat_history": history, "preamble": "Be brief."}
+    whole = stub.post("/v1/chat", older).json()
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "hello"},
+        {"role": "user", "content": "SAY one two END"},
+    ]
+    newer = stub.post("/v2/chat", {"messages": messages}).json()
+    assert [{"type": "text", "text": whole["text"]}] == newer["message"]["content"]
+    assert whole["meta"]["tokens"] == newer["usage"]["tokens"]
+    assert whole["finish_reason"] == "COMPLETE"
+    assert [one["message"] for one in whole["chat_history"][2:]] == [
+        older["message"],
+        whole["text"],
+    ]
+    lines = stub.post("/v1/chat", {**older, "stream": True}).text.splitlines()
+    start, *grown, end = map(json.loads, lines)
+    assert (start["event_type"], end["event_type"]) == ("stream-start", "stream-end")
+    assert "".join(one["text"] for one in grown) == end["response"]["text"] == whole["text"]
+    limited = stub.post("/v1/chat", {**older, "max_tokens": 1}).json()
+    assert limited["finish_reason"] == "MAX_TOKENS"
+
+
+def test_what_the_older_words_cannot_be_read_as_is_refused(stub: Server) -> None:
+    tool = {"name": "f", "description": "d", "parameter_definitions": {}}
+    for wrong in ({"tools": [tool]}, {"message": 3}, {"chat_history": [3]}, {"connectors": [{}]}):
+        response = stub.post("/v1/chat", {"message": "SAY a END", **wrong})
+        assert response.status_code == 400, response.text
+    assert stub.post("/v1/chat", {}).status_code == 400

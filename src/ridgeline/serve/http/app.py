@@ -22,6 +22,7 @@ from ridgeline.serve.http.reply import ClientGone, error_response, record_of
 from ridgeline.serve.http.routes import (
     chat,
     cohere_chat,
+    cohere_older,
     completions,
     embed,
     embeddings,
@@ -46,6 +47,7 @@ ROUTES = (
     *(chat, completions, responses, kept_responses, messages, models, embeddings, embed, ranking),
     *(
         cohere_chat,
+        cohere_older,
         generate,
         google,
         ollama,
