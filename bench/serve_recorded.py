@@ -114,7 +114,8 @@ def body_of(request: dict[str, Any]) -> Any:
     except (ValueError, binascii.Error):
         return None
     if isinstance(body, dict) and isinstance(body.get("extra_body"), dict):
-        return {**body, **body.pop("extra_body")}
+        extra = body.pop("extra_body")
+        return {**body, **extra}
     return body
 
 

@@ -134,6 +134,7 @@ TAKEN: list[tuple[str, dict[str, Any], str]] = [
         "stream_options.include_obfuscation",
     ),
     (CHAT, chat(tools=[TOOL], function_call="auto"), ""),
+    (CHAT, chat(project_id="5a93"), "project_id"),
     (CHAT, chat(grammar='root ::= "yes"'), ""),
     (CHAT, chat(search_context_size="low", return_related_questions=True), "return_related"),
     (

@@ -73,6 +73,7 @@ CHAT_FIELDS: list[tuple[dict[str, Any], str | None]] = [
         {"tools": [TOOL], "tool_choice": "required", "structured_outputs": {"regex": "a"}},
         "tool_choice",
     ),
+    ({"grammar": 'root ::= "a"', "structured_outputs": {"regex": "a"}}, "grammar"),
     ({"response_format": {"type": "xml"}}, "response_format"),
     ({"chat_template_kwargs": {"tokenize": True}}, "chat_template_kwargs"),
     ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),

@@ -45,19 +45,20 @@ AskedModel = Annotated[
 """The model that a request names; without a name it is the one that is served."""
 COMMON_HINTS = frozenset({
     *("spaces_between_special_tokens", "guided_decoding_backend", "request_id"),
-    *("provider", "models", "route", "transforms"),
+    *("provider", "models", "route", "transforms", "project_id", "verbose"),
 })  # fmt: skip
 """Words of vLLM's clients from which nothing follows here: fast tokenizers put no such spaces, one
 compiler makes all grammars, and a request's id stands in a header. And those of OpenRouter's: there
-is nobody to pass a request on to, and none that is too long is shortened."""
+is nobody to pass a request on to, and none that is too long is shortened. Whose account it is, and
+what llama.cpp made of a request, is not told either."""
 
 
-_LLAMA_CPPS = {"cache_prompt", "id_slot", "timings_per_token", "return_progress", "verbose"}
+_LLAMA_CPPS = {"cache_prompt", "id_slot", "timings_per_token", "return_progress"}
 ASKED_HINTS = (
     COMMON_HINTS | {"service_tier", "prompt_cache_key", "prompt_cache_retention"} | _LLAMA_CPPS
 )
 """The hints above, OpenAI's for completions and chats alike, and llama.cpp's: cache and machine are
-not a request's business here, and neither progress nor what was made of a request is told."""
+not a request's business here, and no progress is told."""
 
 
 class StreamOptions(Strict):
@@ -187,6 +188,8 @@ class SamplingFields(Strict):
     request_id: Annotated[str, Field(max_length=512)] | None = None
     return_token_ids: bool | None = None
     """Whether the reply has the ids of prompt and completion beside the text."""
+    project_id: Annotated[str, Field(max_length=512)] | None = None
+    """Whose account it is, of IBM's cloud."""
     provider: Annotated[dict[str, Any], few(32)] | None = None
     models: Annotated[list[Text], Field(max_length=64)] | None = None
     route: Annotated[str, Field(max_length=64)] | None = None
@@ -265,7 +268,7 @@ class SamplingFields(Strict):
         if not given:
             return None if wanted is None else wanted.to_grammar()
         if wanted is not None or len(given) > 1:
-            names = [name for name, _, _ in given]
+            names = [type(self).model_fields[name].alias or name for name, _, _ in given]
             names += [] if wanted is None else ["structured_outputs"]
             raise refused(f"{' and '.join(names)} cannot go together", names[0])
         return StructuredOutputs.model_validate(
