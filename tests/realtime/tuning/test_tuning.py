@@ -107,7 +107,7 @@ class ScriptedSide(SideProcess):
     def __init__(self, seconds: Sequence[float]) -> None:
         self._seconds = iter(seconds)
 
-    def ask(self, order: Any, kind: type[Any]) -> Any:
+    def ask(self, order: Any, kind: type[Any], *, until: float | None = None) -> Any:
         latencies = [next(self._seconds)] * order.frames
         return kind(latencies=latencies, stage_seconds={}, delivered=1, sent=1, seconds=1.0)
 

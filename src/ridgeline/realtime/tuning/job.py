@@ -22,10 +22,12 @@ from ridgeline.hardware.environment import environment
 from ridgeline.realtime.cures import RunChoice, choice_after, cure
 from ridgeline.realtime.pipeline import Pipeline, read_pipeline
 from ridgeline.realtime.tuning.asked import PipelineTuning
+from ridgeline.realtime.tuning.figures import TimedFrames
+from ridgeline.realtime.tuning.measured import SideBySide
 from ridgeline.realtime.tuning.search import PipelineSearch
 from ridgeline.realtime.tuning.wire import AppliedCure
 from ridgeline.records.input_file import read_toml
-from ridgeline.records.realtime_ledger import RealtimeLedger
+from ridgeline.records.realtime_ledger import FrameFigures, RealtimeLedger
 from ridgeline.records.store import write_atomically
 
 LEDGER_NAME = "ledger.json"
@@ -56,12 +58,7 @@ def tune_pipeline(job: PipelineTuning, on_progress: Callable[[str], None]) -> Re
 
 def _ledger(search: PipelineSearch, job: PipelineTuning, *, complete: bool) -> RealtimeLedger:
     found, checked = search.prove()
-    base = search.figures(search.base, *(
-        ([], []) if found is None else (found.a_latencies, found.a_stages)
-    ))  # fmt: skip
-    tuned = None
-    if found is not None:
-        tuned = search.figures(search.best, found.b_latencies, found.b_stages)
+    base, tuned = _figures(search, found)
     stack = search.best.stack
     high = found.interval.high if found is not None else 1.0
     return RealtimeLedger(
@@ -85,6 +82,20 @@ def _ledger(search: PipelineSearch, job: PipelineTuning, *, complete: bool) -> R
         run_options=run_options(stack, search.base.opened.threads),
         notes=search.notes,
     )  # fmt: skip
+
+
+def _figures(
+    search: PipelineSearch, found: SideBySide | None
+) -> tuple[FrameFigures, FrameFigures | None]:
+    """What the baseline and, where anything was kept, the whole stack take."""
+    if found is None or not found.a_rounds:
+        base = search.figures(search.base, None, 1.0 if found is None else 0.5)
+        return base, None if found is None else search.figures(search.best, None, 1.0)
+    before, after = (
+        TimedFrames(found.a_latencies, found.a_stages),
+        TimedFrames(found.b_latencies, found.b_stages),
+    )
+    return search.figures(search.base, before, 0.5), search.figures(search.best, after, 1.0)
 
 
 STACK_NAME = "stack.toml"

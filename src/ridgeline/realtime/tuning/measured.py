@@ -14,12 +14,13 @@ from ridgeline.errors import InputError
 from ridgeline.measure.statistics.intervals import RatioInterval
 from ridgeline.measure.statistics.sequential import LOOKS, NOTHING_KNOWN, interval_of
 from ridgeline.realtime.cures import Watched
+from ridgeline.realtime.tuning.budget import FEWEST_FRAMES, block_seconds
 from ridgeline.realtime.tuning.sides import SideProcess
 from ridgeline.realtime.tuning.wire import FramesTimed, TimeFrames
 
 MOST_ROUNDS = 18
 _BLOCK_SECONDS = 0.8
-_FEWEST_FRAMES, _FEWEST_TAIL_FRAMES = 8, 40
+_FEWEST_TAIL_FRAMES = 40
 _HOPELESS_ROUNDS, _HOPELESS_RATIO = 2, 0.6
 """Rounds that all lose so much end a comparison: no look would find the opposite in them."""
 _QUANTILES = {"p50": 0.5, "age": 0.5, "p99": 0.99}
@@ -80,17 +81,17 @@ def measure(
         watched: The statistic of a block.
         period_seconds: Between frames of the first sensor, on both sides.
         bar: What decides.
-        until: When to stop, on `monotonic`'s clock.
+        until: When to stop, on `monotonic`'s clock; no round is begun that would end later.
         on_progress: Told after each round.
         rounds: At most.
     """
     found = SideBySide()
-    fewest = _FEWEST_TAIL_FRAMES if watched == "p99" else _FEWEST_FRAMES
     order = TimeFrames(
-        frames=max(fewest, math.ceil(_BLOCK_SECONDS / period_seconds)),
-        period_seconds=period_seconds,
+        frames=_frames_of_block(watched, period_seconds), period_seconds=period_seconds
     )
-    while len(found.a_rounds) < rounds and (monotonic() < until or not found.a_rounds):
+    longest = round_seconds(watched, period_seconds)
+    while len(found.a_rounds) < rounds and monotonic() + longest <= until:
+        began = monotonic()
         turns = [(a, found.a_rounds, found.a_latencies, found.a_stages),
                  (b, found.b_rounds, found.b_latencies, found.b_stages)]  # fmt: skip
         for side, values, latencies, stages in turns[:: 1 if len(found.a_rounds) % 2 == 0 else -1]:
@@ -98,6 +99,7 @@ def measure(
             values.append(statistic(block.latencies, watched))
             latencies.extend(block.latencies)
             stages.append(block.stage_seconds)
+        longest = max(longest, monotonic() - began)
         found.interval = interval_of(found.a_rounds, found.b_rounds)
         on_progress(f"round {len(found.a_rounds)}: {found.interval.ratio:.3f}×")
         decided = found.interval.low > bar or found.interval.high < bar
@@ -108,6 +110,16 @@ def measure(
             if found.hopeless:
                 break
     return found
+
+
+def round_seconds(watched: Watched, period_seconds: float) -> float:
+    """How long a block on each of two sides takes."""
+    return 2 * block_seconds(_frames_of_block(watched, period_seconds), period_seconds)
+
+
+def _frames_of_block(watched: Watched, period_seconds: float) -> int:
+    fewest = _FEWEST_TAIL_FRAMES if watched == "p99" else FEWEST_FRAMES
+    return max(fewest, math.ceil(_BLOCK_SECONDS / period_seconds))
 
 
 def verdict_words(found: SideBySide, *, kept: bool, bar: float) -> str:

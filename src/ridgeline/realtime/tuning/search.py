@@ -17,12 +17,20 @@ from time import monotonic
 import msgspec
 import numpy as np
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import InputError, RidgelineError
 from ridgeline.realtime.cures import PLACES, CureCard, CureStage, all_cures, cure, places_of
 from ridgeline.realtime.tuning import wire
 from ridgeline.realtime.tuning.asked import PipelineTuning
-from ridgeline.realtime.tuning.measured import SideBySide, measure, p99_over_p50, verdict_words
-from ridgeline.realtime.tuning.sides import SideProcess
+from ridgeline.realtime.tuning.budget import TimeBudget
+from ridgeline.realtime.tuning.figures import TimedFrames, figures_of, figures_seconds
+from ridgeline.realtime.tuning.measured import (
+    SideBySide,
+    measure,
+    p99_over_p50,
+    round_seconds,
+    verdict_words,
+)
+from ridgeline.realtime.tuning.sides import SideProcess, TimeRanOut
 from ridgeline.records.ledger import Options
 from ridgeline.records.realtime_ledger import CureRow, FrameFigures
 
@@ -30,16 +38,12 @@ _HEADROOM = 1.25
 """Period over the latency of the slower side: frames do not wait for each other."""
 _OBSERVED_FRAMES = 6
 _PROOF_ROUNDS = 12
-_PROOF_SHARE = 0.15
-"""Share of the budget that is kept for the last proof."""
-_RUN_SHARE = 0.15
-"""Share that is kept, before that, for cures of how a pipeline is run: quick to try, and no result
-changes."""
+_FEWEST_PROOF_ROUNDS = 3
+"""Rounds of the proof for which time is kept."""
 _MOST_SETTINGS = 4
 """Settings of one cure that are tried at most."""
 _MOST_PLACES = 4
 """Modules that a cure is tried on alone."""
-_TIGHT_FRAMES = 40
 
 
 @dataclass(slots=True)
@@ -60,16 +64,24 @@ class PipelineSearch:
         self, job: PipelineTuning, on_progress: Callable[[str], None], folder: Path
     ) -> None:
         self._job, self._on_progress, self._folder = job, on_progress, folder
-        self._began = monotonic()
+        self._time = TimeBudget(job.budget_seconds)
         self._count = 0
         self._open: list[SideProcess] = []
         self.rows: list[CureRow] = []
         self.skipped: dict[str, str] = {}
         self.notes: list[str] = []
         self.interrupted = False
-        self.base = self._start([])
-        on_progress(f"{self.base.opened.name}: recorded {job.frames} frames of {job.pipeline}")
+        try:
+            self.base = self._start([], self._time.end)
+        except TimeRanOut:
+            raise InputError(
+                f"--budget {job.budget_seconds:g} s: the pipeline took longer to be started and"
+                " recorded alone; give more, or fewer --frames"
+            ) from None
         self.best = self.base
+        few = _FEWEST_PROOF_ROUNDS * round_seconds("p50", self._period(self.base))
+        self._time.proof_seconds = few + 2 * figures_seconds(self.base.opened)
+        on_progress(f"{self.base.opened.name}: recorded {job.frames} frames of {job.pipeline}")
 
     # -- the search --------------------------------------------------------------------------------
 
@@ -109,7 +121,8 @@ class PipelineSearch:
                 self._row(card, {**one, PLACES: place})
 
     def _late(self, card: CureCard) -> bool:
-        return monotonic() > self._end_of(card)
+        once = round_seconds(card.watched, self._period(self.best))
+        return self._time.late_for(card.stage, once)
 
     def _row(self, card: CureCard, options: Options) -> CureRow:
         """Measure one setting on top of the stack; what is kept becomes the stack."""
@@ -117,7 +130,7 @@ class PipelineSearch:
         self._on_progress(f"{card.name} {_said(options)}: starting".replace("  ", " "))
         trial: _Variant | None = None
         try:
-            trial = self._start(stack)
+            trial = self._start(stack, self._time.end_of(card.stage))
             row = self._measured(card, options, trial)
         except RidgelineError as error:
             row = _not_measured(card, options, f"not measured: {error}", self._frame_seconds)
@@ -159,7 +172,8 @@ class PipelineSearch:
         if self.best is not self.base:
             self._close(self.best)
         self.best = trial
-        self._watch()
+        if monotonic() < self._time.end_of(CureStage.RUN):
+            self._watch()
 
     def _measured(self, card: CureCard, options: Options, trial: _Variant) -> CureRow:
         checked = trial.side.ask(
@@ -169,6 +183,7 @@ class PipelineSearch:
                 may_fall=self._job.may_fall,
             ),
             wire.ResultsCompared,
+            until=self._time.end_of(card.stage),
         )
         if not checked.passed:
             reason = f"rejected, {checked.summary}"
@@ -180,9 +195,11 @@ class PipelineSearch:
             watched=card.watched,
             period_seconds=period,
             bar=1 + self._job.threshold,
-            until=self._end_of(card),
+            until=self._time.end_of(card.stage),
             on_progress=lambda text: self._on_progress(f"{card.name}: {text}"),
         )
+        if not found.a_rounds:
+            raise TimeRanOut("the time ran out")
         kept = found.interval.low > 1 + self._job.threshold
         product = 1.0 if card.watched in ("p99", "age") else found.interval.ratio
         return CureRow(
@@ -232,56 +249,28 @@ class PipelineSearch:
             watched="p50",
             period_seconds=self._period(self.best),
             bar=1.0,
-            until=self._began + self._job.budget_seconds,
+            until=self._time.end - min(2 * figures_seconds(self.base.opened), self._time.left / 2),
             on_progress=lambda text: self._on_progress(f"the whole stack: {text}"),
             rounds=_PROOF_ROUNDS,
         )
         return found, checked
 
-    def figures(
-        self, variant: _Variant, latencies: list[float], stages: list[dict[str, float]]
-    ) -> FrameFigures:
-        """What the ledger says of one variant; blocks at the declared rate and tight are added."""
-        if not latencies:
-            block = variant.side.ask(
-                wire.TimeFrames(frames=_TIGHT_FRAMES, period_seconds=self._period(variant)),
-                wire.FramesTimed,
-            )
-            latencies, stages = block.latencies, [block.stage_seconds]
-        tight = variant.side.ask(
-            wire.TimeFrames(frames=_TIGHT_FRAMES, period_seconds=None), wire.FramesTimed
+    def figures(self, variant: _Variant, timed: TimedFrames | None, share: float) -> FrameFigures:
+        """What the ledger says of one variant, in this share of the time that is left."""
+        return figures_of(
+            variant.side,
+            self.base.opened,
+            variant.opened.quality,
+            timed,
+            unhurried_seconds=self._period(variant),
+            seconds=share * self._time.left,
         )
-        names = dict.fromkeys(name for one in stages for name in one)
-        return FrameFigures(
-            frame_seconds=median(latencies),
-            p99_seconds=float(np.quantile(latencies, 0.99)),
-            frames=len(latencies),
-            frames_per_second=(tight.delivered - 1) / tight.seconds if tight.seconds else 0.0,
-            stage_seconds={
-                name: median(one[name] for one in stages if name in one) for name in names
-            },
-            missed_share=self._missed(variant),
-            ages_seconds=tuple(latencies),
-            quality=variant.opened.quality,
-        )
-
-    def _missed(self, variant: _Variant) -> float | None:
-        deadline = self.base.opened.deadline_seconds
-        if deadline is None:
-            return None
-        block = variant.side.ask(
-            wire.TimeFrames(
-                frames=2 * _TIGHT_FRAMES, period_seconds=self.base.opened.period_seconds
-            ),
-            wire.FramesTimed,
-        )
-        met = sum(1 for age in block.latencies if age <= deadline)
-        return 1 - met / block.sent if block.sent else None
 
     # -- variants ----------------------------------------------------------------------------------
 
-    def _start(self, stack: list[wire.AppliedCure]) -> _Variant:
+    def _start(self, stack: list[wire.AppliedCure], until: float) -> _Variant:
         self._count += 1
+        began = monotonic()
         name = f"{self._count:02d}"
         side = SideProcess(self._folder / f"{name}.log")
         self._open.append(side)
@@ -297,11 +286,13 @@ class PipelineSearch:
                     results=str(results),
                 ),
                 wire.SideOpened,
+                until=until,
             )
         except BaseException:
             self._open.remove(side)
             side.close()
             raise
+        self._time.note_opening(monotonic() - began)
         return _Variant(stack, side, opened, results)
 
     def _close(self, variant: _Variant) -> None:
@@ -341,11 +332,6 @@ class PipelineSearch:
         if trial is self.best:
             slowest = max(slowest, self.base.opened.frame_seconds)
         return max(self.base.opened.period_seconds, _HEADROOM * slowest)
-
-    def _end_of(self, card: CureCard) -> float:
-        """When trying a cure has to end, on `monotonic`'s clock."""
-        later = _PROOF_SHARE + (0.0 if card.stage is CureStage.RUN else _RUN_SHARE)
-        return self._began + (1 - later) * self._job.budget_seconds
 
     @property
     def _cumulative(self) -> float:

@@ -20,6 +20,12 @@ from ridgeline.realtime.tuning import wire
 T = TypeVar("T")
 _PATIENCE_SECONDS = 600.0
 """Compiling a stage takes a minute; more than ten are a hang."""
+
+
+class TimeRanOut(ChildDied):
+    """An order was not carried out in time."""
+
+
 _CODE = "from ridgeline.realtime.tuning.side import main; main()"
 
 
@@ -48,30 +54,41 @@ class SideProcess:
         self._orders = os.fdopen(orders_write, "wb")
         self._answers = answers_read
         self._rest = b""
+        self._overdue = False
 
-    def ask(self, order: wire.Order, kind: type[T]) -> T:
+    def ask(self, order: wire.Order, kind: type[T], *, until: float | None = None) -> T:
         """Have an order carried out.
+
+        Args:
+            order: What to do.
+            kind: What is answered.
+            until: When to give the process up, on `monotonic`'s clock; None: when it hangs.
 
         Raises:
             InputError: It could not be; the reason in one line.
             ChildDied: The process ended, or did not answer.
+            TimeRanOut: It did not answer in time; the process can then only be closed.
         """
         try:
             self._orders.write(msgspec.json.encode(order) + b"\n")
             self._orders.flush()
         except BrokenPipeError:
             raise ChildDied(self._death()) from None
-        answer = msgspec.json.decode(self._line(), type=wire.Answer)
+        answer = msgspec.json.decode(self._line(until), type=wire.Answer)
         if isinstance(answer, wire.SideFailed):
             raise InputError(answer.reason)
         assert isinstance(answer, kind)
         return answer
 
-    def _line(self) -> bytes:
-        until = monotonic() + _PATIENCE_SECONDS
+    def _line(self, until: float | None) -> bytes:
+        patience = monotonic() + _PATIENCE_SECONDS
+        end = patience if until is None else min(until, patience)
         while b"\n" not in self._rest:
-            ready, _, _ = select.select([self._answers], [], [], max(0.0, until - monotonic()))
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, end - monotonic()))
             if not ready:
+                self._overdue = True
+                if end < patience:
+                    raise TimeRanOut("the time ran out")
                 raise ChildDied(f"no answer for {_PATIENCE_SECONDS:.0f} s; see {self._log}")
             part = os.read(self._answers, 1 << 16)
             if not part:
@@ -92,7 +109,7 @@ class SideProcess:
             self._orders.close()
         if self._process.poll() is None:
             try:
-                self._process.wait(timeout=2.0)
+                self._process.wait(timeout=0.0 if self._overdue else 2.0)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
