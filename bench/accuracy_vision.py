@@ -93,9 +93,12 @@ FOOT = """
   slowly lose up to 18 % beside that (`predict training` asks for the cores that decode).
 - ONNX Runtime on a processor that the fit has not seen is off by half in the median: a Raspberry
   Pi 4 takes as long as one of its cores would.
-- TensorRT without any ResNet in the fit is predicted too slow by a third to a half: the networks of
-  YOLO then stand for all, and their activations are not fused (before YOLO was there, 18.6 / 26.3 %
-  for large batches).
+- TensorRT without any ResNet in the fit is predicted too slow, by a fifth for large batches and by
+  up to twice for one image in 8 bits: what one kernel of one image takes then rests on networks of
+  YOLO and on boards.
+- ncnn's shaders on cards that rest between calls (an RTX 3090 took 1.4 and 7 ms for one network in
+  two published runs), and a network whose means its shaders did not have (EfficientNetV2-B0, up to
+  sixteen times as long as predicted), are most of what is left of latencies on GPUs.
 - PyTorch operator by operator on a processor is refused: on boards its depthwise convolutions take
   up to eight times what their work says (65 published rows), and nothing here says which.
 - `torch.compile` on a GPU stands on one card alone: without it, what a compiler fuses is belief.
@@ -141,6 +144,25 @@ Over training rows of devices left out (median and p90 were 14.5 and 41.9 %; on 
   14.8 / 52.8 %; found later, eight A100 16.9 to 10.5 %, eight V100 9.0 to 3.2 % (medians).
 - Kernels at the clock of each card, from its peak and its lanes, where one clock stood for most:
   latencies on GPUs 14.9 / 69.8 to 14.2 / 65.8 %, families left out 21.4 / 76.1 to 20.4 / 68.6 %.
+
+Over all rows, devices and families left out, each with those before it:
+
+- Weights that autocast casts anew in every pass, with a kernel for each, and activations that only
+  compare (ReLU) apart from those that compute (SiLU, GELU), which runtimes in 8 bits do not fuse:
+  large batches on GPUs 8.5 / 24.1 to 8.1 / 23.4 %, families left out 7.7 / 28.6 to 7.7 / 27.2 %;
+  `torch.compile` there 9.1 / 31.0 to 8.6 / 27.2 %.
+- What PyTorch adds to a GPU's own time (its launches, images turned around convolutions) as a
+  trait of frameworks, which TensorRT does not share: TensorRT without ResNets 36.5 / 40.4 to
+  34.3 / 38.9 % (large batches), 24.2 / 113 to 23.0 / 106 % (latencies); eager latencies lost 1.5
+  points in the median and won 2.4 in the p90.
+- Traffic that products hide, operator by operator, in place of their sum: large batches 8.0 / 23.2
+  to 7.4 / 23.2 %, families left out 7.7 / 27.0 to 7.1 / 26.5 %, training 9.4 / 30.3 to
+  9.0 / 30.5 % and 9.2 / 29.8 to 9.1 / 28.6 %, processors 19.6 / 52.5 to 18.9 / 51.4 %.
+- Firmer beliefs on what runtimes do not change (products on the same units) and of TFLite's waits:
+  TFLite without a family 23.4 / 69.6 to 17.9 / 57.6 %, TensorRT without ResNets 27.9 / 34.4 to
+  21.7 / 27.7 % (large batches), shaders on devices left out 41.8 / 80.9 to 33.8 / 81.0 %.
+- Layer norms that ncnn's shaders did not have, run by a host that no table names: three rows, which
+  were predicted 7 to 50 times too fast, are no longer judged.
 """
 PEERS = """
 ## Peers

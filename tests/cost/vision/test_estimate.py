@@ -157,3 +157,39 @@ def test_the_clock_of_a_card_follows_from_its_peak_and_its_lanes(
     name: str, gigahertz: float
 ) -> None:
     assert clock_of(device(name)) / 1e9 == pytest.approx(gigahertz, abs=0.01)
+
+
+def at_peaks(run: VisionSetting, model: str = "resnet50", gpu: str = "a100") -> dict[str, float]:
+    """Kind of work → its seconds at the peaks."""
+    found = demand(operator_arrays(load_network(model)), device(gpu), run)
+    return dict(zip(WORK, found.tolist(), strict=True))
+
+
+def test_autocast_casts_every_weight_in_every_pass() -> None:
+    cast, plain = at_peaks(RUN), at_peaks(replace(RUN, precision="fp16"))
+    assert cast["memory weights"] == pytest.approx(4.0 * plain["memory weights"])
+    assert cast["launches"] > 1.5 * plain["launches"]
+    assert cast["folded launches"] == plain["folded launches"]
+
+
+def test_traffic_is_hidden_by_the_products_of_the_same_operator_alone() -> None:
+    run = replace(RUN, precision="fp32")
+    slow, fast = at_peaks(run, gpu="t4"), at_peaks(replace(RUN, precision="fp16"), gpu="t4")
+    # products take six times as long in 32 bits there, and twice the bytes are hidden by them
+    assert slow["compute wide"] > 5.0 * fast["compute wide"]
+    assert slow["memory wide"] < fast["memory wide"]
+    assert slow["memory activation"] > fast["memory activation"]
+
+
+def test_a_comparison_is_another_kind_of_work_than_an_exponential() -> None:
+    relu, silu = at_peaks(RUN), at_peaks(RUN, "efficientnet_b0")
+    assert relu["memory activation"] > 0 == relu["memory smooth"]
+    assert silu["memory smooth"] > 0 == silu["memory activation"]
+
+
+def test_what_a_framework_adds_is_no_part_of_a_runtime() -> None:
+    run = replace(RUN, precision="fp16")
+    for software, adds in (("eager", True), ("compile", True), ("tensorrt", False)):
+        named = traits_of(device("a100"), replace(run, software=software))
+        assert ("framework" in named) is adds
+    assert "framework" not in traits_of(device("Core-i9-10940X"), replace(run, precision="fp32"))

@@ -57,6 +57,22 @@ def test_a_device_without_an_entry_is_refused_by_name(tmp_path: Path) -> None:
     assert "Abacus 9" in found.rows[0].reason
 
 
+def test_layer_norms_without_a_shader_ran_on_a_host_that_nobody_names(tmp_path: Path) -> None:
+    row = (
+        "ncnn,,{model},,,1,fp16,contiguous,{software},infer,Vulkan GPU NVIDIA RTX3090,1,"
+        "latency_ms,218.7,,,,"
+    )
+    found = validate_vision(
+        table(
+            tmp_path,
+            row.format(model="vit_small_patch16_224", software="ncnn Vulkan"),
+            row.format(model="resnet50", software="ncnn Vulkan"),
+        )
+    )
+    assert found.overall.insufficient == 1
+    assert "layer_norm runs on the host's processor" in found.rows[0].reason
+
+
 @pytest.mark.parametrize("board", ["Jetson Nano", "RTX3090"])
 def test_8_bits_under_vulkan_ran_on_the_processor_or_nobody_knows_where(
     tmp_path: Path, board: str

@@ -22,6 +22,8 @@ from ridgeline.hardware.facts import Device
 
 PLAIN = "eager"
 """The software that has no trait of its own: operator by operator."""
+FRAMEWORKS = ("eager", "compile", "graph", "torchscript")
+"""Software that starts a library's kernels one by one for tensors in the user's own layout."""
 SMALL_BATCH = 16
 """Images of a batch below which a time is a latency: launches and half-empty waves count."""
 
@@ -63,6 +65,8 @@ def traits_of(device: Device, setting: VisionSetting) -> tuple[str, ...]:
     """
     place = place_of(device)
     found = [place]
+    if place == "gpu" and setting.software in FRAMEWORKS:
+        found.append("framework")
     if setting.software != PLAIN:
         found.append(f"{place} {setting.software}")
     if setting.memory_format == "channels_last":

@@ -5,8 +5,9 @@ tile of a matrix multiplication, and tiles to whole waves over the compute units
 Multiplication Background User's Guide", sections 3 and 4, on tile and wave quantisation); a
 convolution is the multiplication of its im2col (Chellapilla et al., 2006). Depthwise ones run on
 the vector units. Traffic is every input and output moved once, at the bandwidth of the memory;
-what fits the last-level cache is found there by the next operator. Fused attention (Dao et al.,
-2205.14135) keeps its scores on the chip: they are a kind of work of their own.
+what fits the last-level cache is found there by the next operator, and what moves while products
+are computed is hidden by them. Autocast casts each weight anew in every pass. Fused attention (Dao
+et al., 2205.14135) keeps its scores on the chip: they are a kind of work of their own.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ TRAFFIC = (
     "batch_norm",
     "layer_norm",
     "activation",
+    "smooth",
     "elementwise",
     "softmax",
     "pool",
     "copy",
 )
-"""Kinds of traffic; the norms that need statistics of their input are `layer_norm`."""
+"""Kinds of traffic; the norms that need statistics of their input are `layer_norm`; activations
+that only compare numbers with constants are `activation`, others `smooth`."""
 WORK = (
     *(f"compute {name}" for name in COMPUTE),
     *(f"memory {name}" for name in TRAFFIC),
@@ -52,11 +55,17 @@ WORK = (
 microsecond an operator, on the device and on its host, those of `FOLDED` operators apart, since
 runtimes that fuse have none of them; `fixed` is one for the whole batch. On a processor `kernels`
 are where its threads meet after an operator."""
-FOLDED = ("batch_norm", "activation", "elementwise")
+CLAMPS = ("relu", "hardtanh", "leaky_relu")
+"""Activations that compare each number with constants: what integers can do as well."""
+CAST_BYTES = 8.0
+"""Bytes that autocast moves of a weight: 4 read, 2 written, 2 read by the operator."""
+FOLDED = ("batch_norm", "activation", "smooth", "elementwise")
 """Kinds of operators that a runtime which fuses writes into the one before."""
 HOST = 2
 """How many of the last of `WORK` are time of the host."""
 MICROSECOND = 1e-6
+LEAST_SECONDS = 1e-30
+"""Less than anything takes."""
 USUAL_CLOCK = 1.5e9
 """Clock of a GPU at which its `kernels` are a microsecond; also where the clock is not known."""
 FASTEST_CLOCK = 3.0e9
@@ -138,6 +147,8 @@ def work_kind(one: VisionOperator) -> str:
         return "batch_norm" if one.function == "batch_norm" else "layer_norm"
     if one.kind == "softmax" and one.function == "attention":
         return "scores"
+    if one.kind == "activation":
+        return "activation" if one.function in CLAMPS else "smooth"
     return str(one.kind)
 
 
@@ -203,15 +214,7 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
         compute = arrays.macs * batch * (1.0 + EPILOGUE / np.maximum(arrays.depth, 1.0))
     else:
         compute = _covered_macs(arrays, batch, units)
-    peak = matrix_peak(device, dtype) * share
-    widened = setting.software not in HALVES and not processor and not has_matrix_units(device)
-    if widened and dtype in ("fp16", "bf16"):
-        peak = device.peaks["fp32"]
-    if dtype == "fp16" and setting.software in NARROW and on_matrix_units(device, dtype):
-        peak = max(peak, device.peaks.get("int8", 0.0) / 2.0)
-    if setting.software in SHADERS:
-        peak = min(peak, SHADER_GAIN * device.peaks["fp32"])
-    vector = device.peaks.get("fp32", peak) * share
+    peak, vector = _product_rates(device, setting, share)
     cache = (device.chip.l3_bytes or device.chip.l2_bytes or 0) * CACHE_SHARE
     written = np.maximum(arrays.written * batch * size, 1.0)
     kept = np.minimum(1.0, cache / written)
@@ -219,6 +222,9 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     counts = _by_kind(arrays, arrays.count)
     folded = sum(counts.get(kind, 0.0) for kind in FOLDED)
     own = sum(counts.values()) - folded
+    casts = setting.precision.startswith("amp_")
+    if casts:  # one more kernel for each operator with weights
+        own += float(arrays.count[(arrays.weights > 0.0) & (arrays.macs > 0.0)].sum())
     if not processor:
         busy = float(((2.0 * compute / peak + traffic) * arrays.count).sum())
         matrix = device.peaks.get("fp16", 0.0) if on_matrix_units(device, dtype) else 0.0
@@ -227,9 +233,11 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     rates = {kind: vector if kind == "depthwise" else peak for kind in COMPUTE}
     macs = _by_kind(arrays, compute * arrays.count)
     found = [2.0 * macs.get(kind, 0.0) / rate for kind, rate in rates.items()]
-    moved = _by_kind(arrays, traffic * arrays.count)
+    rate = np.where(arrays.where.get("depthwise", np.False_), vector, peak)
+    moved = _by_kind(arrays, _exposed(traffic, 2.0 * compute / rate) * arrays.count)
     found += [moved.get(kind, 0.0) for kind in TRAFFIC]
-    found.append(float((arrays.weights * arrays.count).sum()) * size / bandwidth)
+    weight_bytes = CAST_BYTES if casts else size
+    found.append(float((arrays.weights * arrays.count).sum()) * weight_bytes / bandwidth)
     found.append(4.0 * arrays.parameters / bandwidth)
     own, folded = own * MICROSECOND, folded * MICROSECOND
     if processor:
@@ -240,6 +248,31 @@ def demand(arrays: OperatorArrays, device: Device, setting: VisionSetting) -> Fl
     return np.array(
         [*found, own * pace, folded * pace, MICROSECOND * host, own * host, folded * host]
     )
+
+
+def _product_rates(device: Device, setting: VisionSetting, share: float) -> tuple[float, float]:
+    """FLOP/s of products, and of those on vector units, by this share of a processor's cores."""
+    dtype = setting.dtype
+    peak = matrix_peak(device, dtype) * share
+    widened = (
+        setting.software not in HALVES and not is_processor(device) and not has_matrix_units(device)
+    )
+    if widened and dtype in ("fp16", "bf16"):
+        peak = device.peaks["fp32"]
+    if dtype == "fp16" and setting.software in NARROW and on_matrix_units(device, dtype):
+        peak = max(peak, device.peaks.get("int8", 0.0) / 2.0)
+    if setting.software in SHADERS:
+        peak = min(peak, SHADER_GAIN * device.peaks["fp32"])
+    return peak, device.peaks.get("fp32", peak) * share
+
+
+def _exposed(traffic: Floats, products: Floats) -> Floats:
+    """Seconds of an operator's traffic that its products do not hide.
+
+    While a tile is multiplied, the next one is on its way: an operator takes the longer of both,
+    and half of the shorter where they are equal.
+    """
+    return np.asarray(traffic * traffic / np.maximum(traffic + products, LEAST_SECONDS))
 
 
 def clock_of(device: Device) -> float:

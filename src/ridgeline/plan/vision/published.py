@@ -60,6 +60,8 @@ class SoftwareClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A query of several images is answered image by image, and the time of one is stated."""
     halves: bool = False
     """Unless told otherwise it makes 16 bits of 32 where a processor has a rate for them."""
+    leaves_to_host: tuple[str, ...] = ()
+    """Functions that it has no kernel for: the host's processor runs them, which is not named."""
     host_for_8_bits: str = ""
     """Class of software, on the host's processor, that runs a network of 8 bits instead."""
 
@@ -163,6 +165,11 @@ def _published(number: int, cells: Mapping[str, str]) -> PublishedVision:
         device, software = _host_of(device), software_named(software.host_for_8_bits)
     network = _network(cells["model"], cells["input_hw"])
     _same_network(network, cells.get("gmacs", ""))
+    left = {one.function for one in network.operators} & {*software.leaves_to_host}
+    if left and not is_processor(device):
+        raise _TooLittle(
+            f"{sorted(left)[0]} runs on the host's processor there, which is not named"
+        )
     note = cells.get("note", "")
     if "check unit" in note:
         raise _TooLittle("the table itself doubts the unit of its metric")
