@@ -240,6 +240,18 @@ def test_random_numbers_are_said_and_no_int8_is_made_of_them(
 
 
 @pytest.mark.usefixtures("warm")
+def test_one_row_of_arrays_is_none_to_judge_int8_by(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = tmp_path / "one.npz"
+    np.savez(one, pairs=np.full((1, 4), 0.5, np.float32))
+    words = ["--to", "onnx", "--no-speed", "--precision", "int8"]
+    code, _, said = exported("sound", tmp_path / "out", one, *words, capsys=capsys)
+    assert code == 2
+    assert "arrays of one row; int8 needs others to take its ranges from" in said.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("warm")
 @pytest.mark.sweep("no such format", "exists", "threshold")
 @pytest.mark.parametrize(
     ("words", "line"),

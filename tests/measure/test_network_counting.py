@@ -401,6 +401,30 @@ def test_a_rig_of_cameras_is_forecast_from_a_sample_of_each_argument(
     )
 
 
+LIBRARY = """
+from torch import nn
+
+class Library(nn.Module):
+    # As transformers writes them: its own name for the images, and anything else by name.
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+    def forward(self, pixel_values, labels=None, **kwargs):
+        assert not kwargs, f"{[*kwargs]} would reach a layer that does not know them"
+        return self.stem(pixel_values)
+"""
+
+
+@pytest.mark.parametrize("name", ["x", "pixel_values"])
+def test_one_array_of_any_name_is_the_first_argument_also_where_forward_takes_any_name(
+    name: str, tmp_path: Path
+) -> None:
+    script, sample = tmp_path / "library.py", tmp_path / "sample.npz"
+    script.write_text(LIBRARY)
+    np.savez(sample, **{name: np.zeros((1, 3, 16, 16), np.float32)})
+    assert read_network(f"{script}:Library", inputs=sample).macs == 8 * 27 * 16 * 16
+
+
 @pytest.mark.parametrize(
     ("model", "arrays", "message"),
     [

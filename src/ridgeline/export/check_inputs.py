@@ -250,6 +250,10 @@ def _from_arrays(
         raise InputError(f"--check {check}: arrays of {sorted(counts)} rows; give as many of each")
     (count,) = counts
     places = range(count)
+    if calibrate and count < 2:
+        raise InputError(
+            f"--check {check}: arrays of one row; int8 needs others to take its ranges from"
+        )
     judged, shown = (places[::2], places[1::2]) if calibrate else (places, places[:0])
     size = tuple(int(one) for one in next(iter(named.values())).shape[1:])
 

@@ -86,11 +86,11 @@ def fitted(example: ExampleInputs, module: nn.Module, name: str) -> ExampleInput
         NotCounted: Forward takes more than it holds, or others.
     """
     parameters = inspect.signature(module.forward).parameters
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
-        return example
     given = dict(example.named)
     if len(given) == 1 and not given.keys() & parameters.keys():
         example, given = ExampleInputs(positional=tuple(given.values())), {}
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
+        return example
     unknown = sorted(given.keys() - parameters.keys())
     needed = [
         one.name
