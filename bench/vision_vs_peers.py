@@ -1,22 +1,23 @@
 """Inference of vision models: `ridgeline export` beside the runtimes called by hand, in turns.
 
-    OMP_NUM_THREADS=2 python bench/vision_vs_peers.py IMAGES [--minutes 4] [--models resnet50 …]
+    OMP_NUM_THREADS=2 python bench/vision_vs_peers.py IMAGES [--minutes 4] [--models …] [--write]
 
 IMAGES is a folder of photographs. ResNet-50, MobileNetV3-L, ViT-S/16 at 224², batch 1 and 8, with
 random weights and BatchNorm statistics of the images (weights change no time, statistics keep the
 activations finite). Each candidate has a process of its own, made before the rounds and called in
 turns: torch eager, eager bfloat16 channels-last, torch.compile, the conversions written by hand as
 their manuals say, and the files that `ridgeline export` wrote. Agreement is that of the largest
-output with eager float32. Writes docs/results/vision_vs_peers.md. timm gives the three models.
+output with eager float32. `--write` replaces docs/results/vision_vs_peers.md. timm gives the three
+models (`pip install --no-deps timm torchvision`).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
-import platform
 import signal
 import statistics
 import subprocess
@@ -291,16 +292,25 @@ def table(name, candidates):
     return [*lines, ""]
 
 
+def processor():
+    from ridgeline.hardware.machine import this_machine
+
+    return this_machine().cpu.model
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("images", type=Path)
     parser.add_argument("--minutes", type=float, default=4.0, help="of calls, all models together")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--write", action="store_true", help="replace the page of results")
     options = parser.parse_args()
+    if importlib.util.find_spec("timm") is None:
+        parser.exit(2, "timm gives the models: pip install --no-deps timm torchvision\n")
     lines = ["# Inference runtimes, by hand and by `ridgeline export`", ""]
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "onnxruntime", "openvino")]
     where_and_with = (
-        f"`bench/vision_vs_peers.py`, {time.strftime('%Y-%m-%d')}, {platform.processor()},"
+        f"`bench/vision_vs_peers.py`, {time.strftime('%Y-%m-%d')}, {processor()},"
         f" {os.environ.get('OMP_NUM_THREADS', os.cpu_count())} threads, {', '.join(versions)};"
         f" {ROUNDS} rounds in turns, 224²."
     )
@@ -313,7 +323,8 @@ def main():
             subprocess.run([sys.executable, __file__, *prepare_command], check=True)
             seconds = 60 * options.minutes / len(options.models)
             lines += table(name, judge(folder, name, seconds))
-    RESULTS.write_text("\n".join(lines))
+    if options.write:
+        RESULTS.write_text("\n".join(lines))
     print("\n".join(lines))
 
 

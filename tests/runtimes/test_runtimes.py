@@ -358,6 +358,23 @@ def test_inverses_of_poses_and_intrinsics_are_written_out(name: str, tmp_path: P
     torch.testing.assert_close(runtime(name).load(made, threads=1)(*calls), model(*calls))
 
 
+class FindsPeaks(torch.nn.Module):
+    """Row and column of the highest place, as decoders of heatmaps have them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        place = x.flatten(1).argmax(1)
+        return torch.stack([place // x.shape[-1], place % x.shape[-1], -place % x.shape[-2]], -1)
+
+
+def test_a_remainder_by_a_free_size_is_written_out(tmp_path: Path) -> None:
+    model = FindsPeaks().eval()
+    card, free = runtime("onnx"), ("batch", "size")
+    made = convert(card, model, (images(2, 16),), {}, tmp_path / "made", dynamic=free)
+    run = card.load(made, threads=1)
+    for shown in (images(2, 16), images(3, 24)):
+        assert torch.equal(run(shown), model(shown))
+
+
 class PoolsToOnePixel(torch.nn.Module):
     """A pyramid whose coarsest level is one pixel at the example's size, as DDRNet's is."""
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from tests.runtimes.planted import modules
 
+from ridgeline.errors import InputError
 from ridgeline.measure.child.points import Points
 from ridgeline.techniques import technique
 
@@ -101,6 +102,25 @@ def test_int8_takes_the_scripts_first_inputs_and_answers_after_it_was_compared()
     words = points.effects["onnx-runtime"]
     assert "in int8 (SQNR" in words
     assert "int8 ranges from 32 samples" in words
+
+
+def test_while_an_int8_program_is_made_it_is_said_of_how_many_inputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[dict[str, str]] = []
+
+    def convert(*_: Any, **__: Any) -> Any:
+        told.append(dict(points.preparing))
+        raise InputError("that is enough")
+
+    runtime_call = importlib.import_module("ridgeline.measure.child.runtime_call")
+    monkeypatch.setattr(runtime_call, "convert", convert)
+    model = modules.WritesAView().eval()
+    points, _ = under("onnx-runtime", model, int8=True)
+    with torch.no_grad():
+        for _ in range(6):
+            model(images(8))
+    assert told == [{"onnx-runtime": "its int8 program was being made of 4 inputs"}]
 
 
 @pytest.mark.slow

@@ -268,6 +268,8 @@ class RuntimeCall:
         shape = _key(call)
         alike = [one for one in self._recorded if free or _key(one) == shape]
         calibration = alike or self._recorded
+        if self._precision == "int8":  # ranges of a large module take minutes
+            self._waits_for(f"its int8 program was being made of {len(calibration)} inputs")
         with (
             tempfile.TemporaryDirectory(prefix="ridgeline-runtime-") as folder,
             _generators_kept(),

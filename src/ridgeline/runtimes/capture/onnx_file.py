@@ -9,6 +9,7 @@ import torch
 from ridgeline.runtimes.capture.inverses import without_small_inverses
 from ridgeline.runtimes.capture.onnx_notes import drop_shapes, drop_sources
 from ridgeline.runtimes.capture.program import Captured
+from ridgeline.runtimes.capture.remainders import without_free_remainders
 
 _LARGEST_BYTES = 1_900_000_000
 """The most bytes of weights inside of the file: a protobuf message ends at 2 GiB."""
@@ -17,7 +18,7 @@ _LARGEST_BYTES = 1_900_000_000
 def write_onnx(captured: Captured, path: Path) -> None:
     """Write it by `torch.onnx.export(dynamo=True)`; large weights come in a file beside it."""
     program = torch.onnx.export(
-        without_small_inverses(captured.program),
+        without_free_remainders(without_small_inverses(captured.program)),
         dynamo=True,
         verbose=False,
         input_names=[input_name(i) for i in range(len(captured.tensors))],
