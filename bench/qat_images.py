@@ -56,8 +56,13 @@ def main() -> None:
     print(f"  and rounded              top-1 {control[0]:.4f}, GPTQ {control[1]:.4f}", flush=True)
     found = rounded_top1(*trained_on(given, rounded=True), given.images, SCHEME)
     print(f"trained with rounding      top-1 {found:.4f}")
-    shares = [(found - one) / (floats - one) for one in control]
-    print(f"won back                   {shares[0]:.0%} of it, {shares[1]:.0%} of GPTQ's loss")
+    plain, gptq = (won_back(found, floats, one) for one in control)
+    print(f"won back                   {plain} of it, {gptq} of GPTQ's loss")
+
+
+def won_back(found: float, floats: float, rounded: float) -> str:
+    """The share of what rounding lost; nothing where it lost nothing."""
+    return f"{(found - rounded) / (floats - rounded):.0%}" if rounded < floats else "nothing lost"
 
 
 def trained_on(given: argparse.Namespace, *, rounded: bool) -> tuple[nn.Module, Recipe]:

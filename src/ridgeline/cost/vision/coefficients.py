@@ -61,7 +61,7 @@ def traits_of(device: Device, setting: VisionSetting) -> tuple[str, ...]:
     >>> from ridgeline.hardware import device
     >>> run = VisionSetting(task="train", batch=64, precision="amp_fp16", software="compile")
     >>> traits_of(device("a100"), run)
-    ('gpu', 'gpu compile', 'train')
+    ('gpu', 'framework', 'gpu compile', 'train')
     """
     place = place_of(device)
     found = [place]
