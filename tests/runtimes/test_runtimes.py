@@ -375,6 +375,21 @@ def test_a_remainder_by_a_free_size_is_written_out(tmp_path: Path) -> None:
         assert torch.equal(run(shown), model(shown))
 
 
+class Splats(torch.nn.Module):
+    """Features added up in the cells of a grid, as lift-splat-shoot does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        grid = torch.zeros(x.shape[0], 4, 3, 16)
+        return grid.flatten(1, 2).index_add(1, torch.arange(16) % 12, x[:, 0])
+
+
+@pytest.mark.parametrize("name", ["onnx", "openvino"])
+def test_an_operator_that_a_runtime_lacks_is_written_in_others(name: str, tmp_path: Path) -> None:
+    model, shown = Splats().eval(), images(2, 16)
+    made = convert(runtime(name), model, (shown,), {}, tmp_path / "made")
+    torch.testing.assert_close(runtime(name).load(made, threads=1)(shown), model(shown))
+
+
 class PoolsToOnePixel(torch.nn.Module):
     """A pyramid whose coarsest level is one pixel at the example's size, as DDRNet's is."""
 

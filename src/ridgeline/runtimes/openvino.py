@@ -62,12 +62,17 @@ def _converted(captured: Captured, folder: Path) -> Any:
     from ridgeline.runtimes.capture.blame import blame_operator, keep_log, operator_name
     from ridgeline.runtimes.capture.inverses import without_small_inverses
 
+    program = without_small_inverses(captured.program)
     try:
-        return openvino.convert_model(without_small_inverses(captured.program))
+        return openvino.convert_model(program)
+    except OpConversionFailure:
+        written_out = program.run_decompositions()
+    try:  # what it lacks PyTorch may write in other operators
+        return openvino.convert_model(written_out)
     except OpConversionFailure as error:
         said = str(error)
-        graph = captured.program.run_decompositions().graph
-        calls = [node for node in graph.nodes if hasattr(node.target, "_schema")]
+        nodes = [*written_out.graph.nodes, *program.graph.nodes]
+        calls = [node for node in nodes if hasattr(node.target, "_schema")]
         lacking = [node for node in calls if f"{operator_name(node)}" in said]
         if not lacking:
             raise
