@@ -17,7 +17,7 @@ from ridgeline.kernels.cpu import compiler
 HERE = Path(__file__).parent
 NAMES = (
     "paged_attention", "decoder_layers", "rms_norm", "gated_activation", "linear", "linear_int8",
-    "linear_int4", "linear_w8a8", "column_products", "column_walk", "range_search",
+    "linear_int4", "linear_w8a8", "column_products", "column_walk", "range_search", "boundaries",
 )  # fmt: skip
 FILES = [str(HERE / f"test_{name}.py") for name in NAMES]
 QUICK = (
