@@ -40,6 +40,8 @@ STRANGERS: dict[str, set[str]] = {
     "written_for_cuda": set(),
     "larger_scratch": set(),
     "written_for_the_compiler": set(),
+    "names_of_its_own": set(),
+    "float8": set(),
 }
 """Kernels as others write them → what is wrong with each."""
 SEED_BY_ITS_PLACE = """import torch
@@ -179,6 +181,28 @@ def test_a_configuration_that_gives_something_else_is_found(tmp_path: Path) -> N
     found = tmp_path / "tuned.py"
     found.write_text(tuned)  # its grid is of blocks of 128
     assert "configuration-dependent" in judge([found])[found]
+
+
+@pytest.mark.slow
+def test_what_is_right_on_numbers_of_a_usual_size_alone_is_found(tmp_path: Path) -> None:
+    text = (HERE / "sound/softmax.py").read_text()
+    files = [tmp_path / f"{name}.py" for name in ("usual", "tiny")]
+    files[0].write_text(text.replace("values - tl.max(values, 0)", "values"))
+    # What is not drawn stays as it is, so nothing overflows.
+    files[1].write_text(files[0].read_text().replace("torch.randn", "torch.rand"))
+    found = judge(files)
+    assert "overflow" in found[files[0]]
+    assert found[files[1]] == [""]
+
+
+@pytest.mark.slow
+def test_results_of_eight_bits_may_err_by_their_rounding_alone(tmp_path: Path) -> None:
+    text = (HERE / "scripts/float8.py").read_text()
+    file = tmp_path / "smaller.py"
+    load = "tl.load(x + places, mask=inside)"
+    assert text.count(load) == 1
+    file.write_text(text.replace(load, f"(0.96 * {load})"))
+    assert "inexact" in judge([file])[file]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,8 +27,9 @@ from triton.runtime.errors import InterpreterError
 
 from ridgeline.errors import RidgelineError, in_words
 from ridgeline.from_source import import_file
-from ridgeline.kernels.check import bfloat16, language, libdevice, scalars
+from ridgeline.kernels.check import bfloat16, float8, language, libdevice, scalars
 from ridgeline.kernels.check.judging import findings, launch_record
+from ridgeline.kernels.check.larger import LargerNumbers, overflows
 from ridgeline.kernels.check.on_cuda import on_cuda
 from ridgeline.kernels.check.seen import SeenLaunch
 from ridgeline.kernels.check.watching import LaunchWatch
@@ -77,6 +78,7 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     bfloat16.install()
+    float8.install()
     libdevice.install()
     scalars.install()
     language.install()
@@ -97,22 +99,39 @@ def check(file: Path, kernel: str) -> dict[str, Any]:
             returned = example()
         except (Exception, SystemExit) as error:
             return {"error": _failure(error, file, "example()")}
-    seen = [one for one in watch.launches if kernel in ("", one.kernel)]
-    if not seen:
-        named = sorted({one.kernel for one in watch.launches})
-        what = f"launches no kernel {kernel}" if kernel else "launches no kernel"
-        return {"error": f"example() {what}; it launches {', '.join(named) or 'none'}"}
-    compared = _compared(returned)
-    wrong = next((one for one in compared if not all(map(torch.is_tensor, one))), None)
-    if wrong is not None:
-        types = ", ".join(type(one).__name__ for one in wrong)
-        return {
-            "error": f"example() returns ({types}); return pairs of tensors, found and expected"
-        }
-    results = [one for pair in compared for one in pair]
-    found = [*findings(seen, results), *_inexact(compared, seen, file)]
+        seen = [one for one in watch.launches if kernel in ("", one.kernel)]
+        if not seen:
+            named = sorted({one.kernel for one in watch.launches})
+            what = f"launches no kernel {kernel}" if kernel else "launches no kernel"
+            return {"error": f"example() {what}; it launches {', '.join(named) or 'none'}"}
+        compared = _compared(returned)
+        wrong = next((one for one in compared if not all(map(torch.is_tensor, one))), None)
+        if wrong is not None:
+            types = ", ".join(type(one).__name__ for one in wrong)
+            return {
+                "error": f"example() returns ({types}); return pairs of tensors, found and expected"
+            }
+        results = [one for pair in compared for one in pair]
+        found = [*findings(seen, results), *_inexact(compared, seen, file)]
+        if compared and not {one.cause for one in found} - {"uncoalesced"}:
+            found += _overflows(example, watch, kernel, file)
     launches = [launch_record(one) for one in seen]
     return {"launches": launches, "findings": found, "compared": len(compared)}
+
+
+def _overflows(
+    example: Callable[[], Any], watch: LaunchWatch, kernel: str, file: Path
+) -> list[KernelFinding]:
+    """What a second run with larger numbers shows; nothing where the example fails on them."""
+    usual, watch.launches, watch.once = watch.launches, [], True
+    torch.manual_seed(0)
+    try:
+        with LargerNumbers():
+            compared = _compared(example())
+    except (Exception, SystemExit):
+        return []
+    found = overflows(compared, watch.launches, usual, str(file))
+    return [one for one in found if kernel in ("", one.kernel)]
 
 
 def _failure(error: BaseException, file: Path, what: str) -> str:
@@ -147,7 +166,7 @@ def _inexact(
             yield _misshapen(found, expected, kernel, file)
             continue
         error, floor = _error(found, expected), _rounding_error(found, expected)
-        narrow = found.dtype in (torch.float16, torch.bfloat16)
+        narrow = found.dtype not in (torch.float32, torch.float64)
         allowed = floor * (_TIMES_THE_FLOOR if narrow else _OF_FLOAT32)
         allowed = max(allowed, _OF_TF32 * _STEP_OF_TF32 if cut and not narrow else 0.0)
         allowed = max([allowed, *(_TIMES_PLAIN * _error(one, expected) for one in plain)])
@@ -163,7 +182,9 @@ def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 def _rounding_error(found: torch.Tensor, expected: torch.Tensor) -> float:
     """What rounding the expected result once to the dtype of what was found costs."""
-    step = torch.finfo(found.dtype).eps if found.dtype.is_floating_point else 0.0
+    if not found.dtype.is_floating_point:
+        return _error(expected.detach().double().round(), expected)
+    step = torch.finfo(found.dtype).eps
     return max(_error(expected.detach().to(found.dtype), expected), step / _STEPS_OF_A_FLOOR)
 
 
@@ -181,7 +202,7 @@ def _too_far(
     )
     evidence: dict[str, float | int | str] = {"relative_error": error, "rounding_error": floor}
     if not math.isfinite(error):
-        wrong = int((~found.isfinite() & expected.isfinite()).sum())
+        wrong = int((~found.double().isfinite() & expected.isfinite()).sum())
         summary = f"{wrong} of {found.numel()} results are NaN or infinite"
         evidence = {"results": wrong, "of_results": found.numel()}
     return KernelFinding(

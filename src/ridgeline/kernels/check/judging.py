@@ -21,7 +21,7 @@ SECTOR_BYTES = 32
 CAUSES = (
     "out-of-bounds", "write-write-race", "read-write-race", "missing-barrier", "order-dependent",
     "configuration-dependent", "uninitialised-read", "nan-result", "unwritten-output", "inexact",
-    "uncoalesced",
+    "overflow", "uncoalesced",
 )  # fmt: skip
 """Every cause that a run under the interpreter can have."""
 _LANES = 32

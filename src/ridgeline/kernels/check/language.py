@@ -4,6 +4,7 @@
 - Grids given as lists.
 - Arguments that are Python's floats: a compiled kernel gets float32 numbers, which have `.to` and
   widen what they meet; the interpreter hands them on as they are.
+- Functions of `triton.language` under names of a file's own (`fast_exp = tl.math.exp`).
 - `and`, `or` and `not` between tensors: the compiler computes them element by element, every
   operand; Python asks one operand for its truth and gives the other.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -69,10 +71,26 @@ def _with_floats(original: Callable[..., Any]) -> Callable[..., Any]:
 def _with_booleans(original: Callable[..., ast.AST]) -> Callable[..., ast.AST]:
     def transform(rewriter: Any, source: str) -> ast.AST:
         names = rewriter.fn.__globals__
+        names.update({name: _as_patched(one) for name, one in names.items() if _is_builtin(one)})
         names.update({_BOTH: _both, _EITHER: _either, _OPPOSITE: _opposite})
         return ast.fix_missing_locations(_Booleans().visit(original(rewriter, source)))
 
     return transform
+
+
+def _is_builtin(value: Any) -> bool:
+    return bool(getattr(value, "__triton_builtin__", False))
+
+
+def _as_patched(builtin: Any) -> Callable[..., Any]:
+    """What the language has under its name whenever it is called: the interpreter replaces that."""
+    name = builtin.__name__
+    module = tl if hasattr(tl, name) else sys.modules[builtin.__module__]
+
+    def call(*args: Any, **named: Any) -> Any:
+        return getattr(module, name)(*args, **named)
+
+    return call
 
 
 class _Booleans(ast.NodeTransformer):

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+_WITH_INFINITY = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
@@ -51,6 +53,8 @@ class SeenLaunch:
     accesses: list[Access] = field(default_factory=list)
     before: dict[int, torch.Tensor] = field(default_factory=dict)
     """The bytes of each storage before the launch, by its address."""
+    infinite: frozenset[str] = frozenset()
+    """Arguments that held an infinity before the launch."""
     depends_on_order: dict[str, float] = field(default_factory=dict)
     """Arguments that came out differently in another order, and by how much."""
     results: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -79,6 +83,14 @@ class SeenLaunch:
             if isinstance(one, torch.Tensor):
                 found[name] = one
         return found
+
+    def find_infinite(self) -> frozenset[str]:
+        """The names of the tensors that hold an infinity now."""
+        return frozenset(
+            name
+            for name, one in self.tensors.items()
+            if one.dtype in _WITH_INFINITY and bool(one.detach().isinf().any())
+        )
 
     def wrote_to(self, tensor: torch.Tensor) -> bool:
         """Whether a store or an atomic went to the memory that a tensor lies in."""

@@ -32,6 +32,8 @@ class LaunchWatch:
 
     def __init__(self) -> None:
         self.launches: list[SeenLaunch] = []
+        self.once = False
+        """Whether launches run once alone, and nothing that they touch is noted."""
         self._launch: SeenLaunch | None = None
         self._ranges: list[tuple[int, int]] = []
         self._again = False
@@ -103,12 +105,15 @@ class LaunchWatch:
         def call(executor: Any, *args: Any, **options: Any) -> None:
             seen = _seen(executor, args, options)
             seen.configuration, seen.variants = self._configuration, self._variants
+            seen.infinite = seen.find_infinite()
             storages = {one.untyped_storage().data_ptr(): one for one in seen.tensors.values()}
             seen.before = {place: bytes_of(one).clone() for place, one in storages.items()}
             self.launches.append(seen)
-            self._launch, self._ranges, self._again = seen, seen.ranges(), False
+            self._launch, self._ranges, self._again = seen, seen.ranges(), self.once
             try:
                 original(executor, *args, **options)
+                if self.once:
+                    return
                 after = {place: bytes_of(one).clone() for place, one in storages.items()}
                 results = {name: one.detach().clone() for name, one in seen.tensors.items()}
                 for place, one in storages.items():
@@ -129,7 +134,7 @@ class LaunchWatch:
             sizes = [operator.index(one) for one in builder.grid_dim]  # or tensors, of a lambda's
             total = sizes[0] * sizes[1] * sizes[2]
             linear = (x * sizes[1] + y) * sizes[2] + z
-            if self._launch is not None and self._again:
+            if self._launch is not None and self._again and not self.once:
                 if len(self._order) != total:
                     self._order = list(range(total))
                     random.Random(7).shuffle(self._order)

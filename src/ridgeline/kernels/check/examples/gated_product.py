@@ -17,12 +17,17 @@ _EXACT: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Two rows of 1,025 in bfloat16, a part of longer ones; with gradients from float64."""
-    return [pair for name in _EXACT for pair in _of_kind(name)]
+    """Two rows of 1,025 in bfloat16, a part of longer ones, and gates far from zero."""
+    far = torch.tensor([-1e15, -1e3, -90.0, 90.0, 1e3, 1e15]).bfloat16()
+    found = []
+    for name in _EXACT:
+        rows = [torch.randn(2, size).bfloat16()[:, :1025] for size in (1025, 1124, 1148)]
+        found += _of_kind(name, *rows)
+        found += _of_kind(name, far, *(torch.randn(2, 6) * 1e-15).bfloat16())
+    return found
 
 
-def _of_kind(name: str) -> list[tuple[Tensor, Tensor]]:
-    gate, up, dy = (torch.randn(2, size).bfloat16()[:, :1025] for size in (1025, 1124, 1148))
+def _of_kind(name: str, gate: Tensor, up: Tensor, dy: Tensor) -> list[tuple[Tensor, Tensor]]:
     y = forward(gate, up, name)
     found = backward(dy, gate, up, name)
     wide = [one.double().requires_grad_() for one in (gate, up)]

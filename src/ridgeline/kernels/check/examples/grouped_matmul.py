@@ -12,15 +12,18 @@ _DEPTH = 321  # one more than tiles hold
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Five experts of 321 x 136 over 171 rows in bfloat16."""
-    x, weight = (torch.randn(shape).bfloat16() for shape in ((_ENDS[-1], _DEPTH), (5, _DEPTH, 136)))
+    """Five experts of 321 x 136 in bfloat16: four rows are no expert's; rows end before experts."""
+    weight = torch.randn(5, _DEPTH, 136).bfloat16()
+    return [*_of_rows(_ENDS[-1] + 4, weight), *_of_rows(20, weight)]
+
+
+def _of_rows(count: int, weight: Tensor) -> list[tuple[Tensor, Tensor]]:
+    x, dy = torch.randn(count, _DEPTH).bfloat16(), torch.randn(136, count).bfloat16().T
     ends = torch.tensor(_ENDS, dtype=torch.int32)
-    y = multiply(x, weight, ends)
-    dy = torch.randn(_ENDS[-1], 136).bfloat16()
-    dweight = gradient_of_weight(x, dy, ends)
-    groups = list(zip((0, *_ENDS[:-1]), _ENDS, weight.double(), strict=True))
-    exact = torch.cat([x[first:last].double() @ one for first, last, one in groups])
-    gradient = torch.stack(
-        [x[first:last].double().T @ dy[first:last].double() for first, last, _ in groups]
-    )
-    return [(y, exact), (dweight, gradient)]
+    y, dweight = multiply(x, weight, ends), gradient_of_weight(x, dy, ends)
+    exact = torch.zeros(count, 136, dtype=torch.float64)
+    gradients = []
+    for first, last, one in zip((0, *_ENDS[:-1]), _ENDS, weight.double(), strict=True):
+        exact[first:last] = x[first:last].double() @ one
+        gradients.append(x[first:last].double().T @ dy[first:last].double())
+    return [(y, exact), (dweight, torch.stack(gradients))]

@@ -7,27 +7,52 @@ from torch import Tensor
 
 from ridgeline.kernels.triton.linear_cross_entropy import of_chunk
 
-_ROWS, _CLASSES, _IGNORED = 7, 4097, -100  # one more than a block holds
+_CLASSES = 4097  # one more than a block holds
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Seven rows of 4,097 in bfloat16, one ignored: plain, with every option, in two steps."""
-    return [*_case(0.0, 0.0, 0.0), *_case(0.1, 1e-2, 3.0), *_case(0.1, 1e-2, 0.0, steps=2)]
+    """Rows in bfloat16, one ignored: plain, with every option, in two steps; and many of three."""
+    return [
+        *_case(_logits(7, _CLASSES), 0.0, 0.0, 0.0),
+        *_case(_logits(7, _CLASSES), 0.1, 1e-2, 3.0, ignored=5),
+        *_case(_logits(7, _CLASSES), 0.1, 1e-2, 0.0, steps=2),
+        *_case(_far_logits(), 0.0, 1e-2, 0.0),
+        *_case(_logits(130, 3), 0.1, 0.0, 0.0),
+    ]
+
+
+def _logits(rows: int, classes: int) -> Tensor:
+    """A part of longer rows, whose largest comes last."""
+    logits = (torch.randn(rows, classes + 24) * 3 + 2).bfloat16()[:, :classes]
+    logits[::2, -1] = 15.0
+    return logits
+
+
+def _far_logits() -> Tensor:
+    """Powers that no float32 holds, and whole blocks of classes that are masked."""
+    logits = _logits(5, _CLASSES)
+    logits[:2] *= 40.0
+    logits[2:4, :-1] = float("-inf")
+    return logits
 
 
 def _case(
-    smoothing: float, z_loss: float, softcap: float, steps: int = 1
+    logits: Tensor,
+    smoothing: float,
+    z_loss: float,
+    softcap: float,
+    steps: int = 1,
+    ignored: int = -100,
 ) -> list[tuple[Tensor, Tensor]]:
-    logits = (torch.randn(_ROWS, _CLASSES + 24) * 3 + 2).bfloat16()[:, :_CLASSES]
-    logits[::2, -1] = 15.0  # the largest comes last
-    target = torch.randint(_CLASSES, (_ROWS,))
-    target[3] = _IGNORED
-    weights = torch.rand(_ROWS) + 0.5
+    rows, classes = logits.shape
+    target = torch.randint(classes, (rows,))
+    target[2:4] = torch.tensor([classes - 1, ignored])
+    weights = torch.rand(rows) + 0.5
     wide = logits.double().requires_grad_()
-    exact = _losses(wide, target, smoothing, z_loss, softcap)
+    exact = _losses(wide, target, smoothing, z_loss, softcap, ignored)
     (gradient,) = torch.autograd.grad(exact @ weights.double(), wide)
-    losses, normalizers = torch.empty(_ROWS), torch.empty(_ROWS)
-    rest = (_IGNORED, smoothing, z_loss, softcap)
+    losses, normalizers = torch.empty(rows), torch.empty(rows)
+    rest = (ignored, smoothing, z_loss, softcap)
     if steps == 1:
         of_chunk(logits, target, losses, normalizers, weights, *rest)
     else:
@@ -37,10 +62,10 @@ def _case(
 
 
 def _losses(
-    logits: Tensor, target: Tensor, smoothing: float, z_loss: float, softcap: float
+    logits: Tensor, target: Tensor, smoothing: float, z_loss: float, softcap: float, ignored: int
 ) -> Tensor:
     x = softcap * (logits / softcap).tanh() if softcap else logits
     plain = torch.nn.functional.cross_entropy(
-        x, target, reduction="none", ignore_index=_IGNORED, label_smoothing=smoothing
+        x, target, reduction="none", ignore_index=ignored, label_smoothing=smoothing
     )
-    return plain + torch.where(target == _IGNORED, 0.0, z_loss * x.logsumexp(-1).square())
+    return plain + torch.where(target == ignored, 0.0, z_loss * x.logsumexp(-1).square())

@@ -8,7 +8,7 @@ from torch import Tensor
 from ridgeline.kernels.paged_attention import LayerCache, PackedTokens, write_cache_reference
 from ridgeline.kernels.triton.paged_attention import paged_attention, write_cache
 
-_HEADS, _KEY_HEADS, _DIM, _BLOCK = 4, 2, 48, 8
+_HEADS, _KEY_HEADS, _DIM, _BLOCK = 6, 2, 48, 8
 _USED, _BLOCKS = 32, 160
 """The last blocks of a cache are used, whose numbers need more than eight bits."""
 _RUBBISH = 3.0
@@ -30,6 +30,7 @@ def example() -> list[tuple[Tensor, Tensor]]:
         *_of([(6, 30), (4, 11)], None, window=9, first=2, seen=[1, 3, 5, 11, 21, 33, 0, 0, 0, 0]),
         *_of([(4, 12)], None, seen=[1, 3, 5, 13]),
         *_of([(1, 75)], None, against=6.0),
+        *_of([(1, 0), (2, 9)], None, sinks=False),
         *_of([(1, 75), *[(0, 0)] * 131], torch.int8),
     ]
 
@@ -45,6 +46,7 @@ def _of(
     against: float = 0.0,
     *,
     fixed: bool = False,
+    sinks: bool = True,
 ) -> list[tuple[Tensor, Tensor]]:
     """Sequences of (queries, context), all of whose keys and values are written here.
 
@@ -85,10 +87,11 @@ def _of(
     )
     padding = torch.ones(2, 1, _KEY_HEADS, _DIM, dtype=dtype)
     keys, values = torch.cat([*tokens, padding], 1)
+    values = values.transpose(0, 1).contiguous().transpose(0, 1)  # in other steps than keys
     write_cache(keys, values, cache, packed)
     write_cache_reference(keys, values, twin, packed)
     queries = (torch.randn(sum(num_queries), _HEADS, _DIM) - against).to(dtype)
-    sinks = torch.randn(_HEADS) - _DIM * _SCALE * against**2
+    extra = torch.randn(_HEADS) - _DIM * _SCALE * against**2 if sinks else None
     found = paged_attention(
         queries,
         cache,
@@ -96,14 +99,14 @@ def _of(
         scale=_SCALE,
         window=None if first else window,
         softcap=softcap,
-        sinks=sinks,
+        sinks=extra,
     )
     filled = packed.slots[:-1]
     kept = torch.stack([_read(cache, part, filled) for part in ("keys", "values")])
     parts = kept.split([context for _, context in lengths], 1)
     paths = torch.tensor(seen or [0] * sum(num_queries)).split(num_queries)
     exact = [
-        _attended(one, part[0], part[1], _sight(len(part[0]), path, window, first), softcap, sinks)
+        _attended(one, part[0], part[1], _sight(len(part[0]), path, window, first), softcap, extra)
         for one, part, path in zip(queries.split(num_queries), parts, paths, strict=True)
     ]
     wanted = torch.stack([_read(twin, part, filled) for part in ("keys", "values")])
@@ -118,7 +121,7 @@ def _sight(context: int, paths: Tensor, window: int | None, first: int) -> Tenso
     """Which keys the last tokens of a sequence see, [Q, K]: one after the other, one by one."""
     root = context - len(paths)
     found = torch.zeros(len(paths), context, dtype=torch.bool)
-    for query, path in enumerate(paths.tolist()):
+    for query, path in enumerate(paths.tolist() if context else []):
         line = [bit for bit in range(len(paths)) if path >> bit & 1] or list(range(query + 1))
         for depth, key in enumerate([*range(root), *(root + one for one in line)]):
             behind = root + len(line) - 1 - depth
@@ -161,15 +164,18 @@ def _attended(
     values: Tensor,
     seen: Tensor,
     softcap: float | None,
-    sinks: Tensor,
+    sinks: Tensor | None,
 ) -> Tensor:
     """The last tokens of one sequence over what they see, with the whole matrix in float64."""
+    if not len(keys):
+        return torch.zeros_like(queries)
     q, k, v = (one.double() for one in (queries, keys, values))
     k, v = (one.repeat_interleave(_HEADS // _KEY_HEADS, 1) for one in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, k) * _SCALE
     if softcap is not None:
         scores = softcap * (scores / softcap).tanh()
     scores = scores.masked_fill(~seen, float("-inf"))
-    sink = sinks.double()[:, None, None].expand(-1, len(q), 1)
+    none = torch.full((_HEADS,), float("-inf"))
+    sink = (none if sinks is None else sinks).double()[:, None, None].expand(-1, len(q), 1)
     weights = torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
     return torch.einsum("hqk,khd->qhd", weights, v)

@@ -18,19 +18,19 @@ def example() -> list[tuple[Tensor, Tensor]]:
     On a GPU of one multiprocessor, so that each program of the backward takes several tiles.
     """
     with mock.patch.object(residual_norm, "num_processors", return_value=1):
-        return [*_of_kind(centred=False), *_of_kind(centred=True)]
+        return [*_of_kind(0.5, centred=False), *_of_kind(0.0, centred=True)]
 
 
-def _of_kind(*, centred: bool) -> list[tuple[Tensor, Tensor]]:
+def _of_kind(offset: float, *, centred: bool) -> list[tuple[Tensor, Tensor]]:
     x, added = (torch.randn(_ROWS, size).bfloat16()[:, :_SIZE] for size in (_SIZE, _SIZE + 24))
     x = x + 3.0 if centred else x  # a mean that is not zero
     weight, shift = (torch.randn(_SIZE).bfloat16() for _ in range(2))
     bias = shift if centred else None
     dy, dh = (torch.randn(_ROWS, size).bfloat16()[:, :_SIZE] for size in (_SIZE + 8, _SIZE + 16))
-    y, h, mean, rstd = residual_norm.forward(x, added, weight, bias, _EPS, 0.0, centred=centred)
-    found = residual_norm.backward(dy, dh, h, weight, mean, rstd, 0.0, centred=centred)
+    y, h, mean, rstd = residual_norm.forward(x, added, weight, bias, _EPS, offset, centred=centred)
+    found = residual_norm.backward(dy, dh, h, weight, mean, rstd, offset, centred=centred)
     wide = [one.double().requires_grad_() for one in (h, weight, shift)]
-    exact = _normed(*wide, centred=centred)
+    exact = _normed(wide[0], offset + wide[1], wide[2], centred=centred)
     dx, dweight, dbias = torch.autograd.grad(exact, wide, dy.double(), allow_unused=True)
     pairs = [(h, x.double() + added.double()), (y, exact), (found[0], dx + dh.double())]
     pairs.append((found[1], dweight))

@@ -7,19 +7,24 @@ from torch import Tensor
 
 from ridgeline.kernels.triton.rotary import turn
 
-_CASES = ((False, 2, 5, 3, 1, 24), (True, 2, 5, 1, 2, 24), (False, 130, 1, 1, 1, 2))
-"""Whether neighbours are pairs; sequences, tokens, heads of queries and of keys, and their size."""
+_CASES = ((False, 2, 5, 3, 1, 24, 0), (True, 2, 5, 1, 2, 24, 1), (False, 130, 1, 1, 1, 2, 1))
+"""Whether neighbours are pairs; sequences, tokens, heads of queries and of keys, and their size;
+whether sequences share their angles."""
 
 
 def example() -> list[tuple[Tensor, Tensor]]:
-    """Queries and keys in bfloat16, laid out unlike; halves are pairs, or neighbours."""
+    """Queries and keys in bfloat16, laid out unlike; halves are pairs, or neighbours.
+
+    Cosines and sines of both halves differ, as those of no angle do, and lie in unlike steps.
+    """
     found = []
-    for interleaved, batch, length, query_heads, key_heads, size in _CASES:
+    for interleaved, batch, length, query_heads, key_heads, size, shared in _CASES:
         queries = torch.randn(batch, length, query_heads, size).bfloat16().transpose(1, 2)
         keys = torch.randn(batch, key_heads, length, size).bfloat16()
-        angles = torch.rand(1, length, size // 2) * 6
-        angles = angles.repeat_interleave(2, -1) if interleaved else torch.cat([angles] * 2, -1)
-        cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+        cos, sin = (
+            torch.rand(shared or batch, length, wide).bfloat16()[..., :size]
+            for wide in (size, size + 8)
+        )
         for backwards in (False, True):
             turned = torch.empty_like(queries), torch.empty_like(keys)
             turn(turned, (queries, keys), (cos, sin), interleaved=interleaved, backwards=backwards)
@@ -31,11 +36,12 @@ def example() -> list[tuple[Tensor, Tensor]]:
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool, backwards: bool) -> Tensor:
-    wide, cosine, sine = (one.double() for one in (x, cos[:, None], sin[:, None]))
-    if interleaved:
-        first, second = wide[..., ::2], wide[..., 1::2]
-        other = torch.stack([-second, first], -1).flatten(-2)
+    (a, b), (cos_1, cos_2), (sin_1, sin_2) = (
+        (one[..., ::2], one[..., 1::2]) if interleaved else one.chunk(2, -1)
+        for one in (x.double(), cos[:, None].double(), sin[:, None].double())
+    )
+    if backwards:
+        found = a * cos_1 + b * sin_2, b * cos_2 - a * sin_1
     else:
-        first, second = wide.chunk(2, -1)
-        other = torch.cat([-second, first], -1)
-    return wide * cosine + other * (-sine if backwards else sine)
+        found = a * cos_1 - b * sin_1, b * cos_2 + a * sin_2
+    return torch.stack(found, -1).flatten(-2) if interleaved else torch.cat(found, -1)
