@@ -38,6 +38,10 @@ inline ints add_bytes(ints sums, ints unsigned_bytes, int32_t signed_bytes) {
 #endif
 }
 
+// Integers that wrap around: of what is not finite they are rubbish, and the step that they are
+// multiplied by is NaN.
+using wrapping = uint32_t __attribute__((vector_size(64)));
+
 inline ints bits_of(floats x) {
   ints bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -78,15 +82,15 @@ struct Bytes {
     store(largest / 127.0f, steps.data() + column);
     const floats inverse = largest > 1e-30f ? 127.0f / largest : floats{};  // of NaN 0, too
     const floats magic = all(12582912.0f);  // behind it a float has no places for fractions
-    ints total{};
+    wrapping total{};
     int64_t place = column / BYTE_PANEL * words * BYTE_PANEL + column % BYTE_PANEL;
     for (int64_t t = 0; t < tokens; t += 4, place += BYTE_PANEL) {
       ints word{};
       for (int64_t b = 0; b < std::min<int64_t>(4, tokens - t); ++b) {
         const floats scaled = load(x + (t + b) * columns + column, n) * inverse + magic;
-        const ints q = bits_of(scaled) - bits_of(magic);
+        const wrapping q = (wrapping)bits_of(scaled) - (wrapping)bits_of(magic);
         total += q;
-        word |= (q & 0xff) << static_cast<int>(8 * b);
+        word |= (ints)(q & 0xff) << static_cast<int>(8 * b);
       }
       std::memcpy(as_signed.data() + place, &word, sizeof word);
       word ^= static_cast<int32_t>(0x80808080);
@@ -117,7 +121,8 @@ struct Bytes {
         const int n = static_cast<int>(std::clamp<int64_t>(columns - column, 0, kLanes));
         if (n == 0) break;
         float* place = sums + (top + r) * columns + column;
-        const floats exact = __builtin_convertvector(found[r][c] - excess[top + r], floats);
+        const floats exact = __builtin_convertvector(
+            (ints)((wrapping)found[r][c] - static_cast<uint32_t>(excess[top + r])), floats);
         const floats step = load(steps.data() + column, kLanes) * steps[top + r];
         store(fused(exact, step, load(place, n)), place, n);
       }
