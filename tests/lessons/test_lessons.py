@@ -266,6 +266,38 @@ def test_an_answer_that_launches_no_kernel_does_not_pass(
     assert not all(one["passed"] for one in found["marks"])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "elsewhere"), [("coalescing", "x.sum(0)"), ("tiled_matmul", "a @ b")]
+)
+def test_a_result_from_elsewhere_than_the_kernel_does_not_pass(
+    name: str, elsewhere: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (HERE / f"solutions/{name}.py").read_text()
+    assert text.count("    return out\n") == 1
+    (tmp_path / "mine.py").write_text(text.replace("    return out\n", f"    return {elsewhere}\n"))
+    lesson = name.replace("_", "-")
+    code, found = answered(lesson, "--check", str(tmp_path / "mine.py"), capsys=capsys)
+    assert (code, found["passed"]) == (3, False)
+    missed = {one["what"] for one in found["marks"] if not one["passed"]}
+    assert missed == {"results that no kernel wrote"}
+
+
+@pytest.mark.slow
+def test_work_that_torch_does_before_the_kernel_does_not_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (HERE / "solutions/fusion.py").read_text()
+    head = "def solve(x, b, r):\n"
+    assert text.count(head) == 1
+    before = "    x, b = x + b, torch.zeros_like(b)\n"
+    (tmp_path / "mine.py").write_text(text.replace(head, head + before))
+    code, found = answered("fusion", "--check", str(tmp_path / "mine.py"), capsys=capsys)
+    assert (code, found["passed"]) == (3, False)
+    missed = {one["what"] for one in found["marks"] if not one["passed"]}
+    assert missed == {"tensors given that no kernel read"}
+
+
 def test_a_loop_that_never_ends_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from ridgeline.kernels.check.judging import SECTOR_BYTES, launch_record, request_sectors
 from ridgeline.kernels.check.races import races
@@ -17,6 +18,10 @@ from ridgeline.kernels.check.seen import Access, SeenLaunch
 from ridgeline.kernels.check.watching import LaunchWatch
 
 _WATCH = LaunchWatch()
+_FROM_ELSEWHERE: list[torch.Tensor] = []
+"""Results of calls that launched kernels, none of which wrote them."""
+_PUT_ASIDE: list[torch.Tensor] = []
+"""Tensors given to calls that launched kernels, none of which read them."""
 _LANES = 32
 
 
@@ -81,7 +86,8 @@ def dangers() -> dict[str, int] | None:
     """What would go wrong on a GPU though results are right here, in all launches; None: no launch.
 
     Lanes that point outside of every tensor, and places that several programs write, or that one
-    writes and another reads.
+    writes and another reads. Also work that was done beside the kernels: results that none of them
+    wrote, tensors that none of them read.
     """
     seen = _WATCH.launches
     if not seen:
@@ -93,6 +99,8 @@ def dangers() -> dict[str, int] | None:
             int((one.active & ~one.inside).sum()) for one in accesses
         ),
         "places that programs race for": sum(int(one.evidence.get("places", 0)) for one in found),
+        "results that no kernel wrote": len(_FROM_ELSEWHERE),
+        "tensors given that no kernel read": len(_PUT_ASIDE),
     }
 
 
@@ -107,4 +115,13 @@ def watched(call: Callable[..., Any], *given: Any) -> tuple[Any, Launches]:
     """What a call returns, and the launches that it made."""
     before = len(_WATCH.launches)
     found = call(*given)
-    return found, Launches(_WATCH.launches[before:])
+    launches = _WATCH.launches[before:]
+    several = (
+        isinstance(found, torch.Tensor) and found.numel() > 1
+    )  # one number may be put together
+    if several and launches and not any(one.wrote_to(found) for one in launches):
+        _FROM_ELSEWHERE.append(found)
+    if launches:
+        tensors = [one for one in given if isinstance(one, torch.Tensor)]
+        _PUT_ASIDE.extend(one for one in tensors if not any(two.read(one) for two in launches))
+    return found, Launches(launches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,13 +95,16 @@ class SeenLaunch:
 
     def wrote_to(self, tensor: torch.Tensor) -> bool:
         """Whether a store or an atomic went to the memory that a tensor lies in."""
+        return self._touched(tensor, [one for one in self.accesses if one.kind != "load"])
+
+    def read(self, tensor: torch.Tensor) -> bool:
+        """Whether a load or an atomic came from the memory that a tensor lies in."""
+        return self._touched(tensor, [one for one in self.accesses if one.kind != "store"])
+
+    def _touched(self, tensor: torch.Tensor, accesses: Sequence[Access]) -> bool:
         storage = tensor.untyped_storage()
         first, behind = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
-        return any(
-            bool(((one.starts >= first) & (one.starts < behind)).any())
-            for one in self.accesses
-            if one.kind != "load"
-        )
+        return any(bool(((one.starts >= first) & (one.starts < behind)).any()) for one in accesses)
 
     def ranges(self) -> list[tuple[int, int]]:
         """The addresses of the tensors' storages: first, and one behind the last."""

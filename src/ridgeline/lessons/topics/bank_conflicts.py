@@ -110,5 +110,6 @@ def grade(learner: ModuleType) -> Iterator[LessonMark]:
     found, warps = watched(solution(learner), x)
     yield right(found, torch.from_numpy(x.T.copy()))
     yield marked("passes of a shared request", warps.passes_of_a_request(), "equal", 1.0)
-    yield marked("sectors of a store", warps.sectors_of_a_request("store"), "at most", 4.0)
+    for kind in ("load", "store"):
+        yield marked(f"sectors of a {kind}", warps.sectors_of_a_request(kind), "at most", 4.0)
     yield marked("races in shared memory", warps.races, "equal", 0)
