@@ -2,8 +2,9 @@
 
     TRITON_INTERPRET=1 python -m tests.kernels.check.many FILE…
 
-Each file is judged in a fork of its own, by the very function that `kernels check` runs; one JSON
-line a file: its name, the causes of its findings, or why there are none.
+Each file is judged in a fork of its own, by the very function that `kernels check` runs, as many at
+once as there are cores; one JSON line a file, in the order in which they end: its name, the causes
+of its findings, or why there are none.
 """
 
 from __future__ import annotations
@@ -30,20 +31,31 @@ def judged(file: Path) -> dict[str, object]:
 
 
 def tell(answer: dict[str, object]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
-    sys.stdout.flush()
+    line = json.dumps(answer) + "\n"
+    os.write(sys.stdout.fileno(), line.encode())  # whole, as forks share it
 
 
 def main() -> None:
     torch.set_num_threads(1)
+    running: dict[int, str] = {}
     for name in sys.argv[1:]:
+        if len(running) == (os.cpu_count() or 1):
+            await_one(running)
         child = os.fork()
         if child == 0:
             tell(judged(Path(name)))
             os._exit(0)
-        _, status = os.waitpid(child, 0)
-        if status:
-            tell({"file": name, "error": f"ended with {status}"})
+        running[child] = name
+    while running:
+        await_one(running)
+
+
+def await_one(running: dict[int, str]) -> None:
+    """Wait until any of the forks ends, and say so if it failed."""
+    child, status = os.wait()
+    name = running.pop(child)
+    if status:
+        tell({"file": name, "error": f"ended with {status}"})
 
 
 if __name__ == "__main__":
