@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -22,7 +22,7 @@ from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.ab_result import ABRun
 from ridgeline.tune.ab_run import run_ab
 from ridgeline.tune.losses import check_losses
-from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even, epoch_of
+from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, period_of
 from ridgeline.tune.row import Asked, measured
 from ridgeline.tune.updates import Updates
 
@@ -122,7 +122,7 @@ def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
     first.steps(31)
     result = run_ab(pool, one, other, plan(2.0))
     sides = [pool.take(one), pool.take(other)]
-    assert not are_even(sides)
+    assert period_of(sides) is None
     assert sides[0].index == sides[1].index
     assert result.rounds >= 1
 
@@ -136,7 +136,7 @@ class Counted:
         self.hellos = [Hello(pid=1, rank=0, world_size=1, device=hello)]
         self.sizes = sizes
         self.evaluated = self.ended = False
-        self.epochs = [0]
+        self.breaks = [0]
         self.start_seconds = 0.0
         self.settled_after = 0
         self.applied: dict[str, str] = {}
@@ -156,10 +156,11 @@ class Counted:
 
 @pytest.mark.parametrize("sizes", [{(8, 0)}, {(8, 0), (3, 0)}])
 def test_both_sides_time_the_same_steps_where_work_differs(sizes: set[tuple[int, int]]) -> None:
+    even = len(sizes) == 1
     sides: list[Any] = [Counted(sizes), Counted(sizes)]
     result = ABRun()
     for turn in range(6):
-        assert ab_runs._round(sides, 1, 3, result, flip=turn % 2 == 1, fresh=turn == 0)
+        assert ab_runs._round(sides, 1, 3, result, flip=turn % 2 == 1, fresh=turn == 0, even=even)
     if len(sizes) > 1:
         assert result.a_steps == result.b_steps
     else:
@@ -181,7 +182,7 @@ class Epochs(Counted):
     def steps(self, count: int) -> None:
         numbers = range(self.index + 1, self.index + 1 + count)
         self.seconds += [(2.5 if number % 7 == 0 else 1.0) / self.speed for number in numbers]
-        self.epochs += [number for number in numbers if number % 7 == 0]
+        self.breaks += [number for number in numbers if number % 7 == 0]
         self.cpu_seconds += 0.5 * count
 
 
@@ -194,7 +195,7 @@ def test_steps_are_compared_at_the_same_place_of_short_epochs(
     stub: Any = SimpleNamespace(length=None, cycle=None)
     result = ABRun()
     ab_runs._side_by_side(stub, AS_IT_IS, FED, plan(600.0), result)
-    assert epoch_of(list(sides.values())) == 7
+    assert period_of(list(sides.values())) == 7
     assert (sides["a"].index - sides["b"].index) % 7 == 0
     assert len(set(result.a_rounds)) > 1, "no block is a whole epoch"
     assert result.a_rounds == pytest.approx([2 * seconds for seconds in result.b_rounds])
@@ -204,16 +205,23 @@ def test_a_run_knows_in_which_steps_its_loader_began(pool: Pool) -> None:
     live = pool.take(Variant(command=[str(SCRIPTS / "short_epochs.py")]))
     live.steps(5)
     live.steps(4)
-    assert live.epochs == [0, 4, 8]
-    assert epoch_of([live]) == 4
+    assert live.breaks == [0, 4, 8]
+    live.steps(12)
+    assert period_of([live]) == 4
 
 
-def test_loaders_that_begin_irregularly_make_no_epochs() -> None:
+def test_work_repeats_only_as_far_as_that_was_seen() -> None:
     side: Any = Epochs(0, 1.0)
-    assert epoch_of([side]) == 7
-    side.epochs.append(side.epochs[-1] + 2)
-    assert epoch_of([side]) == 0
-    assert epoch_of([Counted({(8, 0)})]) == 0  # type: ignore[list-item]
+    assert period_of([side]) == 7
+    side.evaluated = True
+    assert period_of([side]) == 7, "every seventh step evaluates"
+    side.breaks.append(side.breaks[-1] + 2)
+    assert period_of([side]) is None, "who knows what comes after"
+    side.evaluated = False
+    assert period_of([side]) == 1, "workers start now and then"
+    side.sizes = {(8, 0), (3, 0)}
+    assert period_of([side]) is None
+    assert period_of([cast("Live", Counted({(8, 0)}))]) == 1
 
 
 @pytest.mark.parametrize(("device", "known"), [("cpu", 6), ("cuda:0 NVIDIA H100", 0)])
@@ -223,7 +231,7 @@ def test_cpu_time_is_noted_beside_step_times_where_it_is_the_devices(
     sides: list[Any] = [Counted({(8, 0)}, device), Counted({(8, 0)}, device)]
     result = ABRun()
     for turn in range(6):
-        ab_runs._round(sides, 1, 3, result, flip=turn % 2 == 1, fresh=turn == 0)
+        ab_runs._round(sides, 1, 3, result, flip=turn % 2 == 1, fresh=turn == 0, even=True)
     assert result.a_cpu_rounds == result.b_cpu_rounds == [0.5] * known
     assert (result.cpu_interval.low > 0.9) is bool(known)
 
@@ -259,7 +267,7 @@ def test_steps_of_the_same_work_are_compared_from_where_each_stands(pool: Pool) 
     pool.take(AS_IT_IS).steps(60)
     result = run_ab(pool, AS_IT_IS, FED, plan(2.0))
     sides = [pool.take(AS_IT_IS), pool.take(FED)]
-    assert are_even(sides)
+    assert period_of(sides) == 1
     assert sides[0].index > sides[1].index
     assert result.rounds >= 1
 
@@ -374,7 +382,7 @@ def test_rounds_that_look_like_a_gain_go_on_for_as_long_as_a_start_takes(
     sides = {"a": Wavering(clock, 2.0), "b": Wavering(clock, 2.0 / faster)}
     sides["b"].seconds = [1.0]
     monkeypatch.setattr(ab_runs, "_ready", lambda pool, name, variant, plan: sides[name])
-    monkeypatch.setattr(ab_runs, "_aligned", lambda pool, sides, plan: sides)
+    monkeypatch.setattr(ab_runs, "_aligned", lambda pool, sides, plan, period: sides)
     result = ABRun()
     ab_runs._side_by_side(pool, AS_IT_IS, AS_IT_IS, plan(12.0), result)
     assert (clock[0] > 20.0) is goes_on

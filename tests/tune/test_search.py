@@ -28,6 +28,7 @@ from ridgeline.tune.candidates import (
     TechniqueCandidate,
     candidates,
     next_question,
+    or_hopeful,
     seconds_for_others,
 )
 from ridgeline.tune.costs import Costs
@@ -378,6 +379,20 @@ def test_time_that_nothing_else_needs_is_given_to_what_fits_on_a_quiet_machine(
     assert next_question(found, lambda some: costs.seconds(some, checked=False), left) == []
     chosen = next_question(found, at_best, left)
     assert [one.applied.technique for one in chosen] == begun
+
+
+@pytest.mark.parametrize(("left", "first"), [(75.0, FASTER), (20.0, FROZEN)])
+def test_what_may_just_be_finished_goes_before_what_is_too_small_to_show(
+    left: float, first: str
+) -> None:
+    costs = Costs(step_seconds=2.0, load_seconds=13.0, slowness=1.0)
+    strong, small = candidate(FASTER, 1.2, 1.46), candidate(FROZEN, 0.99, 1.04)
+
+    def at_best(members: list[Applied]) -> float:
+        return costs.seconds(members, at_best=True, checked=False)
+
+    chosen = or_hopeful([small], [strong, small], at_best, left)
+    assert [one.applied.technique for one in chosen] == [first]
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.1, False), (0.8, True)])

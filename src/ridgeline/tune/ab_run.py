@@ -2,11 +2,11 @@
 
 Both live in the pool; while one runs, the other is frozen at a step boundary. They do the same
 step of the script in every round, so that steps of uneven work compare like with like: whoever
-is behind catches up first, or the one ahead is started anew, whichever is quicker. Only where
-every step is seen to be the same work (`are_even`) they go on from where they stand, at the same
-place of their epochs where these are short: workers that start take the cores from a few steps. The
-first step after a thaw refills caches and is left out, where steps are short enough for that to
-matter. Where two copies do not fit on the device, each block is a run of its own.
+is behind catches up first, or the one ahead is started anew, whichever is quicker. Where every step
+is seen to be the same work they go on from where they stand, and where it repeats after so many
+(`period_of`: short epochs, evaluations) from the same place in that. The first step after a thaw
+refills caches and is left out, where steps are short enough for that to matter. Where two copies do
+not fit on the device, each block is a run of its own.
 
 Where a long step returns after so many others (an agent plays, then learns), a block is whole
 cycles, so that the ratio is that of the run and not of its short steps. Where there is no time for
@@ -35,7 +35,7 @@ from ridgeline.measure.statistics.sequential import (
 from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.ab_result import ABRun
 from ridgeline.tune.effects import ended_early, refusal, took_effect
-from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, are_even, epoch_of
+from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, period_of
 
 _BLOCK_SECONDS = 0.6
 _MIN_BLOCK, _MAX_BLOCK = 1, 512
@@ -56,8 +56,8 @@ _MOOD = 0.5
 """Share of the longer start by which two starts of the same script may differ on a busy machine."""
 _ROUNDS_OF_A_START = 6
 """So many rounds should fit into what is left of a short script."""
-_EPOCH_SHARE = 0.1
-"""Share of the time for rounds that one side may take to come to the other's place in its epoch."""
+_PERIOD_SHARE = 0.1
+"""Share of the time for rounds that one side may take to come to the other's place in an epoch."""
 _ROUNDS_OF_CYCLES = 8
 """So many rounds of whole cycles must fit into the time that is left for rounds."""
 
@@ -104,17 +104,16 @@ def _side_by_side(pool: Pool, a: Variant, b: Variant, plan: ABPlan, result: ABRu
         result.had_no_effect, result.refusal = True, refusal(a, b, sides[1])
         return
     result.startup_seconds = _slower_start(*sides)
-    sides = _aligned(pool, sides, plan)
-    epoch = 0
+    sides = _aligned(pool, sides, plan, period := _period(sides, plan))
     result.b_peak_memory_bytes = sides[1].peak_memory_bytes
     lead, block = _block(sides, pool.length)
     plan.begin(sides[1].start_seconds)
     begun, since = result.rounds, monotonic()
     while result.rounds < MOST_ROUNDS and not _is_out_of_time(plan, result):
-        if not epoch and (epoch := _short_epoch(sides, plan)):
-            sides = _aligned(pool, sides, plan, epoch)
+        if period != (period := _period(sides, plan)):
+            sides = _aligned(pool, sides, plan, period)
         turn, fresh = result.rounds % 2 == 1, result.rounds == begun
-        if not _round(sides, lead, block, result, flip=turn, fresh=fresh, epoch=epoch):
+        if not _round(sides, lead, block, result, flip=turn, fresh=fresh, even=period == 1):
             break
         if cycles := _whole_cycles(sides, block, plan, pool.cycle):
             block = cycles
@@ -202,20 +201,23 @@ def _is_warm(seconds: Sequence[float]) -> bool:
     return is_level(seconds) or is_steady(seconds)
 
 
-def _short_epoch(sides: list[Live], plan: ABPlan) -> int:
-    """Steps of an epoch that there is time to wait for; 0: of none."""
-    epoch = epoch_of(sides)
-    return epoch if epoch * max(map(_pace, sides)) <= _EPOCH_SHARE * plan.left_seconds else 0
+def _period(sides: list[Live], plan: ABPlan) -> int | None:
+    """Steps after which the work repeats; epochs that there is no time to wait for do not count."""
+    period = period_of(sides)
+    if period is None or any(side.evaluated for side in sides):
+        return period
+    wait = period * max(map(_pace, sides))
+    return period if wait <= _PERIOD_SHARE * plan.left_seconds else 1
 
 
-def _aligned(pool: Pool, sides: list[Live], plan: ABPlan, epoch: int = 0) -> list[Live]:
-    """Both at the same step of the script; where each is the same work, of their epochs or any."""
+def _aligned(pool: Pool, sides: list[Live], plan: ABPlan, period: int | None) -> list[Live]:
+    """Both at the same step of the script, or at the same place where its work repeats."""
     restarted = False
     while sides[0].index != sides[1].index:
         behind, ahead = sorted(sides, key=lambda side: side.index)
         gap = ahead.index - behind.index
-        if are_even(sides):
-            _run(behind, "ab"[sides.index(behind)], gap % epoch if epoch else 0)
+        if period is not None:
+            _run(behind, "ab"[sides.index(behind)], gap % period)
             break
         anew = ahead.start_seconds + _pace(ahead) * max(behind.index - _MAX_WARMUP // 4, 0)
         if anew < _pace(behind) * gap and not restarted and not plan.is_over():
@@ -269,14 +271,7 @@ def _count_long_steps_as_unchanged(result: ABRun, block: int, long_share: float)
 
 
 def _round(
-    sides: list[Live],
-    lead: int,
-    block: int,
-    result: ABRun,
-    *,
-    flip: bool,
-    fresh: bool,
-    epoch: int = 0,
+    sides: list[Live], lead: int, block: int, result: ABRun, *, flip: bool, fresh: bool, even: bool
 ) -> bool:
     """One block of each, of the same steps unless all are alike; False when a script ended."""
     timed: list[list[float]] = [[], []]
@@ -286,8 +281,7 @@ def _round(
         before, cpu = len(live.seconds), live.cpu_seconds
         # Who begins a round ran last in the one before: its caches are still full. Yet where steps
         # differ, in work or within an epoch, it leads in as the other does: both time the same.
-        is_warm = turn == 0 and not fresh
-        lead_in = 0 if is_warm and not epoch and are_even(sides) else lead
+        lead_in = 0 if turn == 0 and not fresh and even else lead
         _run(live, "ab"[place], lead_in + block)
         steps = live.seconds[before:]
         if len(steps) < lead_in + block:

@@ -157,6 +157,17 @@ def next_question(
     return max(filter(fits, questions), key=pays, default=[])
 
 
+def or_hopeful(
+    small: list[TechniqueCandidate],
+    open_: list[TechniqueCandidate],
+    least_seconds_for: Callable[[list[Applied]], float],
+    left_seconds: float,
+) -> list[TechniqueCandidate]:
+    """What would show and may just be finished in the time; otherwise what is too small to show."""
+    hopeful = next_question(open_, least_seconds_for, left_seconds)
+    return small if is_small(hopeful) else hopeful
+
+
 def is_small(chosen: list[TechniqueCandidate]) -> bool:
     """Is none of them expected to show on its own?"""
     return all(one.expected < SHOWS_ALONE and not one.may_harm for one in chosen)

@@ -106,8 +106,8 @@ class Live:
         """Samples and tokens of the steps so far."""
         self.evaluated = False
         """Did it evaluate between steps?"""
-        self.epochs = [0]
-        """Steps in which a loader began: the very first, and what was seen since."""
+        self.breaks = [0]
+        """Steps in which a loader began or it evaluated: the very first, and those seen since."""
 
     @property
     def ended(self) -> bool:
@@ -210,8 +210,11 @@ class Live:
 
     def _remember(self, reports: list[Report], *, timed: bool) -> None:
         report = reports[0]
-        steps = enumerate(report.steps, start=self.index + 1)
-        self.epochs += [number for number, step in steps if step.begins_epoch]
+        for number, step in enumerate(report.steps, start=self.index + 1):
+            evaluated = bool(step.phases.get("evaluation"))
+            self.evaluated |= evaluated
+            if evaluated or step.begins_epoch:
+                self.breaks.append(number)
         self.index += len(report.steps)
         self.cpu_seconds += report.cpu_seconds
         self.losses += report.losses
@@ -221,31 +224,26 @@ class Live:
         if timed:
             self.seconds += slowest(reports)
         self.sizes |= {(step.samples, step.tokens) for step in report.steps}
-        self.evaluated |= any(step.phases.get("evaluation") for step in report.steps)
         self.peak_memory_bytes = max(self.peak_memory_bytes, report.memory_peak_bytes)
         self.non_finite += report.non_finite
 
 
-def are_even(sides: Sequence[Live]) -> bool:
-    """Is every step the same work, so that steps of different index compare like with like?
+def period_of(sides: Sequence[Live]) -> int | None:
+    """Steps after which the work of a script repeats.
 
-    Batches of one size on all sides, and no evaluation between them, over enough steps of one of
-    them: they run the same script. What was not seen is not believed.
+    1 where each step is the same work: batches of one size on all sides. Where loaders begin anew,
+    or it evaluates, after as many steps each time, these: workers that start fill their queues,
+    which takes the cores from an epoch's first steps. None where no step is known to be like
+    another; what was not seen is not believed.
     """
     sizes = set().union(*(side.sizes for side in sides))
-    sized = len(sizes) == 1 and (0, 0) not in sizes
-    seen = max(side.index for side in sides)
-    return sized and seen >= _EVEN_STEPS and not any(side.evaluated for side in sides)
-
-
-def epoch_of(sides: Sequence[Live]) -> int:
-    """Steps of an epoch, where loaders begin anew after as many each time; 0 where none did.
-
-    At its start workers are started and fill their queues; later they take no core from a step.
-    """
-    longest = max((side.epochs for side in sides), key=len)
-    lengths = {later - earlier for earlier, later in itertools.pairwise(longest)}
-    return lengths.pop() if len(lengths) == 1 else 0
+    if len(sizes) != 1 or (0, 0) in sizes or max(side.index for side in sides) < _EVEN_STEPS:
+        return None
+    longest = max((side.breaks for side in sides), key=len)
+    periods = {later - earlier for earlier, later in itertools.pairwise(longest)}
+    if len(periods) == 1:
+        return periods.pop()
+    return None if any(side.evaluated for side in sides) else 1
 
 
 def slowest(reports: list[Report]) -> list[float]:

@@ -53,6 +53,7 @@ from ridgeline.tune.candidates import (
     key_of,
     next_question,
     one_per_slot_of,
+    or_hopeful,
     seconds_for_others,
 )
 from ridgeline.tune.job import TuneJob
@@ -267,6 +268,8 @@ def _add_what_helps(search: StackSearch, job: TuneJob) -> None:
         context = _context(search, profile)
         open_ = _open(search, candidates(context, job.only, search.skipped), tried)
         chosen = next_question(open_, search.seconds_for, search.left_seconds)
+        if chosen and is_small(chosen):
+            chosen = or_hopeful(chosen, open_, search.least_seconds_for, search.left_seconds)
         if not chosen or any(one.may_harm for one in chosen) or is_small(chosen):
             _split_groups(search)
         if not chosen:
