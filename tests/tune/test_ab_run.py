@@ -127,6 +127,18 @@ def test_steps_of_uneven_work_are_compared_at_the_same_step(pool: Pool) -> None:
     assert result.rounds >= 1
 
 
+def test_a_critics_steps_stay_steps_in_every_run(pool: Pool) -> None:
+    """Its generator steps less often, which is not seen before it has stepped twice."""
+    command = [str(SCRIPTS / "critic.py")]
+    with pool.borrow(Variant(command=command)) as script:
+        script.steps(2)
+        script.steps(4, facts=True)
+    other = pool.take(Variant(command=command, cwd=SCRIPTS))
+    other.steps(16)
+    assert (script.anchor, other.anchor) == (1, 1)
+    assert pool.calls.optimizer == 1
+
+
 class Counted:
     """A run whose steps take as long as their number says, with sizes as told."""
 

@@ -78,6 +78,8 @@ class CallsAsSteps(Message, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Each is made so often once more, on what it was given: there are too few to be timed."""
     model: int | None = None
     """Which of the modules that are called is the model, in the order of their first calls."""
+    optimizer: int | None = None
+    """Whose steps end a step of a training, in the order in which optimizers are made."""
 
 
 class Session(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -290,6 +292,8 @@ class Report(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Technique → why it changed nothing, where it says so."""
     main_model: int | None = None
     """Which of the modules that were called is the model, in the order of their first calls."""
+    anchor: int | None = None
+    """Which optimizer's steps end a step, in the order in which they were made."""
     preparing: dict[str, str] = {}
     """Technique that will take effect after some more steps → how far it is, in words."""
     forwards_seen: int = 0

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from msgspec.structs import replace
+
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.calls.loop import CallSample
 from ridgeline.measure.guard.guardian import Outcome
@@ -106,6 +108,8 @@ class Live:
         """Samples and tokens of the steps so far."""
         self.evaluated = False
         """Did it evaluate between steps?"""
+        self.anchor: int | None = None
+        """Which optimizer ends its steps, in the order in which they were made."""
         self.breaks = [0]
         """Steps in which a loader began or it evaluated: the very first, and those seen since."""
 
@@ -219,7 +223,7 @@ class Live:
         self.cpu_seconds += report.cpu_seconds
         self.losses += report.losses
         self.updates = self.updates.and_then(report.updates)
-        self.applied = report.applied
+        self.applied, self.anchor = report.applied, report.anchor
         self.refused, self.preparing = report.refused, report.preparing
         if timed:
             self.seconds += slowest(reports)
@@ -309,12 +313,18 @@ class Pool:
 
     @contextmanager
     def borrow(self, variant: Variant) -> Iterator[Live]:
-        """A run for a while, for whoever measures it otherwise; it stays alive unless it fails."""
+        """A run for a while, for whoever measures it otherwise; it stays alive unless it fails.
+
+        What ends a step of the script as it stands is known by then, and is the same in every run.
+        """
         try:
-            yield self.take(variant)
+            live = self.take(variant)
+            yield live
         except BaseException:
             self.drop(variant)
             raise
+        if not variant.stack:
+            self.calls = replace(self.calls, optimizer=live.anchor)
 
     def close(self) -> None:
         """Kill every run where it stands and put back what their saves overwrote.

@@ -37,6 +37,7 @@ def attach(session_folder: str) -> tuple[Agent, Session]:
         agent.repeats = RepeatedCalls(session.calls.repeats)
     agent.updates = UpdateWatch(session.weighed_steps)
     agent.watched.main.chosen = session.calls.model
+    agent.watched.chosen_optimizer = session.calls.optimizer
     if session.nvtx:
         agent.clock.listener = NvtxRanges()
     hooks = Hooks(agent)

@@ -195,6 +195,7 @@ class Conversation:
             resident_bytes=resident_bytes(),
             cpu_seconds=process_time() - self._usage["cpu_seconds"],
             main_model=agent.watched.place_of_main(is_known=agent.kind is not None),
+            anchor=agent.watched.place_of_anchor,
             forwards_seen=agent.forwards_seen,
             comes_in_parts=agent.backwards_are_steps,
             ended=ended,

@@ -38,7 +38,6 @@ class StepEnds:
     def __init__(self, watched: Watched, clock: PhaseClock) -> None:
         self._watched = watched
         self._clock = clock
-        self._anchor: OptimizerWatch | None = None
         self._backwards_end = False
         """Steps end with backwards, for the optimizer's own are not seen."""
         self._closure = False
@@ -60,7 +59,7 @@ class StepEnds:
     @property
     def backwards_before_a_step(self) -> int:
         """How many backwards have run in a script whose optimizer has not stepped yet."""
-        return self._unstepped if self._anchor is None and not self._backwards_end else 0
+        return self._unstepped if self._watched.anchor is None and not self._backwards_end else 0
 
     @property
     def backwards_end(self) -> bool:
@@ -88,22 +87,22 @@ class StepEnds:
             return False
         if self._backwards_end and self._watched.look_closer:
             return False  # a compiled step that runs eagerly while operators are looked at
-        if self._anchor is None:
-            self._anchor = watch
-        elif watch is not self._anchor:
-            if self._succeeds(watch, self._anchor):
-                watch.steps += self._anchor.steps
-                self._anchor = watch
-            elif self._is_better_anchor(watch, self._anchor):
-                self._anchor = watch
-        return watch is self._anchor
+        anchor = self._watched.anchor or self._watched.chosen_anchor() or watch
+        if watch is not anchor:
+            if self._succeeds(watch, anchor):
+                watch.steps += anchor.steps
+                anchor = watch
+            elif self._is_better_anchor(watch, anchor):
+                anchor = watch
+        self._watched.anchor = anchor
+        return watch is anchor
 
     def _never_steps(self) -> bool:
         """Have so many backwards gone by without a step that one is not to be expected?
 
         Neither soon: one step of L-BFGS may call its closure fifty thousand times.
         """
-        if self._anchor is not None:
+        if self._watched.anchor is not None:
             return False
         self._unstepped += 1
         if self._unstepped == 1:

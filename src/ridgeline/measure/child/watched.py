@@ -173,8 +173,12 @@ class Watched:
         """Memory is looked at: what the main model is given counts."""
         self.input_bytes = 0
         """Tensors that the main model was last given, a cache of keys among them."""
+        self.anchor: OptimizerWatch | None = None
+        """The optimizer whose steps end a step."""
         self.anchored = False
-        """The anchor optimizer is settled."""
+        """It is settled."""
+        self.chosen_optimizer: int | None = None
+        """The place of the anchor in an earlier run of the script: it is settled from the start."""
         self.main = MainModel()
         self._iterators: dict[int, tuple[weakref.ref[Any], LoaderWatch]] = {}
         self._gc_started = 0.0
@@ -185,6 +189,20 @@ class Watched:
     def optimizers_made(self) -> bool:
         """Has the script constructed an optimizer?"""
         return bool(self.optimizers)
+
+    @property
+    def place_of_anchor(self) -> int | None:
+        """Which optimizer ends steps, in the order in which they were made."""
+        made = enumerate(self.optimizers.values())
+        return next((place for place, watch in made if watch is self.anchor), None)
+
+    def chosen_anchor(self) -> OptimizerWatch | None:
+        """The optimizer that ended steps in an earlier run; None where none did or it is not made."""
+        made = list(self.optimizers.values())
+        if self.chosen_optimizer is None or self.chosen_optimizer >= len(made):
+            return None
+        self.anchored = True
+        return made[self.chosen_optimizer]
 
     def model(self, module: nn.Module) -> ModelWatch | None:
         """The watch of an outermost module; None when it has, and will have, no weights."""
