@@ -197,7 +197,7 @@ class Watched:
         return next((place for place, watch in made if watch is self.anchor), None)
 
     def chosen_anchor(self) -> OptimizerWatch | None:
-        """The optimizer that ended steps in an earlier run; None where none did or it is not made."""
+        """The optimizer that ended steps in an earlier run; None where that is not known."""
         made = list(self.optimizers.values())
         if self.chosen_optimizer is None or self.chosen_optimizer >= len(made):
             return None
