@@ -179,6 +179,20 @@ def test_autocast_takes_the_place_of_float16_on_a_cpu():
     assert bf16.predict(given, {}).high > 5
 
 
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        ({"aten::gelu": 0.9}, "no float32 matmuls to speak of"),
+        ({}, "whether there are float32 matmuls was not looked at"),
+    ],
+)
+def test_what_was_not_looked_at_is_not_called_absent(seen: dict[str, float], reason: str):
+    given = context(settings={"autocast_dtype": None}, operators=seen, dtype="float32")
+    if not seen:
+        given = replaced(given, operators=[])
+    assert technique("bf16-autocast").applies(given).reason == reason
+
+
 FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
 
 

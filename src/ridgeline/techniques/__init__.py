@@ -178,6 +178,12 @@ class Context:
         """Share of the mean step in matmuls, convolutions and fused attention."""
         return self.operator_share(*MATMULS, dtype=dtype)
 
+    def lacks(self, operators: str) -> Applicability:
+        """There are none of these, or nobody knows: there was no time to look at operators."""
+        if not self.profile.operators:
+            return Applicability(False, f"whether there are {operators} was not looked at")
+        return Applicability(False, f"no {operators} to speak of")
+
     def gain_of_matmuls(
         self,
         number_format: str,

@@ -75,7 +75,7 @@ def applies(context: Context) -> Applicability:
     if running is not None:
         return Applicability(False, f"autocast runs in {running}")
     if context.matmul_share("float32") < 0.02:
-        return Applicability(False, "no float32 matmuls to speak of")
+        return context.lacks("float32 matmuls")
     if _speedup(context) < 1.1:
         return Applicability(False, "this machine's bfloat16 matmul is no faster than float32")
     return Applicability(True, "")

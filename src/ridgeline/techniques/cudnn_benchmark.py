@@ -37,7 +37,7 @@ def applies(context: Context) -> Applicability:
     if context.profile.settings.deterministic:
         return Applicability(False, "deterministic algorithms are asked for")
     if context.operator_share(*_CONVOLUTIONS) < 0.02:
-        return Applicability(False, "no convolutions to speak of")
+        return context.lacks("convolutions")
     return Applicability(True, "")
 
 

@@ -63,7 +63,7 @@ def applies(context: Context) -> Applicability:
     if half < 1.1 * single:
         return Applicability(False, "this machine's float16 matmul is no faster than float32")
     if context.matmul_share("float32") < 0.02:
-        return Applicability(False, "no float32 matmuls to speak of")
+        return context.lacks("float32 matmuls")
     if context.profile.habit("retain_graph").calls:
         return Applicability(False, "the script goes through a graph twice")
     return Applicability(True, "")

@@ -37,7 +37,7 @@ def applies(context: Context) -> Applicability:
         precision = context.profile.settings.matmul_precision
         return Applicability(False, f"float32 matmul precision is {precision!r} already")
     if context.matmul_share("float32") < 0.02:
-        return Applicability(False, "no float32 matmuls to speak of")
+        return context.lacks("float32 matmuls")
     if _speedup(context) < 1.1:
         return Applicability(False, f"{_level(context)!r} is no faster on this machine")
     return Applicability(True, "")
