@@ -121,6 +121,18 @@ def test_a_stack_that_holds_is_one_question_and_then_a_row_for_each_member(
     assert (whole.stage, whole.multiplier, ledger.cumulative) == ("whole", 2.6, 2.6)
 
 
+@pytest.mark.parametrize(("ratio", "times"), [(1.76, 2), (1.1, 1)])
+def test_what_begins_well_is_gone_on_with_before_its_parts_are_tried(
+    ratio: float, times: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[frozenset[str]] = []
+    both = frozenset({FASTER, FROZEN})
+    parts: Ratios = {frozenset({name}): UNCLEAR for name in both}
+    one = search(monkeypatch, tmp_path, {both: (0.6, ratio, 5.0), **parts}, asked)
+    one.add_what_holds(members(FASTER, FROZEN))
+    assert asked == [both] * times + [frozenset({FASTER}), frozenset({FROZEN})]
+
+
 def test_a_member_that_changed_nothing_is_told_without_another_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -24,6 +24,8 @@ from ridgeline.tune.row import Asked, is_unclear, not_measured
 COULD_BE_WORTHLESS = 1.1
 """A member that is this much faster beyond doubt is not left out once more: what came after it
 would have to do the same work."""
+WELL_BEGUN = 1.25
+"""What is this much faster in rounds that prove nothing yet is gone on with at once."""
 LONGER = 3.0
 """Times its usual time for a question that is asked once more."""
 
@@ -126,7 +128,11 @@ class StackSearch(Questions):
         if not members or self.is_out_of_time or not self.can_afford(members):
             return
         self.on_progress(f"trying {key_of(members)}")
-        for part in self.parts_of(self.add(members), members):
+        row = self.add(members)
+        well_begun = row.rounds and row.multiplier > WELL_BEGUN and row.ci_low <= 1 + self.threshold
+        if well_begun and not row.kept and self.can_decide(row):
+            row = self.decide(row)  # both sides are warm; parts of it would begin from the start
+        for part in self.parts_of(row, members):
             self.add_what_holds(part)
 
     def parts_of(self, row: LedgerRow, members: list[Applied]) -> list[list[Applied]]:
@@ -327,7 +333,7 @@ class StackSearch(Questions):
             seconds = self.seconds_for(members)
         return seconds <= self.left_seconds
 
-    def decide(self, row: LedgerRow) -> None:
+    def decide(self, row: LedgerRow) -> LedgerRow:
         """Ask on about a row that could not be decided, for longer; it takes its place."""
         members = members_of(row)
         self.on_progress(f"deciding {key_of(members)}")
@@ -339,6 +345,7 @@ class StackSearch(Questions):
             self.patience = 1.0
         if found.rounds:
             self.rows = [other for other in self.rows if other is not row]
+        return found
 
     def leave_out_what_came_early(self) -> None:
         """Could a technique added later have made an earlier one worthless? Small gains could."""
