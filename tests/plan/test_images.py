@@ -78,7 +78,7 @@ def test_published_training_of_vision_transformers_is_predicted_as_well_as_the_a
     runs = published()
     logs = np.array([np.log(rate / images_per_second(model, batch)) for model, batch, rate in runs])
     assert len(logs) == 33
-    assert np.median(np.exp(-logs)) == pytest.approx(0.82, abs=0.01)  # the sentence in `assumed`
+    assert np.median(np.exp(-logs)) == pytest.approx(0.81, abs=0.01)  # the sentence in `assumed`
     assert np.mean(np.abs(logs) < COVERAGE_80 * IMAGE_SIGMA) > 0.8
 
 

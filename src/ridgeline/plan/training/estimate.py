@@ -29,7 +29,7 @@ _DISK = (
     " disks, as in a DGX-2 (arXiv 2104.07857, figure 2b); give --disk or --disk-bandwidth"
 )
 _IMAGES = (
-    "no run with images was fitted; published ViT steps on an RTX 3090 were 18% shorter than"
+    "no run with images was fitted; published ViT steps on an RTX 3090 were 19% shorter than"
     " predicted (median of 33), and a data pipeline is not counted"
 )
 
