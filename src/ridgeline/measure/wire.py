@@ -68,7 +68,7 @@ class Waits(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CallsAsSteps(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How calls of a model count, as runs of the script before have shown."""
+    """What counts as a step, as runs of the script before have shown."""
 
     assumed: bool = False
     """Outermost calls are steps although the script constructs an optimizer."""

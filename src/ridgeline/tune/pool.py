@@ -274,7 +274,7 @@ class Pool:
         self.length: int | None = None
         """Steps after which the script ends by itself, once a run has; the fewest seen."""
         self.calls = CallsAsSteps()
-        """How calls of the model count, in every run alike."""
+        """What counts as a step, in every run alike."""
         self.has_memory_looked_at = True
         """Each copy runs some steps under the profiler before it is timed."""
         self._saved = Path(tempfile.mkdtemp(prefix="ridgeline-saved-"))

@@ -2,7 +2,8 @@
 
 A step ends when the anchor optimizer has stepped; with alternating optimizers (a GAN) the anchor
 is the one that steps least often, so a step is a whole cycle. A script that makes its optimizer
-anew for each client, fold or task goes on with the next one. A script that constructs no
+anew for each client, fold or task goes on with the next one. What an earlier run of the script took
+for the anchor is taken from the start, so that all runs count alike. A script that constructs no
 optimizer, or whose optimizer is not seen to step, steps at the end of each backward. One that has
 none of these steps with each gradient that it asks for: of whatever it likes where it calls no
 model (a sampler, a relaxation of atoms), of the model's weights where it does (`torch.func.grad`
@@ -87,7 +88,7 @@ class StepEnds:
             return False
         if self._backwards_end and self._watched.look_closer:
             return False  # a compiled step that runs eagerly while operators are looked at
-        anchor = self._watched.anchor or self._watched.chosen_anchor() or watch
+        anchor = self._watched.anchor or self._take_first_anchor(watch)
         if watch is not anchor:
             if self._succeeds(watch, anchor):
                 watch.steps += anchor.steps
@@ -96,6 +97,14 @@ class StepEnds:
                 anchor = watch
         self._watched.anchor = anchor
         return watch is anchor
+
+    def _take_first_anchor(self, watch: OptimizerWatch) -> OptimizerWatch:
+        """Take the anchor of an earlier run, which settles it, or else what steps first."""
+        made, place = list(self._watched.optimizers.values()), self._watched.chosen_optimizer
+        if place is None or place >= len(made):
+            return watch
+        self._watched.anchored = True
+        return made[place]
 
     def _never_steps(self) -> bool:
         """Have so many backwards gone by without a step that one is not to be expected?

@@ -178,7 +178,7 @@ class Watched:
         self.anchored = False
         """It is settled."""
         self.chosen_optimizer: int | None = None
-        """The place of the anchor in an earlier run of the script: it is settled from the start."""
+        """The place of the anchor in an earlier run of the script."""
         self.main = MainModel()
         self._iterators: dict[int, tuple[weakref.ref[Any], LoaderWatch]] = {}
         self._gc_started = 0.0
@@ -195,14 +195,6 @@ class Watched:
         """Which optimizer ends steps, in the order in which they were made."""
         made = enumerate(self.optimizers.values())
         return next((place for place, watch in made if watch is self.anchor), None)
-
-    def chosen_anchor(self) -> OptimizerWatch | None:
-        """The optimizer that ended steps in an earlier run; None where that is not known."""
-        made = list(self.optimizers.values())
-        if self.chosen_optimizer is None or self.chosen_optimizer >= len(made):
-            return None
-        self.anchored = True
-        return made[self.chosen_optimizer]
 
     def model(self, module: nn.Module) -> ModelWatch | None:
         """The watch of an outermost module; None when it has, and will have, no weights."""
