@@ -12,10 +12,13 @@ from __future__ import annotations
 import codecs
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import msgspec
 
 from ridgeline.errors import InputError
 
@@ -43,6 +46,22 @@ def text_pieces(path: Path, warnings: list[str]) -> Iterator[bytes]:
             yield from _recoded(_unpacked(path, file, warnings))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def refused_unless_whole(path: Path, kind: str) -> Iterator[bytes]:
+    """The whole text, for a block that decodes it.
+
+    Raises:
+        InputError: it cannot be read, or the block cannot decode it: it is no whole `kind`.
+    """
+    warnings: list[str] = []
+    text = b"".join(text_pieces(path, warnings))
+    try:
+        yield text
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        why = warnings[0] if warnings else str(error)
+        raise InputError(f"{path}: not a whole {kind}: {why}") from None
 
 
 def first_text(path: Path) -> bytes:

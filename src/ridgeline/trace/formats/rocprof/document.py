@@ -15,10 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT, TraceDevice
 from ridgeline.trace.file_rows import FileRows
-from ridgeline.trace.file_text import text_pieces
+from ridgeline.trace.file_text import refused_unless_whole
 from ridgeline.trace.formats.rocprof.hsa import block_counts, copy_name
 
 _GPU = 2
@@ -144,13 +143,8 @@ def read_document(path: Path) -> FileRows:
     Raises:
         InputError: it is not whole, or not what rocprofv3 writes.
     """
-    warnings: list[str] = []
-    text = b"".join(text_pieces(path, warnings))
-    try:
+    with refused_unless_whole(path, "document of rocprofv3") as text:
         document = msgspec.json.decode(text, type=_Document)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        why = warnings[0] if warnings else str(error)
-        raise InputError(f"{path}: not a whole document of rocprofv3: {why}") from None
     found = FileRows()
     for process in document.processes:
         _add(found, process)

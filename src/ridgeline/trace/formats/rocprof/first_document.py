@@ -20,10 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from ridgeline.errors import InputError
 from ridgeline.trace.columns import ABSENT
 from ridgeline.trace.file_rows import FileRows
-from ridgeline.trace.file_text import text_pieces
+from ridgeline.trace.file_text import refused_unless_whole
 from ridgeline.trace.formats.rocprof.first_database import NO_WORK, first_copy_name, kernel_name
 
 _GPU = re.compile(r"GPU(\d+)$")
@@ -61,14 +60,8 @@ def read_first_document(path: Path) -> FileRows:
     Raises:
         InputError: it is not whole, or not what rocprof writes.
     """
-    warnings: list[str] = []
-    text = b"".join(text_pieces(path, warnings))
-    try:
-        events = msgspec.json.decode(text, type=_Document).events
-        return _filled(events)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        why = warnings[0] if warnings else str(error)
-        raise InputError(f"{path}: not a whole trace of rocprof: {why}") from None
+    with refused_unless_whole(path, "trace of rocprof") as text:
+        return _filled(msgspec.json.decode(text, type=_Document).events)
 
 
 def _filled(events: list[_Event]) -> FileRows:
