@@ -60,9 +60,10 @@ async def drive(
     driven = Driven()
     in_flight: set[asyncio.Task[None]] = set()
     thresholds = gc.get_threshold()
-    frozen = gc.get_freeze_count()  # by who called: what they set aside stays aside
+    frozen = gc.get_freeze_count()  # by who called: what they set aside is theirs
     gc.collect()
-    gc.freeze()  # what stands already is not walked through again while times are taken
+    if not frozen:
+        gc.freeze()  # what stands already is not walked through again while times are taken
     gc.set_threshold(_GC_OBJECTS, *thresholds[1:])
     stopped = asyncio.create_task(stop.wait())
     client.begin = time.perf_counter()
