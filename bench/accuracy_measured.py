@@ -77,7 +77,7 @@ tells little of the next.
 
 ## What was tried, and what did not help
 
-Figures of training here are of the fit before the last.
+Figures of training and of images here are of earlier fits.
 
 - One factor for the whole system in place of the coefficients: as good for dense training (5.3 %),
   worse for mixtures (20 %) and for times per token of dense models.
