@@ -236,6 +236,40 @@ def test_work_repeats_only_as_far_as_that_was_seen() -> None:
     assert period_of([cast("Live", Counted({(8, 0)}))]) == 1
 
 
+class Slow(Counted):
+    """A run that has just begun, of steps as long as told; the first still settles."""
+
+    def __init__(self, step_seconds: float) -> None:
+        super().__init__({(8, 0)})
+        self.step_seconds = step_seconds
+        self.is_warm = False
+        self.preparing: dict[str, str] = {}
+
+    @property
+    def index(self) -> int:
+        return len(self.seconds)
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.seconds.append(self.step_seconds * (1.0 if self.seconds else 1.3))
+
+    def warmed_up(self) -> None:
+        self.is_warm = True
+
+
+@pytest.mark.parametrize(("step_seconds", "steps", "even_from"), [(4.0, 3, 8), (0.1, 4, 20)])
+def test_of_slow_steps_fewer_are_enough_to_be_warm_and_to_be_believed_alike(
+    step_seconds: float, steps: int, even_from: int
+) -> None:
+    side: Any = Slow(step_seconds)
+    ab_runs._warm_up(side, plan(600.0), None)
+    assert len(side.seconds) == steps
+    side.steps(even_from - steps - 1)
+    assert period_of([side]) is None
+    side.steps(1)
+    assert period_of([side]) == 1
+
+
 @pytest.mark.parametrize(("device", "known"), [("cpu", 6), ("cuda:0 NVIDIA H100", 0)])
 def test_cpu_time_is_noted_beside_step_times_where_it_is_the_devices(
     device: str, known: int

@@ -35,6 +35,8 @@ from ridgeline.tune.costs import Costs
 from ridgeline.tune.forecast import OTHERS, Margin
 from ridgeline.tune.memory import JobMemory
 from ridgeline.tune.pool import Pool, Variant, VariantFailed
+from ridgeline.tune.questions import OUT_OF_TIME
+from ridgeline.tune.row import Asked, not_measured
 from ridgeline.tune.search import StackSearch
 from ridgeline.tune.stack import stack_of
 from ridgeline.tune.tuner import _open, _whole
@@ -580,6 +582,22 @@ def test_what_could_not_be_decided_is_asked_about_for_longer_and_its_row_replace
     assert one.patience == 1.0
 
 
+def test_a_row_that_was_asked_about_again_in_vain_stays_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = search(monkeypatch, tmp_path, {frozenset({FUSED}): UNCLEAR}, [])
+    try_all(one, FUSED)
+    (row,) = one.rows
+    monkeypatch.setattr(
+        StackSearch,
+        "_measure",
+        lambda *_: not_measured(Asked.of(members(FUSED), "", "add"), OUT_OF_TIME, 1.0),
+    )
+    assert one.decide(row) is row
+    assert one.rows == [row]
+    assert not one.stack
+
+
 def test_what_an_earlier_job_measured_is_said_to_be_lost_where_it_cannot_be_read(
     tmp_path: Path,
 ) -> None:
@@ -638,7 +656,7 @@ def test_a_side_run_of_a_slow_script_is_as_short_as_what_it_is_compared_with():
         return round((unknown - known) / step)
 
     assert side_run(0.1) == 16
-    assert side_run(3.0) == 9
+    assert side_run(3.0) == 7
 
 
 def test_what_a_start_takes_on_a_quiet_machine_is_not_what_it_took_on_a_busy_one():

@@ -25,7 +25,7 @@ from time import monotonic
 
 from ridgeline.errors import RidgelineError
 from ridgeline.measure.statistics.cycles import StepCycle, cycle_of, usual_steps
-from ridgeline.measure.statistics.intervals import is_level, is_steady
+from ridgeline.measure.statistics.intervals import LEVEL_WITHIN, is_level, is_steady
 from ridgeline.measure.statistics.sequential import (
     LOOKS,
     MOST_ROUNDS,
@@ -35,7 +35,14 @@ from ridgeline.measure.statistics.sequential import (
 from ridgeline.tune.ab_plan import ABPlan
 from ridgeline.tune.ab_result import ABRun
 from ridgeline.tune.effects import ended_early, refusal, took_effect
-from ridgeline.tune.pool import Live, Pool, Variant, VariantFailed, period_of
+from ridgeline.tune.pool import (
+    SLOW_SECONDS,
+    Live,
+    Pool,
+    Variant,
+    VariantFailed,
+    period_of,
+)
 
 _BLOCK_SECONDS = 0.6
 _MIN_BLOCK, _MAX_BLOCK = 1, 512
@@ -162,7 +169,7 @@ def _ready(pool: Pool, name: str, variant: Variant, plan: ABPlan) -> Live:
         if not live.was_looked_at and not live.ended:
             live.was_looked_at = True
             if pool.has_memory_looked_at:
-                live.steps(LOOK_STEPS, "profiler")
+                live.steps(1 if _is_slow(live.seconds) else LOOK_STEPS, "profiler")
     except RidgelineError as error:
         pool.drop(variant)
         if was_alive:
@@ -183,7 +190,7 @@ def _warm_up(live: Live, plan: ABPlan, length: int | None) -> None:
     most = math.inf if length is None else _WARMUP_SHARE * length
     begun = len(live.seconds)
     while not (live.is_warm or live.ended):
-        live.steps(_WARMUP_BLOCK)
+        live.steps(1 if _is_slow(live.seconds) else _WARMUP_BLOCK)
         if live.preparing and not plan.is_over():
             begun = len(live.seconds)  # what it does once it is ready has another pace
             continue
@@ -192,13 +199,23 @@ def _warm_up(live: Live, plan: ABPlan, length: int | None) -> None:
 
 
 def _is_warm(seconds: Sequence[float]) -> bool:
-    """Level by two windows, or plainly level over the last few steps; or it takes too long."""
+    """Level by two windows, or plainly level over the last few steps; or it takes too long.
+
+    Of slow steps two alike are enough: what the very first one did is behind them.
+    """
     stepped = sum(seconds[2:])
+    last = seconds[-2:]
+    if len(last) == 2 and _is_slow(last) and max(last) < (1 + LEVEL_WITHIN) * min(last):
+        return True
     if len(seconds) >= _MAX_WARMUP:
         return True
     if len(seconds) >= _ENOUGH_WARMUP and stepped > _ENOUGH_WARMUP_SECONDS:
         return True
     return is_level(seconds) or is_steady(seconds)
+
+
+def _is_slow(seconds: Sequence[float]) -> bool:
+    return min(seconds, default=0.0) > SLOW_SECONDS
 
 
 def _period(sides: list[Live], plan: ABPlan) -> int | None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ridgeline.measure.wire import Applied
 from ridgeline.records import LedgerRow, StepProfile
 from ridgeline.techniques import Stage, technique
+from ridgeline.tune.pool import SLOW_SECONDS
 
 PREPARING_SECONDS = {Stage.COMPILE: 20.0, Stage.GRAPH: 20.0, Stage.RUNTIME: 25.0}
 """Seconds from the first step to the settled pace, beyond the steps themselves. Seen: 12.7 s of
@@ -32,6 +33,8 @@ class _Pace:
 
     warm_up_steps: int
     """Until the pace is level, and two under the profiler, which count as several."""
+    slow_warm_up_steps: int
+    """The same where a step is slow."""
     rounds: int
     """What a plain gain takes."""
     side_run_steps: int
@@ -40,8 +43,8 @@ class _Pace:
     """Share of `PREPARING_SECONDS` that passes."""
 
 
-_LIKELY = _Pace(warm_up_steps=10, rounds=4, side_run_steps=20, preparing=1.0)
-_AT_BEST = _Pace(warm_up_steps=6, rounds=3, side_run_steps=16, preparing=0.5)
+_LIKELY = _Pace(warm_up_steps=10, slow_warm_up_steps=6, rounds=4, side_run_steps=20, preparing=1.0)
+_AT_BEST = _Pace(warm_up_steps=6, slow_warm_up_steps=4, rounds=3, side_run_steps=16, preparing=0.5)
 """What a small model takes, or one whose graphs are cached."""
 _MOST_WAITING = 0.8
 """Share of the step in which it may wait for cores before we stop dividing by what is left."""
@@ -92,7 +95,7 @@ class Costs:
         load = self.load_seconds
         if at_best:
             step, load, pace = step / self.slowness, load / self.slowness, _AT_BEST
-        total = load + pace.warm_up_steps * step
+        total = load + self._warm_up_steps(pace, step) * step
         total += 2 * pace.rounds * max(step, LEAST_BLOCK_SECONDS)
         total += sum(self._preparing(member, seen, at_best=at_best) for member in members)
         if not checked:
@@ -100,9 +103,12 @@ class Costs:
         return total
 
     @staticmethod
-    def _side_run_steps(pace: _Pace, step: float) -> int:
+    def _warm_up_steps(pace: _Pace, step: float) -> int:
+        return pace.slow_warm_up_steps if step > SLOW_SECONDS else pace.warm_up_steps
+
+    def _side_run_steps(self, pace: _Pace, step: float) -> int:
         """Steps of the run by which losses are judged: no more than both sides will have made."""
-        made = pace.warm_up_steps + pace.rounds * math.ceil(LEAST_BLOCK_SECONDS / step)
+        made = self._warm_up_steps(pace, step) + pace.rounds * math.ceil(LEAST_BLOCK_SECONDS / step)
         return min(pace.side_run_steps, made)
 
     def _preparing(self, member: Applied, rows: list[LedgerRow], *, at_best: bool) -> float:

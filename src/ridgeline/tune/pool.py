@@ -48,7 +48,9 @@ USUAL_LOAD_SECONDS = 10.0
 _PACE_STEPS = 10
 _SIDES = 2
 """Runs that one question is about."""
-_EVEN_STEPS = 20
+SLOW_SECONDS = 1.0
+"""Steps that take longer are dear: no more of them than tell what is asked."""
+_EVEN_STEPS, _EVEN_STEPS_WHEN_SLOW = 20, 8
 """So many steps of the same size must have been seen before all are believed to be."""
 
 
@@ -241,13 +243,19 @@ def period_of(sides: Sequence[Live]) -> int | None:
     another; what was not seen is not believed.
     """
     sizes = set().union(*(side.sizes for side in sides))
-    if len(sizes) != 1 or (0, 0) in sizes or max(side.index for side in sides) < _EVEN_STEPS:
+    if len(sizes) != 1 or (0, 0) in sizes or not any(map(_has_stepped_enough, sides)):
         return None
     longest = max((side.breaks for side in sides), key=len)
     periods = {later - earlier for earlier, later in itertools.pairwise(longest)}
     if len(periods) == 1:
         return periods.pop()
     return None if any(side.evaluated for side in sides) else 1
+
+
+def _has_stepped_enough(side: Live) -> bool:
+    """Has it made so many steps that others would have shown?"""
+    is_slow = min(side.seconds, default=0.0) > SLOW_SECONDS
+    return side.index >= (_EVEN_STEPS_WHEN_SLOW if is_slow else _EVEN_STEPS)
 
 
 def slowest(reports: list[Report]) -> list[float]:

@@ -334,7 +334,10 @@ class StackSearch(Questions):
         return seconds <= self.left_seconds
 
     def decide(self, row: LedgerRow) -> LedgerRow:
-        """Ask on about a row that could not be decided, for longer; it takes its place."""
+        """Ask on about a row that could not be decided, for longer; the answer takes its place.
+
+        Where the time ends before a round of it, the row stays as it is.
+        """
         members = members_of(row)
         self.on_progress(f"deciding {key_of(members)}")
         self.forget(self.stack, [*self.stack, *members])
@@ -343,9 +346,9 @@ class StackSearch(Questions):
             found = self.add(members)
         finally:
             self.patience = 1.0
-        if found.rounds:
-            self.rows = [other for other in self.rows if other is not row]
-        return found
+        old = row if found.rounds else found
+        self.rows = [other for other in self.rows if other is not old]
+        return found if found.rounds else row
 
     def leave_out_what_came_early(self) -> None:
         """Could a technique added later have made an earlier one worthless? Small gains could."""
