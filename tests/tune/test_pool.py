@@ -54,3 +54,17 @@ def test_both_sides_of_the_last_question_stay_alive_where_there_is_room_for_two_
     assert (script in alive and stack in alive) is stay
     assert alive[-1] == others[-1]
     pool.close()
+
+
+def test_a_new_run_catches_up_only_where_steps_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "Conductor", _Conductor)
+    pool, script = Pool(), _variant()
+    assert pool.lead_of(script) == 0, "none is alive"
+    live = pool.take(script)
+    live.index = 30
+    assert pool.lead_of(script) == 30
+    live.sizes = {(8, 0)}
+    assert pool.lead_of(script) == 0
+    live.breaks = [0, 10, 20, 30]
+    assert pool.lead_of(script) == 5
+    pool.close()

@@ -659,6 +659,13 @@ def test_a_side_run_of_a_slow_script_is_as_short_as_what_it_is_compared_with():
     assert side_run(3.0) == 7
 
 
+def test_a_question_takes_longer_the_further_the_stack_has_come_but_for_a_start_at_most():
+    costs = Costs(step_seconds=0.5, load_seconds=10.0, slowness=1.0)
+    at_once, later, last = (costs.seconds([], lead_steps=steps) for steps in (1, 20, 1000))
+    assert later - at_once == pytest.approx(5.0)
+    assert last - at_once == pytest.approx(15.0)
+
+
 def test_what_a_start_takes_on_a_quiet_machine_is_not_what_it_took_on_a_busy_one():
     quiet, busy = (
         Costs(step_seconds=0.2 * times, load_seconds=8.0 * times, slowness=times)

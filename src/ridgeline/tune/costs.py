@@ -77,6 +77,7 @@ class Costs:
         speedup: float = 1.0,
         checked: bool = True,
         at_best: bool = False,
+        lead_steps: int = 0,
     ) -> float:
         """Until these are measured on top of a stack that is alive.
 
@@ -86,6 +87,8 @@ class Costs:
             speedup: How much faster the steps are by now.
             checked: Is the disturbed run known by which their losses are judged?
             at_best: What it takes if nobody else uses the cores any more and little is prepared?
+            lead_steps: So far the stack that is alive has come: both do the same steps of the
+                script, so the new run catches up, or that one starts again.
 
         >>> quick = Costs(step_seconds=0.1, load_seconds=5.0, slowness=1.0)
         >>> quick.seconds([Applied(technique="compile")]) > 2 * quick.seconds([])
@@ -95,7 +98,9 @@ class Costs:
         load = self.load_seconds
         if at_best:
             step, load, pace = step / self.slowness, load / self.slowness, _AT_BEST
-        total = load + self._warm_up_steps(pace, step) * step
+        warm_up = self._warm_up_steps(pace, step)
+        start = load + warm_up * step
+        total = start + min(start, max(lead_steps - warm_up, 0) * step)
         total += 2 * pace.rounds * max(step, LEAST_BLOCK_SECONDS)
         total += sum(self._preparing(member, seen, at_best=at_best) for member in members)
         if not checked:

@@ -303,6 +303,17 @@ class Pool:
         live = self._alive.get(variant.key)
         return live if live is not None and live.can_go_on else None
 
+    def lead_of(self, variant: Variant) -> int:
+        """Steps that a new run makes until it stands where this one does in its work.
+
+        Where the work repeats, half of what it takes to repeat.
+        """
+        live = self.alive(variant)
+        if live is None:
+            return 0
+        period = period_of([live])
+        return live.index if period is None else period // 2
+
     @property
     def load_seconds(self) -> float:
         """What a start takes; the least of those alive, for some compile in their first step."""

@@ -100,7 +100,12 @@ class StackSearch(Questions):
         judged = [weakest_equivalence(members)] if members else []
         checked = self.verifier.is_prepared(judged, rounding_of(self.stack))
         return costs.seconds(
-            members, self.rows, speedup=self.cumulative, checked=checked, at_best=at_best
+            members,
+            self.rows,
+            speedup=self.cumulative,
+            checked=checked,
+            at_best=at_best,
+            lead_steps=self.pool.lead_of(self.variant_of(self.stack)),
         )
 
     def least_seconds_for(self, members: list[Applied]) -> float:
