@@ -152,7 +152,7 @@ def _config(folder: str, options: Mapping[str, Any]) -> EngineConfig:
 
 
 def _settings(model: FrontModel, front: Mapping[str, Any]) -> ServerSettings:
-    from ridgeline.checkpoints.generation import GenerationDefaults, read_generation_defaults
+    from ridgeline.checkpoints.generation import read_generation_defaults
     from ridgeline.serve.http.chat_template import read_template
     from ridgeline.serve.http.reasoning import check_parser
     from ridgeline.serve.http.settings import ServerSettings
@@ -160,7 +160,7 @@ def _settings(model: FrontModel, front: Mapping[str, Any]) -> ServerSettings:
 
     use_defaults = front["generation_defaults"]
     folder = Path(model.config.model)
-    defaults = read_generation_defaults(folder) if use_defaults else GenerationDefaults()
+    defaults = read_generation_defaults(folder) if use_defaults else {}
     given = {key: value for key, value in front.items() if key != "generation_defaults"}
     given |= {key: value for key, value in model.table.items() if key in _FRONTS[2:]}
     template = given.pop("chat_template")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.serve.http.servers import Server, sse
 
 from ridgeline.errors import InputError
-from ridgeline.serve.http.chat_request import template_variables
 from ridgeline.serve.http.chat_template import ChatTemplate, choose_template
 from ridgeline.serve.http.protocol.chat import ChatRequest
 from ridgeline.serve.http.protocol.errors import ApiError
@@ -21,6 +20,7 @@ from ridgeline.serve.http.reasoning import (
     choose_marks,
     thought_marks,
 )
+from ridgeline.serve.http.routes.chat import template_variables
 
 FAMILIES = thought_marks()
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Ulm"}}</tool_call>'

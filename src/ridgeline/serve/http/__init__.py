@@ -5,7 +5,7 @@ prompts to a response, whole or streamed; `app.py` puts them together, `server.p
 supervised engines. Whatever a request asks for happens, or it is refused with status 400 in
 OpenAI's error shape: no field is ignored. Start reading at `app.py`, then `routes/chat.py`.
 
-A chat passes `access_log.py`, `gate.py`, `routes/chat.py`, `chat_request.py`, `conversation.py`,
+A chat passes `access_log.py`, `gate.py`, `routes/chat.py`, `conversation.py`,
 `reply.py`, `growing_chat.py`, and in the other process `engine/`; from the engine's socket a token
 goes into one queue and out of it. `/v1/responses` and `/v1/messages` are the same chat in other
 words: their requests become a chat's, and its pieces become their items and blocks.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ridgeline.serve.http.protocol.let_go import LetGo
+from ridgeline.serve.http.protocol.exact import LetGo
 from ridgeline.serve.http.protocol.token_usage import PromptDetails, TokenUsage
 from ridgeline.serve.messages import Delta
 

@@ -14,9 +14,8 @@ from starlette.types import Scope
 
 from ridgeline.serve.http.access_log import CLIENT_GONE, AccessLog
 from ridgeline.serve.http.browsers import let_browsers_ask
-from ridgeline.serve.http.gate import Gate
+from ridgeline.serve.http.gate import Gate, PlainPaths
 from ridgeline.serve.http.kept_responses import KeptResponses
-from ridgeline.serve.http.paths import PlainPaths
 from ridgeline.serve.http.protocol.errors import ApiError
 from ridgeline.serve.http.reply import ClientGone, error_response, record_of
 from ridgeline.serve.http.routes import (

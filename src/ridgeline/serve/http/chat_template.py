@@ -32,11 +32,8 @@ class ChatTemplate(msgspec.Struct, frozen=True, kw_only=True):
     origin: Literal["given", "tokenizer", "plain"]
     stops: tuple[str, ...] = ()
     """Strings that end every completion of a conversation."""
-
-    @property
-    def special(self) -> bool:
-        """Whether the tokenizer adds its first token, which other templates write themselves."""
-        return self.origin == "plain"
+    special: bool = False
+    """Whether the tokenizer adds its first token, which other templates write themselves."""
 
     @property
     def in_words(self) -> str:
@@ -92,4 +89,4 @@ def choose_template(own: str | dict[str, str] | None, given: str | None) -> Chat
     if own:
         return ChatTemplate(text=own, origin="tokenizer")
     plain = resources.files(__package__).joinpath("plain_template.jinja").read_text()
-    return ChatTemplate(text=plain, origin="plain", stops=PLAIN_STOPS)
+    return ChatTemplate(text=plain, origin="plain", stops=PLAIN_STOPS, special=True)

@@ -10,8 +10,7 @@ from ridgeline.serve.http.protocol.completions import CompletionRequest, several
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.reply import new_id
 from ridgeline.serve.http.service import Service
-from ridgeline.serve.http.text import TextTokens
-from ridgeline.serve.http.token_report import TokenReport
+from ridgeline.serve.http.text import TextTokens, TokenReport
 from ridgeline.serve.messages import Submit
 
 USUAL_MAX_TOKENS = 16

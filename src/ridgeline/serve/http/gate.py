@@ -1,4 +1,13 @@
-"""What is checked before any route: who may ask, how much and what, and whether we still serve."""
+"""What is done before any route: paths as the routes have them, who may ask, and how much.
+
+A base address that ends with a slash gives `//v1/models` or `/v1/models/`, and probes ask with
+HEAD, which is answered as GET is, without the body (RFC 9110, 9.3.2; the connection leaves it out).
+Each cloud has a prefix of its own before the paths of an API (`/openai/deployments/NAME`, `/beta`,
+`/api/v1`, `/anthropic/v1`, `/serving-endpoints/NAME`, `/v1/projects/…/publishers/google`, nothing),
+and where a client adds a `/v1` to a base address that has one, there are two: a path that is no
+route, but ends as one does, is taken for that one. Google's clients, known by the header of their
+key, ask for `/v1/models` where they mean `/v1beta/models`, which is told in other words.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +15,16 @@ import hashlib
 import hmac
 import json
 import re
+import zlib
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ridgeline.records.input_file import DEEPEST, too_deep
 from ridgeline.serve.http.access_log import own_path
-from ridgeline.serve.http.compressed_body import plain_body
 from ridgeline.serve.http.connection import ARRIVAL_SECONDS
 from ridgeline.serve.http.protocol.errors import RETRY_AFTER_SECONDS, ApiError, refused
-from ridgeline.serve.http.protocol.let_go import LetGo, letting_go
+from ridgeline.serve.http.protocol.exact import LetGo, letting_go
 from ridgeline.serve.http.reply import ClientGone, error_response
 from ridgeline.serve.http.service import Service, shutting_down
 
@@ -199,3 +209,82 @@ def _header(scope: Scope, name: bytes) -> bytes:
 
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
+
+
+_EITHER = zlib.MAX_WBITS | 32
+"""Take the head of gzip and of zlib (HTTP's deflate) alike."""
+
+
+def plain_body(body: bytes, coding: bytes, longest: int) -> bytes:
+    """The body without its coding (RFC 9110, 8.4), as long as it may be when it has none.
+
+    Args:
+        body: As it came.
+        coding: The header `Content-Encoding`; empty: there was none.
+        longest: The most bytes that come of it.
+
+    Raises:
+        ApiError: 415: the coding is not known; 400: the body is not of it; 413: it is too long.
+    """
+    name = coding.decode("latin-1").strip().lower()
+    if name in ("", "identity"):
+        return body
+    if name not in ("gzip", "x-gzip", "deflate"):
+        text = f"Content-Encoding {name[:40]!r} is not read here; send gzip, deflate or none"
+        raise ApiError(415, text)
+    machine = zlib.decompressobj(_EITHER)
+    try:
+        found = machine.decompress(body, longest + 1)
+    except zlib.error as error:
+        raise refused(f"the body is no {name}: {error}") from None
+    if len(found) > longest:
+        raise ApiError(413, f"the body is longer than {longest} bytes (--max-body-bytes)")
+    if not machine.eof or machine.unused_data:
+        raise refused(f"the body is no {name}: it does not end where that does")
+    return found
+
+
+_SLASHES = re.compile("/{2,}")
+_ENDS = re.compile(
+    "(?P<openai>/(?:(?:chat/|fim/)?completions|responses|embeddings|rerank|models"
+    "|messages|messages/count_tokens|chat/completions/input_tokens|responses/input_tokens))$"
+    "|(?P<openai_item>/(?:models|responses)/[^/:]+)$"
+    "|(?P<google>/models/[^/:]+:[a-zA-Z]+)$"
+    "|(?P<plain>/invocations)$"
+)
+"""How the paths of each API end, which their clients put behind a prefix."""
+_BEFORE = {"openai": "/v1", "openai_item": "/v1", "google": "/v1beta", "plain": ""}
+"""What stands before them here."""
+
+_MODELS, _GOOGLES = "/v1/models", b"x-goog-api-key"
+
+
+class PlainPaths:
+    """Middleware that leaves one slash where several are, none at the end, and GET for HEAD.
+
+    What clouds put before a path becomes what stands there in this API.
+    """
+
+    def __init__(self, app: ASGIApp, is_route: Callable[[Scope], bool]) -> None:
+        self._app = app
+        self._is_route = is_route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, as ASGI has it."""
+        if scope["type"] == "http":
+            path = _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"
+            path = self._as_routed(scope, path)
+            if path.startswith(_MODELS) and any(name == _GOOGLES for name, _ in scope["headers"]):
+                path = path.replace("/v1/", "/v1beta/", 1)
+            method = "GET" if scope["method"] == "HEAD" else scope["method"]
+            scope = {**scope, "path": path, "method": method}
+        await self._app(scope, receive, send)
+
+    def _as_routed(self, scope: Scope, path: str) -> str:
+        found = _ENDS.search(path)
+        if found is None or found.lastgroup is None:
+            return path
+        routed = _BEFORE[found.lastgroup] + found[0]
+        if routed == path or self._is_route({**scope, "path": path}):
+            return path
+        return routed

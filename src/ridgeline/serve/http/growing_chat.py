@@ -1,18 +1,23 @@
-"""A completion of a chat as its deltas come: thoughts, text, calls; for a stream or whole."""
+"""Completions of a chat as their deltas come; told whole, or as the chunks of a stream."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
 from msgspec import UNSET
 
 from ridgeline.serve.http.clean_text import CleanText
 from ridgeline.serve.http.metrics import CompletionTimer
 from ridgeline.serve.http.protocol.chat import (
     ChatChoice,
+    ChatChunk,
+    ChatCompletion,
+    ChatRequest,
     ChoiceLogprobs,
     ChosenLogprob,
     ChunkChoice,
@@ -21,12 +26,13 @@ from ridgeline.serve.http.protocol.chat import (
     TokenLogprob,
 )
 from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB
+from ridgeline.serve.http.protocol.token_usage import CompletionDetails, TokenUsage
 from ridgeline.serve.http.protocol.tools import FunctionCall, ToolCall
 from ridgeline.serve.http.reasoning import ThoughtReader
-from ridgeline.serve.http.token_report import TokenReport
+from ridgeline.serve.http.text import TokenReport, prompt_logprobs_of
 from ridgeline.serve.http.tool_calls import Call, CallPiece
 from ridgeline.serve.http.tool_request import Reader
-from ridgeline.serve.messages import Delta, Logprob, TokenLogprobs
+from ridgeline.serve.messages import Delta, Logprob, Submit, TokenLogprobs
 
 
 @dataclass(slots=True)
@@ -197,6 +203,81 @@ class GrowingChat:
             index=piece.index,
         )
         return ChunkDelta(tool_calls=[call])
+
+
+@dataclass(frozen=True, slots=True)
+class BegunChat:
+    """A conversation on its way to the engine."""
+
+    body: ChatRequest
+    """The request, with the model's defaults in it."""
+    submit: Submit
+    choices: list[GrowingChat]
+    report: TokenReport
+
+
+class ChatWriter:
+    """Writes the completions of a chat, whole or as chunks; a `reply.ReplyWriter`."""
+
+    def __init__(self, chat: BegunChat) -> None:
+        self._body = chat.body
+        self._report = chat.report
+        self._of_prompt: tuple[TokenLogprobs, ...] = ()
+        self._id = chat.submit.id
+        self._choices = chat.choices
+        self._created = int(time.time())
+
+    def add(self, position: int, delta: Delta) -> None:  # noqa: ARG002  a chat has one prompt
+        """Take what the engine said."""
+        self._of_prompt = self._of_prompt or delta.prompt_logprobs
+        self._choices[delta.index].take(delta)
+
+    def whole(self, usage: TokenUsage) -> ChatCompletion:
+        """The reply that is not streamed."""
+        return ChatCompletion(
+            id=self._id,
+            created=self._created,
+            model=self._body.model,
+            choices=[choice.choice() for choice in self._choices],
+            usage=self._with_thoughts(usage),
+            prompt_token_ids=self._report.prompt_ids(),
+            prompt_logprobs=prompt_logprobs_of(self._of_prompt, self._body.prompt_logprobs),
+        )
+
+    def opening(self) -> Iterator[ChatChunk]:
+        """The chunks that say whose words follow."""
+        for choice in self._choices:
+            role = ChunkDelta(role="assistant", content="")
+            first = [ChunkChoice(index=choice.index, delta=role)]
+            chunk = self._chunk(first, self._report.usage())
+            yield msgspec.structs.replace(chunk, prompt_token_ids=self._report.prompt_ids())
+
+    def chunks(self, position: int, delta: Delta) -> Iterator[ChatChunk]:  # noqa: ARG002  as above
+        """What a delta adds to the stream."""
+        self._report.take(delta)
+        for chunk in self._choices[delta.index].chunks(delta):
+            yield self._chunk([chunk], self._report.usage())
+
+    def closing(self, usage: TokenUsage) -> Iterator[ChatChunk]:
+        """The last chunk, which says the usage where it is asked for."""
+        if self._body.usage_in_stream:
+            yield self._chunk([], self._with_thoughts(usage))
+
+    def _with_thoughts(self, usage: TokenUsage) -> TokenUsage:
+        if all(one.thoughts is None for one in self._choices):
+            return usage
+        thought = sum(one.reasoning_tokens for one in self._choices)
+        details = CompletionDetails(reasoning_tokens=thought)
+        return msgspec.structs.replace(usage, completion_tokens_details=details)
+
+    def _chunk(self, choices: list[ChunkChoice], usage: TokenUsage | None = None) -> ChatChunk:
+        return ChatChunk(
+            id=self._id,
+            created=self._created,
+            model=self._body.model,
+            choices=choices,
+            usage=usage if self._body.usage_in_stream else UNSET,
+        )
 
 
 def chat_logprobs(found: Iterable[TokenLogprobs], num_top: int) -> ChoiceLogprobs:

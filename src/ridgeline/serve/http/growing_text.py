@@ -18,8 +18,7 @@ from ridgeline.serve.http.protocol.completions import (
 )
 from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB
 from ridgeline.serve.http.protocol.token_usage import TokenUsage
-from ridgeline.serve.http.text import TextTokens
-from ridgeline.serve.http.token_report import TokenReport, prompt_logprobs_of
+from ridgeline.serve.http.text import TextTokens, TokenReport, prompt_logprobs_of
 from ridgeline.serve.messages import Delta, Logprob, TokenLogprobs
 
 

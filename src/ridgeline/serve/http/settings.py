@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from ridgeline.checkpoints.generation import GenerationDefaults
-
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of the server; field for field flags of `ridgeline serve`."""
@@ -39,7 +37,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a certificate and its key; None: plain HTTP."""
     root_path: str = ""
     """The prefix of paths that a proxy in front takes off."""
-    defaults: GenerationDefaults = GenerationDefaults()
+    defaults: dict[str, float | int] = {}
     """What requests get that leave a parameter of sampling out."""
 
     @property

@@ -1,4 +1,4 @@
-"""Text to tokens and back, without holding up the event loop.
+"""Text to tokens and back, without holding up the event loop, and what replies say of tokens.
 
 Long texts are tokenised on threads: the Rust tokenizer lets go of Python's lock in `encode_batch`
 (not in `encode`). Short ones are not worth the hop: 4,000 characters take about a millisecond.
@@ -10,10 +10,14 @@ import asyncio
 import copy
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from ridgeline.errors import InputError
 from ridgeline.serve.config import EngineConfig
@@ -21,9 +25,11 @@ from ridgeline.serve.http.chat_template import choose_template
 from ridgeline.serve.http.image_input import ImageReader
 from ridgeline.serve.http.infill import infill_tokens
 from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.protocol.fields import LOWEST_LOGPROB, SamplingFields
+from ridgeline.serve.http.protocol.token_usage import PromptDetails, TokenUsage
 from ridgeline.serve.http.reasoning import NONE, choose_marks
 from ridgeline.serve.http.tool_families import AUTO, choose_tool_family, special_tokens
-from ridgeline.serve.messages import Ready
+from ridgeline.serve.messages import Delta, Logprob, Ready, Submit, TokenLogprobs
 from ridgeline.serve.packed.tokenizer import KeptTokenizer, kept_tokenizer, whole_tokenizer
 from ridgeline.serve.vision.processor import read_image_processor
 
@@ -105,6 +111,7 @@ class TextTokens:
             tool_call_parser, self.template
         )
         """The family whose way of writing tool calls is read."""
+        self._whole = None if isinstance(tokenizer, KeptTokenizer) else tokenizer
         # A copy, for a truncation set in the file would cut prompts silently.
         self._backend = copy.deepcopy(tokenizer.backend_tokenizer)
         self._backend.no_truncation()
@@ -161,9 +168,9 @@ class TextTokens:
 
     async def whole_tokenizer(self) -> Any:
         """Transformers' own tokenizer, which renders templates; the first time it is read."""
-        if isinstance(self.tokenizer, KeptTokenizer) and not self.tokenizer.has_whole:
-            return await asyncio.to_thread(whole_tokenizer, self.tokenizer)
-        return whole_tokenizer(self.tokenizer)
+        if self._whole is None:
+            self._whole = await asyncio.to_thread(whole_tokenizer, self.tokenizer)
+        return self._whole
 
     async def decode(self, tokens: tuple[int, ...]) -> str:
         """Text, special tokens kept."""
@@ -199,3 +206,105 @@ class TextTokens:
         began = perf_counter()
         ids = tuple(self._backend.encode_batch([text], add_special_tokens=special)[0].ids)
         return ids, perf_counter() - began
+
+
+class PromptLogprob(msgspec.Struct, frozen=True, kw_only=True):
+    """The log-probability of a token at one place of the prompt."""
+
+    logprob: float
+    rank: int
+    decoded_token: str
+
+
+def prompt_logprobs_of(
+    found: Sequence[TokenLogprobs], wanted: int | None
+) -> list[dict[str, PromptLogprob] | None] | UnsetType:
+    """By token id for each place of the prompt; its first token has none.
+
+    Args:
+        found: What the engine said.
+        wanted: How many of the most likely ones beside the prompt's own; None: not asked for.
+    """
+    if wanted is None:
+        return UNSET
+    return [
+        None
+        if one.chosen is None
+        else {
+            str(entry.token): PromptLogprob(
+                logprob=max(entry.logprob, LOWEST_LOGPROB),
+                rank=entry.rank,
+                decoded_token=entry.text,
+            )
+            for entry in (*one.top[:wanted], one.chosen)
+        }
+        for one in found
+    ]
+
+
+def _by_id(one: Logprob) -> Logprob:
+    return Logprob(one.token, f"token_id:{one.token}", one.logprob, one.rank)
+
+
+@dataclass(slots=True)
+class TokenReport:
+    """The tokens of one request so far, as far as it asks for them."""
+
+    submits: Sequence[Submit]
+    ids_wanted: bool
+    continuous: bool
+    """Whether every chunk says the usage so far."""
+    names_by_id: bool = False
+    """Whether log-probabilities name tokens by their ids."""
+    num_new: int = 0
+
+    @classmethod
+    def of(cls, body: SamplingFields, submits: Sequence[Submit]) -> TokenReport:
+        """What a request asks for."""
+        options = body.stream_options
+        return cls(
+            submits=submits,
+            ids_wanted=bool(body.return_token_ids),
+            continuous=body.usage_in_stream and bool(options and options.continuous_usage_stats),
+            names_by_id=bool(body.return_tokens_as_token_ids),
+        )
+
+    def take(self, delta: Delta) -> None:
+        """Count the tokens that came."""
+        self.num_new += len(delta.tokens)
+
+    def prompt_ids(self, position: int = 0) -> tuple[int, ...] | UnsetType:
+        """The prompt's token ids, where they are asked for."""
+        return self.submits[position].prompt if self.ids_wanted else UNSET
+
+    def ids(self, tokens: Sequence[int]) -> tuple[int, ...] | UnsetType:
+        """A completion's token ids, where they are asked for."""
+        return tuple(tokens) if self.ids_wanted else UNSET
+
+    def named(self, found: Iterable[TokenLogprobs]) -> list[TokenLogprobs]:
+        """Log-probabilities whose tokens are called as the request asks for it."""
+        if not self.names_by_id:
+            return list(found)
+        return [
+            TokenLogprobs(
+                None if one.chosen is None else _by_id(one.chosen),
+                tuple(_by_id(top) for top in one.top),
+            )
+            for one in found
+        ]
+
+    def name(self, token: int, text: str) -> str:
+        """What a token is called as the request asks for it."""
+        return f"token_id:{token}" if self.names_by_id else text
+
+    def usage(self) -> TokenUsage | None:
+        """The counts so far, where every chunk has them."""
+        if not self.continuous:
+            return None
+        prompt = sum(len(submit.prompt) for submit in self.submits)
+        return TokenUsage(
+            prompt_tokens=prompt,
+            completion_tokens=self.num_new,
+            total_tokens=prompt + self.num_new,
+            prompt_tokens_details=PromptDetails(cached_tokens=0),
+        )

@@ -10,8 +10,8 @@ from ridgeline.serve.http.asked_calls import AskedCalls
 from ridgeline.serve.http.marked_calls import MarkedCallReader
 from ridgeline.serve.http.protocol.chat import ChatRequest
 from ridgeline.serve.http.protocol.errors import refused
+from ridgeline.serve.http.protocol.exact import told
 from ridgeline.serve.http.protocol.fields import json_text, schema_grammar
-from ridgeline.serve.http.protocol.let_go import told
 from ridgeline.serve.http.protocol.tools import CustomTool, CustomToolChoice, NamedToolChoice, Tool
 from ridgeline.serve.http.tool_calls import NamedCallReader, ToolCallReader
 from ridgeline.serve.http.tool_families import ToolFamily
@@ -21,11 +21,6 @@ from ridgeline.serve.sampling.schema_loosening import loosened, without_annotati
 
 Reader = ToolCallReader | MarkedCallReader | NamedCallReader | AskedCalls
 AnyTool = Tool | CustomTool
-
-
-def tools_of(request: ChatRequest) -> list[AnyTool]:
-    """The tools that the model is told of."""
-    return [] if request.tool_choice == "none" else request.tools or []
 
 
 def check_tools(request: ChatRequest, family: ToolFamily) -> None:
@@ -97,7 +92,7 @@ def unheld_formats(request: ChatRequest) -> bool:
     """Whether the model is only told what the input of a custom tool matches."""
     if isinstance(request.tool_choice, CustomToolChoice):
         return False
-    return any(isinstance(tool, CustomTool) and tool.grammar for tool in tools_of(request))
+    return any(isinstance(tool, CustomTool) and tool.grammar for tool in request.shown_tools)
 
 
 def _free_input(tool: CustomTool) -> Grammar | None:
@@ -153,7 +148,7 @@ def reader_of(
     """
     if isinstance(request.tool_choice, NamedToolChoice | CustomToolChoice):
         return NamedCallReader(request.tool_choice.function.name)
-    tools = tools_of(request)
+    tools = request.shown_tools
     if not tools:
         return None
     by_name = {tool.function.name: tool for tool in tools}

@@ -61,11 +61,6 @@ class KeptTokenizer:
         self._whole: Any = None
 
     @property
-    def has_whole(self) -> bool:
-        """Whether transformers' own is there already."""
-        return self._whole is not None
-
-    @property
     def whole(self) -> Any:
         """Transformers' own, read when it is first needed, from whichever thread."""
         with _READING:

@@ -13,15 +13,17 @@ from pydantic import (
     model_validator,
 )
 
-from ridgeline.serve.http.protocol.allowed_tools import names_allowed, only_allowed
 from ridgeline.serve.http.protocol.exact import Strict, few
 from ridgeline.serve.http.protocol.fields import ASKED_HINTS, MOST_LOGPROBS, SamplingFields, Text
-from ridgeline.serve.http.protocol.given_messages import as_content, as_part, as_turn
-from ridgeline.serve.http.protocol.mistral_words import as_chat
-from ridgeline.serve.http.protocol.older_functions import as_tools, asks_for_functions
-from ridgeline.serve.http.protocol.openrouter_words import usage_asked
+from ridgeline.serve.http.protocol.other_words import (
+    Effort,
+    as_content,
+    as_openais,
+    as_part,
+    as_turn,
+    names_allowed,
+)
 from ridgeline.serve.http.protocol.response_format import ResponseFormat
-from ridgeline.serve.http.protocol.thinking_words import Effort, in_openais_words
 from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.protocol.tools import (
     MOST_TOOLS,
@@ -259,18 +261,21 @@ class ChatRequest(SamplingFields):
     @model_validator(mode="wrap")
     @classmethod
     def _as_chat(cls, given: Any, read: ModelWrapValidatorHandler[ChatRequest]) -> ChatRequest:
-        asked = usage_asked(as_chat(given))
-        if not isinstance(asked, dict):
-            return read(asked)
-        body = read(only_allowed(in_openais_words(as_tools(asked))))
-        body._only_allowed = names_allowed(asked)
-        body._functions = asks_for_functions(asked)
+        body = read(as_openais(given))
+        if isinstance(given, dict):
+            body._only_allowed = names_allowed(given)
+            body._functions = bool(given.get("functions"))
         return body
 
     @property
     def with_functions(self) -> bool:
         """Whether the answer has a call in the words before there were tools."""
         return self._functions
+
+    @property
+    def shown_tools(self) -> list[AnyTool]:
+        """The tools that the model is told of."""
+        return [] if self.tool_choice == "none" else self.tools or []
 
     @property
     def only_allowed(self) -> bool:

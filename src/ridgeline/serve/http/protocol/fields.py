@@ -6,11 +6,11 @@ The first wrong element of a list is enough: pydantic would else describe each o
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ridgeline.checkpoints.generation import GenerationDefaults
 from ridgeline.serve.http.protocol.errors import refused
 from ridgeline.serve.http.protocol.exact import Strict, at_most, few
 from ridgeline.serve.messages import Grammar, Sampling, ThoughtBudget
@@ -247,15 +247,14 @@ class SamplingFields(Strict):
         """Whether the stream ends with a chunk of usage."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
-    def with_defaults(self, defaults: GenerationDefaults) -> dict[str, Any]:
+    def with_defaults(self, defaults: Mapping[str, float | int]) -> dict[str, float | int]:
         """What a model's makers say about the fields that the request leaves out.
 
         Nothing for a beam search, which takes no such parameters.
         """
         if self.use_beam_search:
             return {}
-        said = {n: v for n, v in defaults.given().items() if n != "max_new_tokens"}
-        return {name: value for name, value in said.items() if getattr(self, name) is None}
+        return {name: value for name, value in defaults.items() if getattr(self, name) is None}
 
     def grammar(self) -> Grammar | None:
         """The grammar of `structured_outputs`, of vLLM's older names, or of SGLang's."""

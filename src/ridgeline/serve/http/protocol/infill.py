@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from ridgeline.serve.http.protocol.completions import CompletionRequest
 from ridgeline.serve.http.protocol.fields import SamplingFields, Text
-from ridgeline.serve.http.protocol.mistral_words import as_chat
+from ridgeline.serve.http.protocol.other_words import as_chat
 
 
 class FillRequest(SamplingFields):

@@ -11,10 +11,10 @@ from pydantic import (
     model_validator,
 )
 
-from ridgeline.serve.http.protocol.allowed_tools import names_allowed, only_allowed
 from ridgeline.serve.http.protocol.chat import Variables
 from ridgeline.serve.http.protocol.exact import Strict, few
 from ridgeline.serve.http.protocol.fields import COMMON_HINTS, MOST_LOGPROBS, SamplingFields, Text
+from ridgeline.serve.http.protocol.other_words import Effort, names_allowed, only_allowed
 from ridgeline.serve.http.protocol.response_format import JsonObjectFormat, TextFormat
 from ridgeline.serve.http.protocol.response_items import (
     InputItem,
@@ -31,7 +31,6 @@ from ridgeline.serve.http.protocol.response_tools import (
     GivenTools,
     HostedTool,
 )
-from ridgeline.serve.http.protocol.thinking_words import Effort
 from ridgeline.serve.http.protocol.tools import FunctionName
 
 

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from ridgeline.serve.http.protocol.exact import Strict
 from ridgeline.serve.http.protocol.fields import Text
-from ridgeline.serve.http.protocol.given_messages import as_json
+from ridgeline.serve.http.protocol.other_words import as_json
 
 FunctionName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\w.:/@+-]+$")]
 """OpenAI's letters, and what servers of tools put between their name and the tool's."""

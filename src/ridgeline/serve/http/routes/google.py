@@ -15,8 +15,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of, chat_prompt
 from ridgeline.serve.http.embedding import cut, shortened, tokens_of, vectors_of
+from ridgeline.serve.http.growing_chat import BegunChat
 from ridgeline.serve.http.protocol.chat import ChatRequest
 from ridgeline.serve.http.protocol.embeddings import VectorFields
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
@@ -37,6 +37,7 @@ from ridgeline.serve.http.reply import (
     service_of,
 )
 from ridgeline.serve.http.reply_parts import PartStep, ReplyParts
+from ridgeline.serve.http.routes.chat import begin_chat, chat_of, chat_prompt
 from ridgeline.serve.messages import Delta, TokenLogprobs
 
 router = APIRouter()

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 from starlette.responses import Response
 
-from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of, chat_prompt
+from ridgeline.serve.http.growing_chat import BegunChat
 from ridgeline.serve.http.message_request import NAMES, chat_fields
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
 from ridgeline.serve.http.protocol.messages import MessagesRequest, PromptCountRequest
@@ -28,6 +28,7 @@ from ridgeline.serve.http.reply import (
     service_of,
 )
 from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
+from ridgeline.serve.http.routes.chat import begin_chat, chat_of, chat_prompt
 from ridgeline.serve.messages import Delta
 
 router = APIRouter()

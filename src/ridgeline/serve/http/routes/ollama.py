@@ -15,9 +15,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of
 from ridgeline.serve.http.completion_request import begin_completions
-from ridgeline.serve.http.growing_chat import chat_logprobs
+from ridgeline.serve.http.growing_chat import BegunChat, chat_logprobs
 from ridgeline.serve.http.growing_text import CompletionWriter
 from ridgeline.serve.http.protocol.completions import CompletionRequest
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
@@ -36,6 +35,7 @@ from ridgeline.serve.http.reply import (
     service_of,
 )
 from ridgeline.serve.http.reply_parts import PartStep, ReplyParts
+from ridgeline.serve.http.routes.chat import begin_chat, chat_of
 from ridgeline.serve.messages import Delta
 
 router = APIRouter(prefix="/api")

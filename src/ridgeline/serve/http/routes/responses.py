@@ -14,14 +14,14 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from ridgeline.serve.http.chat_request import BegunChat, begin_chat, chat_of, chat_prompt
-from ridgeline.serve.http.growing_chat import chat_logprobs
+from ridgeline.serve.http.growing_chat import BegunChat, chat_logprobs
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
 from ridgeline.serve.http.protocol.responses import ResponsesRequest
 from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.reply import StreamShape, json_response, record_of, respond, service_of
 from ridgeline.serve.http.reply_parts import PartStep, ReplyPart, ReplyParts
 from ridgeline.serve.http.response_request import NAMES, chat_fields, continued, listed
+from ridgeline.serve.http.routes.chat import begin_chat, chat_of, chat_prompt
 from ridgeline.serve.http.routes.kept_responses import keep, previous
 from ridgeline.serve.messages import Delta, TokenLogprobs
 
