@@ -26,7 +26,7 @@ from collections import Counter
 from pathlib import Path
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import Limits
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import Request, Sequence
 

@@ -15,7 +15,7 @@ import time
 from statistics import quantiles
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import Limits
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import Request, Sequence
 

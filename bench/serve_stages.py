@@ -22,7 +22,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine import flights
+from ridgeline.serve.engine import step_rows
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.engine.runner import Runner
 from ridgeline.serve.messages import Delta, Sampling, Submit
@@ -87,7 +87,7 @@ def main() -> None:
         for index in range(given.rounds):
             with mock.patch.object(Runner, "overlaps", new=False):
                 alone = one_round(engine, f"a{index}", given.requests)
-            with mock.patch.object(flights, "LEAST_SEQUENCES", new=1):
+            with mock.patch.object(step_rows, "LEAST_SEQUENCES", new=1):
                 together = one_round(engine, f"b{index}", given.requests)
             assert alone[2] == together[2], "other tokens"
             shares = []

@@ -20,8 +20,8 @@ MOST = {
     "a launch on Kubernetes": 22,
     "a launch on Slurm": 20,
 }
-MOST_OF_A_REQUEST = 69
-"""67, and up to two more where the machine is busy and a token comes late."""
+MOST_OF_A_REQUEST = 46
+"""44, and up to two more where the machine is busy and a token comes late."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

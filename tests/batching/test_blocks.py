@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.batching.test_scheduler import sequence_of
 
-from ridgeline.batching.block_names import BlockNames, prefix_hashes
 from ridgeline.batching.blocks import BlockCache, direct_copies
 from ridgeline.batching.consecutive import FreeRuns
-from ridgeline.batching.paged import BlockPool
+from ridgeline.batching.pool import BlockNames, BlockPool, prefix_hashes
 from ridgeline.batching.sequence import Content
 
 

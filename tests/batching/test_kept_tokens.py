@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ridgeline.batching.blocks import BlockCache
 from ridgeline.batching.kept_tokens import KeptTokens
-from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import Limits
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import Request, Sequence, Status, Step
 

@@ -8,9 +8,7 @@ import pytest
 from tests.batching.fake_model import FakeModel
 from tests.batching.test_scheduler import added, scheduler_of, sequence_of
 
-from ridgeline.batching.limits import Batching, Limits, Order
-from ridgeline.batching.modes import mode
-from ridgeline.batching.orders import ORDERS, ordering
+from ridgeline.batching.policies import ORDERS, Batching, Limits, Order, mode, ordering
 
 
 def test_every_order_and_every_mode_has_a_file() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.batching.workload import SeveralAtOnce, Workload
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import Limits
 from ridgeline.batching.scheduler import Scheduler
 
 ORDERS = ("fcfs", "priority", "shortest-prompt", "longest-prefix")

@@ -8,7 +8,7 @@ import pytest
 from tests.batching.fake_model import FakeModel, following, generated
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits, QueueFull, TooLong
+from ridgeline.batching.policies import Limits, QueueFull, TooLong
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import FinishReason, Request, Sequence, Status
 from ridgeline.errors import InputError

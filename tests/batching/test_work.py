@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import Limits
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import Request, Sequence, work_of
 from ridgeline.records.step_log import StepWork

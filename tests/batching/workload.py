@@ -8,7 +8,7 @@ from random import Random
 
 from tests.batching.fake_model import VOCAB, FakeModel, entries, entry, following, picked
 
-from ridgeline.batching.limits import Refusal
+from ridgeline.batching.policies import Refusal
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import FinishReason, Request, Sequence, Status, Step
 

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import Limits
 from ridgeline.batching.sequence import Sequence, Step
 
 LONGER = 2.0

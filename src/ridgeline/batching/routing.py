@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ridgeline.batching.block_names import prefix_hashes
+from ridgeline.batching.pool import prefix_hashes
 
 OPEN_TOKENS = 32
 """A running request's share in the steps until another's first token."""

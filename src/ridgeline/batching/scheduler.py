@@ -23,10 +23,8 @@ from collections.abc import Collection
 from ridgeline.batching.blocks import BlockCache, direct_copies
 from ridgeline.batching.given_drafts import give_drafts
 from ridgeline.batching.invariants import check_books
-from ridgeline.batching.limits import Limits, QueueFull
-from ridgeline.batching.modes import mode
-from ridgeline.batching.orders import ordering
 from ridgeline.batching.pace import StepPace
+from ridgeline.batching.policies import Limits, QueueFull, mode, ordering
 from ridgeline.batching.sequence import (
     Counters,
     FinishReason,

@@ -105,7 +105,7 @@ class Sequence:
     writable: int = 0
     """Positions below are decoded without asking the cache for room; 0: ask."""
     hashes: list[bytes] = field(default_factory=list)
-    """The names of its first full blocks, as far as they were asked for (`paged.py`)."""
+    """The names of its first full blocks, as far as they were asked for (`pool.py`)."""
     num_remembered: int = 0
     """Blocks that were offered to the prefix cache."""
     lost_tokens: int = 0

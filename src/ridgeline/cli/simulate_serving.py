@@ -144,7 +144,7 @@ def _deployment(fields: dict[str, Any]) -> Deployment:
     """The flags as a typed value; a word that is none of those allowed names its flag."""
     from typing import get_args
 
-    from ridgeline.batching.limits import Batching, Order
+    from ridgeline.batching.policies import Batching, Order
     from ridgeline.plan.simulate.deployment import Deployment, RouterName
 
     for name, known in (

@@ -46,6 +46,8 @@ def _in_torch(x: Tensor, weight: Tensor, eps: float, offset: float, round_first:
 
 # Where the CPU kernels are loaded, theirs comes before this.
 _OPERATORS.impl("rms_norm", _in_torch, "CompositeExplicitAutograd")
+OPERATOR = torch.ops.ridgeline.rms_norm.default
+"""For callers that have loaded the kernels themselves; activations are contiguous."""
 
 
 @torch.library.register_fake("ridgeline::rms_norm")

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from ridgeline.batching.kept_tokens import KeptTokens
-from ridgeline.batching.limits import Batching, Order
+from ridgeline.batching.policies import Batching, Order
 
 
 class SpeculationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

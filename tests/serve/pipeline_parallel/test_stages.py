@@ -25,7 +25,7 @@ from tests.serve.tensor_parallel.test_tokens import running as engine_of
 
 from ridgeline.errors import InputError
 from ridgeline.serve.config import SpeculationConfig
-from ridgeline.serve.engine import flights
+from ridgeline.serve.engine import step_rows
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Abort
 from ridgeline.serve.pipeline_parallel.stages import LayerStage, stage_bounds
@@ -43,7 +43,7 @@ layers that another stage would hold."""
 @pytest.fixture(autouse=True)
 def few_are_dealt_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a handful of requests has several steps under way."""
-    monkeypatch.setattr(flights, "LEAST_SEQUENCES", 1)
+    monkeypatch.setattr(step_rows, "LEAST_SEQUENCES", 1)
 
 
 def weight_bytes(engine: ServingEngine) -> int:

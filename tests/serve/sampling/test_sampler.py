@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ridgeline.serve.messages import Sampling, Submit
-from ridgeline.serve.sampling.distribution import FEW, LogitRow, edit, probabilities
-from ridgeline.serve.sampling.draw import SPAN, Purpose, draw, key_of, uniform
+from ridgeline.serve.sampling.distribution import FEW, SPAN, LogitRow, draw, edit, probabilities
 from ridgeline.serve.sampling.logprobs import PromptLogprobs, token_logprobs
 from ridgeline.serve.sampling.sampler import Wanted, pick
-from ridgeline.serve.sampling.state import SamplingState, take
+from ridgeline.serve.sampling.state import Purpose, SamplingState, key_of, take, uniform
 
 EOS = 1
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import Limits
 from ridgeline.serve.messages import Grammar, Sampling, Submit, ThoughtBudget
 from ridgeline.serve.sampling.validate import RequestError, validate
 

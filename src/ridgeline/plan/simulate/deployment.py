@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from ridgeline.batching.kept_tokens import KeptTokens
-from ridgeline.batching.limits import Batching, Limits, Order
+from ridgeline.batching.policies import Batching, Limits, Order
 from ridgeline.batching.scaling.policies import Policy
 from ridgeline.batching.scaling.settings import Scaling, policy_of
 from ridgeline.errors import InputError

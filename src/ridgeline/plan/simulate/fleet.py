@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import QueueFull, Refusal
 from ridgeline.batching.load.stamps import CANCELLED, RequestStamps, RunStamps
 from ridgeline.batching.load.workload import Planned
+from ridgeline.batching.policies import QueueFull, Refusal
 from ridgeline.batching.routing import ReplicaLoad, Routes
 from ridgeline.batching.scaling.policies import Policy
 from ridgeline.batching.scaling.settings import policy_of

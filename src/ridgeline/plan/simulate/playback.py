@@ -1,6 +1,6 @@
 """Static, dynamic and continuous batching under the same requests, to be looked at side by side.
 
-It is the simulator's own run of one replica (`fleet.py`) with the policies of `batching/modes.py`;
+It is the simulator's own run of one replica (`fleet.py`) with the modes of `batching/policies.py`;
 what is kept are the stamps of every request, and where each is at one moment.
 """
 
@@ -10,9 +10,9 @@ from typing import get_args
 
 import msgspec
 
-from ridgeline.batching.limits import Batching
 from ridgeline.batching.load.stamps import RequestStamps
 from ridgeline.batching.load.workload import planned
+from ridgeline.batching.policies import Batching
 from ridgeline.errors import InputError
 from ridgeline.models.spec import ModelSpec
 from ridgeline.plan.simulate.deployment import Deployment

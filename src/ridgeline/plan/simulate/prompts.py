@@ -1,6 +1,6 @@
 """Sequences without any text: as many tokens as asked for, and blocks that share a prefix.
 
-A block's name (`batching/block_names.py`) stands for its content and all before it, and the cache
+A block's name (`batching/pool.py`) stands for its content and all before it, and the cache
 asks for nothing else. So the names are made from the trace's ids, and tokens are only counted.
 """
 

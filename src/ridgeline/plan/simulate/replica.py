@@ -14,9 +14,9 @@ from random import Random
 
 from ridgeline.batching.ahead import advance, may_repeat, steps_ahead
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
 from ridgeline.batching.load.stamps import RequestStamps
 from ridgeline.batching.pace import REMEMBERED_STEPS, pace_of, prompts_beside_decodes
+from ridgeline.batching.policies import Limits
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import FinishReason, Sequence, Slice, Step, work_of
 from ridgeline.plan.simulate.drafting import Drafting

@@ -43,6 +43,8 @@ class Adapters:
         self._dtype = dtype or next(p.dtype for p in model.parameters() if p.is_floating_point())
         self._head = _output_layer(model)
         self._files: dict[str, AdapterFile] = {}
+        self.names: tuple[str, ...] = ()
+        """The names that requests may ask for, in memory or not."""
         self._loads: dict[str, int] = {}
         self._slots: list[str | None] = [None] * max_adapters
         self._recent: dict[str, None] = {}
@@ -51,11 +53,6 @@ class Adapters:
         self.layout_version = 0
         """Grows when layers were wrapped or their tensors moved: CUDA graphs and compiled code from
         before must not be used any more."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names that requests may ask for, in memory or not."""
-        return tuple(self._files)
 
     @property
     def loaded(self) -> tuple[str, ...]:
@@ -79,6 +76,7 @@ class Adapters:
             raise InputError(f"adapter {name} is loaded already; unload it first")
         index = self._read(name, file, busy)
         self._files[name] = file
+        self.names = tuple(self._files)
         self._loads[name] = self._loads.get(name, 0) + 1
         return index
 
@@ -94,6 +92,7 @@ class Adapters:
         if name in self._recent:
             self._evict(name)
         del self._files[name]
+        self.names = tuple(self._files)
 
     def index(self, name: str, busy: Collection[str] = ()) -> int:
         """The index of an adapter by name ("" is 0), which is read again if it was evicted.

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from ridgeline.batching.limits import QueueFull, Refusal
+from ridgeline.batching.policies import QueueFull, Refusal
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.serve.cache import SequenceKv
 from ridgeline.serve.cluster.kv_transfer import (

@@ -17,8 +17,8 @@ from ridgeline.serve.cluster.disaggregated import KV_ENGINE
 from ridgeline.serve.cluster.node import EngineNode
 from ridgeline.serve.cluster.node_words import Role, identity_of
 from ridgeline.serve.config import EngineConfig
+from ridgeline.serve.engine.log import log_as_json
 from ridgeline.serve.messages import Ready
-from ridgeline.serve.process.json_log import log_as_json
 from ridgeline.serve.process.listener import listening
 from ridgeline.serve.process.supervisor import Supervisor
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from ridgeline.batching.limits import QueueFull, Refusal
+from ridgeline.batching.policies import QueueFull, Refusal
 from ridgeline.batching.sequence import FinishReason, Sequence, Status
 from ridgeline.errors import InputError
 from ridgeline.serve.adapters.examined import examined

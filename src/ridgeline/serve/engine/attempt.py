@@ -1,4 +1,4 @@
-"""A step for all who are in it; where that fails, for all but the requests that make it fail.
+"""A step that has failed, for all who are in it but the requests that make it fail.
 
 Nothing is advanced before a step has succeeded: a forward writes keys and values of its own tokens
 into blocks that stay as they are, tokens are picked from numbers that hang on the position alone,
@@ -95,29 +95,25 @@ class StepAttempt(Generic[W]):
     """Sequences that share a prefix which one of those should have computed."""
 
 
-def attempt(
+def without_culprits(
     step: Step,
     work: Callable[[Step], W],
+    first: BaseException,
     *,
     request_of: Callable[[Tokens], str],
     block_size: int,
     probe: Callable[[], object],
 ) -> StepAttempt[W]:
-    """Compute a step as far as it can be computed.
+    """Compute a step as far as it can be computed. Raises `first` where nothing can be.
 
     Args:
         step: At least one slice.
-        work: Computes a step; may be called again with parts of it.
+        work: Computes a part of a step.
+        first: Why it cannot compute the whole.
         request_of: The id of a sequence's request: its sequences stay together.
         block_size: Tokens of a block.
         probe: The same kind of work without any request; raises if it cannot be done.
     """
-    try:
-        return StepAttempt([work(step)])
-    except NOT_A_FAILURE:
-        raise
-    except BaseException as error:
-        first = error
     slices: dict[str, list[Slice]] = {}
     for one in step.slices:
         slices.setdefault(request_of(one.sequence), []).append(one)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ridgeline.batching.sequence import Request, Sequence
 from ridgeline.serve.messages import Embed, Embedded
-from ridgeline.serve.sampling.draw import check_finite
+from ridgeline.serve.sampling.state import check_finite
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -29,15 +28,14 @@ from ridgeline.errors import InputError
 from ridgeline.records.step_log import StepRow
 from ridgeline.serve.cache import SequenceKv
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine import flights
+from ridgeline.serve.engine import step_rows
 from ridgeline.serve.engine.admission import Admission
-from ridgeline.serve.engine.attempt import RanksLost, StepAttempt, attempt
-from ridgeline.serve.engine.flights import Flight, Flights
+from ridgeline.serve.engine.attempt import NOT_A_FAILURE, RanksLost, StepAttempt, without_culprits
 from ridgeline.serve.engine.log import StepLog
 from ridgeline.serve.engine.outcomes import Outcomes
 from ridgeline.serve.engine.requests import RequestBooks
 from ridgeline.serve.engine.start import build_parts
-from ridgeline.serve.engine.step_rows import Worked
+from ridgeline.serve.engine.step_rows import Flight, Flights, Worked
 from ridgeline.serve.messages import (
     Abort,
     Done,
@@ -209,7 +207,7 @@ class ServingEngine:
         step = self._scheduled(began, most)
         if most == 1:
             if step is not None:
-                self._take_in(step, attempt(step, self._work, **self._attempted), began)
+                self._take_in(step, self._attempt(step, self._work), began)
             return
         if step is not None:
             rows = self._outcomes.assign(step)
@@ -225,7 +223,7 @@ class ServingEngine:
         if alone or not self._runner.overlaps:
             return 1
         count = len(self.scheduler.running) + len(self.scheduler.waiting)
-        return max(1, min(self._config.pp, count // flights.LEAST_SEQUENCES))
+        return max(1, min(self._config.pp, count // step_rows.LEAST_SEQUENCES))
 
     def _scheduled(self, began: float, most: int) -> Step | None:
         """The next step, of which as many as `most` are under way; None: there is none now."""
@@ -262,16 +260,23 @@ class ServingEngine:
         if not step.slices:
             self._runner.finish(flight.number)
             return
-        self._take_in(step, attempt(step, work, **self._attempted), flight.began)
+        self._take_in(step, self._attempt(step, work), flight.began)
 
-    @property
-    def _attempted(self) -> dict[str, Any]:
-        """What an attempt at a step is told besides."""
-        return {
-            "request_of": self._requests.id_of,
-            "block_size": self._cache.block_size,
-            "probe": self._runner.probe,
-        }
+    def _attempt(self, step: Step, work: Callable[[Step], Worked]) -> StepAttempt[Worked]:
+        """A step for all who are in it, or for those who do not make it fail."""
+        try:
+            return StepAttempt([work(step)])
+        except NOT_A_FAILURE:
+            raise
+        except BaseException as error:
+            return without_culprits(
+                step,
+                work,
+                error,
+                request_of=self._requests.id_of,
+                block_size=self._cache.block_size,
+                probe=self._runner.probe,
+            )
 
     def _take_in(self, step: Step, found: StepAttempt[Worked], began: float) -> None:
         """Let requests know what came of a step, and count it."""

@@ -1,4 +1,4 @@
-"""What an engine writes down of its work: one JSON line per completion, and a file with every step.
+"""What server and engine write down of their work: lines of JSON, and a file with every step.
 
 A completion's line goes to the logger `ridgeline.serve`: what it cost and how it ended. Preemptions
 and the tokens that they threw away stand in it, because that is the first question about a slow
@@ -9,7 +9,10 @@ a simulation is calibrated on.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import json
 import logging
+import sys
 from io import FileIO
 from pathlib import Path
 
@@ -117,3 +120,30 @@ def _whole_lines(file: FileIO) -> int:
     """Bytes up to the last end of a line: an engine may have ended while it wrote."""
     file.seek(0)
     return file.readall().rfind(b"\n") + 1
+
+
+class JsonLines(logging.Formatter):
+    """A formatter of log lines as JSON; `extra={"fields": {…}}` of a call becomes keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A log record as one line of JSON."""
+        moment = dt.datetime.fromtimestamp(record.created, dt.UTC)
+        line: dict[str, object] = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def log_as_json() -> None:
+    """Ours from level info, everyone else's from warning; all on stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("ridgeline").setLevel(logging.INFO)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ridgeline.batching.limits import QueueFull
+from ridgeline.batching.policies import QueueFull
 from ridgeline.serve.messages import Submit
 from ridgeline.serve.vision.features import ImageFeatures, PlacedImage, VisionTower
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from torch import Tensor
 
-from ridgeline.batching.limits import QueueFull, Refusal
+from ridgeline.batching.policies import QueueFull, Refusal
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.batching.sequence import FinishReason, Sequence, Slice, Status, Step
 from ridgeline.errors import InputError, in_words
@@ -35,9 +35,8 @@ from ridgeline.serve.engine.step_rows import StepRows, Worked, moves_of_paths, r
 from ridgeline.serve.messages import Delta, FromEngine, Refused, TokenLogprobs
 from ridgeline.serve.model.batch import StepInputs
 from ridgeline.serve.model.loaded import ForwardOutput
-from ridgeline.serve.sampling.draw import check_finite
 from ridgeline.serve.sampling.sampler import pick
-from ridgeline.serve.sampling.state import Picked, SamplingState, take
+from ridgeline.serve.sampling.state import Picked, SamplingState, check_finite, take
 from ridgeline.serve.sampling.validate import UnknownAdapter
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from ridgeline.serve.engine.rank_work import (
 from ridgeline.serve.model.batch import StepBatch
 from ridgeline.serve.model.graphs import DecodeGraphs, default_sizes
 from ridgeline.serve.model.loaded import ForwardOutput, LoadedModel
-from ridgeline.serve.sampling.draw import check_finite
+from ridgeline.serve.sampling.state import check_finite
 
 LARGEST_FIXED = 256
 """Rows of the largest graph; larger batches are slow enough not to need one."""
@@ -77,6 +77,8 @@ class Runner:
         self._begun: dict[int, _BegunStep] = {}
         """Steps whose second half is not computed, in order."""
         self._next_number = 0
+        self._adapted = False
+        """Whether the adapters of the last step are still in use."""
 
     @property
     def overlaps(self) -> bool:
@@ -159,7 +161,9 @@ class Runner:
             # Layers were wrapped: what was recorded would leave the adapters out.
             self._version = self._adapters.layout_version
             self._fixed = self._recorded()
-        self._adapters.use(batch.adapters, batch.logit_rows)
+        if batch.adapters is not None or self._adapted:
+            self._adapters.use(batch.adapters, batch.logit_rows)
+            self._adapted = batch.adapters is not None
         if self._fixed is not None and batch.seen is None and batch.axes is None:
             computed = self._fixed.run(batch)
             if computed is not None:

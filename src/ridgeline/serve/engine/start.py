@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.batching.blocks import BlockCache
-from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import Limits
 from ridgeline.batching.scheduler import Scheduler
 from ridgeline.errors import InputError
 from ridgeline.models.folder import read_by_library

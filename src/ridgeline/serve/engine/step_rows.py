@@ -3,11 +3,21 @@
 Usually every slice that samples has one row of logits and that is all. Beyond it: drafts have a row
 each, a request with several completions samples all their first tokens from one row, prompt
 logprobs want a row for every token of the prompt, and embeddings want none.
+
+Of a model in stages, as many steps as there are stages are begun before the first one is finished,
+each with its part of the running requests, so that no stage waits for another (`Flights`); a
+request is in one of them at a time. Stages compute them in order, so what one step writes into a
+block is there for the next, and a block that is freed meanwhile is written over later. A step of a
+few requests takes about as long as one of twice as many, which reads the same weights, so there are
+several only where each has its `LEAST_SEQUENCES`. What a step has to be alone for goes on alone:
+drafts, which need the tokens of the step before for every sequence, and beams, which are compared
+with each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -159,3 +169,53 @@ def _want(
         rows.wanted.append(Wanted(sibling))
         rows.places.append((place, completion))
         rows.of_logits.append(last - 1)
+
+
+LEAST_SEQUENCES = 16
+"""Requests of a step, where there are others under way (`bench/serve_stages.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One step under way."""
+
+    step: Step
+    rows: StepRows
+    """Whose the rows of its logits will be."""
+    number: int
+    """By which the runner knows it."""
+    began: float
+
+    @property
+    def living(self) -> Step:
+        """The step without those that have ended since."""
+        alive = tuple(one for one in self.step.slices if one.sequence.finish_reason is None)
+        return self.step if len(alive) == len(self.step.slices) else Step(alive)
+
+
+class Flights:
+    """The steps under way, the first to be finished first."""
+
+    def __init__(self) -> None:
+        self._all: deque[Flight] = deque()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Flight]:
+        """All of them in their order."""
+        return iter(self._all)
+
+    @property
+    def sequences(self) -> set[Sequence]:
+        """The sequences that are in one of them."""
+        return {one.sequence for flight in self._all for one in flight.step.slices}
+
+    def begin(self, flight: Flight) -> None:
+        """Note that a step is under way."""
+        self._all.append(flight)
+
+    def land(self) -> Flight:
+        """The one that has been under way for longest, which is so no longer."""
+        return self._all.popleft()

@@ -25,12 +25,11 @@ from ridgeline.serve.cluster.disaggregated import KV_ENGINE, Disaggregated
 from ridgeline.serve.cluster.router import Router
 from ridgeline.serve.cluster.slo_attainment import SloAttainment
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.engine.log import begin_step_log
+from ridgeline.serve.engine.log import begin_step_log, log_as_json
 from ridgeline.serve.http.connection_room import ConnectionRoom
 from ridgeline.serve.http.settings import ServerSettings
 from ridgeline.serve.messages import Ready
 from ridgeline.serve.process.client import EngineLink
-from ridgeline.serve.process.json_log import log_as_json
 from ridgeline.serve.process.listener import listening
 from ridgeline.serve.process.supervisor import ENGINE, Supervisor
 

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ridgeline.kernels.cpu.build import unavailable
+from ridgeline.kernels.cpu.build import ensure_loaded, unavailable
 from ridgeline.kernels.gated_activation import gelu_tanh_mul, silu_mul
-from ridgeline.kernels.rms_norm import rms_norm
+from ridgeline.kernels.rms_norm import OPERATOR
 
 _NORMS = ((0.0, True), (0.0, False), (1.0, False), (1.0, True))
 """(offset, round_first) of Llama's kind, OLMo 2's, Gemma's, and the last one for completeness."""
@@ -31,6 +31,7 @@ class FusedNorm(nn.Module):
         self, weight: nn.Parameter, eps: float, offset: float, *, round_first: bool
     ) -> None:
         super().__init__()
+        ensure_loaded()
         self.weight = weight
         self.eps = eps
         self.offset = offset
@@ -39,7 +40,8 @@ class FusedNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] to the same, of any type: some models keep wider sums than weights."""
         weight = self.weight.to(x.dtype)
-        return rms_norm(x, weight, self.eps, offset=self.offset, round_first=self.round_first)
+        normed: Tensor = OPERATOR(x.contiguous(), weight, self.eps, self.offset, self.round_first)
+        return normed
 
 
 class FusedMlp(nn.Module):

@@ -29,7 +29,7 @@ from ridgeline.serve.cache import KvShape
 from ridgeline.serve.model.attention import Attended, attend
 from ridgeline.serve.model.fused import FusedMlp, FusedNorm
 from ridgeline.serve.model.llama_like import NormKind, NotInOne, kind_of, llama_like
-from ridgeline.serve.weights.embedding import PanelEmbedding
+from ridgeline.serve.weights.linears import PanelEmbedding
 
 STATIC_ROTARY = ("default", "linear", "llama3", "yarn")
 """Kinds of rotary embedding whose frequencies do not follow the length of a sequence."""

@@ -18,13 +18,13 @@ from ridgeline.checkpoints.skeleton import owner_of, set_tensor
 from ridgeline.kernels.cpu.build import load
 from ridgeline.serve.messages import LinearKernel
 from ridgeline.serve.packed.file import EntryDamaged
-from ridgeline.serve.weights.embedding import PanelEmbedding
 from ridgeline.serve.weights.experts import open_place
 from ridgeline.serve.weights.linears import (
     DenseLinear,
     FrozenLinear,
     Int4Linear,
     Int8Linear,
+    PanelEmbedding,
     W8A8Linear,
 )
 from ridgeline.serve.weights.shrink import share_panels

@@ -11,7 +11,7 @@ share of neighbouring stages pass states on to each other: every one of them has
 
 A step keeps one stage busy at a time. So the first stage begins as many steps as there are stages,
 each with some of the running requests, before it takes back the states of the first one (`gate.py`,
-and the engine's `flights.py`).
+and the engine's `step_rows.py`).
 """
 
 from __future__ import annotations

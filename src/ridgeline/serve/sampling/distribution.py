@@ -20,7 +20,9 @@ A row after drafts is treated as if these had been accepted. Then, each on what 
     top_p         keeps the fewest most likely with Σp ≥ top_p  Holtzman et al., 1904.09751
 
 A request may ask for these four in another order (`sampler_order.py`), and its row is cut alone.
-Of equally likely tokens at a border some are kept, always the same ones.
+Of equally likely tokens at a border some are kept, always the same ones. A token is drawn by
+inverting the cumulative distribution, for which one random number suffices, where Gumbel noise
+would need one per entry of the vocabulary.
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ FEW = 256
 """Most likely tokens that are looked at first where only top_p restricts."""
 HEADROOM = 1e-6
 """Sums of probabilities in float32 are right to about this."""
+SPAN = 512
+"""Entries that are summed before the exact search looks inside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,3 +297,41 @@ def _kept(share: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     out[:, 0] = False  # the most likely always stays
     kept = share.masked_fill(out, 0.0)
     return kept / kept.sum(-1, keepdim=True)
+
+
+def draw(weights: Tensor, numbers: Tensor) -> Tensor:
+    """Draw an entry per row, by chances proportional to weights: [R, V] and [R] to [R] int64.
+
+    The first entry at which the cumulative weight exceeds `number` · total, summed in float64: over
+    spans first, then inside one, so that the vocabulary is read once and nothing that large is
+    written. Entries of weight 0 are never drawn.
+
+    Args:
+        weights: Not negative, at least one above 0; need not add up to 1.
+        numbers: In [0, 1).
+    """
+    rows, vocab = weights.shape
+    spans = -(-vocab // SPAN)
+    full = vocab // SPAN
+    sums = torch.empty((rows, spans), dtype=torch.float64, device=weights.device)
+    sums[:, :full] = weights[:, : full * SPAN].unflatten(1, (full, SPAN)).sum(-1) if full else 0.0
+    if full < spans:
+        sums[:, full:] = weights[:, full * SPAN :].sum(-1, keepdim=True)
+    numbers = numbers.to(weights.device, torch.float64)
+    span, below = _invert(sums, numbers * sums.sum(-1))
+    columns = span[:, None] * SPAN + torch.arange(SPAN, device=weights.device)
+    inside = weights.gather(1, columns.clamp_max(vocab - 1)).double()
+    inside.masked_fill_(columns >= vocab, 0.0)
+    entry, _ = _invert(inside, below)
+    return span * SPAN + entry
+
+
+def _invert(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """First entry whose cumulative weight exceeds the target, and what is left of it there."""
+    cumulative = weights.cumsum(-1)
+    found = torch.searchsorted(cumulative, targets[:, None], right=True).squeeze(-1)
+    # Rounding may leave the target at or above the last sum: the last entry with weight is meant.
+    last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous()).squeeze(-1)
+    found = torch.minimum(found, last)
+    before = cumulative.gather(1, found[:, None]) - weights.gather(1, found[:, None])
+    return found, (targets - before.squeeze(-1)).clamp_min(0.0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ridgeline.serve.messages import Logprob, TokenLogprobs
-from ridgeline.serve.sampling.draw import check_finite
+from ridgeline.serve.sampling.state import check_finite
 from ridgeline.serve.sampling.text import Tokenizer
 
 

@@ -20,10 +20,9 @@ from torch import Tensor
 from ridgeline.batching.draft_tree import accepted_path
 from ridgeline.errors import InputError
 from ridgeline.serve.messages import Sampling
-from ridgeline.serve.sampling.distribution import LogitRow, candidates, edit, probabilities
-from ridgeline.serve.sampling.draw import Purpose, check_finite, draw
+from ridgeline.serve.sampling.distribution import LogitRow, candidates, draw, edit, probabilities
 from ridgeline.serve.sampling.logprobs import token_logprobs
-from ridgeline.serve.sampling.state import Picked, SamplingState
+from ridgeline.serve.sampling.state import Picked, Purpose, SamplingState, check_finite
 from ridgeline.serve.sampling.verify import Claim, verify
 
 

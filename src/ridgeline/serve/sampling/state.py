@@ -1,23 +1,78 @@
-"""What one completion carries from step to step, and how picked tokens become a part of it."""
+"""What one completion carries from step to step, and how picked tokens become a part of it.
+
+Random numbers belong to a request: the number of the token at position n is a hash of (key, n,
+purpose). It depends neither on the batch nor on what was drawn before, so a preempted completion
+goes on as if it had not been.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
+from struct import Struct
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ridgeline.errors import RidgelineError
 from ridgeline.serve.messages import Delta, Submit, TokenLogprobs
-from ridgeline.serve.sampling.draw import Purpose, key_of, uniform
 from ridgeline.serve.sampling.text import TextStream, Tokenizer
 from ridgeline.serve.sampling.thoughts import ThoughtCount
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ridgeline.serve.sampling.grammar import Matcher
 
+COUNTER = Struct("<16sqq")
 SPARE = 64
+
+
+class NotFinite(RidgelineError):
+    """Some row has NaN or infinities instead of numbers; whose it is shows when each is alone."""
+
+
+def check_finite(best: Tensor) -> None:
+    """Raise `NotFinite` unless every row's largest logit, or any of its weights, is a number.
+
+    The largest value tells: it is NaN where any is, infinite where one is, and minus infinity where
+    no token may come.
+    """
+    if not bool(best.isfinite().all()):
+        raise NotFinite("the model gave no finite numbers (NaN, infinity, or no token is left)")
+
+
+class Purpose(IntEnum):
+    """What a number is for; numbers of different purposes are independent."""
+
+    TOKEN = 0
+    ACCEPT = 1
+    DRAFT = 2
+
+
+def key_of(seed: int | None, index: int, fallback: str) -> bytes:
+    """16 bytes that name a completion's stream of numbers.
+
+    Completion i of a request with seed s is completion 0 of one with seed s + i. Without a seed the
+    stream is that of `fallback` (the engine's seed and the request's id).
+    """
+    name = f"{fallback}/{index}" if seed is None else str(seed + index)
+    return hashlib.blake2b(name.encode(), digest_size=16).digest()
+
+
+def uniform(key: bytes, position: int, purpose: Purpose) -> float:
+    """A number in [0, 1), made of 53 bits of blake2b.
+
+    >>> key = key_of(7, 0, "")
+    >>> uniform(key, 0, Purpose.TOKEN) == uniform(key, 0, Purpose.TOKEN)
+    True
+    """
+    packed = COUNTER.pack(key, position, purpose)
+    digest = hashlib.blake2b(packed, digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
 class TokenHistory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ridgeline.batching.limits import Limits
+from ridgeline.batching.policies import Limits
 from ridgeline.errors import InputError
 from ridgeline.serve.messages import Sampling, Submit
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ridgeline.serve.sampling.draw import draw
+from ridgeline.serve.sampling.distribution import draw
 
 
 @dataclass(frozen=True, slots=True)

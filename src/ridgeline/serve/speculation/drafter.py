@@ -10,9 +10,8 @@ from torch import Tensor
 
 from ridgeline.batching.sequence import Sequence
 from ridgeline.serve.messages import MemoryRow
-from ridgeline.serve.sampling.distribution import LogitRow, edit, probabilities
-from ridgeline.serve.sampling.draw import Purpose, draw
-from ridgeline.serve.sampling.state import SamplingState
+from ridgeline.serve.sampling.distribution import LogitRow, draw, edit, probabilities
+from ridgeline.serve.sampling.state import Purpose, SamplingState
 
 
 @dataclass(frozen=True, slots=True)

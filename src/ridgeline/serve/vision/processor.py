@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from ridgeline.batching.block_names import DIGEST_BYTES
+from ridgeline.batching.pool import DIGEST_BYTES
 from ridgeline.checkpoints.tokenizer import read_tokenizer
 from ridgeline.errors import InputError, MissingExtra
 from ridgeline.models.folder import read_by_library

@@ -14,7 +14,6 @@ from ridgeline.errors import InputError
 from ridgeline.kernels import linear_int4, linear_int8
 from ridgeline.serve.config import EngineConfig
 from ridgeline.serve.messages import MemoryRow
-from ridgeline.serve.weights.embedding import PanelEmbedding
 from ridgeline.serve.weights.experts import (
     are_layers,
     open_experts,
@@ -25,6 +24,7 @@ from ridgeline.serve.weights.linears import (
     FrozenLinear,
     GroupedLinear,
     Int4Linear,
+    PanelEmbedding,
 )
 from ridgeline.serve.weights.row_peaks import row_peaks
 from ridgeline.serve.weights.torch_linears import (
