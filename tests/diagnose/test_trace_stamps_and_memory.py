@@ -91,3 +91,38 @@ def test_an_allocator_that_grows_in_its_first_step_is_a_start(tmp_path: Path) ->
 def test_a_kernel_or_two_are_no_run(tmp_path: Path) -> None:
     events = [host(0, 130, "aten::mm"), call(10, 4, 1), kernel(20, 2, correlation=1)]
     assert verdict(tmp_path, events)[0].cause == "hardly-any-gpu-work"
+
+
+@pytest.mark.parametrize("off", [0.0, 0.0002, 0.0004, 0.0006, 0.0008])
+def test_a_copy_that_its_call_feeds_is_worth_as_much_wherever_between_ticks_it_ends(
+    off: float, tmp_path: Path
+) -> None:
+    """The stamps of today's profilers are no whole nanoseconds where a float holds them."""
+    copied = {"category": "gpu_memcpy", "name": "Memcpy HtoD (Pageable -> Device)"}
+    events = [
+        host(0, 1100, "ProfilerStep#1", category="user_annotation"),
+        call(100, 800 + off, 1, "cudaMemcpyAsync"),
+        kernel(120, 790, correlation=1, **copied),
+        call(950, 10, 2),
+        kernel(970, 20, correlation=2),
+    ]
+    found = verdict(tmp_path, events)[0]
+    assert found.cause == "copy-bound"
+    assert found.worth_us == pytest.approx(800, rel=0.02)
+
+
+@pytest.mark.parametrize("off", [0.0, 0.0002, 0.0004, 0.0006, 0.0008])
+def test_what_ends_a_window_is_worth_as_much_wherever_between_ticks_it_ends(
+    off: float, tmp_path: Path
+) -> None:
+    copied = {"category": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "stream": 20}
+    events = [
+        call(0, 5, 1, "cudaMemcpyAsync"),
+        kernel(10 + off, 400, correlation=1, **copied),
+        call(30, 5, 2),
+        kernel(40, 20, correlation=2),
+        call(70, 345, 0, "cudaEventSynchronize"),
+    ]
+    found = verdict(tmp_path, events)[0]
+    assert found.cause == "copy-bound"
+    assert found.worth_us == pytest.approx(350, rel=0.02)

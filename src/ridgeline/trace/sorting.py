@@ -59,6 +59,10 @@ def median(values: Floats) -> float:
     return quantile(values, 0.5)
 
 
+TICK_US = 1e-3
+"""What profilers count in: a moment and the same one rounded are less than this apart."""
+
+
 def on_ticks(us: Floats) -> Floats:
     """Times on the nanoseconds that profilers write.
 

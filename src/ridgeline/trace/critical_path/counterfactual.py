@@ -45,7 +45,7 @@ from ridgeline.trace.host_calls import launch_rows, names_matching
 from ridgeline.trace.intervals import covered, measure, union
 from ridgeline.trace.kernel_names import is_communication, short_name
 from ridgeline.trace.loaders import worker_waits
-from ridgeline.trace.sorting import distinct
+from ridgeline.trace.sorting import TICK_US, distinct
 from ridgeline.trace.start_up_calls import first_calls
 from ridgeline.trace.time.host_activities import (
     HOST_PARTS,
@@ -87,7 +87,8 @@ class Counterfactual:
         self.view, self.trace = view, view.trace
         self.pending, self.kernels = pending or {}, kernels or {}
         moments = dependencies(view.trace)
-        inside = (moments.time_us >= view.start_us) & (moments.time_us <= view.end_us)
+        inside = moments.time_us >= view.start_us - TICK_US
+        inside &= moments.time_us <= view.end_us + TICK_US
         rows = np.flatnonzero(inside)
         self.start_us, self.end_us = view.start_us, view.end_us
         self.free_us = view.window_us - measure(view.set_of())

@@ -103,7 +103,7 @@ class _Building:
         """
         ends = on_ticks(self.gpu.end_us)
         fed = np.flatnonzero(staged_copies(self.trace))
-        returned = on_ticks(self.host.ends_of(launch_rows(self.trace)[fed]))
+        returned = self.host.ends_of(launch_rows(self.trace)[fed])  # rounded up it would be later
         ends[fed] = np.maximum(np.minimum(ends[fed], returned), self.starts[fed])
         follows = np.flatnonzero(self.before != NONE)
         earlier = self.before[follows]
