@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 
 import msgspec
@@ -42,6 +42,7 @@ _EVALUATION_SHARE, _FIRST_STEP_SHARE = 0.6, 0.8
 """Shares of the budget for which an evaluation before the first step is waited for, and the end
 of a first step that calls its model again and again; then these calls are measured."""
 
+_MOST_ATTEMPTS = 4
 _LOOKS_ONLY = MeasurementPlan(warmup=1, steps=1, window=1, max_sampled=1)
 """Five steps in all."""
 
@@ -68,38 +69,25 @@ def measure(
         InputError: the script does not exist, fails, or never steps.
         ChildDied: it was killed.
     """
-    session = session or Session()
+    attempt = _Attempt(plan=plan, session=session or Session())
     on_progress = on_progress or _silent
-    wants_looks = plan.window > 0
-    may_repeat = True
-    for _ in range(4):
-        start = conduct or _starter(command, plan, entry, on_progress)
+    for _ in range(_MOST_ATTEMPTS):
+        start = conduct or _starter(command, attempt.plan, entry, on_progress)
+        windows, again = RunWindows(), None
         try:
-            windows = _measure_once(start(session), plan, on_progress)
+            windows = _measure_once(start(attempt.session), attempt.plan, on_progress)
         except ScriptFailed as failed:
-            if session.calls.repeats:
-                session, may_repeat = as_they_are(session), False
-                on_progress(f"with its calls repeated it fails ({failed}): measuring without")
-                continue
-            raise judged(command, failed, on_progress) from None
-        total = windows.seen_steps
-        if windows.forwards_without_steps and not session.calls.few:
-            on_progress("no step was seen: measuring again, with each call of the model as a step")
-            session, may_repeat = repeating(counting_calls(session), windows), False
-            continue
-        if not windows.ended or windows.complete:
+            if not attempt.session.calls.repeats:
+                raise judged(command, failed, on_progress) from None
+            again = attempt.without_repeats(failed)
+        again = again or attempt.after(windows)
+        if again is None:
             break
-        again = repeating(session, windows)
-        if may_repeat and again is not session:
-            on_progress(f"it calls its model {total + 1} times: measuring again, each made again")
-            session, may_repeat = again, False
-            continue
+        on_progress(again.why)
+        attempt = again
+    session, total = attempt.session, windows.seen_steps
+    if windows.ended and not windows.complete:
         session = as_they_are(session)  # no call can be repeated, as a run has shown by now
-        shorter = _plan_for(plan, total)
-        if shorter == plan:
-            break
-        on_progress(f"the script ends after {total} steps: measuring again with a plan that fits")
-        plan = shorter
     windows.settle()
     if not windows.timed or not windows.timed[0].steps:
         crash = crash_of(0, windows.output)  # of a process of its own, perhaps: it did not fail
@@ -107,7 +95,7 @@ def measure(
             told_of_few_steps(" ".join(command), total, crash, calls=session.calls.few),
             details=crash.traceback,
         )
-    if wants_looks and plan.window == 0:
+    if plan.window and not attempt.plan.window:
         on_progress("running it once more, to look closer")
         windows.looks = _measure_once(start(session), _LOOKS_ONLY, on_progress).looks
     windows.tell_how_few()
@@ -115,6 +103,49 @@ def measure(
     if callable(ceilings):
         ceilings = ceilings("cuda" if windows.device.startswith("cuda") else "cpu")
     return assemble(command, windows, ceilings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """How a script is run to be measured; what a run shows of it may ask for another."""
+
+    plan: MeasurementPlan
+    session: Session
+    may_repeat: bool = True
+    """May each call of the model be made again and again, should there be few?"""
+    why: str = ""
+    """Why this one follows another, for the user."""
+
+    def after(self, windows: RunWindows) -> _Attempt | None:
+        """The attempt that its run asks for; None: it is what it can be."""
+        calls, total = self.session.calls, windows.seen_steps
+        if windows.forwards_without_steps and not calls.few:
+            return replace(
+                self,
+                session=repeating(counting_calls(self.session), windows),
+                may_repeat=False,
+                why="no step was seen: measuring again, with each call of the model as a step",
+            )
+        if not windows.ended or windows.complete:
+            return None
+        again = repeating(self.session, windows)
+        if self.may_repeat and again is not self.session:
+            why = f"it calls its model {total + 1} times: measuring again, each made again"
+            return replace(self, session=again, may_repeat=False, why=why)
+        shorter = _plan_for(self.plan, total)
+        if shorter == self.plan:
+            return None
+        return replace(
+            self,
+            session=as_they_are(self.session),
+            plan=shorter,
+            why=f"the script ends after {total} steps: measuring again with a plan that fits",
+        )
+
+    def without_repeats(self, failed: ScriptFailed) -> _Attempt:
+        """The attempt after one that failed with its calls repeated."""
+        why = f"with its calls repeated it fails ({failed}): measuring without"
+        return replace(self, session=as_they_are(self.session), may_repeat=False, why=why)
 
 
 def _silent(text: str) -> None:
