@@ -167,8 +167,10 @@ def _start(folder: Path, *, interpreted: bool) -> socket.socket:
 
 @functools.cache
 def cradle(*, interpreted: bool = False) -> Cradle:
-    """The one of this process."""
-    return Cradle(interpreted=interpreted)
+    """The one of this process, which it leaves when it ends."""
+    found = Cradle(interpreted=interpreted)
+    atexit.register(found.leave)
+    return found
 
 
 class Child:
