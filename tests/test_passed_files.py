@@ -15,7 +15,7 @@ from tests.serve.http import files_of_a_request
 from ridgeline.quantity import seconds
 
 MOST = {
-    "a training step": 33,
+    "a training step": 26,
     "a trace report": 84,  # 82 in a process that did nothing else
     "a launch on Kubernetes": 22,
     "a launch on Slurm": 20,

@@ -15,10 +15,9 @@ from ridgeline.checkpoints.names import original_name
 from ridgeline.records.layout import Layout
 from ridgeline.records.recipe import Recipe, RecipeData, RecipeModel, RecipeOptimizer
 from ridgeline.train.batch import IGNORED, Batch
-from ridgeline.train.build import build
-from ridgeline.train.clipping import clip_gradients
+from ridgeline.train.build import Passes, build
+from ridgeline.train.loop import clip_gradients
 from ridgeline.train.parallel.context import cut_sequences
-from ridgeline.train.passes import Passes
 from ridgeline.train.ranks import Ranks, join, leave
 from ridgeline.train.watch.phases import Phases
 

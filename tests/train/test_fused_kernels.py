@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
 from ridgeline.records.recipe_file import read_recipe
-from ridgeline.train.fused import use_fused_kernels
+from ridgeline.train.build import use_fused_kernels
 
 FUSED = '[run]\nsteps = 2\nkernels = "fused"\n'
 
@@ -51,7 +51,7 @@ def test_a_model_goes_through_the_kernels_with_its_loss_as_it_was(
     )
     tokens = torch.arange(12).view(2, 6)
     before = model(tokens).logits
-    monkeypatch.setattr("ridgeline.train.fused.takes", lambda _: True)
+    monkeypatch.setattr("ridgeline.train.build.takes", lambda _: True)
     found = use_fused_kernels([model], recipe)
     assert dict(found) == {"norms": 3, "gated MLPs": 1, "rotary embeddings": 1}
     after = model(tokens).logits

@@ -15,7 +15,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from ridgeline.records.layout import Layout
 from ridgeline.train.batch import IGNORED
-from ridgeline.train.clipping import clip_gradients
+from ridgeline.train.loop import clip_gradients
 from ridgeline.train.loss import _CHUNK_ELEMENTS, token_loss
 from ridgeline.train.model import shard_of
 from ridgeline.train.ranks import join, leave

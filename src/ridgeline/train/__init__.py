@@ -10,8 +10,8 @@
     ranks.py        this process among the others: device, mesh
     data/           text → token shards → a resumable order of batches; batch.py: one micro-batch
     model.py        the Hugging Face model, empty, and what fills it; weights.py: by name
-    parallel/       one file per kind of parallelism; passes.py: what they agree on
-    loss.py         token losses; clipping.py: the norm of gradients that lie on several meshes
+    parallel/       one file per kind of parallelism; `Passes` of build.py: what they agree on
+    loss.py         token losses
     optimizers/     one file per optimizer; build.py
     checkpoint/     saved beside the steps, whole or not at all, loaded in any layout
     survive/        restarts, preemption, hangs, spikes; where the wall time went

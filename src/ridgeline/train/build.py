@@ -9,13 +9,18 @@ the module that the one before left, all of it on the meta device until `fill`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
+from ridgeline.errors import InputError
+from ridgeline.kernels.fused_modules import fuse_modules
+from ridgeline.kernels.triton import takes
 from ridgeline.records.recipe import Recipe
 from ridgeline.train.activations import Activations
 from ridgeline.train.adapters import RankAllocation
@@ -23,7 +28,6 @@ from ridgeline.train.averaging import WeightAverage
 from ridgeline.train.blocks import blocks_of
 from ridgeline.train.compression.wire import Wire
 from ridgeline.train.distillation import Distillation
-from ridgeline.train.fused import use_fused_kernels
 from ridgeline.train.images.distillation import ImageDistillation
 from ridgeline.train.images.loss import HeldOutAccuracy, image_objective
 from ridgeline.train.images.quantisation import RoundedImages
@@ -42,7 +46,6 @@ from ridgeline.train.parallel.plain import PlainPasses
 from ridgeline.train.parallel.sharding import shard, share_gradients
 from ridgeline.train.parallel.tensor import split_matrices
 from ridgeline.train.part import FilledModel, Part
-from ridgeline.train.passes import Passes
 from ridgeline.train.precision import Precision
 from ridgeline.train.pruning import GradualPruning
 from ridgeline.train.ranks import Ranks
@@ -190,3 +193,58 @@ def _around_forward(
             yield
 
     return forward
+
+
+def use_fused_kernels(modules: Sequence[nn.Module], recipe: Recipe) -> Counter[str]:
+    """Put kernels in place of norms, gated MLPs and rotary embeddings (`run.kernels`); how many.
+
+    It comes after the weights are there, since a module is taken where it and its kernel agree on
+    numbers, and before gradients are shared. Sharded weights are not where kernels look for them.
+
+    Raises:
+        InputError: No GPU, or nothing of the model can be taken.
+    """
+    found: Counter[str] = Counter()
+    if recipe.run.kernels != "fused":
+        return found
+    if not all(takes(parameter) for module in modules for parameter in module.parameters()):
+        raise InputError(
+            'recipe: run.kernels "fused" needs a GPU, and the model is on the CPU; leave it out'
+        )
+    for module in modules:
+        found += fuse_modules(module, losses=False)[0]
+    if not found:
+        raise InputError(
+            'recipe: run.kernels "fused" finds no norm, gated MLP or rotary embedding that it'
+            " can take (sharded weights are none); leave it out"
+        )
+    return found
+
+
+class Passes(Protocol):
+    """The forward and backward passes of one optimizer step, on this rank's micro-batches.
+
+    One loss convention for every layout: the loss of a step is the sum over all target tokens of
+    all ranks and micro-batches, divided by their number (`num_targets`, already summed over the
+    `data` axis). Each implementation scales what it does so that, after `run`, `.grad` of every
+    local parameter holds exactly the gradient of that loss, whatever ranks it was averaged over.
+    """
+
+    @property
+    def modules(self) -> Sequence[nn.Module]:
+        """What this rank holds of the model: one module, or its pipeline stages."""
+
+    def run(self, batches: Sequence[Any], num_targets: int) -> Tensor:
+        """Forward and backward; gradients are then complete and agreed on.
+
+        Args:
+            batches: This rank's micro-batches, on the device, as the objective takes them.
+            num_targets: Target tokens of the whole step, over all data-parallel ranks.
+
+        Returns:
+            The sum of token losses of this rank's data (over its sequences, whole), detached, on
+            the device; the same on every rank that reads the same data (tp, cp, pp).
+        """
+
+    def evaluate(self, batch: Any) -> Tensor:
+        """The sum of token losses of one micro-batch, without gradients."""

@@ -4,7 +4,7 @@
     + h · mean over layers of ‖P·hidden_s - hidden_t‖²/‖hidden_t‖²     TinyBERT, arXiv 1909.10351
     + b · mean over layers and heads of KL(attention_t ‖ attention_s)   MiniLM, arXiv 2002.10957
 
-All are sums over target tokens, as `passes.py` wants them. TinyBERT does not divide by the length
+All are sums over target tokens, as `build.py` wants them. TinyBERT does not divide by the length
 of the teacher's hidden state; here one weight has to suit models, layers and tokens whose states
 differ by orders of magnitude. Layers are mapped evenly: layer i of m learns from layer i·n/m of n
 (TinyBERT's g). P is learned, and there only where the widths differ; `prepare_student` adds it to

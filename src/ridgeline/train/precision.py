@@ -49,7 +49,8 @@ class Precision(Part):
     name = "precision"
 
     def __init__(self, recipe: Recipe, ranks: Ranks) -> None:
-        self._layout = recipe.layout
+        self._casts = not uses_fsdp(recipe.layout)
+        """FSDP2 casts parameters itself."""
         self._name = recipe.layout.precision
         self._device = ranks.device
         self.skipped_steps = 0
@@ -86,7 +87,7 @@ class Precision(Part):
 
     def around_forward(self) -> AbstractContextManager[object]:
         """Autocast, where FSDP2 does not cast the parameters itself."""
-        return nullcontext() if uses_fsdp(self._layout) else self.autocast()
+        return self.autocast() if self._casts else nullcontext()
 
     def figures(self, steps: int, phases_by_rank: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         """Steps left out so far, and the loss scale where there is one."""

@@ -35,8 +35,7 @@ from ridgeline.train.watch.expected import (
     peak_flops_per_second,
     predicted_peak_bytes,
 )
-from ridgeline.train.watch.interval import LogInterval, PeakMemory
-from ridgeline.train.watch.log import TrainingLog
+from ridgeline.train.watch.interval import LogInterval, PeakMemory, TrainingLog
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
 from ridgeline.train.watch.taught import taught_stages
 

@@ -14,7 +14,7 @@ from ridgeline.records.training_log import read_log
 from ridgeline.records.training_run import LoggedStep
 from ridgeline.report.views.train import live_line
 from ridgeline.train.watch.devices import DeviceWatch
-from ridgeline.train.watch.log import TrainingLog
+from ridgeline.train.watch.interval import TrainingLog
 
 NVIDIA = """#!/bin/sh
 echo "$@" >> "$0.asked"

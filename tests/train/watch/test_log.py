@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from ridgeline.errors import InputError
 from ridgeline.records.training_log import FILE, LogTail, read_log
 from ridgeline.records.training_run import LoggedStep
-from ridgeline.train.watch.log import TrainingLog
+from ridgeline.train.watch.interval import TrainingLog
 
 
 def logged(step: int, loss: float = 3.0) -> LoggedStep:

@@ -81,7 +81,7 @@ class PipelinePasses:
         self._schedule = self._make_schedule()
         for stage, place in zip(self._stages, self._places, strict=True):
             if place.repeats:
-                # `clipping.py` counts this parameter on the first stage.
+                # `loop.py` counts this parameter on the first stage.
                 stage.get_parameter(place.repeats).counted_elsewhere = True
 
     @property

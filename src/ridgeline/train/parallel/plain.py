@@ -1,6 +1,6 @@
 """Forward and backward of every layout without a pipeline: micro-batches one after another.
 
-Data-parallel ranks hold different sequences, so their gradients are summed (`passes.py` has the
+Data-parallel ranks hold different sequences, so their gradients are summed (`build.py` has the
 convention). `sharding.py` makes FSDP2 sum; DDP averages, so its losses are multiplied by the
 number of ranks first. Between micro-batches nothing is exchanged where the layout keeps whole
 gradients: `no_sync` of DDP, `set_requires_gradient_sync(False)` of ZeRO 1. ZeRO 2 and 3 reduce

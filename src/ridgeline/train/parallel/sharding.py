@@ -12,7 +12,7 @@ start; the stages differ in when shards are gathered and reduced (`plain.py`, an
 torch.distributed.pipelining for stages). Where `layout.fsdp` is below dp · cp, shards are repeated
 (hybrid sharding): gradients are reduced inside and then across the copies.
 
-Gradients are summed, not averaged: see `passes.py`.
+Gradients are summed, not averaged: see `build.py`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -25,7 +25,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.records.recipe_survival import RecipeSurvive
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.survive.events import SkippedBatch, skip, skipped_batches
-from ridgeline.train.survive.stop import INTERRUPTED, TERMINATED
+from ridgeline.train.survive.stop import INTERRUPTED, TERMINATED, StopRequest
 
 _WINDOW = 100
 _FEWEST = 20
@@ -71,7 +71,7 @@ class Guard:
         ranks: Ranks,
         folder: Path,
         *,
-        asked: Callable[[], str] = lambda: "",
+        request: StopRequest | None = None,
         every: int = 1,
         norm_may_overflow: bool = False,
     ) -> None:
@@ -81,14 +81,14 @@ class Guard:
             recipe: Its `[survive]`.
             ranks: Those that agree.
             folder: Where the run lives.
-            asked: Why this rank was asked to stop; empty: it was not.
+            request: Knows whether and why this rank was asked to stop.
             every: Steps between agreements of ranks that train alone in between.
             norm_may_overflow: Loss scaling deals with such steps itself.
         """
         self.skipped = skipped_batches(folder)
         self._offsets = {batch.samples: batch for batch in self.skipped}
         self._recipe, self._folder = recipe, folder
-        self._asked, self._every = asked, every
+        self._request, self._every = request, every
         self._norm_may_overflow = norm_may_overflow
         self._agreement = Agreement(ranks)
         self._spikes = Spikes(recipe.spike_deviations)
@@ -149,7 +149,7 @@ class Guard:
         if held.copied is not None:
             held.copied.synchronize()
         self._under_way.append(held)
-        asked = self._asked()
+        asked = "" if self._request is None else self._request.reason
         mine = [float(asked == INTERRUPTED), float(bool(asked) and asked != INTERRUPTED)]
         self._judge(self._agreement.exchange([*mine, float(held.loss) / self._copies]))
 

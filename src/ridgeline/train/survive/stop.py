@@ -29,7 +29,8 @@ class StopRequest:
         self.path = folder / STOP
         self.signalled = False
         """This process was sent SIGTERM: it must not end as if the run had."""
-        self._reason = ""
+        self.reason = ""
+        """Why this rank is to stop; empty: it is not."""
         self._closed = threading.Event()
         # The handler itself waits for the main thread to return from what it calls; the byte in
         # this pipe does not.
@@ -41,11 +42,6 @@ class StopRequest:
         self._looker = threading.Thread(target=self._look, daemon=True, name="stop-file")
         self._listener.start()
         self._looker.start()
-
-    @property
-    def reason(self) -> str:
-        """Why this rank is to stop; empty: it is not."""
-        return self._reason
 
     def close(self) -> None:
         """Stop listening; the handlers from before are in force again."""
@@ -61,15 +57,15 @@ class StopRequest:
 
     def _heard(self, _number: int, _frame: object) -> None:
         self.signalled = True
-        self._reason = TERMINATED
+        self.reason = TERMINATED
 
     def _listen(self) -> None:
         while not self._closed.is_set():
             if signal.SIGTERM in os.read(self._read, 64):
                 self.signalled = True
-                self._reason = TERMINATED
+                self.reason = TERMINATED
 
     def _look(self) -> None:
         while not self._closed.wait(_LOOK_SECONDS):
-            if not self._reason and self.path.exists():
-                self._reason = self.path.read_text().strip() or TERMINATED
+            if not self.reason and self.path.exists():
+                self.reason = self.path.read_text().strip() or TERMINATED

@@ -62,7 +62,7 @@ def vigil(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[Vigil]:
         recipe.survive,
         ranks,
         folder,
-        asked=lambda: request.reason,
+        request=request,
         every=recipe.communication.sync_every,
         norm_may_overflow=scaled,
     )
