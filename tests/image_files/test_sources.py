@@ -64,6 +64,13 @@ def shards(pictures: NDArray[np.uint8], where: Path) -> Path:
     return where / "part-{00..01}.tar"
 
 
+def test_floats_under_the_name_images_are_what_a_model_takes(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((4, 3, 8, 12), dtype=np.float32)
+    np.savez(tmp_path / "lines.npz", images=values)
+    source = open_images("--calibration", tmp_path / "lines.npz")
+    assert (source.read(2) == values[2]).all()
+
+
 def add_member(file: tarfile.TarFile, name: str, content: bytes) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(content)

@@ -302,6 +302,22 @@ def test_what_cannot_be_counted_is_one_line(
     assert message in said
 
 
+def test_a_script_may_bear_the_name_of_the_package_that_it_imports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "src/flownet").mkdir(parents=True)
+    (tmp_path / "src/flownet/__init__.py").write_text("")
+    (tmp_path / "src/flownet/parts.py").write_text("WIDTH = 4")
+    (tmp_path / "flownet.py").write_text(
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'src')!r})\n"
+        "from torch import nn\n"
+        "from flownet.parts import WIDTH\n"
+        "def net(): return nn.Conv2d(3, WIDTH, 3)\n"
+    )
+    words = ["roofline", f"{tmp_path}/flownet.py:net", "--device", "h100", "--image", "32"]
+    assert run(words) == 0, capsys.readouterr().err
+
+
 STRANGERS = """
 import torch
 from torch import nn

@@ -1,7 +1,8 @@
 """Images may lie in arrays: .npz, .safetensors, or a folder with a mapped images.npy.
 
 `pixel_values` are what a model takes, floats [n, channels, height, width]; `images` are pixels,
-uint8 [n, height, width, 3] (or without the last axis: grey). `labels` [n] are integers.
+uint8 [n, height, width, 3] (or without the last axis: grey), or such floats. `labels` [n] are
+integers.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def open_arrays(where: str, path: Path) -> ArrayImages:
     values = found.get("pixel_values", found.get("images"))
     if values is None:
         raise InputError(f"{where}: has no pixel_values and no images; {NEITHER}")
-    labels, ready = found.get("labels"), "pixel_values" in found
+    labels = found.get("labels")
+    ready = "pixel_values" in found or _is_what_a_model_takes(values)
     if ready and (values.ndim != 4 or not np.issubdtype(values.dtype, np.floating)):
         shape = f"{values.dtype} {list(values.shape)}"
         raise InputError(
@@ -98,6 +100,12 @@ def open_arrays(where: str, path: Path) -> ArrayImages:
     return ArrayImages(
         str(path), values, None if labels is None else labels.astype(np.int64), ready
     )
+
+
+def _is_what_a_model_takes(values: NDArray[Any]) -> bool:
+    """Whether these are floats with their channels in front."""
+    floats = values.ndim == 4 and np.issubdtype(values.dtype, np.floating)
+    return bool(floats and (values.shape[-1] != 3 or values.shape[1] == 3))
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:

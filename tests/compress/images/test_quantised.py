@@ -187,6 +187,15 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+def test_too_few_images_are_told_with_how_many_it_takes(
+    digits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "few.npz", images=np.zeros((24, 8, 8), dtype=np.uint8))
+    words = ["--calibration", str(tmp_path / "few.npz"), "--no-speed"]
+    assert compress(digits / "script.py:network", tmp_path / "out", *words) == 2
+    assert "give others by --images PATH, or 100 in --calibration" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_pruning_for_latency_is_refused_where_it_gains_too_little(
     digits: Path,

@@ -265,9 +265,12 @@ def divided(
         judged = given.part(every[chosen], f"{given.name}, every {HELD_BACK}th")
         given = given.part(every[~chosen], given.name)
     if len(judged) < FEWEST:
+        cure = f"give {FEWEST} or more"
+        if sources.held is None:
+            cure = f"give others by --images PATH, or {FEWEST * HELD_BACK} in --calibration"
         raise InputError(
             f"{judged.name}: {len(judged)} images to judge on; {FEWEST} are the fewest that say"
-            " anything"
+            f" anything: {cure}"
         )
     return given, judged, said
 

@@ -7,6 +7,7 @@ one line that names the script's own line.
 
 from __future__ import annotations
 
+import ast
 import sys
 import traceback
 from collections.abc import Callable
@@ -94,13 +95,32 @@ def model_of(
 
 
 def _free_name(path: Path) -> str:
-    """The script's stem, or that and a number where another module has it."""
-    names = (path.stem if one == 1 else f"{path.stem}_{one}" for one in count(1))
+    """The script's stem, or that and a number where another module has it or the script wants it.
+
+    A script may import a package of its own name, which it would find if Python ran it.
+    """
+    first = 2 if path.stem in _imported(path) else 1
+    names = (path.stem if one == 1 else f"{path.stem}_{one}" for one in count(first))
     for name in names:
         taken = sys.modules.get(name)
         if taken is None or getattr(taken, "__file__", None) == str(path):
             return name
     raise AssertionError("there are endless names")
+
+
+def _imported(path: Path) -> set[str]:
+    """The packages that a script imports by name; none where it cannot be read as Python."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return set()
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {one.name.partition(".")[0] for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
 
 
 def _refuse(error: BaseException, what: str, path: Path) -> NoReturn:
