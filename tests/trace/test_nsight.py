@@ -105,6 +105,7 @@ def an_export(path: Path, statements: list[str]) -> Path:
 
 
 INSERT = "INSERT INTO CUPTI_ACTIVITY_KIND_"
+INSERT_DEVICE = "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES"
 KERNELS = (
     "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, "
     "streamId INTEGER, correlationId INTEGER, globalPid INTEGER, shortName INTEGER)"
@@ -270,3 +271,26 @@ def test_ranges_of_nvtx_alone_do_not_say_that_no_gpu_was_used(
     run(["trace", "annotations", str(file), "--json"])
     (rank,) = json.loads(capsys.readouterr().out)["ranks"]
     assert {row["name"]: row["host_us"] for row in rank["ranges"]}["forward"] == 3.0
+
+
+@pytest.mark.parametrize("visible", [False, True])
+def test_processes_with_a_gpu_each_are_ranks_though_each_calls_its_gpu_by_the_same_number(
+    tmp_path: Path, visible: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With CUDA_VISIBLE_DEVICES every process sees one GPU, and that is its first."""
+    one, two = 5001 << 24, 5002 << 24
+    second = 0 if visible else 1
+    path = an_export(
+        tmp_path / "job.sqlite",
+        [
+            KERNELS,
+            f"{INSERT}KERNEL VALUES (1000, 9000, 0, 7, 1, {one}, 1)",
+            f"{INSERT}KERNEL VALUES (2000, 5000, {second}, 7, 1, {two}, 1)",
+            "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INTEGER, cudaId INTEGER, pid INTEGER)",
+            f"{INSERT_DEVICE} (0, 0, 5001), (1, {second}, 5002)",
+        ],
+    )
+    assert run(["trace", "summary", "--json", str(path)]) == 0
+    found = json.loads(capsys.readouterr().out)["ranks"]
+    assert [(one["rank"], one["busy_us"]) for one in found] == [(0, 8.0), (1, 3.0)]
+    assert [one["file"] for one in found] == [f"{path} (GPU 0)", f"{path} (GPU 1)"]

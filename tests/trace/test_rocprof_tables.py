@@ -171,3 +171,38 @@ def test_a_cut_json_of_rocprof_is_one_line(
     path.write_bytes(path.read_bytes()[:-40])
     assert run(["trace", "summary", str(path)]) == 2
     assert "not a whole trace of rocprof" in capsys.readouterr().err
+
+
+def test_a_folder_gives_the_tables_of_kernels_of_its_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """rocprofv3 writes a folder per host, and tables by process; calls alone are no trace."""
+    for process, length in ((71, 100), (72, 300)):
+        folder = tmp_path / "out" / "host"
+        folder.mkdir(parents=True, exist_ok=True)
+        kernel = v3_kernel(1, 10).replace("110000", f"{10 + length}000")
+        table(folder / f"{process}_kernel_trace.csv", KERNELS, kernel)
+        table(folder / f"{process}_hip_api_trace.csv", CALLS)
+        table(folder / f"{process}_domain_stats.csv", '"Name","Calls"', '"hip",3')
+    assert run(["trace", "summary", "--json", str(tmp_path / "out")]) == 0
+    found = json.loads(capsys.readouterr().out)["ranks"]
+    assert [Path(one["file"]).name for one in found] == [
+        "71_kernel_trace.csv",
+        "72_kernel_trace.csv",
+    ]
+    assert [one["busy_us"] for one in found] == [100, 300]
+
+
+def test_a_run_that_was_written_in_several_forms_is_one_in_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = "0,mm,2,0,77,77,65536,256,0,1000,{},{}"
+    table(tmp_path / "results.csv", DISPATCHED, row.format(2000, 9000))
+    kernel = {"ph": "X", "name": "mm", "pid": 6, "tid": 77, "ts": "2", "dur": "7"}
+    kernel["args"] = {"BeginNs": "2000", "EndNs": "9000", "DurationNs": "7000"}
+    head = {"args": {"name": "GPU0"}, "ph": "M", "pid": 6, "name": "process_name"}
+    (tmp_path / "results.json").write_text(json.dumps({"traceEvents": [{}, head, kernel]}))
+    assert run(["trace", "summary", "--json", str(tmp_path)]) == 0
+    out, said = capsys.readouterr()
+    assert [Path(one["file"]).name for one in json.loads(out)["ranks"]] == ["results.json"]
+    assert "results.csv: left out: results.json is of the same run" in " ".join(said.split())

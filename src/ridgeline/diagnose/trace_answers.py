@@ -25,6 +25,7 @@ from ridgeline.trace.communication.stragglers import Stragglers, stragglers
 from ridgeline.trace.critical_path.path import CriticalPath, PathPiece, path_and_pieces
 from ridgeline.trace.critical_path.rank_path import rank_path
 from ridgeline.trace.host_calls import look_up_calls
+from ridgeline.trace.load import file_of
 from ridgeline.trace.memory.allocations import RankMemory, memory_use
 from ridgeline.trace.pictures.flame import FlameNode, flame_graph
 from ridgeline.trace.pictures.timeline import TraceTimeline, timeline
@@ -197,7 +198,7 @@ def asked_in_full(
 ) -> TraceAnswers:
     """Ask every question of the ranks that stand for the others; `ask` reads files."""
     chosen = standing_for(ranks, stragglers_of(ranks))
-    asked = list(dict.fromkeys(ranks[place].file for place in chosen))
+    asked = list(dict.fromkeys(file_of(ranks[place].file) for place in chosen))
     answers = {(one.file, number): one for one, number in _numbered(ask(asked))}
     every = {place: answers[one.file, number]
              for place, (one, number) in enumerate(_numbered(ranks))

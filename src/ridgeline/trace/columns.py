@@ -216,7 +216,7 @@ class Trace:
     """
 
     file: str
-    """Where it was read from."""
+    """Where it was read from: of one of several ranks in a file, the part as well."""
     rank: int | None = None
     """The rank that the trace itself, or the name of its file, gives."""
     world_size: int | None = None
@@ -307,6 +307,15 @@ TABLES: dict[str, type] = {
     "gpu_annotations": GpuEvents,
 }
 """The tables of a trace: its field → the columns that it has."""
+
+
+def named_part(file: str, part: str) -> str:
+    """The name of a rank that is one of several in a file.
+
+    >>> named_part("job.json", "rank 3")
+    'job.json (rank 3)'
+    """
+    return f"{file} ({part})"
 
 
 def empty_trace(file: str) -> Trace:

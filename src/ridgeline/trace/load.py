@@ -22,7 +22,12 @@ from ridgeline.errors import ChildDied, InputError
 from ridgeline.hardware.freed_memory import return_freed_memory
 from ridgeline.records.overwriting import note_input
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.formats import folder_suffixes, format_of, looks_like_a_trace
+from ridgeline.trace.formats import (
+    folder_suffixes,
+    format_of,
+    fuller_form,
+    looks_like_a_trace,
+)
 from ridgeline.trace.formats.ridgeline_export import is_export
 
 _DIGITS = re.compile(r"(\d+)")
@@ -63,6 +68,11 @@ def read_traces(path: Path, *, details: bool = False, cache: Path | None = None)
     return found
 
 
+def file_of(named: str) -> str:
+    """The file of a trace by its name, which says the part where it is one of several in it."""
+    return named if os.path.exists(named) else named.rpartition(" (")[0] or named
+
+
 def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=3)
 
@@ -84,7 +94,7 @@ def trace_files(given: Iterable[str | Path], *, tell: Callable[[str], None] = _w
             inside = [child for child in named if looks_like_a_trace(child)]
             if not inside:
                 raise InputError(f"{path}: no trace in this folder ({', '.join(suffixes)})")
-            found += _recorded(path, inside, tell)
+            found += _recorded(path, _once(inside, tell), tell)
         elif path.exists():
             found.append(path)
         else:
@@ -97,6 +107,18 @@ def trace_files(given: Iterable[str | Path], *, tell: Callable[[str], None] = _w
     for path in found:
         note_input(path)
     return list(dict.fromkeys(found))
+
+
+def _once(found: list[Path], tell: Callable[[str], None]) -> list[Path]:
+    """The files without those that say less of a run than another one of them."""
+    known, kept = set(found), []
+    for path in found:
+        fuller = fuller_form(path)
+        if fuller in known:
+            tell(f"{path}: left out: {fuller.name} is of the same run; name it to read it")
+        else:
+            kept.append(path)
+    return kept
 
 
 def _recorded(given: Path, found: list[Path], tell: Callable[[str], None]) -> list[Path]:

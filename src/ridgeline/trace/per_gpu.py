@@ -30,6 +30,7 @@ from ridgeline.trace.columns import (
     TraceDevice,
     empty_trace,
     filled_table,
+    named_part,
 )
 from ridgeline.trace.host_calls import innermost_at, launch_rows
 from ridgeline.trace.sorting import median
@@ -123,7 +124,18 @@ def traces_per_gpu(
         warnings=warnings,
     )
     found = [_trace(path, tables, whole, device) for device in devices or [None]]
+    if _of_own_processes(work, devices):
+        found = [
+            replace(trace, file=named_part(str(path), f"GPU {device}"))
+            for trace, device in zip(found, devices, strict=True)
+        ]
     return [replace(trace, record_gpu=record_gpu) for trace in found]
+
+
+def _of_own_processes(work: Table, devices: Sequence[int]) -> bool:
+    """Does each of several GPUs work for processes of its own, as the ranks of a job do?"""
+    pairs = np.unique(np.stack((work["process"], work["device"])), axis=1)
+    return len(devices) > 1 and len(np.unique(pairs[0])) == pairs.shape[1]
 
 
 def _sound(tables: Sequence[Table]) -> tuple[list[Table], int]:

@@ -40,6 +40,9 @@ class FileFormat:
     name."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Suffixes of the profiler's files that cannot be read as they are, each with what to do."""
+    forms: tuple[str, ...] = ()
+    """Endings of the names under which the profiler writes one run several times, the one that says
+    most first: a folder holds it once."""
     sniff: Callable[[Path, bytes], bool]
     """Tells from a path and the file's first bytes whether the file looks like this format."""
     read: Callable[[Path, bool], list[Trace]]
@@ -87,6 +90,17 @@ def looks_like_a_trace(path: Path) -> bool:
         for one in formats()
         if one.suffixes
     )
+
+
+def fuller_form(path: Path) -> Path | None:
+    """The file beside this one that says more of the same run; None where there is none."""
+    for one in formats():
+        for place, ending in enumerate(one.forms):
+            if path.name.endswith(ending):
+                prefix = path.name.removesuffix(ending)
+                fuller = (path.with_name(prefix + other) for other in one.forms[:place])
+                return next((other for other in fuller if other.is_file()), None)
+    return None
 
 
 def first_bytes(path: Path) -> bytes:

@@ -28,10 +28,10 @@ from typing import Any
 
 import msgspec
 
-from ridgeline.trace.columns import Trace
+from ridgeline.trace.columns import Trace, named_part
 from ridgeline.trace.file_text import GZIP_MAGIC, text_pieces
 from ridgeline.trace.formats import FileFormat
-from ridgeline.trace.formats.kineto import read_kineto
+from ridgeline.trace.formats.kineto import read_kineto_ranks
 
 HEADER = b'{"ridgelineExport":1'
 """What an export begins with."""
@@ -134,13 +134,21 @@ def _read(path: Path, details: bool) -> list[Trace]:
     warnings: list[str] = []
     found = []
     for text in rank_texts(path, warnings):
-        trace = read_kineto(path, details=details, pieces=text.pieces)
-        file = f"{trace.file} ({text.name})"
-        said = (*warnings, *text.warnings, *trace.warnings)
-        found.append(replace(trace, file=file, rank=text.rank, warnings=said))
+        own = read_kineto_ranks(path, details=details, pieces=text.pieces)
+        file = named_part(str(path), text.name)
+        said = (*warnings, *text.warnings)
+        found += [
+            replace(
+                trace,
+                file=file,
+                rank=text.rank if len(own) == 1 else trace.rank,
+                warnings=(*said, *trace.warnings),
+            )
+            for trace in own
+        ]
     if len(found) == 1:
         return [replace(found[0], file=str(path))]
-    return found or [read_kineto(path, details=details)]
+    return found or read_kineto_ranks(path, details=details)
 
 
 FORMAT = FileFormat(

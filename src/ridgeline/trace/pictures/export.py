@@ -13,7 +13,8 @@ are written one after the other and are never in memory as a whole.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -30,7 +31,7 @@ from ridgeline.trace.formats import format_of, ridgeline_export
 from ridgeline.trace.formats.kineto import FORMAT as KINETO
 from ridgeline.trace.formats.kineto.copying import copy_events
 from ridgeline.trace.formats.kineto.text import repaired
-from ridgeline.trace.load import read_traces
+from ridgeline.trace.load import file_of, read_traces
 from ridgeline.trace.pictures.kineto_events import kineto_document, kineto_events
 from ridgeline.trace.pictures.tracks import DrawnTracks, Process, RankTracks, TrackCounts
 
@@ -71,7 +72,8 @@ def export_chrome(
     processes = _Processes(several=len(ranks) > 1)
     with whole_file(path) as whole, _packed(whole, path) as file:
         export = _Export(file, [_Place.of(paths[0], one, shift) for one, shift in
-                                zip(paths, shifts, strict=True)], processes)  # fmt: skip
+                                zip(paths, shifts, strict=True)], processes,
+                         Counter(Path(file_of(one.collectives.file)) for one in paths))  # fmt: skip
         for name in files:
             export.take_file(name, cache)
         drawing = DrawnTracks(
@@ -147,10 +149,18 @@ class _Processes:
 class _Export:
     """The file as far as it is written."""
 
-    def __init__(self, file: BinaryIO, places: Sequence[_Place], processes: _Processes) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        places: Sequence[_Place],
+        processes: _Processes,
+        ranks_in: Mapping[Path, int],
+    ) -> None:
         self.file = file
         self.places = places
         self.processes = processes
+        self.ranks_in = ranks_in
+        """How many ranks there are in each file."""
         self.counts = ExportCounts()
         self._rank = -1
         """The rank that is written."""
@@ -159,16 +169,16 @@ class _Export:
         """What the document of the only rank says after its events."""
 
     def take_file(self, path: Path, cache: Path | None) -> None:
-        """Write every rank of a file."""
+        """Write every rank of a file; of several that were joined in it, what is known of each."""
         known = format_of(path)
-        if known is KINETO:
+        if known is KINETO and self.ranks_in[path] == 1:
             self._copy(path, path.name, text_pieces(path, self.counts.warnings))
         elif known is ridgeline_export.FORMAT:
             for one in ridgeline_export.rank_texts(path, self.counts.warnings):
                 self._copy(path, one.name, one.pieces, one.warnings)
         else:
             for trace in read_traces(path, details=True, cache=cache):
-                self._begin_rank(path.name, b"", trace.warnings)
+                self._begin_rank(Path(trace.file).name, b"", trace.warnings)
                 self._write_events(kineto_events(trace))
                 self._end_rank(kineto_document(trace), set())
 

@@ -26,10 +26,19 @@ LARGE_HEADER_BYTES = 2**16
 """A text with this much before its first event may still be a trace."""
 
 
-def read_kineto(
+def read_kineto(path: Path, *, details: bool = False) -> Trace:
+    """Read one rank's Kineto trace, the first of those that were joined into one file.
+
+    Raises:
+        InputError: the file is not there, or is no trace of torch.profiler.
+    """
+    return read_kineto_ranks(path, details=details)[0]
+
+
+def read_kineto_ranks(
     path: Path, *, details: bool = False, pieces: Iterator[bytes] | None = None
-) -> Trace:
-    """Read one rank's Kineto trace; `details` adds shapes, call stacks and sequence numbers.
+) -> list[Trace]:
+    """Read the ranks of a Kineto file; `details` adds shapes, call stacks and sequence numbers.
 
     `pieces` is its text where that is a part of the file.
 
@@ -39,7 +48,7 @@ def read_kineto(
     reading = KinetoReading.of(path, details=details)
     with without_collection():
         reading.run(pieces)
-        return reading.trace()
+        return reading.traces()
 
 
 def _looks_like_kineto(path: Path, start: bytes) -> bool:  # noqa: ARG001 - it may be packed
@@ -51,6 +60,6 @@ FORMAT = FileFormat(
     name="Kineto",
     suffixes=(".json", ".json.gz"),
     sniff=_looks_like_kineto,
-    read=lambda path, details: [read_kineto(path, details=details)],
+    read=lambda path, details: read_kineto_ranks(path, details=details),
     last_resort=True,
 )

@@ -24,11 +24,13 @@ from ridgeline.trace.columns import (
     HostEvents,
     Kind,
     MemoryEvents,
+    Narrow,
     SyncRecords,
 )
 from ridgeline.trace.formats.kineto.events import Role, kind_of
 from ridgeline.trace.formats.kineto.growing_table import GrowingTable
-from ridgeline.trace.formats.kineto.numbering import Interned, Threads
+from ridgeline.trace.formats.kineto.numbering import Interned, Threads, plain
+from ridgeline.trace.formats.kineto.several_ranks import FIRST_LANE, Lane
 from ridgeline.trace.sorting import median
 
 _UINT64 = 2**64 - 1
@@ -42,6 +44,7 @@ _CUPTI_WAIT = "Stream Wait Event"
 """What CUPTI calls a stream's wait for another one."""
 
 _TS, _DUR, _NAME = attrgetter("ts"), attrgetter("dur"), attrgetter("name")
+_PROCESS = attrgetter("pid")
 
 
 _OF_SOME: dict[str, type] = {
@@ -68,6 +71,10 @@ class Columns:
     collectives: Interned = field(default_factory=Interned)
     shapes: Interned = field(default_factory=Interned)
     stacks: Interned = field(default_factory=Interned)
+    lanes: Interned = field(default_factory=Interned)
+    """Process and GPU of work that is shown below a process which is not the GPU's number."""
+    rank_of_lane: dict[int, int] = field(default_factory=dict)
+    """Number of a lane → the rank that a tool wrote beside its events."""
     gpu: GrowingTable = field(default_factory=lambda: GrowingTable(GpuEvents))
     host: GrowingTable = field(default_factory=lambda: GrowingTable(HostEvents))
     sync: GrowingTable = field(default_factory=lambda: GrowingTable(SyncRecords))
@@ -175,7 +182,7 @@ class Columns:
             duration_us=self._lengths(events, start),
             name=self._name_numbers(events),
             kind=_repeated([(kind, len(members)) for kind, members in groups]),
-            device=np.array([_device(event) for event in events], np.int32),
+            device=self._devices(events),
             stream=np.array([_stream(event) for event in events], np.int64),
             correlation=np.array([a.correlation for a in args], np.int64),
             external_id=np.array([max(a.external_id, a.old_external_id) for a in args], np.int64),
@@ -189,6 +196,24 @@ class Columns:
             shared_bytes=np.array([a.shared for a in args], np.int64),
             collective=np.array([self._collective(a) for a in args], np.int32),
         )
+
+    def _devices(self, events: list[Any]) -> Narrow:
+        """The GPU of each event, or its lane where it is shown below another process."""
+        shown = list(map(_PROCESS, events))
+        found = [event.args.device for event in events]
+        if found != shown:
+            found = [self._place(event) for event in events]
+        return np.array(found, np.int32)
+
+    def _place(self, event: Any) -> int:
+        process, device = plain(event.pid), event.args.device
+        if isinstance(process, int) and device in (process, ABSENT):
+            return process if 0 <= process <= _LARGEST else ABSENT
+        number: int = self.lanes[process, device]
+        rank = _whole(getattr(event.args, "rank", None))
+        if rank is not None:
+            self.rank_of_lane[number] = rank
+        return FIRST_LANE - number
 
     def _add_mtia(self, events: list[Any]) -> None:
         """Jobs and copies of MTIA as GPU work, its waits for other streams as waits."""
@@ -224,13 +249,15 @@ class Columns:
 
     def _add_sync(self, events: list[Any]) -> None:
         args = [event.args for event in events]
+        device = self._devices(events)
+        device[[a.device == ABSENT for a in args]] = ABSENT
         start = self._stamps(events)
         self.sync.add(
             len(events),
             start_us=start,
             duration_us=self._lengths(events, start),
             name=self._name_numbers(events),
-            device=np.array([a.device for a in args], np.int32),
+            device=device,
             stream=np.array([a.stream for a in args], np.int64),
             correlation=np.array([a.correlation for a in args], np.int64),
             wait_on_stream=np.array([a.wait_on_stream for a in args], np.int64),
@@ -252,6 +279,13 @@ class Columns:
             allocated_bytes=np.array([a.allocated for a in args], np.int64),
             reserved_bytes=np.array([a.reserved for a in args], np.int64),
             thread=self.threads.numbers(events),
+        )
+
+    def known_lanes(self) -> tuple[Lane, ...]:
+        """The lanes by number."""
+        return tuple(
+            Lane(process=process, device=device, rank=self.rank_of_lane.get(number))
+            for (process, device), number in self.lanes.items()
         )
 
     def _leave_out_implausible(self, tables: dict[str, dict[str, Any]]) -> None:
@@ -316,13 +350,6 @@ def _size(dims: list[int] | str | None) -> int:
     if isinstance(dims, str):
         dims = [int(digits) for digits in _DIGITS.findall(dims)]
     return min(abs(prod(dims)), _LARGEST) if dims else ABSENT
-
-
-def _device(event: Any) -> int:
-    device: int = event.args.device
-    if device == ABSENT and isinstance(event.pid, int):
-        return event.pid if abs(event.pid) <= _LARGEST else ABSENT
-    return device
 
 
 def _stream(event: Any) -> int:

@@ -160,6 +160,7 @@ class GpuArgs(msgspec.Struct, frozen=True, gc=False):
     ranks: _Text = msgspec.field(default=None, name="Process Group Ranks")
     source_rank: _Text = msgspec.field(default=None, name="Src Rank")
     destination_rank: _Text = msgspec.field(default=None, name="Dst Rank")
+    rank: _Text = None
 
 
 class OperatorArgs(msgspec.Struct, frozen=True, gc=False):

@@ -47,14 +47,14 @@ class Threads(dict[Any, int]):
         written = {**self.members, **self}
         found = {number: names[pair] for pair, number in written.items() if pair in names}
         for pair in [pair for pair in names if str in (pair[0].__class__, pair[1].__class__)]:
-            number = self.members.get((_plain(pair[0]), _plain(pair[1])))
+            number = self.members.get((plain(pair[0]), plain(pair[1])))
             if number is not None:
                 found[number] = names[pair]
         return found
 
     def __missing__(self, pair: tuple[int | str, int | str]) -> int:
-        plain = (_plain(pair[0]), _plain(pair[1]))
-        number = self[pair] = self.members.setdefault(plain, len(self.members))
+        both = (plain(pair[0]), plain(pair[1]))
+        number = self[pair] = self.members.setdefault(both, len(self.members))
         return number
 
 
@@ -70,7 +70,8 @@ class _OfProcess(dict[int | str, int]):
         return number
 
 
-def _plain(identifier: int | str) -> int | str:
+def plain(identifier: int | str) -> int | str:
+    """The number of a process or thread, though it is written as text."""
     if identifier.__class__ is str and identifier.isascii() and identifier.isdecimal():
         return int(identifier)
     return identifier

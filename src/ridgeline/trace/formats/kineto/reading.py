@@ -31,6 +31,7 @@ from ridgeline.trace.formats.kineto.document import (
 )
 from ridgeline.trace.formats.kineto.events import split_raw
 from ridgeline.trace.formats.kineto.intake import Intake
+from ridgeline.trace.formats.kineto.several_ranks import ranks_of
 from ridgeline.trace.formats.kineto.text import (
     BYTE_ORDER_MARK,
     events_start,
@@ -263,8 +264,8 @@ class KinetoReading:
                 return 0  # nothing is left open: more pieces would not help
         return 0
 
-    def trace(self) -> Trace:
-        """What was read, as a `Trace`.
+    def traces(self) -> list[Trace]:
+        """What was read, as a `Trace`, or one for each rank where several were joined.
 
         Raises:
             InputError: it holds events, but another program's.
@@ -277,7 +278,7 @@ class KinetoReading:
         self._check(tables)
         info = document.get("distributedInfo")
         distributed = info if isinstance(info, dict) else {}
-        return Trace(
+        found = Trace(
             file=os.fspath(self.path),
             rank=rank_of(distributed, self.path),
             world_size=whole_number(distributed.get("world_size")),
@@ -299,6 +300,7 @@ class KinetoReading:
             details=columns.details,
             **tables,
         )
+        return ranks_of(found, columns.known_lanes())
 
     def _refusal(self) -> InputError:
         """Why a file in which no event can be read is none: what it is, where somebody knows it."""

@@ -101,7 +101,24 @@ class NsightTables:
             "bytes", "blocks", "threads", "registers", "shared",
         )  # fmt: skip
         work = table_of(keys, rows)
+        self._tell_gpus_apart(work)
         return picked(work, np.lexsort((work["stream"], work["start"])))
+
+    def _tell_gpus_apart(self, table: Table) -> None:
+        """Number GPUs by the machine where processes that see one each call all of them 0."""
+        known = ("pid", "cudaId", "gpuId")
+        seen = {
+            (process, device): gpu
+            for process, device, gpu in self._select("TARGET_INFO_CUDA_DEVICE", known, key="pid")
+        }
+        process, device = (table["process"] >> 24) & _THREAD, table["device"]
+        for number in np.unique(device).tolist():
+            owners = np.unique(process[device == number]).tolist()
+            gpus = [seen[owner, number] for owner in owners if (owner, number) in seen]
+            if len(set(gpus)) == len(owners) > 1:
+                for owner, gpu in zip(owners, gpus, strict=True):
+                    table["device"][(process == owner) & (device == number)] = gpu
+                return
 
     def calls(self) -> Table:
         """Calls of the CUDA runtime and driver."""
@@ -149,7 +166,9 @@ class NsightTables:
             rows.append((start, max(start, end), process, device, stream, correlation, name,
                          record))  # fmt: skip
         keys = ("start", "end", "process", "device", "stream", "correlation", "name", "record")
-        return table_of(keys, rows)
+        waits = table_of(keys, rows)
+        self._tell_gpus_apart(waits)
+        return waits
 
     def device(self, index: int) -> TraceDevice:
         """What the export says of a GPU."""

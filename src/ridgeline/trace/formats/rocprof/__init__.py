@@ -29,6 +29,8 @@ _FIRST_DOCUMENT = re.compile(
 )
 """How the JSON of rocprof before rocprofv3 begins."""
 _TABLE = re.compile(rb"[^{\n]*(BeginNs|Start_Timestamp)")
+_TABLES = ("kernel_trace.csv", "results.csv", "timestamps.csv")
+"""How the names of tables of kernels end."""
 _RANKS = "ranks are GPU numbers: rocprof does not record torch's"
 _HOW = "record with: rocprofv3 --sys-trace --output-format json -- python train.py"
 
@@ -85,7 +87,8 @@ def _is_table(text: bytes) -> bool:
 
 FORMAT = FileFormat(
     name="rocprofv3",
-    suffixes=(".db",),
+    suffixes=(".db", *_TABLES),
+    forms=("results.db", "results.json", *_TABLES),
     sniff=_looks_like_rocprof,
     read=lambda path, details: read_rocprof(path),  # noqa: ARG005 - it has neither shapes nor stacks
 )
