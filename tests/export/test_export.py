@@ -491,3 +491,36 @@ def test_one_line_that_fixes_the_batch_is_told_of_once(
     assert code == 0, said
     notes = found["rows"][1]["notes"]
     assert sum("fixes the batch" in note for note in notes) == 1, notes
+
+
+STREAM = """
+import torch
+class Stream(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.past = torch.nn.Conv2d(3, 4, 3), None
+    def forward(self, x):
+        found = self.first(x)
+        if self.past is not None:
+            found += self.past
+        self.past = found.detach()
+        return found
+"""
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_network_that_keeps_frames_between_calls_is_told_where_it_does_once_for_all_formats(
+    check: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "stream.py"
+    script.write_text(STREAM)
+    words = ["--to", "torch-export", "--to", "onnx", "--no-speed", "--check", str(check)]
+    assert run(["export", f"{script}:Stream", *words, "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr()
+    last = printed.err.strip().splitlines()[-1]
+    assert "torch-export, onnx: " in last
+    assert "stream.py" in last
+    told = [
+        line for line in (printed.out + printed.err).splitlines() if "torch-export, onnx" in line
+    ]
+    assert len(told) == 2, told  # under the table and in the last line, for both formats at once

@@ -30,7 +30,7 @@ def export_document(found: RuntimeExport) -> doc.ReportDocument:
         doc.Chapter(
             "Formats", [table], f"{found.inputs} inputs of {found.check}; {found.threads} threads."
         ),
-        doc.Lines([_why(row) for row in found.rows if row.reason], "bad"),
+        doc.Lines(_whys(found), "bad"),
         *_cases(found),
         *_start(found),
         *paced_blocks("format", timed),
@@ -74,13 +74,22 @@ def _main(row: ExportRow) -> Likeness | None:
     )
 
 
+def _whys(found: RuntimeExport) -> list[str]:
+    """A line for each reason, with the formats that it holds for."""
+    formats: dict[str, list[str]] = {}
+    for row in found.rows:
+        if row.reason:
+            formats.setdefault(_why(row), []).append(row.format)
+    return [f"{', '.join(names)}: {why}" for why, names in formats.items()]
+
+
 def _why(row: ExportRow) -> str:
     stage = row.wrong_stage
     if stage is None:
-        return f"{row.format}: {row.reason}"
+        return str(row.reason)
     after = f", after {stage.before} which agreed" if stage.before else ""
     return (
-        f"{row.format}: {row.reason}; first wrong layer of {stage.compared}: {stage.layer}"
+        f"{row.reason}; first wrong layer of {stage.compared}: {stage.layer}"
         f" (SQNR {stage.sqnr_db:.1f} dB{after})"
     )
 

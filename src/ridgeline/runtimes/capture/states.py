@@ -1,7 +1,8 @@
 """What a call of forward leaves behind in Python, which an exported graph does not do.
 
-A counter on the module, a list that a hook appends to, a global: an export runs forward once, and
-bakes in what it saw. So these are read before and after, put back, and a change is an error.
+A counter on the module, the features of the frame before, a list that a hook appends to, a global:
+an export runs forward once, and bakes in what it saw. So these are read before and after, put
+back, and a change is an error.
 Buffers and inputs that are written to are seen in the graph itself.
 """
 
@@ -167,7 +168,8 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _is_state(key: str, value: Any) -> bool:
-    return key not in _OWN and (type(value) in _PLAIN or type(value) in _SIZED)
+    known = type(value) in _PLAIN or type(value) in _SIZED or isinstance(value, torch.Tensor)
+    return key not in _OWN and known
 
 
 def _reading(value: Any) -> Any:
@@ -178,6 +180,8 @@ def _reading(value: Any) -> Any:
 def _same(now: Any, before: Any) -> bool:
     if isinstance(now, tuple) and isinstance(before, tuple):
         return now[0] is before[0] and _holds_the_same(now, before)
+    if isinstance(now, torch.Tensor):
+        return now is before
     return type(now) is type(before) and (now is before or now == before)
 
 
@@ -187,7 +191,8 @@ def _holds_the_same(now: Any, before: Any, *, rewritten: bool = False) -> bool:
     With `rewritten`, a tensor where a tensor was is the same.
     """
     if not (isinstance(now, tuple) and isinstance(before, tuple)):
-        return _same(now, before)
+        tensors = isinstance(now, torch.Tensor) and isinstance(before, torch.Tensor)
+        return (rewritten and tensors) or _same(now, before)
     if type(now[1]) is not type(before[1]) or len(now[1]) != len(before[1]):
         return False
     if isinstance(now[1], set):
