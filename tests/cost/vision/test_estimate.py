@@ -36,6 +36,18 @@ def test_training_takes_longer_than_inference_and_compiling_less_than_eager() ->
     assert seconds(run=replace(RUN, software="compile")) < seconds()
 
 
+def test_channels_last_trains_wide_groups_slower_and_all_else_faster() -> None:
+    contiguous = replace(RUN, task="train", batch=128)
+    last = replace(contiguous, memory_format="channels_last")
+
+    def gain(model: str) -> float:
+        return seconds(model, "rtx-3090", contiguous) / seconds(model, "rtx-3090", last)
+
+    assert gain("resnest50d") < 0.8
+    assert gain("resnext50_32x4d") > 1.1
+    assert gain("resnet50") > 1.1
+
+
 def test_one_image_at_a_time_eager_waits_for_launches() -> None:
     one = replace(RUN, batch=1)
     found = estimate(load_network("resnet50"), device("a100"), one, shipped_coefficients())

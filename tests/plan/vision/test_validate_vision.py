@@ -51,6 +51,12 @@ def test_a_person_reads_the_errors_and_by_which_fit(
         assert words in shown
 
 
+def test_a_published_median_is_judged_in_place_of_a_mean(tmp_path: Path) -> None:
+    row = ROW.format(gpu="RTX 3090").replace("img_per_s,2500", "latency_ms,300")
+    found = validate_vision(table(tmp_path, row, f"{row}mean per query; p50=88.9ms p90=123.6ms"))
+    assert {one.published for one in found.rows} == {300.0, 88.9}
+
+
 def test_a_device_without_an_entry_is_refused_by_name(tmp_path: Path) -> None:
     found = validate_vision(table(tmp_path, ROW.format(gpu="Abacus 9")))
     assert found.overall.refused == 1

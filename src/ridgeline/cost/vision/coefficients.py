@@ -73,6 +73,8 @@ def traits_of(device: Device, setting: VisionSetting) -> tuple[str, ...]:
         found.append("channels_last")
     if setting.task == "train":
         found.append("train")
+        if place == "gpu" and setting.memory_format == "channels_last":
+            found.append("channels_last gradients")
     if not setting.fused_attention and place == "gpu":
         found.append("unfused attention")
     if setting.dtype in ("fp32", "tf32") and place == "gpu":

@@ -24,8 +24,12 @@ from ridgeline.cost.vision.setting import ELEMENT_BYTES, VisionSetting
 from ridgeline.hardware.facts import Device
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator
 
-COMPUTE = ("wide", "pointwise", "grouped", "depthwise", "linear", "product")
+COMPUTE = ("wide", "pointwise", "grouped", "wide grouped", "depthwise", "linear", "product")
 """The kinds of products are convolutions by their kernel and groups, linear layers, attention."""
+NARROW_GROUP = 32
+"""Most channels of a group for which libraries have kernels that compute several groups at once;
+wider groups are products one after another (R. Wightman's sweep of group widths, pytorch/pytorch
+issue 70954)."""
 TRAFFIC = (
     *COMPUTE,
     "scores",
@@ -142,7 +146,9 @@ def work_kind(one: VisionOperator) -> str:
     if one.kind == "conv":
         if one.groups == 1:
             return "pointwise" if one.kernel == (1, 1) else "wide"
-        return "depthwise" if one.groups >= one.in_channels else "grouped"
+        if one.groups >= one.in_channels:
+            return "depthwise"
+        return "grouped" if one.in_channels <= NARROW_GROUP * one.groups else "wide grouped"
     if one.kind == "norm":
         return "batch_norm" if one.function == "batch_norm" else "layer_norm"
     if one.kind == "softmax" and one.function == "attention":

@@ -35,11 +35,11 @@ PACE_SPREAD = 0.3
 OWN_SPREAD = {"latency": 0.2, "throughput": 0.15, "training": 0.1}
 """The same of what is one time's alone, by the last word of its kind."""
 WIDTHS = {
-    "cpu latency": 0.39,
-    "cpu throughput": 0.39,
-    "gpu latency": 0.46,
-    "gpu throughput": 0.22,
-    "training": 0.34,
+    "cpu latency": 0.38,
+    "cpu throughput": 0.38,
+    "gpu latency": 0.48,
+    "gpu throughput": 0.21,
+    "training": 0.18,
 }
 """Kind of time → log of what an interval multiplies and divides by once one is measured: the 80 %
 quantile of published systems' other times, over rows or over systems, whichever is more

@@ -174,8 +174,10 @@ def _published(number: int, cells: Mapping[str, str]) -> PublishedVision:
     if "check unit" in note:
         raise _TooLittle("the table itself doubts the unit of its metric")
     batch = _batch(cells, software)
-    if metric == "latency_ms" and "per image" in note:
-        value = value * batch
+    if metric == "latency_ms":
+        middle = re.search(r"\bp50=([\d.]+)ms", note)
+        value = value if middle is None else float(middle[1])
+        value = value * batch if "per image" in note else value
     return PublishedVision(
         row=number,
         source=cells["source"],
