@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trace.written import call, kernel, step, write
+from tests.trace.written import call, kernel, read_kineto, step, write
 
 from ridgeline.diagnose.trace_verdict import trace_verdict
 from ridgeline.records.finding import TraceFinding
-from ridgeline.trace.formats.kineto import read_kineto
 
 RESNET = [64 * 3 * 49, 64, 64, 64 * 64, 256, 256 * 64, 128 * 128 * 9, 512, 512 * 512 * 9, 1000]
 """Elements of parameters of a ResNet-50; most of its 161 are biases and norms."""

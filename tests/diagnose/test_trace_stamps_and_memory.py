@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trace.written import call, host, kernel, write
+from tests.trace.written import call, host, kernel, read_kineto, write
 
 from ridgeline.diagnose.trace_verdict import trace_verdict
 from ridgeline.records.finding import TraceFinding
-from ridgeline.trace.formats.kineto import read_kineto
 
 
 def verdict(tmp_path: Path, events: list[dict[str, Any]]) -> list[TraceFinding]:

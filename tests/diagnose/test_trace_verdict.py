@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from tests.diagnose.labelled_traces import SHARED, shared_traces
-from tests.trace.written import call, host, kernel, write
+from tests.trace.written import call, host, kernel, read_kineto, write
 
 from ridgeline.diagnose.trace_rules import all_trace_rules
 from ridgeline.diagnose.trace_verdict import trace_verdict
 from ridgeline.hardware import device
 from ridgeline.records.finding import TraceFinding
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trace.written import call, kernel, write
+from tests.trace.written import call, kernel, read_kineto, write
 
 from ridgeline.diagnose.trace_verdict import trace_verdict
 from ridgeline.records.finding import TraceFinding
-from ridgeline.trace.formats.kineto import read_kineto
 
 NAMES = ("sm90_gemm_qkv", "fmha_fwd", "sm90_gemm_out", "vectorized_elementwise_kernel")
 ROUNDS, LAYERS, US = 6, 10, 100.0

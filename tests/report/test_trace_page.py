@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.written import call, host, kernel, step, write
+from tests.trace.written import call, host, kernel, read_kineto, step, write
 
 from ridgeline.cli.main import run
 from ridgeline.diagnose.trace_answers import RankAnswers, rank_answers, trace_answers
@@ -18,7 +18,6 @@ from ridgeline.report.page import draw_page
 from ridgeline.report.views.trace_page import trace_page_document
 from ridgeline.trace.compare.comparison import compare_traces
 from ridgeline.trace.critical_path.path import critical_path
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.pictures.export import export_chrome
 from ridgeline.trace.pictures.tracks import rank_tracks
 

@@ -10,11 +10,10 @@ import pytest
 from tests.trace.simulated.kineto import write_run
 from tests.trace.simulated.run import simulate
 from tests.trace.simulated.truth import cases
-from tests.trace.written import call, document, host, kernel, write
+from tests.trace.written import call, document, host, kernel, read_kineto, write
 
 from ridgeline.cli.main import run
 from ridgeline.trace.columns import Category, Kind
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.time.summary import summarize
 
 GPUS = [{"id": n, "name": "NVIDIA H100"} for n in range(8)]

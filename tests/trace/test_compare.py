@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.trace.drawn import drawn_run
-from tests.trace.written import call, host, kernel, step, write
+from tests.trace.written import call, host, kernel, read_kineto, step, write
 
 from ridgeline.cli.main import run
 from ridgeline.errors import InputError
@@ -23,7 +23,6 @@ from ridgeline.trace.compare.comparison import TraceComparison, compare_sides, c
 from ridgeline.trace.compare.noise import error_of_sum
 from ridgeline.trace.compare.sides import JobRepeats
 from ridgeline.trace.compare.times import rank_times
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 
 PAIRS = 40

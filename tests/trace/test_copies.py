@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trace.written import host, kernel, step, write
+from tests.trace.written import host, kernel, read_kineto, step, write
 
 from ridgeline.cli.main import run
 from ridgeline.diagnose.trace_verdict import trace_verdict
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 from ridgeline.trace.loaders import loader_workers
 from ridgeline.trace.time.copies import copies

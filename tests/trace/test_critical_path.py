@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.written import call, host, kernel, write
+from tests.trace.written import call, host, kernel, read_kineto, write
 
 from ridgeline.errors import InputError
 from ridgeline.trace.columns import Trace
@@ -22,7 +22,6 @@ from ridgeline.trace.critical_path.path import (
     path_pieces,
 )
 from ridgeline.trace.critical_path.rank_path import rank_path
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import read_traces
 
 LATENCY, RETURN, FREE = 5, 2, 2

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.trace.written import call, host, kernel, write
+from tests.trace.written import call, host, kernel, read_kineto, write
 
 from ridgeline.trace.communication.host_collectives import HostCommunication, all_communication
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.written import host, write
+from tests.trace.written import host, read_kineto, write
 
 from ridgeline.trace import host_calls
 from ridgeline.trace.columns import ABSENT, Trace
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.host_calls import innermost_at, last_later
 from ridgeline.trace.nesting import within
 from ridgeline.trace.sorting import by_start

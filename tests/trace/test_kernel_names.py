@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trace.written import call, kernel, write
+from tests.trace.written import call, kernel, read_kineto, write
 
 from ridgeline.cli.main import run
 from ridgeline.diagnose.trace_verdict import trace_verdict
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.kernel_names import KERNEL_CLASSES, class_of_name, on_tensor_cores
 
 with (Path(__file__).parent / "kernel_names.csv").open(newline="") as file:

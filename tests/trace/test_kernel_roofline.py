@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trace.written import call, host, kernel, write
+from tests.trace.written import call, host, kernel, read_kineto, write
 
 from ridgeline.hardware import device
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 from ridgeline.trace.roofline.kernel_roofline import KernelRoofline
 from ridgeline.trace.time.kernels import kernel_use

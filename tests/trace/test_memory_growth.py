@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.trace.written import host, step, write
+from tests.trace.written import host, read_kineto, step, write
 
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.memory.allocations import DeviceMemory, memory_use
 from ridgeline.trace.memory.growth import memory_growth
 

@@ -10,11 +10,10 @@ from msgspec.structs import replace
 from tests.trace.simulated.kineto import write_run
 from tests.trace.simulated.run import simulate
 from tests.trace.simulated.truth import Case, cases, truth_of
-from tests.trace.written import kernel, write
+from tests.trace.written import kernel, read_kineto, write
 
 from ridgeline.cli.main import run
 from ridgeline.trace.communication.matching import align_ranks, rank_collectives
-from ridgeline.trace.formats.kineto import read_kineto
 
 PIPELINE = Case(workload="pipeline", gpu="h100", faults={"late-gpu": 0.8},
                 options={"ranks": 3, "passes": 8, "steps": 2, "layers": 3})  # fmt: skip

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.trace.written import read_kineto
 
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.roofline.operator_flops import (
     convolution_flops,
     convolution_output,

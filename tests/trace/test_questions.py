@@ -15,13 +15,12 @@ import msgspec
 import pytest
 from tests.trace.asked import QUESTIONS
 from tests.trace.test_reference import FILES
-from tests.trace.written import call, host, kernel, step, write
+from tests.trace.written import call, host, kernel, read_kineto, step, write
 
 from ridgeline import RidgelineError, Trace, load_traces
 from ridgeline.cli.main import run
 from ridgeline.trace.communication.collectives import communication
 from ridgeline.trace.communication.overlap import overlap
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.memory.allocations import memory_use
 from ridgeline.trace.roofline.operator_flops import flops_of
 from ridgeline.trace.time.idle import idle_time

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.trace.written import call, document, kernel
+from tests.trace.written import call, document, kernel, read_kineto
 
 from ridgeline.trace import file_text
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.time.idle import LAUNCH_GAP_US, WAITS
 from ridgeline.trace.time.summary import summarize
 

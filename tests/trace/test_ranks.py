@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.written import call, kernel, write
+from tests.trace.written import call, kernel, read_kineto, write
 
 from ridgeline.cli.main import run
 from ridgeline.trace.communication.matching import align_ranks, rank_collectives
 from ridgeline.trace.communication.stragglers import Stragglers, stragglers
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 
 

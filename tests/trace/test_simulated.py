@@ -15,8 +15,8 @@ from tests.trace.simulated.program import GOOD_COMPUTE, gpu_of
 from tests.trace.simulated.run import Run, simulate
 from tests.trace.simulated.truth import BORDER, cases, filled_by_kernels, truth_of
 from tests.trace.simulated.workloads import WORKLOADS, gpt
+from tests.trace.written import read_kineto
 
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 from ridgeline.trace.roofline.operator_flops import executed_flops
 from ridgeline.trace.time.summary import summarize

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.written import call, host, kernel, write
+from tests.trace.written import call, host, kernel, read_kineto, write
 
 from ridgeline.cli.main import run
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.load import load_traces
 from ridgeline.trace.pictures.timeline import timeline
 from ridgeline.trace.pictures.timeline_tracks import HOST_LEVELS, Track, nesting_levels

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.trace.written import call, host, kernel, write
+from tests.trace.written import call, host, kernel, read_kineto, write
 
 from ridgeline.trace.columns import Trace
-from ridgeline.trace.formats.kineto import read_kineto
 from ridgeline.trace.pictures.flame import FlameNode, flame_graph, folded
 
 spans = st.lists(st.tuples(st.integers(0, 400), st.integers(1, 100), st.sampled_from("abc")))

@@ -7,6 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ridgeline.trace.columns import Trace
+from ridgeline.trace.formats import kineto
+
 
 def kernel(
     start: float,
@@ -88,3 +91,9 @@ def write(
     text = json.dumps(document(events, **extra), indent=indent, separators=compact).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path
+
+
+def read_kineto(path: Path, *, details: bool = False) -> Trace:
+    """Read the trace of a file that holds one rank."""
+    (trace,) = kineto.read_kineto(path, details=details)
+    return trace

@@ -31,7 +31,7 @@ import msgspec
 from ridgeline.trace.columns import Trace, named_part
 from ridgeline.trace.file_text import GZIP_MAGIC, text_pieces
 from ridgeline.trace.formats import FileFormat
-from ridgeline.trace.formats.kineto import read_kineto_ranks
+from ridgeline.trace.formats.kineto import read_kineto
 
 HEADER = b'{"ridgelineExport":1'
 """What an export begins with."""
@@ -134,7 +134,7 @@ def _read(path: Path, details: bool) -> list[Trace]:
     warnings: list[str] = []
     found = []
     for text in rank_texts(path, warnings):
-        own = read_kineto_ranks(path, details=details, pieces=text.pieces)
+        own = read_kineto(path, details=details, pieces=text.pieces)
         file = named_part(str(path), text.name)
         said = (*warnings, *text.warnings)
         found += [
@@ -148,7 +148,7 @@ def _read(path: Path, details: bool) -> list[Trace]:
         ]
     if len(found) == 1:
         return [replace(found[0], file=str(path))]
-    return found or read_kineto_ranks(path, details=details)
+    return found or read_kineto(path, details=details)
 
 
 FORMAT = FileFormat(

@@ -26,16 +26,7 @@ LARGE_HEADER_BYTES = 2**16
 """A text with this much before its first event may still be a trace."""
 
 
-def read_kineto(path: Path, *, details: bool = False) -> Trace:
-    """Read one rank's Kineto trace, the first of those that were joined into one file.
-
-    Raises:
-        InputError: the file is not there, or is no trace of torch.profiler.
-    """
-    return read_kineto_ranks(path, details=details)[0]
-
-
-def read_kineto_ranks(
+def read_kineto(
     path: Path, *, details: bool = False, pieces: Iterator[bytes] | None = None
 ) -> list[Trace]:
     """Read the ranks of a Kineto file; `details` adds shapes, call stacks and sequence numbers.
@@ -60,6 +51,6 @@ FORMAT = FileFormat(
     name="Kineto",
     suffixes=(".json", ".json.gz"),
     sniff=_looks_like_kineto,
-    read=lambda path, details: read_kineto_ranks(path, details=details),
+    read=lambda path, details: read_kineto(path, details=details),
     last_resort=True,
 )

@@ -71,7 +71,7 @@ def ranks_of(trace: Trace, lanes: Sequence[Lane]) -> list[Trace]:
 
 @dataclass(slots=True, kw_only=True)
 class _Member:
-    """A rank: its processes on the host, its lanes or GPUs by their number in the columns."""
+    """A rank of the job, by its processes on the host and its lanes, as the columns number them."""
 
     processes: list[Process]
     lanes: list[int]
