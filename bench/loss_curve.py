@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ridgeline.records.store import write_atomically
-from ridgeline.records.training_log import read_log
+from ridgeline.records.training_run import read_log
 
 WIDTH, HEIGHT, EDGE = 640, 300, 44
 

@@ -18,7 +18,7 @@ import pytest
 from ridgeline.cli.commands import COMMANDS
 from ridgeline.cli.main import run
 from ridgeline.cli.option_groups import with_flat_options
-from ridgeline.cli.output_options import announce
+from ridgeline.cli.show import announce
 
 LIBRARY = str(Path(__file__).parents[2] / "examples" / "models" / "library")
 TRAINING = "--cluster 8xH100 --seq 128 --global-batch 8"

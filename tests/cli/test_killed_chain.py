@@ -15,7 +15,7 @@ import pytest
 from tests.cli.test_compress_chain import SHARED, SOURCES, STAGES
 
 from ridgeline.measure.child_tree import descendants
-from ridgeline.records.training_log import read_log
+from ridgeline.records.training_run import read_log
 
 pytestmark = [pytest.mark.slow, pytest.mark.multiprocess]
 CHAIN = (

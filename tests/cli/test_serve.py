@@ -11,10 +11,9 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from ridgeline.cli.api_keys import read_api_keys
 from ridgeline.cli.main import run
 from ridgeline.cli.option_groups import with_flat_options
-from ridgeline.cli.serve import _NOT_VLLMS, serve
+from ridgeline.cli.serve import _NOT_VLLMS, read_api_keys, serve
 from ridgeline.cli.serve_manifest import _NOT_OF_MANIFESTS
 from ridgeline.cli.serve_ready import ledger_table, ready_line
 from ridgeline.errors import InputError

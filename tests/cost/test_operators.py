@@ -19,7 +19,7 @@ from ridgeline.models.counts import (
     head_parameters,
     total_layers_parameters,
 )
-from ridgeline.models.layers import num_layers
+from ridgeline.models.spec import num_layers
 
 DECODERS = [name for name in preset_names() if load_model(name).kind == "decoder"]
 SEQ = 512

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ridgeline.hardware.unused_memory import unused_memory_bytes
+from ridgeline.hardware.freed_memory import unused_memory_bytes
 
 
 def _root(folder: Path, meminfo: str, limit: str = "max") -> Path:

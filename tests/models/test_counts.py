@@ -19,8 +19,8 @@ from ridgeline.models.counts import (
     parameter_parts,
 )
 from ridgeline.models.flags import model_from_flags
-from ridgeline.models.layers import num_layers
 from ridgeline.models.presets import known_presets, preset, preset_names
+from ridgeline.models.spec import num_layers
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

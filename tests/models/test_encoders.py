@@ -12,7 +12,7 @@ from ridgeline.models.config import NOT_MODELLED, spec_from_config
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.families import readers
 from ridgeline.models.families.encoders import ENCODERS
-from ridgeline.models.layers import is_windowed
+from ridgeline.models.spec import is_windowed
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -11,8 +11,7 @@ from tests.ports import reserved_port
 
 from ridgeline.cli import main
 from ridgeline.errors import InputError, MissingExtra
-from ridgeline.models.folder import check_model_folder, read_by_library
-from ridgeline.models.hub import stay_offline_without_hub
+from ridgeline.models.folder import check_model_folder, read_by_library, stay_offline_without_hub
 
 
 @pytest.mark.parametrize(

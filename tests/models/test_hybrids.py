@@ -10,7 +10,7 @@ from tests.models.test_counts import count_in_transformers
 from ridgeline.models.config import spec_from_config
 from ridgeline.models.counts import parameter_count
 from ridgeline.models.families.hybrids import READERS
-from ridgeline.models.layers import num_attention_layers, num_state_layers
+from ridgeline.models.spec import num_attention_layers, num_state_layers
 
 transformers = pytest.importorskip("transformers")
 

@@ -11,7 +11,7 @@ from ridgeline.cost.serving.kv_cache import bytes_per_token, kv_cache_bytes
 from ridgeline.errors import InputError
 from ridgeline.models.config import spec_from_config
 from ridgeline.models.counts import active_parameter_count, parameter_count
-from ridgeline.models.layers import is_mixture, is_windowed, num_layers
+from ridgeline.models.spec import is_mixture, is_windowed, num_layers
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

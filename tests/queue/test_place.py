@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.cli import main
-from ridgeline.queue.placement.fill import fill_cluster
+from ridgeline.queue.placement.answer import fill_cluster
 from ridgeline.queue.placement.fragmentation import TypicalTasks
 from ridgeline.queue.placement.node_choice import root_of_heap
-from ridgeline.queue.placement.nodes import NodeState, PlacedNode
+from ridgeline.queue.placement.nodes import NodeState, PlacedNode, TaskKind, tasks_of
 from ridgeline.queue.placement.rules import rule_names
-from ridgeline.queue.placement.tasks import TaskKind, tasks_of
 from ridgeline.queue.readers.openb import read_nodes, read_tasks
 from ridgeline.records.queue_placement import QueuePlacement
 

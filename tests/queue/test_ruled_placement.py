@@ -16,11 +16,10 @@ from ridgeline.queue.cluster import NodeGroup, QueuedCluster
 from ridgeline.queue.detailed_pool import DetailedHeld
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.machine import ClusterState
-from ridgeline.queue.placement.fill import fill_cluster
+from ridgeline.queue.placement.answer import fill_cluster
 from ridgeline.queue.placement.fragmentation import TypicalTasks
-from ridgeline.queue.placement.nodes import PlacedNode
+from ridgeline.queue.placement.nodes import PlacedNode, TaskKind, tasks_of
 from ridgeline.queue.placement.rules import rule_names
-from ridgeline.queue.placement.tasks import TaskKind, tasks_of
 from ridgeline.queue.policies import policy_names
 from ridgeline.queue.pools import counted_jobs
 from ridgeline.queue.ruled_pool import RuledPool

@@ -21,8 +21,8 @@ from ridgeline.errors import InputError
 from ridgeline.records.appended import AppendedFile, read_lines
 from ridgeline.records.compression import LayerLoss
 from ridgeline.records.step_log import COLUMNS, StepRow, StepWork, line, read_step_log
-from ridgeline.records.training_log import FILE as STEPS
-from ridgeline.records.training_log import read_log as read_steps
+from ridgeline.records.training_run import FILE as STEPS
+from ridgeline.records.training_run import read_log as read_steps
 from ridgeline.train.survive.events import (
     EventLog,
     SkippedBatch,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.report.drawn import drawn
 
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
 from ridgeline.report.markdown import draw_markdown
 from ridgeline.report.page import draw_page
+from ridgeline.report.plots import LOOKS
 
 TABLE = doc.DataTable(
     (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ridgeline.report.looks import LOOKS
+from ridgeline.report.plots import LOOKS
 
 Vector = NDArray[np.float64]
 SIGHTS = {

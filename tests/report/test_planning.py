@@ -26,9 +26,8 @@ from ridgeline.cost.pipeline_schedule import Timeline, timeline_of
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout
 from ridgeline.report.document import Block, Drawing, ReportDocument
-from ridgeline.report.looks import LOOKS, looks
 from ridgeline.report.page import draw_page
-from ridgeline.report.plots import Figure
+from ridgeline.report.plots import LOOKS, Figure, looks
 from ridgeline.report.views import planning_figures
 from ridgeline.report.views.layout_names import layout_name
 from ridgeline.report.views.plan_training import pareto_table

@@ -22,8 +22,7 @@ from ridgeline.records.recipe import (
 )
 from ridgeline.records.recipe_file import write_recipe
 from ridgeline.records.store import read_record, write_record
-from ridgeline.records.training_log import FILE
-from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun
+from ridgeline.records.training_run import FILE, Beside, LoggedStep, TrainingRun
 from ridgeline.report.views.train import curve, phase_bar, run_document
 
 RECIPE = Recipe(

@@ -19,9 +19,8 @@ from ridgeline.plan.stack_forecast import stack_rows
 from ridgeline.report import document as doc
 from ridgeline.studio.app import answer_document, shown_answer
 from ridgeline.studio.controls import draw_controls
-from ridgeline.studio.explorer import Explorer, explorers
-from ridgeline.studio.files import Files, name_files
-from ridgeline.studio.inputs import (
+from ridgeline.studio.explorer import (
+    Explorer,
     Input,
     Number,
     OpenFile,
@@ -33,8 +32,10 @@ from ridgeline.studio.inputs import (
     Switch,
     Value,
     address_of,
+    explorers,
     read_state,
 )
+from ridgeline.studio.files import Files, name_files
 
 DEAR = {"deadline", "serving"}
 """They simulate for a second at each look."""

@@ -216,7 +216,7 @@ def test_it_answers_without_torch(first: int | None) -> None:
         "import sys, ridgeline.studio.app as app, ridgeline.studio.files as files\n"
         "from ridgeline.studio.guard import Door\n"
         "from ridgeline.studio.explorer import explorers\n"
-        "from ridgeline.studio.inputs import State\n"
+        "from ridgeline.studio.explorer import State\n"
         "app.create_app(files.NO_FILES, Door('127.0.0.1'))\n"
         f"for one in list(explorers().values())[:{first}]:\n"
         "    one.draw(one.answer(State({i.name: i.default for i in one.inputs})))\n"

@@ -14,9 +14,8 @@ from urllib.parse import parse_qsl
 import pytest
 
 from ridgeline.studio.app import shown_answer
-from ridgeline.studio.explorer import Explorer, explorers
+from ridgeline.studio.explorer import Explorer, explorers, read_state
 from ridgeline.studio.files import NO_FILES, Files, name_files
-from ridgeline.studio.inputs import read_state
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -22,7 +22,7 @@ from ridgeline.errors import InputError
 from ridgeline.measure.compare.comparison import compare_runs
 from ridgeline.measure.compare.runs import read_run
 from ridgeline.records.recipe_file import read_recipe
-from ridgeline.records.training_log import read_log
+from ridgeline.records.training_run import read_log
 from ridgeline.train import one_rank
 from ridgeline.train.ending import what_failed
 from ridgeline.train.folder import RESULT

@@ -8,7 +8,7 @@ import typer
 from msgspec.structs import asdict
 
 from ridgeline.cli import engine_options as options
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 
 
 def bench_decode(

@@ -8,8 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ridgeline.cli.output_options import Json, output_file
-from ridgeline.cli.show import print_document, print_json, write_text
+from ridgeline.cli.show import Json, output_file, print_document, print_json, write_text
 from ridgeline.errors import InputError, Regression
 from ridgeline.measure.compare import history as histories
 from ridgeline.measure.compare.comparison import Comparison, compare_runs

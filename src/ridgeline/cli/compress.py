@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from ridgeline.cli.evaluate import Context, Device, NoSpeed, Stride, bench_on
 from ridgeline.cli.image_options import ImageOptions
 from ridgeline.cli.interrupts import ErrorsAsInterrupts
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 from ridgeline.errors import InputError, Interrupted, Regression, RidgelineError
 from ridgeline.records.input_file import without_collection
 

@@ -12,7 +12,7 @@ import typer
 
 from ridgeline.cli.evaluate import Device, NoSpeed, bench_on
 from ridgeline.cli.interrupts import ErrorsAsInterrupts
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 from ridgeline.errors import Interrupted, Preempted, Regression
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from ridgeline.cli.durations import duration_option
-from ridgeline.cli.output_options import Html, Json, output_file
+from ridgeline.cli.show import Html, Json, output_file
 from ridgeline.errors import InputError
 
 _TIMED_SECONDS = 5.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:

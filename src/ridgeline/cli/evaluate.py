@@ -10,7 +10,7 @@ import typer
 
 from ridgeline.cli.engine_options import KeptTokensOptions
 from ridgeline.cli.image_options import ImageOptions
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:

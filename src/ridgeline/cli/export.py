@@ -9,7 +9,7 @@ import typer
 
 from ridgeline.cli.durations import duration_option
 from ridgeline.cli.interrupts import ErrorsAsInterrupts
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 
 
 def export(

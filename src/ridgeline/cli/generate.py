@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from ridgeline.cli import engine_options as options
 from ridgeline.cli import server_options as naming
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 
 
 def generate(

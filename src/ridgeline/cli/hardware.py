@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_document, print_json, say, show_answer
+from ridgeline.cli.show import Json, print_document, print_json, say, show_answer
 from ridgeline.errors import InputError
 from ridgeline.hardware import catalogue
 from ridgeline.hardware.ceilings import Ceilings, read_cache, save_ceilings

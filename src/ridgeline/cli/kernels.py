@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 from ridgeline.errors import MissingExtra
 
 Libraries = Annotated[

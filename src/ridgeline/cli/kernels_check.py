@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 
 if TYPE_CHECKING:
     from ridgeline.records.kernel_check import CompiledKernel, KernelFinding, KernelLaunch

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ridgeline.cli.output_options import Json
 from ridgeline.cli.recipe_runs import Changes, LiveView, usual_folder
+from ridgeline.cli.show import Json
 
 if TYPE_CHECKING:
     from ridgeline.launch.cluster_file import ClusterFile
@@ -218,8 +218,7 @@ def _run_here(job: LaunchJob, on: Place, cluster: Path | None, *, json: bool) ->
     from ridgeline.launch.remembered import Remembered
     from ridgeline.records.state_folder import state_folder
     from ridgeline.records.store import read_record
-    from ridgeline.records.training_log import read_log
-    from ridgeline.records.training_run import TrainingRun
+    from ridgeline.records.training_run import TrainingRun, read_log
     from ridgeline.report.views.train import run_document
     from ridgeline.train.check import check
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 
 NAME = Annotated[
     str, typer.Argument(metavar="NAME", help="The run, as `ridgeline launch` called it.")

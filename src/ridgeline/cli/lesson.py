@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Json, output_file
+from ridgeline.cli.show import Json, output_file
 from ridgeline.errors import InputError, Regression
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ridgeline.cli.load_options import LoadOptions
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 
 if TYPE_CHECKING:
     from ridgeline.serve.loadtest.settings import LoadSettings

@@ -14,6 +14,7 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout
 
 from ridgeline.cli.interrupts import (
@@ -142,7 +143,7 @@ def run(arguments: Sequence[str], *, begin: Callable[[], None] = _nothing) -> in
 
 def _said(error: typer.BadParameter) -> str:
     """What is wrong, and the command's own word where an option was called as elsewhere."""
-    from ridgeline.cli.option_words import said_here
+    from ridgeline.cli.main import said_here
 
     given = getattr(error, "option_name", None)
     if given is not None and error.ctx is not None:
@@ -169,3 +170,29 @@ def _complain(message: str, code: int) -> int:
 
 if __name__ == "__main__":
     main()
+
+
+SAME_THING = (
+    ("--device", "--gpu", "--cluster", "--arch", "--hardware", "--accelerator"),
+    ("--model", "--preset"),
+    ("--rate", "--qps", "--rps", "--request-rate"),
+    ("--prompt", "--input", "--input-tokens", "--input-len", "--isl"),
+    ("--answer", "--completion", "--output", "--output-tokens", "--output-len", "--osl"),
+    ("--seq", "--sequence", "--seq-len", "--sequence-length", "--context"),
+    ("--tp", "--tensor-parallel", "--tensor-parallel-size"),
+)
+"""The words that commands have for one thing: a chip that is judged is `--device`, one of those
+that serve is `--gpu`, several are a `--cluster`; `kernels` compiles for an `--arch`."""
+
+
+def said_here(option: str, known: Iterable[str]) -> str | None:
+    """The option of a command that means what `option` means elsewhere; None: it has none.
+
+    >>> said_here("--device", ["--model", "--gpu"])
+    '--gpu'
+    """
+    here = set(known)
+    for words in SAME_THING:
+        if option in words:
+            return next((word for word in words if word in here and word != option), None)
+    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 
 
 def packed_list(json: Json = False) -> None:

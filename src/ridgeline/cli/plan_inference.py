@@ -14,8 +14,8 @@ from ridgeline.cli.forecast_options import (
     amount_of,
     image_size_of,
 )
-from ridgeline.cli.output_options import Html, Json
 from ridgeline.cli.predict_inference import checked_network
+from ridgeline.cli.show import Html, Json
 
 
 def plan_inference(

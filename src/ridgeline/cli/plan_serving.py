@@ -15,8 +15,8 @@ from ridgeline.cli.forecast_options import (
     Model,
     PromptTokens,
 )
-from ridgeline.cli.given_options import refuse_typed
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.option_groups import refuse_typed
+from ridgeline.cli.show import Json
 from ridgeline.errors import InputError
 
 _OF_A_CHAIN = {"acceptance": "give --drafts N too"}

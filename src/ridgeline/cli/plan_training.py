@@ -26,8 +26,8 @@ from ridgeline.cli.forecast_options import (
     of_images,
     of_tokens,
 )
-from ridgeline.cli.given_options import needed, refuse_typed
-from ridgeline.cli.output_options import Html, Json, output_file
+from ridgeline.cli.option_groups import needed, refuse_typed
+from ridgeline.cli.show import Html, Json, output_file
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Offload
 from ridgeline.records.plan import Objective

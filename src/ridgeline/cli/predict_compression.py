@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from ridgeline.cli.output_options import Html, Json
-from ridgeline.cli.shares import parse_share
+from ridgeline.cli.durations import parse_share
+from ridgeline.cli.show import Html, Json
 
 if TYPE_CHECKING:
     from ridgeline.records.compression_front import PointKind

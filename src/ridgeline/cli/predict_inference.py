@@ -20,7 +20,7 @@ from ridgeline.cli.forecast_options import (
     measured_images,
     network_seen,
 )
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from ridgeline.cli.forecast_options import (
     Software,
     TrainedOptions,
 )
-from ridgeline.cli.given_options import needed
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.option_groups import needed
+from ridgeline.cli.show import Html, Json
 
 
 def predict_memory(

@@ -16,8 +16,8 @@ from ridgeline.cli.forecast_options import (
     of_images,
     of_tokens,
 )
-from ridgeline.cli.given_options import refuse_typed
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.option_groups import refuse_typed
+from ridgeline.cli.show import Html, Json
 from ridgeline.errors import InputError
 from ridgeline.records.layout import Recompute
 

@@ -20,7 +20,7 @@ from ridgeline.cli.forecast_options import (
     TensorParallel,
     Weights,
 )
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:

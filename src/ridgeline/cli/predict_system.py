@@ -8,7 +8,7 @@ import typer
 
 from ridgeline.cli.durations import duration_option
 from ridgeline.cli.forecast_options import amount_of
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 
 
 def predict_system(

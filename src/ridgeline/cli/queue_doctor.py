@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 
 
 def queue_doctor(

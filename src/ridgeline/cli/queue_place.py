@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 
 if TYPE_CHECKING:
-    from ridgeline.queue.placement.nodes import PlacedNode
-    from ridgeline.queue.placement.tasks import PlacedTasks
+    from ridgeline.queue.placement.nodes import PlacedNode, PlacedTasks
 
 USUAL_RULES = ("kube-default", "kube-most-allocated", "best-fit", "fgd")
 

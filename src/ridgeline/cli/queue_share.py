@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 from ridgeline.errors import InputError, RidgelineError
 
 if TYPE_CHECKING:

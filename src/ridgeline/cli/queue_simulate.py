@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline.cli.durations import duration_option
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.durations import duration_option
-from ridgeline.cli.output_options import Html, Json, output_file
-from ridgeline.cli.shares import parse_share
+from ridgeline.cli.durations import duration_option, parse_share
+from ridgeline.cli.show import Html, Json, output_file
 from ridgeline.realtime.execute import ExecutorName
 from ridgeline.realtime.executors.processes import OnDeath
 

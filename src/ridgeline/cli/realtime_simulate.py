@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.durations import duration_option
-from ridgeline.cli.output_options import Html, Json
-from ridgeline.cli.shares import parse_share
+from ridgeline.cli.durations import duration_option, parse_share
+from ridgeline.cli.show import Html, Json
 
 
 def realtime_simulate(

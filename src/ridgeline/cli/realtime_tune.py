@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.durations import duration_option
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 
 REPORT_NAME = "report.html"
 

@@ -11,8 +11,7 @@ import typer
 
 from ridgeline.errors import InputError
 from ridgeline.records.recipe_file import read_recipe
-from ridgeline.records.training_log import LogTail
-from ridgeline.records.training_run import LoggedStep
+from ridgeline.records.training_run import LoggedStep, LogTail
 
 Changes = Annotated[
     list[str] | None,

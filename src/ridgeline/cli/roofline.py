@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from ridgeline.cli.forecast_options import Inputs
-from ridgeline.cli.output_options import Html, Json
+from ridgeline.cli.show import Html, Json
 
 
 def roofline(

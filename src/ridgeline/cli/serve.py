@@ -14,13 +14,13 @@ from msgspec.structs import asdict
 from ridgeline.cli import cluster_options as cluster
 from ridgeline.cli import engine_options as options
 from ridgeline.cli import server_options as naming
-from ridgeline.cli.api_keys import read_api_keys
 from ridgeline.cli.option_groups import OptionGroup, with_flat_options
-from ridgeline.cli.output_options import output_file
 from ridgeline.cli.scaling_options import ScalingOptions
 from ridgeline.cli.serve_ready import say_ready
 from ridgeline.cli.served_models import is_file_of_models, refuse_beside_several, served_models
+from ridgeline.cli.show import output_file
 from ridgeline.errors import InputError, MissingExtra
+from ridgeline.records.input_file import read_text
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -338,3 +338,27 @@ def _server() -> ModuleType:
 def _each(option: str, values: list[str] | None) -> list[str]:
     """An option once for each value."""
     return [word for value in values or () for word in (option, value)]
+
+
+def read_api_keys(path: Path) -> tuple[str, ...]:
+    """The keys of a file, one a line; blank lines and those that begin with # are left out.
+
+    Raises:
+        InputError: It cannot be read, has no key, or one that a header cannot carry.
+    """
+    option, cure = "--api-key-file", "write one key a line"
+    lines = read_text(path, option=option, cure=cure).splitlines()
+    keys = []
+    for number, line in enumerate(lines, start=1):
+        key = line.strip()
+        if not key or key.startswith("#"):
+            continue
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise InputError(
+                f"{option} {path}, line {number}: a key is of letters, digits and signs that a"
+                f" header can carry; {cure}"
+            )
+        keys.append(key)
+    if not keys:
+        raise InputError(f"{option} {path}: no key in it; {cure}")
+    return tuple(keys)

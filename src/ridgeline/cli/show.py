@@ -1,4 +1,9 @@
-"""What every command does at the rim: progress on stderr, one JSON document on stdout."""
+"""What every command does at the rim: progress on stderr, one JSON document on stdout.
+
+A file is written into a folder that is there, and never over one that the command reads; both are
+looked at before anything is read. A folder that a command fills (`compress --out`, `train --out`)
+is made, with those above it.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,53 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.text import Text
 
 from ridgeline.errors import InputError, in_words
+from ridgeline.records.overwriting import note_output
 from ridgeline.records.store import write_atomically
 from ridgeline.visible import visible_text
 
 if TYPE_CHECKING:
     from ridgeline.report.document import ReportDocument
+
+
+def announce(parameter: typer.CallbackParam, value: Any) -> Any:
+    """Say that an option's file will be written, before anything is read.
+
+    Raises:
+        InputError: It is read by this command, or its folder is not there.
+    """
+    if value is not None:
+        option, path = parameter.opts[0], Path(value)
+        _need_folder(option, path)
+        note_output(option, path)
+    return value
+
+
+def _need_folder(option: str, path: Path) -> None:
+    folder = path.parent
+    try:
+        if folder.is_dir():
+            return
+        what = "is no folder" if folder.exists() else "is not there"
+    except OSError as error:
+        what = in_words(error)
+    raise InputError(f"{option} {path}: the folder {folder} {what}; make it first, or name another")
+
+
+def output_file(name: str, help: str) -> Any:  # noqa: A002 - as typer has it
+    """An option that names a file to write; every one is made here."""
+    return typer.Option(metavar=name, help=help, callback=announce)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Html = Annotated[Path | None, output_file("FILE", "Also write a page with the plots.")]
 
 
 def print_json(document: object) -> None:

@@ -11,8 +11,8 @@ from msgspec.structs import asdict
 from ridgeline.cli import engine_options as options
 from ridgeline.cli import forecast_options as forecast
 from ridgeline.cli.load_options import LoadOptions
-from ridgeline.cli.output_options import Html, Json
 from ridgeline.cli.scaling_options import ScalingOptions, scaled_by
+from ridgeline.cli.show import Html, Json
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 
 if TYPE_CHECKING:
     from ridgeline.records.technique_card import GainFile, TechniqueCard

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
 
-from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_document, print_json, show_answer
+from ridgeline.cli.show import Json, print_document, print_json, show_answer
 from ridgeline.cli.trace_files import (
     Cache,
     Files,

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import print_document, print_json, show_answer
+from ridgeline.cli.show import Json, print_document, print_json, show_answer
 from ridgeline.cli.trace_files import Cache, Files, Out, Top, Window, ask, check_out, write_rows
 from ridgeline.errors import InputError, Regression
 

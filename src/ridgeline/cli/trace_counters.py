@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Json
-from ridgeline.cli.show import show_answer
+from ridgeline.cli.show import Json, show_answer
 from ridgeline.cli.trace_files import Top
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline import quantity
-from ridgeline.cli.output_options import Json, output_file
-from ridgeline.cli.show import print_document, print_json, say, told, write_page
+from ridgeline.cli.show import Json, output_file, print_document, print_json, say, told, write_page
 from ridgeline.cli.trace_files import (
     Cache,
     Files,

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-from ridgeline.cli.output_options import output_file
-from ridgeline.cli.show import progress, say, told
+from ridgeline.cli.show import output_file, progress, say, told
 from ridgeline.trace.columns import Trace
 from ridgeline.trace.load import for_each_rank, trace_files
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.output_options import Json
 from ridgeline.cli.recipe_runs import Changes, LiveView, usual_folder
+from ridgeline.cli.show import Json
 
 _SAID = {"launched", "ready", "checkpoint", "drifted", "hung", "rolled_back"}
 """Events whose notes are worth a line while the run goes."""
@@ -49,8 +49,7 @@ def train(
     from ridgeline.errors import InputError
     from ridgeline.records.recipe_file import anchored, read_recipe
     from ridgeline.records.store import read_record
-    from ridgeline.records.training_log import read_log
-    from ridgeline.records.training_run import TrainingRun
+    from ridgeline.records.training_run import TrainingRun, read_log
     from ridgeline.report.views.train import run_document
     from ridgeline.train.folder import RESULT
     from ridgeline.train.nodes import Nodes

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ridgeline.cli.durations import duration_option, duration_text
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 
 REPORT_NAME = "report.html"
 PROBE_SHARE = 0.05

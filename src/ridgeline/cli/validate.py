@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from ridgeline.cli.forecast_options import PublishedTable
-from ridgeline.cli.output_options import Json
+from ridgeline.cli.show import Json
 
 
 def validate_training(

@@ -40,7 +40,7 @@ from ridgeline.compress.run import BlockDone, CompressionJob, stage
 from ridgeline.compress.weight_spread import weight_spreads
 from ridgeline.errors import InputError
 from ridgeline.hardware.environment import environment
-from ridgeline.hardware.unused_memory import unused_memory_bytes
+from ridgeline.hardware.freed_memory import unused_memory_bytes
 from ridgeline.measure.device_name import device_name
 from ridgeline.records.compression import CompressionLedger, CompressionRow, Quality, Search
 from ridgeline.records.scheme import Scheme

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ridgeline.checkpoints.layers import matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton, set_tensor
 from ridgeline.compress.watching import byte_products
-from ridgeline.compress.watching.block_kernels import BlockKernels
+from ridgeline.compress.watching.attention import BlockKernels
 from ridgeline.compress.watching.capture import Stop
 from ridgeline.compress.watching.halfway import ForwardPass, HeldBetweenStops
 from ridgeline.compress.watching.lanes import num_lanes

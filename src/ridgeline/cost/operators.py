@@ -29,7 +29,9 @@ from ridgeline.cost.operator import ModelOperator, Pass, elementwise, matmul
 from ridgeline.cost.state_operators import state_operators
 from ridgeline.errors import InputError
 from ridgeline.models.counts import is_decoder
-from ridgeline.models.layers import (
+from ridgeline.models.spec import (
+    Experts,
+    ModelSpec,
     attends,
     has_state,
     is_dense,
@@ -40,7 +42,6 @@ from ridgeline.models.layers import (
     num_layers,
     with_attention_of,
 )
-from ridgeline.models.spec import Experts, ModelSpec
 
 Phase = Literal["train", "prefill", "decode"]
 

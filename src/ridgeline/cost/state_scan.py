@@ -16,8 +16,7 @@ and values:
 
 from __future__ import annotations
 
-from ridgeline.models.layers import num_state_layers
-from ridgeline.models.spec import ModelSpec, StateMixer
+from ridgeline.models.spec import ModelSpec, StateMixer, num_state_layers
 
 STATE_BYTES = 4.0
 """Per element of a state."""

@@ -16,10 +16,9 @@ from ridgeline.models.counts import (
     parameter_parts,
 )
 from ridgeline.models.flags import model_from_flags, model_from_text
-from ridgeline.models.layers import is_mixture
 from ridgeline.models.load import load_model
 from ridgeline.models.presets import preset, preset_names
-from ridgeline.models.spec import Experts, LatentAttention, ModelSpec
+from ridgeline.models.spec import Experts, LatentAttention, ModelSpec, is_mixture
 from ridgeline.models.table import TableModel, read_table_model, spec_from_table
 from ridgeline.models.vision.network import VisionNetwork, VisionOperator
 from ridgeline.models.vision.presets import load_network

@@ -12,8 +12,11 @@ import functools
 from collections import Counter
 from dataclasses import dataclass, fields
 
-from ridgeline.models.layers import (
+from ridgeline.models.spec import (
     USUAL,
+    Experts,
+    LayerKind,
+    ModelSpec,
     attends,
     has_state,
     is_dense,
@@ -24,7 +27,6 @@ from ridgeline.models.layers import (
     num_layers,
     with_attention_of,
 )
-from ridgeline.models.spec import Experts, LayerKind, ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

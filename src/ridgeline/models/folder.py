@@ -7,14 +7,17 @@ make a model of it raises as errors of any type.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import InputError, RidgelineError
-from ridgeline.models.hub import stay_offline_without_hub
 from ridgeline.models.quiet import quiet_libraries
+from ridgeline.patches import patch
 from ridgeline.records.input_file import read_json, read_text
 from ridgeline.records.overwriting import note_input
 
@@ -132,3 +135,28 @@ def _check_kind(path: Path) -> None:
     kind = config.get("model_type")
     if not isinstance(kind, str) and not (kind is None and "auto_map" in config):
         raise InputError(f"{path}: its model_type is {kind!r}; copy the model again")
+
+
+_PATIENCE_SECONDS = 5.0
+
+
+@cache
+def stay_offline_without_hub() -> None:
+    """Leave this process and those that it starts to the cache if the hub does not answer.
+
+    Its library would ask again for half a minute about each file of a model; told that it is
+    offline, it looks into its cache and says so.
+    """
+    try:
+        from huggingface_hub import constants, get_session, is_offline_mode
+    except ModuleNotFoundError:  # without the library nothing asks the hub
+        return
+    if is_offline_mode():
+        return
+    session = get_session()
+    client = import_module(type(session).__module__.partition(".")[0])  # httpx, or its successor
+    try:
+        session.head(constants.ENDPOINT, timeout=_PATIENCE_SECONDS)
+    except client.HTTPError:
+        patch("huggingface_hub.constants:HF_HUB_OFFLINE", lambda _: True)
+        os.environ["HF_HUB_OFFLINE"] = "1"

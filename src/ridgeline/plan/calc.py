@@ -48,9 +48,8 @@ from ridgeline.errors import InputError, in_words
 from ridgeline.hardware.catalogue import device
 from ridgeline.hardware.cluster import ambiguity
 from ridgeline.hardware.facts import Device
-from ridgeline.models.layers import is_windowed, num_layers
 from ridgeline.models.load import load_model
-from ridgeline.models.spec import ModelSpec
+from ridgeline.models.spec import ModelSpec, is_windowed, num_layers
 from ridgeline.quantity import unit_of
 
 FORMULAS: dict[str, Callable[..., object]] = {

@@ -15,8 +15,7 @@ from ridgeline.queue.cluster import QueuedCluster, check_queued_cluster
 from ridgeline.queue.detailed_pool import DetailedPool
 from ridgeline.queue.gpu_kinds import same_kinds
 from ridgeline.queue.jobs import Jobs
-from ridgeline.queue.placement.nodes import PlacedNode
-from ridgeline.queue.placement.tasks import PlacedTasks, TaskKind, tasks_of
+from ridgeline.queue.placement.nodes import PlacedNode, PlacedTasks, TaskKind, tasks_of
 from ridgeline.queue.pools import counted_jobs, heeded_jobs, job_wishes, rooms_of
 from ridgeline.queue.ruled_pool import seen_by_rule, task_kind
 

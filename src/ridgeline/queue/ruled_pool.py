@@ -18,9 +18,8 @@ from ridgeline.queue.detailed_pool import DetailedHeld, DetailedPool, Placed
 from ridgeline.queue.node_room import UNCOUNTED, WHOLE, NodeRoom
 from ridgeline.queue.placement.fragmentation import TypicalTasks
 from ridgeline.queue.placement.node_choice import NodeChoice, node_order
-from ridgeline.queue.placement.nodes import NodeState, PlacedNode
+from ridgeline.queue.placement.nodes import NodeState, PlacedNode, TaskKind, tasks_of
 from ridgeline.queue.placement.rules import find_rule
-from ridgeline.queue.placement.tasks import TaskKind, tasks_of
 from ridgeline.queue.wants import Level, NodePiece, Wish, kinds_in
 
 

@@ -9,7 +9,6 @@ enter: measuring, computing answers, writing files, torch.
     page.py          draws them as one HTML file (markup.py: safe HTML; *.css, *.js: its looks)
     markdown.py      draws texts and tables as Markdown
     figures.py       plots as plain data for plotly.js
-    looks.py         colours and fills of phases and terms
     views/           one file per command: records in, a document out
 
 Numbers are written by `ridgeline.quantity`. Start at `document.py`, then `views/compare.py`.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from ridgeline import quantity
-from ridgeline.report.looks import Look
+from ridgeline.report.plots import Look
 
 Tone: TypeAlias = Literal["", "strong", "dim", "good", "bad", "warning", "accent"]
 Medium: TypeAlias = Literal["terminal", "page"]

@@ -6,7 +6,7 @@ torch; what is missing below is added below, with a command of its own.
 How an explorer is added: one file in `explorers/`, which is found by being there. It defines
 `EXPLORER = Explorer(…)` (see `explorer.py`):
 
-    inputs     what a reader may move, as data (`inputs.py`): sliders, choices, switches, numbers
+    inputs     what a reader may move, as data (`explorer.py`): sliders, choices, switches, numbers
     command    the state → the words of the command that gives the same
     answer     the state → what that command prints with `--json`, from the function that it calls
     draw       that answer alone → a `Picture`: a sentence that says what bounds the thing now, and

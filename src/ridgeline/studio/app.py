@@ -30,10 +30,9 @@ from starlette.routing import BaseRoute, Route
 
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.report.page import draw_blocks
-from ridgeline.studio.explorer import Explorer, Picture, explorers
+from ridgeline.studio.explorer import Explorer, Picture, State, address_of, explorers, read_state
 from ridgeline.studio.files import Files
 from ridgeline.studio.guard import Door, StudioGuard
-from ridgeline.studio.inputs import State, address_of, read_state
 from ridgeline.studio.page import pages
 from ridgeline.studio.shell import explorer_page, home_page, message_page
 from ridgeline.visible import visible_text

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ridgeline.report.markup import Markup, element, joined
-from ridgeline.studio.inputs import (
+from ridgeline.studio.explorer import (
     Input,
     Number,
     OpenFile,

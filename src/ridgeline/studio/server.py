@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ridgeline.errors import InputError, MissingExtra
+from ridgeline.serve.process.listener import listening
 from ridgeline.studio.files import name_files
 
 SHORTEST_TOKEN = 8
@@ -43,7 +42,7 @@ def run_studio(
         )
     if token is not None and (len(token) < SHORTEST_TOKEN or not token.isascii()):
         raise InputError(f"--token: give {SHORTEST_TOKEN} plain letters or more")
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
         app = create_app(name_files(paths), Door(host, token))
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, lifespan="off", server_header=False,
@@ -54,24 +53,3 @@ def run_studio(
         listener.listen(256)
         on_ready(f"http://{name}:{listener.getsockname()[1]}/{entry}")
         uvicorn.Server(config).run(sockets=[listener])
-
-
-@contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    """The address, taken before the page is made."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except OSError as error:
-        raise InputError(f"--host {host}: {error.strerror or error}") from None
-    with socket.socket(family, kind) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            listener.bind(address)
-        except OSError as error:
-            raise InputError(
-                f"{host}:{port} cannot be used ({error.strerror}); choose another --port"
-            ) from None
-        yield listener

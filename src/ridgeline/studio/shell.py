@@ -8,9 +8,8 @@ from urllib.parse import urlencode
 
 from ridgeline.report.markup import Markup, data_script, element, joined
 from ridgeline.studio.controls import draw_controls
-from ridgeline.studio.explorer import Explorer, explorers
+from ridgeline.studio.explorer import Explorer, State, address_of, explorers
 from ridgeline.studio.files import Files
-from ridgeline.studio.inputs import State, address_of
 from ridgeline.studio.page import pages
 
 NAME = "Ridgeline studio"

@@ -18,8 +18,7 @@ from ridgeline.hardware.environment import environment
 from ridgeline.measure.device_name import device_name
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.store import write_record
-from ridgeline.records.training_log import read_log
-from ridgeline.records.training_run import Beside, LoggedStep, TrainingRun
+from ridgeline.records.training_run import Beside, LoggedStep, TaughtStage, TrainingRun, read_log
 from ridgeline.train.adapters import save_adapter
 from ridgeline.train.build import build
 from ridgeline.train.checkpoint.saver import Saver
@@ -37,7 +36,6 @@ from ridgeline.train.watch.expected import (
 )
 from ridgeline.train.watch.interval import LogInterval, PeakMemory, TrainingLog
 from ridgeline.train.watch.profiler_windows import ProfilerWindows
-from ridgeline.train.watch.taught import taught_stages
 
 if TYPE_CHECKING:
     from ridgeline.train.task import LearningTask
@@ -225,3 +223,35 @@ def _tell(text: str) -> None:
 
 def _nothing(_: LoggedStep) -> None:
     return None
+
+
+def taught_stages(recipe: Recipe, log: Sequence[LoggedStep]) -> tuple[TaughtStage, ...]:
+    """The stages of `[[distillation.stages]]` that the log has the end of, in their order.
+
+    Args:
+        recipe: Of the run.
+        log: Its log; the end of each stage has a line.
+    """
+    stages = recipe.distillation.stages if recipe.distillation is not None else ()
+    found, begin = [], 0
+    for stage in stages:
+        end = begin + stage.steps
+        lines = [line for line in log if begin < line.step <= end]
+        if not lines or lines[-1].step != end:
+            break
+        befores = [begin, *(line.step for line in lines)]
+        steps = [line.step - before for line, before in zip(lines, befores, strict=False)]
+        loss = lines[-1].loss
+        found.append(
+            TaughtStage(
+                teacher=stage.teacher,
+                steps=stage.steps,
+                loss=loss if math.isfinite(loss) else None,
+                validation_loss=lines[-1].validation_loss,
+                seconds=sum(
+                    count * line.step_seconds for count, line in zip(steps, lines, strict=True)
+                ),
+            )
+        )
+        begin = end
+    return tuple(found)

@@ -33,7 +33,7 @@ from ridgeline.records.input_file import read_toml
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import anchored, write_recipe
 from ridgeline.records.recipe_survival import RecipeSurvive
-from ridgeline.records.training_log import FILE as LOG
+from ridgeline.records.training_run import FILE as LOG
 from ridgeline.records.training_run import TrainingRun
 from ridgeline.train.checkpoint.same_run import check_same_run
 from ridgeline.train.checkpoint.store import Store

@@ -9,10 +9,9 @@ from torch import fx, nn
 
 from ridgeline.compress.vision.graph import run_watched
 from ridgeline.compress.vision.mixed import mixed
-from ridgeline.compress.vision.outlying import Outlying, find_outlying
 from ridgeline.compress.vision.points import find_points
 from ridgeline.compress.vision.quantise import PreparedVision, prepare
-from ridgeline.compress.vision.sensitivity import rank_layers
+from ridgeline.compress.vision.sensitivity import Outlying, find_outlying, rank_layers
 
 SCALE = 200.0
 

@@ -14,7 +14,7 @@ from ridgeline.checkpoints.files import CheckpointFiles
 from ridgeline.checkpoints.layers import matrices_of
 from ridgeline.checkpoints.skeleton import ModelSkeleton
 from ridgeline.compress.run import CompressionJob, stage
-from ridgeline.compress.watching.block_kernels import BlockKernels
+from ridgeline.compress.watching.attention import BlockKernels
 from ridgeline.compress.watching.byte_products import ByteProducts, are_faster
 from ridgeline.compress.watching.capture import Matmul, MatmulMode
 from ridgeline.records.scheme_names import parse

@@ -11,10 +11,10 @@ import random
 import pytest
 from tests.serve.http.test_families_of_calls import TOOLS, WRITTEN
 
-from ridgeline.serve.http.asked_calls import AskedCalls, FreeInput
 from ridgeline.serve.http.marked_calls import MarkedCallReader
 from ridgeline.serve.http.tool_calls import ToolCallReader
 from ridgeline.serve.http.tool_families import check_tool_parser, tool_families
+from ridgeline.serve.http.tool_request import AskedCalls, FreeInput
 
 NUM_MUTANTS = 12
 ESCAPES = ("\\ud800", "\\udc00", "\\ud83d\\ude00", "\\q", "\\u12", "\\", '\\"', '{"input": "')

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from ridgeline.serve.messages import Sampling, Submit
 from ridgeline.serve.sampling.distribution import LogitRow, draw, edit, probabilities
-from ridgeline.serve.sampling.sampler import Wanted, pick
+from ridgeline.serve.sampling.sampler import Claim, Wanted, pick, verify
 from ridgeline.serve.sampling.state import Purpose, SamplingState, key_of, uniform
-from ridgeline.serve.sampling.verify import Claim, verify
 from ridgeline.serve.speculation.drafter import draw_drafts
 
 VOCAB = 5

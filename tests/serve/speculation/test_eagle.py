@@ -15,7 +15,7 @@ from ridgeline.cli.main import run
 from ridgeline.serve.config import EngineConfig, SpeculationConfig
 from ridgeline.serve.engine.engine import ServingEngine
 from ridgeline.serve.messages import Delta, Sampling, Submit
-from ridgeline.serve.speculation.read_eagle import read_eagle
+from ridgeline.serve.speculation.published_eagle import read_eagle
 
 pytestmark = pytest.mark.slow
 

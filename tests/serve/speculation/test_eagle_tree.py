@@ -20,7 +20,7 @@ from ridgeline.serve.messages import Delta, Sampling, Submit
 from ridgeline.serve.speculation.eagle import EagleHead
 from ridgeline.serve.speculation.eagle3 import Eagle3Head
 from ridgeline.serve.speculation.eagle_facts import EagleFacts
-from ridgeline.serve.speculation.read_eagle import read_eagle
+from ridgeline.serve.speculation.published_eagle import read_eagle
 from ridgeline.serve.speculation.train_eagle import eagle_agreement
 
 PROMPTS = ((3, 1, 4, 1), (2, 0, 2, 4, 1, 3), (1,), (4, 4, 0))

@@ -16,7 +16,7 @@ from ridgeline.compress.run import CompressionJob, stage
 from ridgeline.kernels import linear_int4, linear_int8
 from ridgeline.records.scheme_names import parse
 from ridgeline.serve.config import EngineConfig
-from ridgeline.serve.model.slower import slower_paths
+from ridgeline.serve.model.load import slower_paths
 from ridgeline.serve.packed import entries
 from ridgeline.serve.weights import by_layer, shrink
 

@@ -18,7 +18,7 @@ from tests.train.processes import RankFailed, run_ranks
 
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import write_recipe
-from ridgeline.records.training_log import read_log
+from ridgeline.records.training_run import read_log
 from ridgeline.train.checkpoint.store import Store
 
 pytestmark = pytest.mark.multiprocess

@@ -16,8 +16,8 @@ from tests.cradle import Child, cradle
 from tests.train.checkpoint.recipes import small_run
 
 from ridgeline.records.recipe_file import write_recipe
-from ridgeline.records.training_log import FILE as STEPS
-from ridgeline.records.training_log import read_log
+from ridgeline.records.training_run import FILE as STEPS
+from ridgeline.records.training_run import read_log
 from ridgeline.train.checkpoint.store import Store, verify
 from ridgeline.train.folder import EVENTS
 from ridgeline.train.survive.events import read_events

@@ -26,7 +26,7 @@ from ridgeline.errors import InputError
 from ridgeline.image_files.preprocess import read_preprocess
 from ridgeline.image_files.source import open_images
 from ridgeline.records.layout import Layout
-from ridgeline.records.training_log import read_log
+from ridgeline.records.training_run import read_log
 from ridgeline.train.build import build
 from ridgeline.train.check import check
 from ridgeline.train.images.statistics import (

@@ -12,7 +12,7 @@ import torch
 from ridgeline.errors import RidgelineError
 from ridgeline.records.recipe import Recipe
 from ridgeline.records.recipe_file import anchored, read_recipe
-from ridgeline.records.training_log import read_log
+from ridgeline.records.training_run import read_log
 from ridgeline.train.data.loader import Loader
 from ridgeline.train.data.preparation import prepare
 from ridgeline.train.parallel.plain import PlainPasses

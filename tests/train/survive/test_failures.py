@@ -18,7 +18,7 @@ from tests.train.processes import run_ranks
 from tests.train.small_run import write_small_run
 
 from ridgeline.measure.child_tree import descendants
-from ridgeline.records.training_log import read_log
+from ridgeline.records.training_run import read_log
 from ridgeline.train.folder import STOP
 from ridgeline.train.survive.events import Event, read_events
 

@@ -10,8 +10,7 @@ import pytest
 
 from ridgeline.hardware.accelerators import ToolError
 from ridgeline.hardware.gpu_use import parse_nvidia_use, parse_rocm_use
-from ridgeline.records.training_log import read_log
-from ridgeline.records.training_run import LoggedStep
+from ridgeline.records.training_run import LoggedStep, read_log
 from ridgeline.report.views.train import live_line
 from ridgeline.train.watch.devices import DeviceWatch
 from ridgeline.train.watch.interval import TrainingLog

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.train.processes import run_ranks
 from tests.train.small_run import write_small_run
 
-from ridgeline.records.training_log import read_log
+from ridgeline.records.training_run import read_log
 from ridgeline.train.survive.events import read_events
 from ridgeline.train.watch.drift import PhaseDrift
 

@@ -9,8 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ridgeline.errors import InputError
-from ridgeline.records.training_log import FILE, LogTail, read_log
-from ridgeline.records.training_run import LoggedStep
+from ridgeline.records.training_run import FILE, LoggedStep, LogTail, read_log
 from ridgeline.train.watch.interval import TrainingLog
 
 

@@ -3,7 +3,7 @@
 A layer answers for its weights and for the tensors that hold its numbers: those that it makes,
 behind activation functions, and those that it is the first to read where no layer made them. What
 other layers' weights lose by its outlying channels counts for it too, and not for them
-(`outlying.py`). The graph is run once in float and everything kept; for a layer only what depends
+(`Outlying`). The graph is run once in float and everything kept; for a layer only what depends
 on it runs again.
 """
 
@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
@@ -23,8 +24,7 @@ from ridgeline.compress.vision.graph import batches_for, run_watched
 from ridgeline.compress.vision.layers import VisionLayer
 from ridgeline.compress.vision.nodes import RoundedTensor, rounded_weight
 from ridgeline.compress.vision.operators import constant_of
-from ridgeline.compress.vision.outlying import Outlying, find_outlying
-from ridgeline.compress.vision.points import find_points
+from ridgeline.compress.vision.points import Point, find_points, origin
 from ridgeline.compress.vision.quantise import PreparedVision
 
 _BYTES = 2**30
@@ -202,3 +202,71 @@ def _is_classifier(result: Sequence[object] | object) -> bool:
 def _kl(exact: Tensor, other: Tensor) -> float:
     known, now = exact.double().log_softmax(1), other.double().log_softmax(1)
     return max(0.0, float((known.exp() * (known - now)).sum(1).mean()))
+
+
+FACTOR = 16.0
+"""A channel is outlying from this many times the median channel's root mean square on: of eight
+bits on one scale four at most are left to the median channel."""
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlying:
+    """The part of a layer's weight that outlying channels of another layer are multiplied by.
+
+    The error of a rounded weight is multiplied by what the layer reads, so a channel that dwarfs
+    the rest spoils the layers behind it even where their own weights are harmless (Dettmers et al.,
+    "LLM.int8()", arXiv 2208.07339, section 3, keep such columns of the weight apart for that
+    reason). The cause is whoever makes the channel.
+    """
+
+    maker: str
+    """The layer that makes these channels."""
+    reader: VisionLayer
+    columns: Tensor
+    """True where the weight is multiplied by them; spreads to the weight's shape."""
+
+
+def find_outlying(
+    layers: Sequence[VisionLayer],
+    points: Sequence[Point],
+    graph: fx.GraphModule,
+    values: Mapping[fx.Node, object],
+) -> tuple[Outlying, ...]:
+    """All layers that read outlying channels which another layer makes.
+
+    Args:
+        layers: Of the graph.
+        points: Where it rounds tensors; their owners are the makers.
+        graph: In float.
+        values: What each node of it gave for some images.
+    """
+    makers = {point.node: point.owner for point in points}
+    found = []
+    for reader in layers:
+        weight = constant_of(graph, reader.weight)
+        maker = makers.get(origin(reader.inputs[0]), reader.name)
+        value = values[reader.inputs[0]]
+        if weight is None or maker == reader.name or not isinstance(value, Tensor):
+            continue
+        channels = _channels(value, reader)
+        if bool(channels.any()):
+            columns = _columns(weight, channels, reader)
+            found.append(Outlying(maker=maker, reader=reader, columns=columns))
+    return tuple(found)
+
+
+def _channels(value: Tensor, reader: VisionLayer) -> Tensor:
+    """Which channels of a layer's input are outlying, [channels] of bool."""
+    rows = value.double().movedim(1 if reader.convolves else -1, 0).flatten(1)
+    size = rows.square().mean(1).sqrt()
+    return size > FACTOR * max(float(np.median(size.numpy(force=True))), _TINY)
+
+
+def _columns(weight: Tensor, channels: Tensor, reader: VisionLayer) -> Tensor:
+    """The elements of a weight that channels of its input are multiplied by."""
+    if reader.kind == "transposed convolution":
+        return channels.view(-1, *[1] * (weight.ndim - 1))
+    # [out, in / groups, …]: each output reads the channels of its own group
+    rows = channels.view(reader.groups, -1).repeat_interleave(len(weight) // reader.groups, 0)
+    return rows.view(*rows.shape, *[1] * (weight.ndim - 2))

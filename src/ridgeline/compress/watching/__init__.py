@@ -5,7 +5,6 @@
     halfway.py     a forward pass that goes on where it stopped
     statistics.py  what is gathered, for the methods; the Hessian and its inverse
     sharing.py     which weights share an input, and what before them can take a scale over
-    block_kernels.py  what a bfloat16 block computes by kernels of our own meanwhile
     outliers.py    channels far larger than the others
 
 What may not enter: changing a weight.

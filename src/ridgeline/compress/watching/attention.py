@@ -1,4 +1,4 @@
-"""Attention of bfloat16 blocks, by a kernel that multiplies what it is given.
+"""What bfloat16 blocks compute by kernels of our own while calibration flows: attention.
 
 PyTorch's own on a CPU multiplies bfloat16 heads in float32 where there is no AMX, at a third of the
 speed of `kernels/causal_attention.py`. Only what is plainly causal is handed over: masks, windows
@@ -12,8 +12,42 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
+from ridgeline.compress.watching.byte_products import ByteProducts, linear_in_bytes
 from ridgeline.kernels.causal_attention import causal_attention
+
+
+class BlockKernels(TorchFunctionMode):
+    """Computes plain causal attention, and linear layers in bytes, with our own kernels.
+
+    It is the innermost mode, which is asked first: those around it see what it calls instead.
+
+    Args:
+        products: Of linear layers; None: they stay PyTorch's.
+    """
+
+    def __init__(self, products: ByteProducts | None) -> None:
+        super().__init__()
+        self._products = products
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """What torch calls in place of each of its functions."""
+        del types
+        kwargs = kwargs or {}
+        if func is functional.linear and self._products is not None and not kwargs:
+            x, weight, *bias = args
+            return linear_in_bytes(x, weight, bias[0] if bias else None, self._products)
+        attention = func is functional.scaled_dot_product_attention
+        result = causal(*args, **kwargs) if attention else None
+        return func(*args, **kwargs) if result is None else result
+
 
 KEYS_AND_VALUES = (functional.scaled_dot_product_attention, torch.ops.ridgeline.paged_attention)
 """What computes attention; keys and values are its second and third argument."""

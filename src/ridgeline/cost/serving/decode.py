@@ -19,8 +19,7 @@ from ridgeline.cost.serving.kv_cache import kv_cache_bytes
 from ridgeline.errors import InputError
 from ridgeline.hardware.facts import Device
 from ridgeline.models.counts import parameter_count
-from ridgeline.models.layers import num_layers
-from ridgeline.models.spec import ModelSpec
+from ridgeline.models.spec import ModelSpec, num_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from ridgeline.errors import InputError
-from ridgeline.models.layers import attends, is_windowed, num_layers
-from ridgeline.models.spec import ModelSpec
+from ridgeline.models.spec import ModelSpec, attends, is_windowed, num_layers
 
 
 def keeping(model: ModelSpec, recent: int, first: int) -> ModelSpec:

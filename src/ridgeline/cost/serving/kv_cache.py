@@ -14,7 +14,8 @@ cache belongs to all heads and is copied to each device.
 from __future__ import annotations
 
 from ridgeline.cost.state_scan import layer_state_bytes
-from ridgeline.models.layers import (
+from ridgeline.models.spec import (
+    ModelSpec,
     as_windowed,
     attends,
     has_state,
@@ -23,7 +24,6 @@ from ridgeline.models.layers import (
     num_attention_layers,
     num_layers,
 )
-from ridgeline.models.spec import ModelSpec
 
 
 def layer_bytes_per_token(model: ModelSpec, element_bytes: float = 2.0, tp: int = 1) -> float:

@@ -37,14 +37,14 @@ from ridgeline.models.counts import (
     num_routed_layers,
     parameter_parts,
 )
-from ridgeline.models.layers import (
+from ridgeline.models.spec import (
+    ModelSpec,
     as_windowed,
     is_windowed,
     num_attention_layers,
     num_parts,
     num_state_layers,
 )
-from ridgeline.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

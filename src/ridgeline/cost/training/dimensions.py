@@ -13,7 +13,8 @@ import numpy as np
 from ridgeline.cost.arrays import Floats
 from ridgeline.cost.state_scan import scan_products
 from ridgeline.models.counts import parameter_parts
-from ridgeline.models.layers import (
+from ridgeline.models.spec import (
+    ModelSpec,
     as_windowed,
     is_dense,
     is_mixture,
@@ -23,7 +24,6 @@ from ridgeline.models.layers import (
     num_parts,
     num_state_layers,
 )
-from ridgeline.models.spec import ModelSpec
 
 _POOLED = ("classifier", "pooler")
 

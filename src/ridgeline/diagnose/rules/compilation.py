@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from ridgeline.diagnose.kinds import is_pointwise
-from ridgeline.diagnose.reading import Reading, duration, percent, places, total_seconds
+from ridgeline.diagnose.reading import (
+    Reading,
+    duration,
+    is_pointwise,
+    percent,
+    places,
+    total_seconds,
+)
 from ridgeline.records import Finding
 
 CAUSES = ("recompilation", "graph-breaks")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.diagnose.kinds import CONVOLUTIONS
-from ridgeline.diagnose.reading import Reading, percent, total_seconds
+from ridgeline.diagnose.reading import CONVOLUTIONS, Reading, percent, total_seconds
 from ridgeline.records import Finding
 
 CAUSES = ("channels-first", "cudnn-autotuning")

@@ -9,8 +9,8 @@ only if it repeats some. Records: inference notes what a backward would need, an
 
 from __future__ import annotations
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS
 from ridgeline.diagnose.reading import (
+    DENSE_MATMULS,
     Evidence,
     Reading,
     duration,

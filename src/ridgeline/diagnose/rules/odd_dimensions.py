@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS
-from ridgeline.diagnose.reading import Reading, percent, total_seconds
+from ridgeline.diagnose.reading import DENSE_MATMULS, Reading, percent, total_seconds
 from ridgeline.records import Finding, Operator
 
 CAUSES = ("odd-dimensions",)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ridgeline.diagnose.kinds import is_on
-from ridgeline.diagnose.reading import Reading, duration, percent, total_seconds
+from ridgeline.diagnose.reading import Reading, duration, is_on, percent, total_seconds
 from ridgeline.records import Finding, HotLine
 from ridgeline.records.script_facts import HabitName
 

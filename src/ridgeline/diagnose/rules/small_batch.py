@@ -10,8 +10,7 @@ shapes of all weights.
 
 from __future__ import annotations
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS, is_on
-from ridgeline.diagnose.reading import Evidence, Reading, percent
+from ridgeline.diagnose.reading import DENSE_MATMULS, Evidence, Reading, is_on, percent
 from ridgeline.records import Finding, Operator
 
 CAUSES = ("small-batch",)

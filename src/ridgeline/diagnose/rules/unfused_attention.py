@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ridgeline.diagnose.kinds import DENSE_MATMULS
-from ridgeline.diagnose.reading import Reading, duration, percent, total_seconds
+from ridgeline.diagnose.reading import DENSE_MATMULS, Reading, duration, percent, total_seconds
 from ridgeline.records import Finding, Operator
 
 CAUSES = ("unfused-attention",)

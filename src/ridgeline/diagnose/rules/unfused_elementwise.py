@@ -11,8 +11,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ridgeline.diagnose.kinds import is_pointwise, is_reduction, largest_input
-from ridgeline.diagnose.reading import Reading, percent, total_calls, total_seconds
+from ridgeline.diagnose.reading import (
+    Reading,
+    is_pointwise,
+    is_reduction,
+    largest_input,
+    percent,
+    total_calls,
+    total_seconds,
+)
 from ridgeline.records import Finding, Operator
 
 CAUSES = ("unfused-elementwise",)

@@ -31,8 +31,7 @@ from ridgeline.models.families.sizes import (
     windows_of,
 )
 from ridgeline.models.keys import Keys
-from ridgeline.models.layers import is_windowed
-from ridgeline.models.spec import Experts, ModelSpec, WindowedAttention
+from ridgeline.models.spec import Experts, ModelSpec, WindowedAttention, is_windowed
 
 
 def llama4(keys: Keys) -> ModelSpec:

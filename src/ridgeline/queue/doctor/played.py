@@ -16,9 +16,9 @@ import numpy as np
 
 from ridgeline.queue.cluster import NodeGroup, QueuedCluster
 from ridgeline.queue.detailed_pool import DetailedPool
-from ridgeline.queue.doctor.cluster_ahead import ClusterAhead
 from ridgeline.queue.doctor.constraints import Constraints
 from ridgeline.queue.doctor.lasting import unit_of
+from ridgeline.queue.doctor.room import ClusterAhead
 from ridgeline.queue.doctor.state import SLURM, LiveCluster, LiveNode, LivePod
 from ridgeline.queue.jobs import jobs_in_order
 from ridgeline.queue.machine import NEVER, ClusterState

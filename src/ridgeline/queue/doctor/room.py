@@ -1,11 +1,11 @@
-"""Which waiting pods would start, on the cluster as it is or as it could be."""
+"""Which waiting pods would start, on the cluster as it is or as it goes on by its rules."""
 
 from __future__ import annotations
 
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,34 @@ from ridgeline.queue.doctor.constraints import Constraints, PodTerm
 from ridgeline.queue.doctor.other_resources import OtherResources
 from ridgeline.queue.doctor.state import DAEMON, LiveCluster, LiveNode, LivePod
 from ridgeline.queue.placement.fragmentation import TypicalTasks
-from ridgeline.queue.placement.nodes import NodeState, PlacedNode
+from ridgeline.queue.placement.nodes import WHOLE, NodeState, PlacedNode, TaskKind, tasks_of
 from ridgeline.queue.placement.rules import find_rule
-from ridgeline.queue.placement.tasks import WHOLE, TaskKind, tasks_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAhead:
+    """A cluster that goes on from now on; the defaults are what kube-scheduler does by itself."""
+
+    state: LiveCluster
+    policy: str = ""
+    """One of ours by name; empty: `fifo-skip`, or `pod-by-pod` where ranks start one by one; of
+    Slurm `easy`."""
+    placement: str = ""
+    """One of ours by name; empty: `kube-default`, of Slurm `pack`."""
+    placed_anew: bool = False
+    """What runs is placed as well, on nodes of the GPU model that it is on."""
+    together: bool = False
+    """Workloads start whole; those that started in part give back what they hold."""
+    idle: frozenset[str] = frozenset()
+    """Pods that keep what they hold and compute nothing."""
+    coming: tuple[LivePod, ...] = ()
+    """Pods whose like come again and again, evenly over each `coming_seconds`."""
+    coming_seconds: float = 0.0
+
+
+BeforeAndCured = tuple[ClusterAhead, ClusterAhead]
+"""A cluster as it is, and with a cure."""
+
 
 PACKING = "kube-most-allocated"
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.lasting import Lasting, unit_of
 from ridgeline.queue.doctor.played import Continuation, play_on
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import cured_by
 from ridgeline.queue.doctor.state import SLURM, LiveCluster
 from ridgeline.records.queue_finding import QueueFinding, SimulatedWorth

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.queue.placement.nodes import NodeState
-from ridgeline.queue.placement.tasks import PlacedTasks, TaskKind
+from ridgeline.queue.placement.nodes import NodeState, PlacedTasks, TaskKind
 
 POPULAR = 0.95
 """Typical are the most frequent kinds of task, until they make up this share of all."""

@@ -18,9 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.queue.placement.nodes import NodeState
+from ridgeline.queue.placement.nodes import NodeState, TaskKind
 from ridgeline.queue.placement.rules import PlacementRule, RuleCard
-from ridgeline.queue.placement.tasks import TaskKind
 
 MOST_KEPT = 4_000_000
 """Scores that are kept at most, of all kinds of task and nodes."""

@@ -8,10 +8,11 @@ the one that serves, and ends that one once the next is ready. Source: KubeRay d
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ridgeline.errors import InputError
 from ridgeline.queue.doctor.state import LiveCluster, LiveNode, LivePod
@@ -20,11 +21,11 @@ from ridgeline.queue.readers.kube_constraints import taints_of
 from ridgeline.queue.readers.kube_doors import door_of, guarded_nodes
 from ridgeline.queue.readers.kube_ends import evicted_runs
 from ridgeline.queue.readers.kube_for_nobody import kept_for_nobody
-from ridgeline.queue.readers.kube_gangs import enough_pods, gangs_held_to_groups
 from ridgeline.queue.readers.kube_gpu_faults import gpu_faults, gpus_never_offered
-from ridgeline.queue.readers.kube_hami import hami_amounts, hami_gpus
 from ridgeline.queue.readers.kube_kinds import KIND_LABELS, bound_by_names
 from ridgeline.queue.readers.kube_pods import (
+    HAMI_CORES,
+    HAMI_MEMORY,
     asked_slices,
     asks_by_annotation,
     is_gpu,
@@ -246,3 +247,92 @@ def in_services(pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]) -> l
         return f"{RAY_SERVICE} {pod.name.partition('/')[0]}/{name}" if name else ""
 
     return [replace(pod, service=service) if (service := of_pod(pod)) else pod for pod in pods]
+
+
+HAMI_NOTES = ("hami.io/node-nvidia-register", "4pd.io/node-nvidia-register")
+_LISTED = re.compile(r"GPU-[\w-]+,(\d+),(\d+),(\d+)")
+"""A GPU as older releases write it: `UUID,10,46068,100,...:`."""
+_OBJECT = re.compile(r"\{[^{}]*\}")
+_FIELDS = {name: re.compile(rf'"{name}":\s*(\d+)') for name in ("count", "devmem", "devcore")}
+
+
+class HamiGpu(NamedTuple):
+    """What pods may have of one GPU, as HAMi notes it in an annotation of the node.
+
+    Source: HAMi, `pkg/util/util.go` (EncodeNodeDevices and DecodeNodeDevices), 2.0 to 2.6.
+    """
+
+    shared_by: int
+    """How many pods may share it."""
+    mebibytes: int
+    cores: int
+    """Hundredths of its compute."""
+
+
+def hami_gpus(node: dict[str, Any]) -> list[HamiGpu]:
+    """The GPUs of a node; none where HAMi has noted none."""
+    notes = section(node, "metadata", "annotations")
+    noted = str(next((notes[name] for name in HAMI_NOTES if name in notes), ""))
+    listed = [HamiGpu(*map(int, one)) for one in _LISTED.findall(noted)]
+    return listed or [_gpu(one) for one in _OBJECT.findall(noted) if '"count"' in one]
+
+
+def hami_amounts(node: dict[str, Any]) -> dict[str, int]:
+    """Memory and compute of a node's GPUs together, by the names under which pods ask for them."""
+    gpus = hami_gpus(node)
+    amounts = {
+        HAMI_MEMORY: sum(one.mebibytes for one in gpus),
+        HAMI_CORES: sum(one.cores for one in gpus),
+    }
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _gpu(text: str) -> HamiGpu:
+    found = {name: pattern.search(text) for name, pattern in _FIELDS.items()}
+    return HamiGpu(*(int(one[1]) if one else 0 for one in found.values()))
+
+
+def gangs_held_to_groups(
+    pods: Sequence[LivePod], objects: Sequence[dict[str, Any]]
+) -> list[LivePod]:
+    """The pods, of which those whose group is content with fewer than it has are no gang.
+
+    A PodGroup that is content with fewer than all ranks of a workload starts it in part. An elastic
+    workload does not wait for more pods than its own least number.
+    """
+    least = {
+        name_of(one): number
+        for one in objects
+        if one["kind"] == "PodGroup" and (number := _least_members(section(one, "spec")))
+    }
+    members = Counter(pod.group for pod in pods if pod.group and not pod.done)
+    return [
+        replace(pod, gang=False)
+        if pod.gang and least.get(pod.group, members[pod.group]) < members[pod.group]
+        else pod
+        for pod in pods
+    ]
+
+
+def enough_pods(objects: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """With how many pods each elastic workload computes, by its name among those of pods."""
+    found = {}
+    for one in objects:
+        spec = section(one, "spec")
+        if one["kind"] == "RayCluster" and spec.get("enableInTreeAutoscaling"):
+            groups = mappings_in(spec.get("workerGroupSpecs"))
+            found[f"RayCluster {name_of(one)}"] = sum(_number(g.get("minReplicas")) for g in groups)
+        elif section(spec, "elasticPolicy"):
+            least = _number(section(spec, "elasticPolicy").get("minReplicas"))
+            found[f"training job {name_of(one)}"] = max(1, least)
+    return found
+
+
+def _least_members(spec: dict[str, Any]) -> int:
+    """A group's least number of members, in the words of each API that has groups."""
+    gang = section(spec, "schedulingPolicy", "gang") or section(spec, "gang")
+    return _number(spec.get("minMember")) or _number(gang.get("minCount"))
+
+
+def _number(found: object) -> int:
+    return found if isinstance(found, int) else 0

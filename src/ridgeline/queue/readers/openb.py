@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ridgeline.errors import InputError
-from ridgeline.queue.placement.nodes import PlacedNode
-from ridgeline.queue.placement.tasks import WHOLE, PlacedTasks, TaskKind, tasks_of
+from ridgeline.queue.placement.nodes import WHOLE, PlacedNode, PlacedTasks, TaskKind, tasks_of
 from ridgeline.records.input_file import csv_rows, read_text
 
 MEBIBYTE = 2**20

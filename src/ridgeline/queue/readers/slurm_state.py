@@ -22,6 +22,7 @@ from ridgeline.errors import InputError
 from ridgeline.quantity import several
 from ridgeline.queue.doctor.constraints import Constraints, Requirement
 from ridgeline.queue.doctor.state import CONFIGURING, SLURM, LiveCluster, LivePod, ToldReason
+from ridgeline.queue.readers import slurm
 from ridgeline.queue.readers.hostlist import host_names
 from ridgeline.queue.readers.moments import moment_seconds
 from ridgeline.queue.readers.slurm_beside import CONF, REASONS, SDIAG
@@ -30,7 +31,6 @@ from ridgeline.queue.readers.slurm_described import (
     completed_partitions,
     described_nodes,
 )
-from ridgeline.queue.readers.slurm_given_up import given_up_runs
 from ridgeline.queue.readers.slurm_jobs import (
     HOLDS,
     LIMITS,
@@ -64,9 +64,11 @@ from ridgeline.queue.readers.slurm_resources import (
     cores_of,
     gpus_by_kind,
     memory_bytes_of,
+    num_gpus,
     profile_in,
 )
 from ridgeline.queue.readers.slurm_untold import with_gpus_of_nodes
+from ridgeline.queue.readers.traced_jobs import BadRows
 
 SQUEUE_STATE = 'squeue -o "%i|%T|%P|%D|%b|%M|%l|%N|%r|%Q|%V|%S|%C|%m" > squeue.txt'
 STATE_CURE = f"print {SINFO_STATE}; {SQUEUE_STATE}"
@@ -317,3 +319,36 @@ def _ended(printed: SlurmPrint | None) -> list[LivePod]:
                 done=True, started_seconds=0.0, ended_seconds=seconds)
         for name, (seconds, gpus) in lasted.items()
     ]  # fmt: skip
+
+
+_ENDED_BY = {"PREEMPTED": "scheduler", "NODE_FAIL": "node", "REQUEUED": "api"}
+
+
+def given_up_runs(printed: SlurmPrint | None) -> list[LivePod]:
+    """A pod that has ended for each run that others ended, with when it began and ended.
+
+    Others preempt or requeue it, or it is lost with its node; sacct tells of each run of a job that
+    was requeued with `-D` (`--duplicates`).
+    """
+    if printed is None:
+        return []
+    rows = [(row.at, dict(row.cells)) for row in printed.rows]
+    if printed.text:
+        rows += slurm.table_lines(printed.text, printed.where, BadRows(skip=True))[1]
+    found = []
+    for at, cells in rows:
+        state = cells.get("State", "").split(" ")[0].rstrip("+").upper()
+        name = cells.get("JobID") or cells.get("JobIDRaw", "")
+        begins, ends = (moment_seconds(cells.get(one, "")) for one in ("Start", "End"))
+        gpus = num_gpus(cells.get("AllocTRES") or cells.get("ReqTRES", ""), cells)
+        if state not in _ENDED_BY or not begins or not ends or not gpus:
+            continue
+        if not math.isnan(begins) and not math.isnan(ends) and ends > begins:
+            found.append(
+                LivePod(
+                    name=f"{name} of {at}", workload=f"job {name}", num_gpus=gpus, done=True,
+                    evicted=ToldReason(way=_ENDED_BY[state], said=state), started_seconds=begins,
+                    ended_seconds=ends,
+                )
+            )  # fmt: skip
+    return found

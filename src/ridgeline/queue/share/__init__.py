@@ -3,7 +3,6 @@
     workload.py   what is to be served: memory, load, isolation
     slots.py      the parts that a GPU may be split into, as devices of their own
     capacity.py   how many parts of each kind a workload needs
-    cover.py      the fewest GPUs that hold so many MIG instances, and what no cut can beat
     assign.py     the kind of part for every workload, and a bound on what any choice costs
     deal.py       who gets which part of which GPU
     manifests.py  the same as objects for Kubernetes

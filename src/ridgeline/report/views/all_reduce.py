@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
-from ridgeline.report.plots import Figure, bar_plot, bars, plot_layout, rounded
+from ridgeline.report.plots import LOOKS, Figure, bar_plot, bars, plot_layout, rounded
 
 if TYPE_CHECKING:
     from ridgeline.cost.all_reduce_steps import AllReduceSteps

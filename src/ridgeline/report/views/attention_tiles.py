@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
 from ridgeline.report.plots import (
+    LOOKS,
     Figure,
     bar_plot,
     bars,

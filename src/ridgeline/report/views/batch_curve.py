@@ -8,8 +8,7 @@ from ridgeline import quantity
 from ridgeline.records.batch_curve import BatchCurve, BatchCurves
 from ridgeline.records.vision_estimate import VisionInferenceEstimate
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
-from ridgeline.report.plots import Figure, limit_line, plot_layout, rounded
+from ridgeline.report.plots import LOOKS, Figure, limit_line, plot_layout, rounded
 
 _A_DOUBLING = 0.30103
 """The step of an axis of powers of two, as plotly has it: log10 of 2."""

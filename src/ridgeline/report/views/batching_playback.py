@@ -8,8 +8,7 @@ from ridgeline import quantity
 from ridgeline.records.batching_playback import BatchingPlayback, PlayedBatching
 from ridgeline.records.load_test import Percentiles
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
-from ridgeline.report.plots import Figure, limit_line, plot_layout, rounded
+from ridgeline.report.plots import LOOKS, Figure, limit_line, plot_layout, rounded
 
 PLACES = ("queue", "prefill", "decode", "done")
 _COLOURS = (LOOKS[3].color, LOOKS[2].color, LOOKS[1].color, "--muted")

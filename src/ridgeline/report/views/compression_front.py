@@ -5,8 +5,7 @@ from __future__ import annotations
 from ridgeline import quantity
 from ridgeline.records.compression_front import CompressionFront, ForetoldScheme, SchemePoint
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
-from ridgeline.report.plots import Figure, limit_line, line, plain_text, plot_layout
+from ridgeline.report.plots import LOOKS, Figure, limit_line, line, plain_text, plot_layout
 from ridgeline.report.views.compress import faster
 
 MB = 1e6

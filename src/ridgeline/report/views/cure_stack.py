@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
-from ridgeline.report.plots import Figure, labelled_bars
+from ridgeline.report.plots import LOOKS, Figure, labelled_bars
 
 if TYPE_CHECKING:
     from ridgeline.cost.money import CureStack, RunCost

@@ -8,8 +8,7 @@ from ridgeline import quantity
 from ridgeline.records.estimate import Estimate
 from ridgeline.records.layout import Layout
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS, looks
-from ridgeline.report.plots import Figure, bar_plot, bars, plot_layout
+from ridgeline.report.plots import LOOKS, Figure, bar_plot, bars, looks, plot_layout
 from ridgeline.report.views.layout_names import plain_term
 
 MOST_DEVICES = 256

@@ -9,7 +9,7 @@ from ridgeline import quantity
 from ridgeline.records import Environment, Finding, Operator, StepProfile, Verdict
 from ridgeline.report import document as doc
 from ridgeline.report import figures
-from ridgeline.report.looks import MEMORY
+from ridgeline.report.plots import MEMORY
 from ridgeline.report.views.step_phases import Runs, phase_sections
 
 MEANING = {

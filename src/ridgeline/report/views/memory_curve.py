@@ -5,8 +5,7 @@ from __future__ import annotations
 from ridgeline import quantity
 from ridgeline.records.memory_curve import MemoryCurve, MemoryMoment
 from ridgeline.report import document as doc
-from ridgeline.report.looks import looks
-from ridgeline.report.plots import Figure, limit_line, plot_layout, rounded, shade
+from ridgeline.report.plots import Figure, limit_line, looks, plot_layout, rounded, shade
 from ridgeline.report.views.layout_names import layout_name, plain_term
 from ridgeline.report.views.predict_training import VERDICTS
 

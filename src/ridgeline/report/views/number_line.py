@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
-from ridgeline.report.plots import Figure, bar_plot, bars, limit_line, plot_layout
+from ridgeline.report.plots import LOOKS, Figure, bar_plot, bars, limit_line, plot_layout
 
 if TYPE_CHECKING:
     from ridgeline.cost.number_line import NumberLine, RoundedNumber

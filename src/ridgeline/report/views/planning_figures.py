@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from ridgeline import quantity
 from ridgeline.records.estimate import Estimate, MemoryEstimate
-from ridgeline.report.looks import looks
 from ridgeline.report.plots import (
     Figure,
     bar_plot,
     bars,
     limit_line,
     line,
+    looks,
     plain_text,
     plot_layout,
     rounded,

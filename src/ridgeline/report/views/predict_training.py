@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ridgeline import quantity
 from ridgeline.records.estimate import Estimate, MemoryEstimate
 from ridgeline.report import document as doc
-from ridgeline.report.looks import looks
+from ridgeline.report.plots import looks
 from ridgeline.report.views import planning_figures
 from ridgeline.report.views.layout_names import (
     layout_name,

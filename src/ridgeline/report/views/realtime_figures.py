@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from ridgeline.records.realtime_run import FrameFates, RealtimeRun
-from ridgeline.report.looks import looks
-from ridgeline.report.plots import Figure, bars, limit_line, line, plain_text, plot_layout, rounded
+from ridgeline.report.plots import (
+    Figure,
+    bars,
+    limit_line,
+    line,
+    looks,
+    plain_text,
+    plot_layout,
+    rounded,
+)
 
 WORST_FRAMES = 24
 MOST_POINTS = 4000

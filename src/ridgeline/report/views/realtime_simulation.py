@@ -14,8 +14,8 @@ from ridgeline.records.realtime_simulation import (
     TargetAnswer,
 )
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
 from ridgeline.report.plots import (
+    LOOKS,
     Figure,
     bar_plot,
     bars,

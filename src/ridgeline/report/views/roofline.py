@@ -11,7 +11,7 @@ import math
 from ridgeline import quantity
 from ridgeline.records.roofline import AttainedStep, DeviceRoofline, ModelRoofline
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
+from ridgeline.report.plots import LOOKS
 from ridgeline.report.views.roofline_figures import look_of, roofline_figure, share_figure
 
 NOTE = (

@@ -9,8 +9,7 @@ import math
 
 from ridgeline import quantity
 from ridgeline.records.roofline import AttainedOperator, AttainedStep, DeviceRoofline, ModelRoofline
-from ridgeline.report.looks import LOOKS
-from ridgeline.report.plots import Figure, bar_plot, bars, line, plain_text, plot_layout
+from ridgeline.report.plots import LOOKS, Figure, bar_plot, bars, line, plain_text, plot_layout
 
 MARKS = {"memory": ("--term-3", "square"), "compute": ("--term-5", "circle")}
 """What bounds an operator → colour and shape of its mark."""

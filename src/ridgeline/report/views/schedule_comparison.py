@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
-from ridgeline.report.plots import Figure, bar_plot, bars
+from ridgeline.report.plots import LOOKS, Figure, bar_plot, bars
 
 if TYPE_CHECKING:
     from ridgeline.cost.schedule_comparison import ScheduleComparison

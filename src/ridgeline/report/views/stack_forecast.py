@@ -7,8 +7,7 @@ from pathlib import PurePath
 from ridgeline import quantity
 from ridgeline.records.stack_forecast import StackForecast, StackPoint
 from ridgeline.report import document as doc
-from ridgeline.report.looks import LOOKS
-from ridgeline.report.plots import Figure, bar_plot, bars, plain_text, rounded
+from ridgeline.report.plots import LOOKS, Figure, bar_plot, bars, plain_text, rounded
 
 NOTE = (
     "A multiplier was measured on top of the rows above it; whiskers are intervals at 95 %. With a"

@@ -8,7 +8,7 @@ from ridgeline import quantity
 from ridgeline.records import StepProfile
 from ridgeline.report import document as doc
 from ridgeline.report import figures
-from ridgeline.report.looks import PHASES, Look
+from ridgeline.report.plots import PHASES, Look
 
 Runs = Sequence[tuple[str, StepProfile]]
 """Labelled profiles that are shown beside each other, the newest last."""

@@ -17,7 +17,7 @@ from ridgeline.records.training_run import (
     TrainingRun,
 )
 from ridgeline.report import document as doc
-from ridgeline.report.looks import PHASES
+from ridgeline.report.plots import PHASES
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _CURVE_COLUMNS = 60

@@ -16,8 +16,7 @@ from ridgeline.records.vision_estimate import (
     VisionTrainingEstimate,
 )
 from ridgeline.report import document as doc
-from ridgeline.report.looks import looks
-from ridgeline.report.plots import Figure, line, plot_layout
+from ridgeline.report.plots import Figure, line, looks, plot_layout
 from ridgeline.report.views.layout_names import plain_term
 from ridgeline.report.views.predict_training import VERDICTS, term_table
 

@@ -27,7 +27,7 @@ from ridgeline.serve.speculation.head_tree import HeadTreeDrafter
 from ridgeline.serve.speculation.heads import HeadDrafter, read_heads
 from ridgeline.serve.speculation.ngram import NgramDrafter
 from ridgeline.serve.speculation.pays import Pays
-from ridgeline.serve.speculation.read_eagle import read_eagle
+from ridgeline.serve.speculation.published_eagle import read_eagle
 
 
 class Speculating:

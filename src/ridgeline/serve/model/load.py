@@ -9,11 +9,14 @@ for a way past the layers (`direct.py`), which proves itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from msgspec.structs import replace
+from torch import nn
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ridgeline.checkpoints.tokenizer import has_tokenizer
 from ridgeline.errors import InputError
@@ -25,18 +28,28 @@ from ridgeline.serve.model import trial
 from ridgeline.serve.model.attention import NAME, Attended, register
 from ridgeline.serve.model.direct import direct
 from ridgeline.serve.model.fused import fuse
-from ridgeline.serve.model.kept import Proven, kept_start
+from ridgeline.serve.model.kept import KeptStart, Proven, kept_start
 from ridgeline.serve.model.llama_like import NotInOne
 from ridgeline.serve.model.loaded import LoadedModel
-from ridgeline.serve.model.long_context import settle_frequencies
 from ridgeline.serve.model.own_attention import adds_bias, take_over
 from ridgeline.serve.model.reading import read_model
-from ridgeline.serve.model.rounded import noted, settle_rounding
-from ridgeline.serve.model.slower import slower_paths
 from ridgeline.serve.packed.tokenizer import kept_tokenizer
 from ridgeline.serve.tensor_parallel.group import RankGroup
 from ridgeline.serve.weights import calibrated_cache, is_compressed, shrink
-from ridgeline.serve.weights.rounding import as_multiplied
+from ridgeline.serve.weights.experts import why_numbers
+from ridgeline.serve.weights.rounding import (
+    LARGEST_DIFFERENCE,
+    NO_BYTES,
+    as_multiplied,
+    has_rounded,
+    keep_weights_alone,
+    say_too_coarse,
+    too_coarse,
+    unrounded,
+)
+
+if TYPE_CHECKING:
+    from ridgeline.serve.model.recurrent import RecurrentLayers
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -182,3 +195,109 @@ def _tokenizer(config: EngineConfig) -> Any:
     if config.tokenizer is None and Path(where).is_dir() and not has_tokenizer(Path(where)):
         return None
     return kept_tokenizer(config)
+
+
+KIND = "longrope"
+
+
+def settle_frequencies(model: nn.Module, longest: int | None) -> str:
+    """Let every position turn by one set of rotary frequencies, for all sequences.
+
+    LongRoPE (Ding et al., 2402.13753; Phi 3 and 4) has two: one up to the context that the model
+    was first trained for, one beyond. transformers chooses by the longest position of a call. Where
+    a call has many sequences, a short one would then turn as the longest beside it, another time
+    otherwise, and meet keys that were turned by the other set. So the choice is made once, by the
+    longest sequence that may come, as vLLM makes it.
+
+    Args:
+        model: Of any family.
+        longest: Tokens of the longest sequence that may come; None: as many as the model takes.
+
+    Returns:
+        A remark on the choice; empty where there is none to make.
+    """
+    remark = ""
+    for module in model.modules():
+        if getattr(module, "rope_type", None) == KIND:
+            remark = _settle(module, longest)
+    return remark
+
+
+def _settle(rotary: Any, longest: int | None) -> str:
+    trained = rotary.config.rope_parameters["original_max_position_embeddings"]
+    if longest is None:
+        longest = rotary.config.max_position_embeddings
+    at = trained + 1 if longest > trained else trained
+    device = rotary.inv_freq.device
+    chosen, _ = ROPE_INIT_FUNCTIONS[KIND](rotary.config, device, seq_len=at)
+    rotary.inv_freq.copy_(chosen)
+    rotary.original_inv_freq.copy_(chosen)
+    rotary.long_inv_freq = chosen
+    if longest <= trained:
+        return ""
+    return f"turned for contexts beyond {trained}; --max-length {trained} turns them for short ones"
+
+
+def settle_rounding(
+    config: EngineConfig,
+    model: Any,
+    shapes: list[KvShape],
+    kept: KeptStart | None,
+    recurrent: RecurrentLayers | None,
+) -> float | None:
+    """What rounding the activations does to logits; a model that suffers keeps weights alone.
+
+    None: none are rounded, or by the checkpoint's own wish.
+    """
+    if config.weights != "w8a8" or config.ranks > 1:
+        return None
+    if kept is not None and kept.proven is not None:
+        difference = kept.proven.rounding
+    elif has_rounded(model):
+        vocab = model.config.get_text_config().vocab_size
+        rounded = trial.logits_over_blocks(model, shapes, vocab, recurrent)
+        with unrounded(model):
+            plain = trial.logits_over_blocks(model, shapes, vocab, recurrent)
+        difference = trial.worst_difference(rounded, plain)
+        if difference > LARGEST_DIFFERENCE:
+            keep_weights_alone(model, model.dtype)
+            if kept is not None:
+                kept.notice(model)
+    else:
+        difference = None
+    if difference is not None and difference > LARGEST_DIFFERENCE:
+        say_too_coarse(difference)
+    return difference
+
+
+def noted(rows: Sequence[MemoryRow], rounding: float | None) -> list[MemoryRow]:
+    """Rows of the memory ledger, where those of rounded layers say what that does to logits."""
+    if rounding is None:
+        return list(rows)
+    apart = f"; rounding moves logits by {rounding:.3f} of their spread"
+    return [
+        replace(row, note=row.note + apart) if row.what.endswith("activations too") else row
+        for row in rows
+    ]
+
+
+def slower_paths(
+    asked: EngineConfig, config: EngineConfig, model: nn.Module, rounding: float | None
+) -> tuple[str, ...]:
+    """What is slower than it might be, a line each.
+
+    Args:
+        asked: The configuration as the user gave it.
+        config: The same with the weights that this device multiplies.
+        model: With its layers replaced.
+        rounding: What rounding activations moves logits by; None: they were not tried.
+    """
+    found = []
+    numbers = why_numbers(model, config)
+    if numbers is not None:
+        found.append(f"experts as numbers: {numbers}")
+    if asked.weights != config.weights:
+        found.append(f"activations as they are: {NO_BYTES}")
+    elif rounding is not None and rounding > LARGEST_DIFFERENCE:
+        found.append(f"activations as they are: {too_coarse(rounding)}")
+    return tuple(found)

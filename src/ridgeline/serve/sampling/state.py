@@ -8,6 +8,7 @@ goes on as if it had not been.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -18,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
-from ridgeline.serve.messages import Delta, Submit, TokenLogprobs
+from ridgeline.serve.messages import Delta, Submit, ThoughtBudget, TokenLogprobs
 from ridgeline.serve.sampling.text import TextStream, Tokenizer
-from ridgeline.serve.sampling.thoughts import ThoughtCount
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -300,3 +300,39 @@ def _end(
     if state.num_tokens >= sampling.max_tokens:
         return "length", None
     return None, None
+
+
+class ThoughtCount:
+    """The tokens of thought that a completion has so far; when they are spent, the mark comes next.
+
+    Marks are single tokens (`<think>`, `</think>`); the tokens between them count.
+
+    >>> count = ThoughtCount(ThoughtBudget(most=2, open=8, close=9, inside=False))
+    >>> count.is_spent((8, 1)), count.is_spent((8, 1, 1)), count.is_spent((8, 1, 1, 9))
+    (False, True, False)
+    """
+
+    def __init__(self, budget: ThoughtBudget) -> None:
+        self.budget = budget
+        self._inside = budget.inside
+        self._num = 0
+
+    def add(self, token: int) -> None:
+        """The completion goes on with this token."""
+        self._inside, self._num = self._after((token,))
+
+    def is_spent(self, drafts: tuple[int, ...]) -> bool:
+        """Whether the closing mark must follow the completion with these drafts."""
+        inside, num = self._after(drafts)
+        return inside and num >= self.budget.most
+
+    def _after(self, tokens: Iterable[int]) -> tuple[bool, int]:
+        inside, num = self._inside, self._num
+        for token in tokens:
+            if token == self.budget.close:
+                inside = False
+            elif inside:
+                num += 1
+            else:
+                inside = token == self.budget.open
+        return inside, num

@@ -4,7 +4,7 @@
 `draft_model.py` asks a smaller model, `heads.py` extra heads on the model's own hidden states
 (trained by `train_heads.py`), `eagle_drafter.py` a head that goes on from its own guesses
 (`eagle.py`, trained by `train_eagle.py`, or published: `published_eagle.py`).
-`sampling/verify.py` decides which guesses stay, `pays.py` whether guessing pays at all.
+`sampling/sampler.py` decides which guesses stay, `pays.py` whether guessing pays at all.
 
 A drafter may be as wrong as it likes: it changes the speed, never the distribution of the output.
 """

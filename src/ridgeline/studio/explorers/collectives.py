@@ -13,8 +13,7 @@ from ridgeline.report.views.all_reduce import (
     ring_figure,
     step_words,
 )
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Slider, State, written
+from ridgeline.studio.explorer import Explorer, Formula, Picture, Selection, Slider, State, written
 
 MOST_STEPS = 62
 """The steps of a ring of 32 ranks."""

@@ -17,8 +17,17 @@ from ridgeline.report.views.compression_front import (
     scheme_table,
     source_lines,
 )
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import OpenFile, Selection, Several, Slider, State, written
+from ridgeline.studio.explorer import (
+    Explorer,
+    Formula,
+    OpenFile,
+    Picture,
+    Selection,
+    Several,
+    Slider,
+    State,
+    written,
+)
 
 
 def scheme(state: State) -> str:

@@ -8,8 +8,16 @@ from ridgeline.plan.realtime.changes import ALL
 from ridgeline.records.realtime_simulation import RealtimeSimulation, SimulatedPipeline
 from ridgeline.report import document as doc
 from ridgeline.report.views.realtime_simulation import ages_figure, frame_figure, variant_table
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Slider, State, Switch, written
+from ridgeline.studio.explorer import (
+    Explorer,
+    Formula,
+    Picture,
+    Selection,
+    Slider,
+    State,
+    Switch,
+    written,
+)
 
 TABLE = "bevdet-r50"
 FRAMES = 600

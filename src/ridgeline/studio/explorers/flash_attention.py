@@ -12,8 +12,7 @@ from ridgeline.report.views.attention_tiles import (
     meeting_figure,
     traffic_figure,
 )
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Slider, State, Switch
+from ridgeline.studio.explorer import Explorer, Formula, Picture, Selection, Slider, State, Switch
 from ridgeline.studio.listed import training_devices
 
 

@@ -7,8 +7,7 @@ from ridgeline.cost.step_timeline import StepTimeline
 from ridgeline.plan.calc import Calculation, calculate
 from ridgeline.report import document as doc
 from ridgeline.report.views.step_timeline import cure_words, gap_table, lane_figure, lane_height
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Slider, State, Switch, written
+from ridgeline.studio.explorer import Explorer, Formula, Picture, Slider, State, Switch, written
 
 SHORT = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0)
 WORK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.06, 0.1, 0.2, 0.5, 1.0)

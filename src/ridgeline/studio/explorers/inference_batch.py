@@ -13,8 +13,17 @@ from ridgeline.report.views.batch_curve import (
     latency_figure,
     throughput_figure,
 )
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Several, Slider, State, Switch, written
+from ridgeline.studio.explorer import (
+    Explorer,
+    Formula,
+    Picture,
+    Selection,
+    Several,
+    Slider,
+    State,
+    Switch,
+    written,
+)
 from ridgeline.studio.listed import training_devices
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

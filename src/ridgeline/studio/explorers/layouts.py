@@ -22,8 +22,7 @@ from ridgeline.report.views.planning_figures import (
     pipeline_timeline,
     step_breakdown,
 )
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Slider, State
+from ridgeline.studio.explorer import Explorer, Formula, Picture, Selection, Slider, State
 from ridgeline.studio.listed import language_models, training_devices
 
 DEGREES = (1, 2, 4, 8, 16)

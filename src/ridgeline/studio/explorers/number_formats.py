@@ -7,8 +7,16 @@ from ridgeline.cost.number_line import FORMATS, NumberLine
 from ridgeline.plan.calc import Calculation, calculate
 from ridgeline.report import document as doc
 from ridgeline.report.views.number_line import format_table, neighbour_figure, range_figure
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Number, Several, Slider, State, written
+from ridgeline.studio.explorer import (
+    Explorer,
+    Formula,
+    Number,
+    Picture,
+    Several,
+    Slider,
+    State,
+    written,
+)
 
 
 def given(state: State) -> list[str]:

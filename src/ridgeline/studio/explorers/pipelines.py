@@ -8,8 +8,7 @@ from ridgeline.plan.calc import Calculation, calculate
 from ridgeline.report import document as doc
 from ridgeline.report.views.planning_figures import pipeline_timeline
 from ridgeline.report.views.schedule_comparison import bubble_figure, schedule_table
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Slider, State, written
+from ridgeline.studio.explorer import Explorer, Formula, Picture, Selection, Slider, State, written
 
 MILLISECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1)
 

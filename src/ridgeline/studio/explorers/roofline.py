@@ -11,8 +11,16 @@ from ridgeline.records.roofline import DeviceRoofline, ModelRoofline
 from ridgeline.report import document as doc
 from ridgeline.report.views.roofline import device_table, measured_section, measured_sentence, note
 from ridgeline.report.views.roofline_figures import roofline_figure, share_figure
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import OpenFile, Selection, Several, Slider, State
+from ridgeline.studio.explorer import (
+    Explorer,
+    Formula,
+    OpenFile,
+    Picture,
+    Selection,
+    Several,
+    Slider,
+    State,
+)
 from ridgeline.studio.listed import every_device, every_model
 
 

@@ -18,8 +18,7 @@ from ridgeline.report.views.scaling_forecast import (
     published_table,
     time_figure,
 )
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Slider, State, written
+from ridgeline.studio.explorer import Explorer, Formula, Picture, Selection, Slider, State, written
 from ridgeline.studio.listed import language_models, training_devices
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)

@@ -15,8 +15,7 @@ from ridgeline.report.views.batching_playback import (
     way_table,
     ways_figure,
 )
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Slider, State, written
+from ridgeline.studio.explorer import Explorer, Formula, Picture, Selection, Slider, State, written
 
 
 def command(state: State) -> list[str]:
@@ -119,12 +118,12 @@ EXPLORER = Explorer(
     why=(
         Formula(
             text="continuous: a seat is free as soon as its sequence ends",
-            source="Yu et al., Orca, OSDI 2022, section 3.1; batching/modes.py",
+            source="Yu et al., Orca, OSDI 2022, section 3.1; batching/policies.py",
         ),
         Formula(
             text="static: the next batch starts when all of the last one has ended; dynamic: and"
             " when it is full or its oldest request has waited long enough",
-            source="batching/modes.py; the scheduler is the one that `ridgeline serve` runs",
+            source="batching/policies.py; the scheduler is the one that `ridgeline serve` runs",
         ),
         Formula(
             text="the time of a step by the calibrated model of published engines",

@@ -20,8 +20,18 @@ from ridgeline.report.views.stack_forecast import (
     step_figure,
     step_height,
 )
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Input, OpenFile, RowSwitches, Slider, State, Switch, written
+from ridgeline.studio.explorer import (
+    Explorer,
+    Formula,
+    Input,
+    OpenFile,
+    Picture,
+    RowSwitches,
+    Slider,
+    State,
+    Switch,
+    written,
+)
 
 CURES = (
     ("mixed", "mixed precision", 1.4),

@@ -15,8 +15,7 @@ from ridgeline.records.recipe_compression import RecipeAdapter
 from ridgeline.report import document as doc
 from ridgeline.report.views.layout_names import plain_term
 from ridgeline.report.views.memory_curve import NOTE, checkpoint_table, curve_figure, peak_table
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Slider, State
+from ridgeline.studio.explorer import Explorer, Formula, Picture, Selection, Slider, State
 from ridgeline.studio.listed import language_models, training_devices
 
 TRAINED = {

@@ -18,8 +18,7 @@ from ridgeline.report.views.system_map import (
     part_table,
     shown_part,
 )
-from ridgeline.studio.explorer import Explorer, Formula, Picture
-from ridgeline.studio.inputs import Selection, Slider, State, written
+from ridgeline.studio.explorer import Explorer, Formula, Picture, Selection, Slider, State, written
 
 NETWORKS = (
     "resnet18", "resnet50", "resnet101", "mobilenet_v3_large", "efficientnet_b0", "convnext_tiny",

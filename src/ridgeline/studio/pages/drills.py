@@ -30,8 +30,8 @@ from ridgeline.records.drill import Ask, DrillGrade
 from ridgeline.report.markup import Markup, element
 from ridgeline.report.page import draw_blocks
 from ridgeline.report.views.drill import grade_blocks, question_document, standing_document
+from ridgeline.studio.explorer import number_in
 from ridgeline.studio.files import Files
-from ridgeline.studio.inputs import number_in
 from ridgeline.studio.page import Page
 from ridgeline.studio.shell import framed, script
 

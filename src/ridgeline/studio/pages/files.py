@@ -15,9 +15,8 @@ from starlette.routing import BaseRoute, Route
 from ridgeline.errors import InputError
 from ridgeline.report import page as report_page
 from ridgeline.report.markup import Markup, element
-from ridgeline.studio.explorer import explorers
+from ridgeline.studio.explorer import OpenFile, explorers
 from ridgeline.studio.files import Files, NamedFile
-from ridgeline.studio.inputs import OpenFile
 from ridgeline.studio.opened import TRACE, kind_of, opened_document
 from ridgeline.studio.page import Page
 from ridgeline.studio.shell import framed

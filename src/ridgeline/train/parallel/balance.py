@@ -15,8 +15,7 @@ from math import inf
 
 from ridgeline.cost.operators import end_operators, layer_operators
 from ridgeline.errors import InputError
-from ridgeline.models.layers import num_layers
-from ridgeline.models.spec import ModelSpec
+from ridgeline.models.spec import ModelSpec, num_layers
 from ridgeline.records.layout import Recompute
 
 Fits = Callable[[int, range], bool]

@@ -6,7 +6,6 @@
     stragglers.py        which rank, in which phase, the others wait for
     drift.py             which phase has become slower than it was at first
     profiler_windows.py  traces of chosen steps, or of the next one on a signal
-    taught.py            what each of several teachers taught
     scaling.py           tokens per second against a run of one worker
 
 What may not enter: anything that changes what is computed. The terminal's view of a log is drawn in

@@ -20,8 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from ridgeline.errors import NO_ROOM
 from ridgeline.records.appended import AppendedFile
-from ridgeline.records.training_log import FILE
-from ridgeline.records.training_run import LoggedStep
+from ridgeline.records.training_run import FILE, LoggedStep
 from ridgeline.train.part import Part
 from ridgeline.train.ranks import Ranks
 from ridgeline.train.watch.devices import DeviceWatch

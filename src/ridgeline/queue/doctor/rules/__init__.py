@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured
+from ridgeline.queue.doctor.room import BeforeAndCured
 from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.records.queue_finding import QueueFinding
 

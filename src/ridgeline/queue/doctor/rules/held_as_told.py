@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
-from ridgeline.queue.doctor.room import starting_if_let, starting_now
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead, starting_if_let, starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import GATE, LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding

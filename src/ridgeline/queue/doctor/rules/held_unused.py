@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
-from ridgeline.queue.doctor.room import starting_now
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead, starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.rules.idle_gpus import IDLE_SHARE
 from ridgeline.queue.doctor.state import (

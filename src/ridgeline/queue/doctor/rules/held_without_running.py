@@ -6,7 +6,7 @@ from collections import Counter
 
 from ridgeline import quantity
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import (
     CONFIGURING,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.records.queue_finding import QueueFinding

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 
 from ridgeline import quantity
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.constraints import Constraints
 from ridgeline.queue.doctor.lasting import unit_of
-from ridgeline.queue.doctor.room import starting_now, starting_packed
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead, starting_now, starting_packed
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding

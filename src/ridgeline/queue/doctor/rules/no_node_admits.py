@@ -6,9 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.constraints import RESOURCE, Constraints, Tolerated
-from ridgeline.queue.doctor.room import starting_now
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead, starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster, LivePod
 from ridgeline.records.queue_finding import QueueFinding

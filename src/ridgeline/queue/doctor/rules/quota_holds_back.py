@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.quota_room import available, may_have, used
-from ridgeline.queue.doctor.room import free_gpus, starting_if_let
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead, free_gpus, starting_if_let
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import (
     AskedTemplate,

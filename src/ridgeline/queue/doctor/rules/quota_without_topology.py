@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.partial import partial_workloads
-from ridgeline.queue.doctor.room import free_gpus
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead, free_gpus
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.state import LiveCluster
 from ridgeline.records.queue_finding import QueueFinding

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ridgeline.quantity import several
-from ridgeline.queue.doctor.cluster_ahead import BeforeAndCured, ClusterAhead
 from ridgeline.queue.doctor.other_resources import OtherResources
-from ridgeline.queue.doctor.room import free_gpus, starting_now
+from ridgeline.queue.doctor.room import BeforeAndCured, ClusterAhead, free_gpus, starting_now
 from ridgeline.queue.doctor.rules import found
 from ridgeline.queue.doctor.rules.whole_nodes_for_few import shared
 from ridgeline.queue.doctor.state import LiveCluster, LivePod

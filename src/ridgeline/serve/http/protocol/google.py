@@ -19,7 +19,6 @@ from ridgeline.serve.http.protocol.google_content import (
     listed,
     messages_of,
 )
-from ridgeline.serve.http.protocol.google_schema import as_json_schema
 from ridgeline.serve.http.protocol.tools import MOST_TOOLS, FunctionName
 
 NAMES = {
@@ -276,3 +275,39 @@ class BatchEmbedRequest(GoogleFields):
 def _declares(name: str) -> bool:
     """Whether this field of a tool has functions; others are what Google's servers run."""
     return name in ("functionDeclarations", "function_declarations")
+
+
+_COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
+
+
+def as_json_schema(given: Any) -> Any:
+    """A schema in JSON Schema's words.
+
+    Google's clients write types in capitals, what may be null beside the type, and counts as texts.
+
+    >>> as_json_schema({"type": "ARRAY", "items": {"type": "STRING", "nullable": True}})
+    {'type': 'array', 'items': {'type': ['string', 'null']}}
+    """
+    if isinstance(given, list):
+        return [as_json_schema(one) for one in given]
+    if not isinstance(given, dict):
+        return given
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        match name:
+            case "type" if isinstance(value, str):
+                kind = value.lower()
+                found[name] = [kind, "null"] if given.get("nullable") is True else kind
+            case "properties" if isinstance(value, dict):
+                found[name] = {key: as_json_schema(one) for key, one in value.items()}
+            case "nullable" | "propertyOrdering" | "property_ordering":
+                pass
+            case "enum" | "required" | "default" | "example":
+                found[name] = value
+            case "any_of":
+                found["anyOf"] = as_json_schema(value)
+            case _ if name in _COUNTS and isinstance(value, str) and value.isdigit():
+                found[name] = int(value)
+            case _:
+                found[name] = as_json_schema(value)
+    return found

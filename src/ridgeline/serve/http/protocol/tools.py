@@ -1,7 +1,7 @@
 """The shapes of tools in chats: functions, and custom tools, whose input is free text.
 
 A custom tool is shown to the model as a function of one text, `input`, which every template knows
-how to show and every family how to call; `asked_calls` takes the text out of the call again.
+how to show and every family how to call; `tool_request.AskedCalls` takes the text out again.
 """
 
 from __future__ import annotations

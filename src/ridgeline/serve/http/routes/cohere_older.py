@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from ridgeline.serve.http.growing_chat import BegunChat
-from ridgeline.serve.http.protocol.cohere_chat import NAMES, CohereChatRequest
-from ridgeline.serve.http.protocol.cohere_older import as_newer
+from ridgeline.serve.http.protocol.cohere_chat import NAMES, CohereChatRequest, as_newer
 from ridgeline.serve.http.protocol.errors import ApiError, renaming
 from ridgeline.serve.http.protocol.token_usage import TokenUsage
 from ridgeline.serve.http.reply import StreamShape, record_of, respond, service_of
