@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.trace.written import call, document, host, kernel, step, write
+from tests.trace.written import call, document, host, kernel, read_kineto, step, write
 
 from ridgeline import RidgelineError, Trace, load_traces
 from ridgeline.trace import file_text
 from ridgeline.trace.columns import ABSENT, Category, Kind
-from ridgeline.trace.formats.kineto import growing_table, read_kineto
+from ridgeline.trace.formats.kineto import growing_table
 
 EVENTS = [
     step(0, 900, 1),

@@ -57,6 +57,18 @@ _OF_SOME: dict[str, type] = {
 """Columns of the host that not every event has."""
 
 
+class _Sizes(dict[tuple[int, ...] | str | None, int]):
+    """Blocks of a grid, threads of a block; no grid that a GPU takes is larger than the limit.
+
+    Collectors that are not torch's write what stands in Kineto's list as text: `"[87, 32, 1]"`.
+    """
+
+    def __missing__(self, dims: tuple[int, ...] | str | None) -> int:
+        numbers = map(int, _DIGITS.findall(dims)) if isinstance(dims, str) else dims or ()
+        size = self[dims] = min(abs(prod(numbers)), _LARGEST) if dims else ABSENT
+        return size
+
+
 @dataclass(slots=True)
 class Columns:
     """Everything that has been read so far."""
@@ -71,6 +83,7 @@ class Columns:
     collectives: Interned = field(default_factory=Interned)
     shapes: Interned = field(default_factory=Interned)
     stacks: Interned = field(default_factory=Interned)
+    sizes: _Sizes = field(default_factory=_Sizes)
     lanes: Interned = field(default_factory=Interned)
     """Process and GPU of work that is shown below a process which is not the GPU's number."""
     rank_of_lane: dict[int, int] = field(default_factory=dict)
@@ -188,14 +201,17 @@ class Columns:
             external_id=np.array([max(a.external_id, a.old_external_id) for a in args], np.int64),
             graph=np.array([a.graph for a in args], np.int64),
             bytes=np.array([a.bytes for a in args], np.int64),
-            blocks=np.array([_size(a.grid) for a in args], np.int64),
-            threads_per_block=np.array([_size(a.block) for a in args], np.int32),
+            blocks=self._sizes([a.grid for a in args], np.int64),
+            threads_per_block=self._sizes([a.block for a in args], np.int32),
             blocks_per_sm=_numbers([a.blocks_per_sm for a in args]),
             occupancy_percent=_numbers([a.occupancy for a in args]),
             registers_per_thread=np.array([a.registers for a in args], np.int32),
             shared_bytes=np.array([a.shared for a in args], np.int64),
             collective=np.array([self._collective(a) for a in args], np.int32),
         )
+
+    def _sizes(self, dims: list[Any], kind: type) -> Any:
+        return np.fromiter(map(self.sizes.__getitem__, dims), kind, len(dims))
 
     def _devices(self, events: list[Any]) -> Narrow:
         """The GPU of each event, or its lane where it is shown below another process."""
@@ -340,16 +356,6 @@ def _as_copy(event: Any) -> Any:
     name = f"Memcpy {source[:1]}to{target[:1]} ({source.title()} -> {target.title()})"
     args = msgspec.structs.replace(event.args, bytes=event.args.size)
     return msgspec.structs.replace(event, name=name, args=args)
-
-
-def _size(dims: list[int] | str | None) -> int:
-    """Blocks of a grid, threads of a block; no grid that a GPU takes is larger than the limit.
-
-    Collectors that are not torch's write what stands in Kineto's list as text: `"[87, 32, 1]"`.
-    """
-    if isinstance(dims, str):
-        dims = [int(digits) for digits in _DIGITS.findall(dims)]
-    return min(abs(prod(dims)), _LARGEST) if dims else ABSENT
 
 
 def _stream(event: Any) -> int:

@@ -145,8 +145,8 @@ class GpuArgs(msgspec.Struct, frozen=True, gc=False):
     registers: _Int32 = msgspec.field(default=ABSENT, name="registers per thread")
     shared: _Int64 = msgspec.field(default=ABSENT, name="shared memory")
     blocks_per_sm: _Number = msgspec.field(default=None, name="blocks per SM")
-    grid: list[_Int32] | str | None = None
-    block: list[_Int32] | str | None = None
+    grid: tuple[_Int32, ...] | str | None = None
+    block: tuple[_Int32, ...] | str | None = None
     occupancy: _Number = msgspec.field(default=None, name="est. achieved occupancy %")
     bytes: _Int64 = ABSENT
     graph: _Int64 = msgspec.field(default=ABSENT, name="graph id")
